@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from functools import cache, partial
 from typing import Any
 
+from ansible import context
 from ansible.template import Templar
 from ansible.utils.vars import load_extra_vars
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import read_text
@@ -20,9 +21,14 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import serve
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.text import shortened
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import ControllerAction
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import GPU_HOSTS
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render import writer
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.fleet import Fleet, GpusUnknown
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.leaving import leaving
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.leaving import (
+    CLUSTERS,
+    leaving,
+    removed_clusters,
+)
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.model import servers
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.naming import Former, former
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.overrides import HostVariables
@@ -32,27 +38,39 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.tree import
 
 class ActionModule(ControllerAction):
     OPTIONS = {
-        "output_directory": {"type": "path", "required": True},
-        "facts_directory": {"type": "path", "default": "facts"},
-        "overwrite": {"type": "bool", "default": False},
-        "prune": {"type": "bool", "default": True},
-        "remove_nodes": {"type": "bool", "default": False},
+        "output_directory": {"type": "path"},
+        "facts_directory": {"type": "path"},
+        "overwrite": {"type": "bool"},
+        "prune": {"type": "bool"},
+        "remove_nodes": {"type": "bool"},
+        "remove_clusters": {"type": "list", "elements": "str"},
         "hosts": {"type": "list", "elements": "str", "default": []},
     }
 
     def act(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
-        root = os.path.abspath(arguments["output_directory"])
-        facts = arguments["facts_directory"]
+        groups = plain(task_vars.get("groups", {}))
+        hosts = [str(host) for host in arguments["hosts"]]
+        extra = load_extra_vars(self._loader)
+        known = HostVariables(task_vars["hostvars"], extra, hosts, lambda host: recorded.earlier(host))
         try:
+            of_run = known.of_run(task_vars, groups.get(GPU_HOSTS, []), self._template)
+            of_run.update({name: arguments[name] for name in of_run if arguments[name] is not None})
+            root = os.path.abspath(of_run["output_directory"])
+            facts = os.path.join(root, of_run["facts_directory"]) if of_run["facts_directory"] else ""
+            for variable, path in ((writer.VARIABLE, root), ("gpu_kubernetes_facts_directory", facts)):
+                if path:
+                    writer.refuse_in_inventory(path, variable, context.CLIARGS.get("inventory") or ())
             writer.refuse_unwritable(root)
-            recorded = RecordedFacts(os.path.join(root, facts) if facts else "")
-            fleet = self._fleet(task_vars, recorded, arguments["hosts"], root)
+            recorded = RecordedFacts(facts)
+            fleet = self._fleet(groups, known, recorded, hosts, root)
             clusters = fleet.clusters()
             trees = {f"clusters/{cluster.name}": cluster_tree(cluster) for cluster in clusters}
-            directories = [*trees, *(writer.former_directories(root, trees) if arguments["prune"] else ())]
+            described = [cluster.name for cluster in clusters]
+            others = writer.other_clusters(root, described)
+            removed = removed_clusters(of_run["remove_clusters"], described, others)
             nodes = {node for cluster in clusters for item in cluster.configurations for node in item.nodes}
-            gone = leaving(root, _nodes_of(root, directories), {*nodes, *fleet.hosts}, arguments["remove_nodes"])
-            changes = writer.plan(root, trees, arguments["prune"])
+            gone = leaving(root, _nodes_of(root, trees), {*nodes, *fleet.hosts}, of_run["remove_nodes"])
+            changes = writer.plan(root, trees, of_run["prune"], [f"clusters/{name}" for name in removed])
         except Refused as refusal:
             return {
                 "failed": True,
@@ -60,7 +78,7 @@ class ActionModule(ControllerAction):
                 "msg": f"{refusal.message}\nNothing was written.",
             }
         edited = [change for change in changes if change.edited]
-        if edited and not arguments["overwrite"]:
+        if edited and not of_run["overwrite"]:
             lines = "\n".join(f"  {change.path}: {change.edited}" for change in edited)
             return {
                 "failed": True,
@@ -72,12 +90,21 @@ class ActionModule(ControllerAction):
             self._display.warning(
                 f"{root}: nodes leave the tree, because they are not in the inventory: {shortened(gone)}"
             )
+        left = [name for name in others if name not in removed]
+        for name in left:
+            moved = sorted(nodes & _nodes_of(root, [f"clusters/{name}"]))
+            if moved:
+                self._display.warning(
+                    f"{root}: nodes that are rendered into another cluster now are still in cluster {name}: {shortened(moved)}. No host of "
+                    f"this inventory is in it. To remove it, set {CLUSTERS}: [{name}]."
+                )
         newer = any(True for _file in recorded.outdated())
         if not self._task.check_mode:
             writer.apply(root, changes)
             recorded.keep()
         done = "to change" if self._task.check_mode else "changed"
-        self._display.display(f"  {root}: {len(clusters)} clusters, {len(changes)} files {done}")
+        text = f"; {', '.join(left)} left as they are, because no host of this inventory is in them" if left else ""
+        self._display.display(f"  {root}: {len(clusters)} clusters, {len(changes)} files {done}{text}")
         result: dict[str, Any] = {
             "changed": bool(changes) or newer,
             "output_directory": root,
@@ -92,6 +119,7 @@ class ActionModule(ControllerAction):
                 }
                 for cluster in clusters
             },
+            "others": left,
             "served": {cluster.name: served.entries(servers(cluster)) for cluster in clusters},
             "unread": recorded.unread,
             "changes": [{"action": change.action, "path": change.path} for change in changes],
@@ -108,24 +136,30 @@ class ActionModule(ControllerAction):
             ]
         return result
 
-    def _fleet(self, task_vars: dict[str, Any], recorded: RecordedFacts, hosts: list[str], root: str) -> Fleet:
-        """Read the hosts of the inventory; only hosts whose variables hold templates are templated."""
-        extra = load_extra_vars(self._loader)
-        known = HostVariables(task_vars["hostvars"], extra, [str(host) for host in hosts], recorded.earlier)
+    def _template(self, value: Any, variables: Mapping[str, Any]) -> Any:
+        return Templar(loader=self._loader, variables=variables).template(value)
 
-        def render(value: Any, variables: Any) -> Any:
-            return Templar(loader=self._loader, variables=variables).template(value)
+    def _fleet(
+        self,
+        groups: Mapping[str, list[str]],
+        known: HostVariables,
+        recorded: RecordedFacts,
+        hosts: list[str],
+        root: str,
+    ) -> Fleet:
+        """Read the hosts of the inventory; only hosts whose variables hold templates are templated."""
 
         def before(cluster: str) -> dict[str, Former]:
             return _configurations(root, f"clusters/{cluster}")
 
         rendered = cache(lambda: _nodes_of(root, glob.glob("clusters/*", root_dir=root)))
         left_out: dict[str, str] = {}
-        fleet = Fleet(plain(task_vars.get("groups", {})), recorded.gpus, before)
+        fleet = Fleet(groups, recorded.gpus, before)
         for host in fleet.hosts:
             variables = known.of(host)
+            known.refuse_other_run(host, variables, self._template)
             try:
-                fleet.add(host, variables, partial(render, variables=variables))
+                fleet.add(host, variables, partial(self._template, variables=variables))
             except Refused as refusal:
                 # The first hosts of a fleet are brought up with --limit. A node that is in the tree is never dropped from it for that.
                 if (
@@ -140,7 +174,7 @@ class ActionModule(ControllerAction):
                 left_out[host] = f"; it is left out: {refusal.message.splitlines()[0]}"
                 continue
             if recorded.is_fresh(host):
-                recorded.note_overrides(host, known.overrides(host, render))
+                recorded.note_overrides(host, known.overrides(host, self._template))
         for host, reason in recorded.unread.items():
             self._display.warning(f"{host} was not read: {reason.rstrip('.')}{left_out.get(host, '')}")
         if not fleet.hosts:

@@ -25,30 +25,35 @@ description:
   - This is an action plugin; the module only documents it.
 options:
   output_directory:
-    description: Directory that contains the directory C(clusters), which is created if it does not exist.
+    description:
+      - Directory that contains the directory C(clusters), which is created if it does not exist. A directory inside the inventory is refused.
+      - If this and the options below are not set, the variables C(gpu_kubernetes_*) of the hosts decide, with the defaults of the role
+        P(gpufleet.nvidia.gpu_kubernetes#role). They must be the same for all hosts.
     type: path
-    required: true
   facts_directory:
     description:
       - Directory in which the facts of hosts are kept, so that a later run knows their GPUs without contacting them. If empty, they are not kept.
       - A relative path is relative to O(output_directory).
     type: path
-    default: facts
   overwrite:
     description: Whether files that were edited after they were rendered may be overwritten or removed.
     type: bool
-    default: false
   prune:
-    description: Whether to remove files that an earlier run rendered and that are no longer needed.
+    description:
+      - Whether to remove files that an earlier run rendered and that are no longer needed, of the clusters of which the inventory has hosts.
     type: bool
-    default: true
   remove_nodes:
     description:
       - Whether to remove a third or more of the nodes from the tree because they are not in the inventory of this run.
       - Otherwise, the run fails and names them, because an inventory with a part of the hosts, such as that of a sliced job of AWX, would remove
         the others. Fewer nodes, or a single one, leave the tree with a warning.
     type: bool
-    default: false
+  remove_clusters:
+    description:
+      - Clusters to remove from the tree, by name. Those of which the inventory has hosts are refused.
+      - No other run removes a cluster, because it may belong to another inventory.
+    type: list
+    elements: str
   hosts:
     description:
       - The hosts of this run. If set, variables given with C(-e) apply only to them. Every other host is described by the inventory, and by the C(-e)
@@ -103,6 +108,11 @@ changes:
   sample:
     - action: update
       path: clusters/production/capacity.json
+others:
+  description: Clusters that are in the tree and of which the inventory has no host. They are left as they are.
+  type: list
+  elements: str
+  returned: success
 served:
   description:
     - By name of the cluster, the C(nodes) on which a pod that requests one of C(resources) may land, those together that are served alike.

@@ -25,6 +25,8 @@ OBJECTS = "objects"
 NODE_LABELS = "node-labels"
 MONITORING = "monitoring"
 
+#: Values of gpu_kubernetes_automated_sync.
+NONE, PRUNE = "none", "prune"
 _OBJECTS_WAVE, _CUSTOM_RESOURCES_WAVE, _REST_WAVE = "0", "1", "2"
 #: Charts that bring the custom resources which the labels of the nodes are.
 _WITH_CUSTOM_RESOURCES = frozenset({NODE_FEATURE_DISCOVERY, "gpu-operator"})
@@ -115,6 +117,7 @@ def _argocd_object(cluster: Cluster, name: str, source: Mapping[str, Any], wave:
     if name != f"gpufleet-{OBJECTS}":
         # A pool that is no longer needed takes its release with it; the namespace and what others keep in it stay.
         metadata["finalizers"] = ["resources-finalizer.argocd.argoproj.io"]
+    automated = cluster.options["automated_sync"]
     options = ["ServerSideApply=true"]
     if name in (f"gpufleet-{NODE_LABELS}", f"gpufleet-{MONITORING}"):
         options.append("SkipDryRunOnMissingResource=true")
@@ -127,7 +130,7 @@ def _argocd_object(cluster: Cluster, name: str, source: Mapping[str, Any], wave:
             **source,
             "destination": {"name": cluster.options["gitops_destination"], "namespace": cluster.options["namespace"]},
             "syncPolicy": {
-                "automated": {"prune": True, "selfHeal": True},
+                **({"automated": {"prune": automated == PRUNE, "selfHeal": True}} if automated != NONE else {}),
                 "syncOptions": options,
                 # A failed sync of a revision is not tried again otherwise, even when what it needs has come.
                 "retry": {"limit": -1, "backoff": {"duration": "10s", "factor": 2, "maxDuration": "3m"}},
@@ -192,7 +195,7 @@ def _helm_release(
         "apiVersion": "helm.toolkit.fluxcd.io/v2",
         "kind": "HelmRelease",
         "metadata": {"name": release.name, "namespace": "flux-system", "labels": dict(MANAGED_BY)},
-        "spec": {**spec, "values": values},
+        "spec": {**spec, **_suspended(cluster), "values": values},
     }
 
 
@@ -205,10 +208,16 @@ def _kustomization(cluster: Cluster, folder: str) -> dict[str, Any]:
             "interval": "10m",
             "retryInterval": "1m",
             "path": f"./{_path(cluster)}/{folder}",
-            "prune": True,
+            "prune": cluster.options["automated_sync"] == PRUNE,
+            **_suspended(cluster),
             "sourceRef": {"kind": "GitRepository", "name": cluster.options["gitops_source"]},
         },
     }
+
+
+def _suspended(cluster: Cluster) -> dict[str, bool]:
+    """Return what keeps Flux from applying an object by itself: it has no other way to wait for a person."""
+    return {"suspend": True} if cluster.options["automated_sync"] == NONE else {}
 
 
 def _path(cluster: Cluster) -> str:

@@ -10,17 +10,29 @@ whole cluster, so to such a host they must not apply: it has what the inventory 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ansible.errors import AnsibleError
 from ansible.utils.unsafe_proxy import wrap_var
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import without_injected
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.fleet import OF_HOST, REGISTERED
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import (
+    VariablesRefused,
+    role_interface,
+    validated,
+)
 
 #: Options of the cluster, which is one, whatever hosts a run has.
 _OF_CLUSTER = "gpu_kubernetes_"
+#: Options of the run, which renders one tree.
+OF_RUN = tuple(
+    f"{_OF_CLUSTER}{name}"
+    for name in ("output_directory", "facts_directory", "overwrite", "prune", "remove_nodes", "remove_clusters")
+)
 _ABSENT = object()
 
 Variables = Mapping[str, Any]
@@ -44,6 +56,7 @@ class HostVariables:
         self._hosts = frozenset(hosts)
         self._earlier = earlier
         self._inventory = without_injected(hostvars, {})
+        self._of_run: tuple[str, dict[str, Any]] = "", {}
 
     def of(self, host: str) -> Variables:
         """Return the variables of C(host), raw."""
@@ -52,6 +65,54 @@ class HostVariables:
             return found
         cluster = {name: value for name, value in self._extra.items() if name.startswith(_OF_CLUSTER)}
         return {**self._inventory.raw_get(host), **cluster, **wrap_var(dict(self._earlier(host)))}
+
+    def of_run(self, task_vars: Variables, hosts: Sequence[str], template: Template) -> dict[str, Any]:
+        """Return the options of the run (L(OF_RUN)): the same in every playbook, whichever host its task runs on.
+
+        What a play or a role sets stands above the inventory. Of the inventory the hosts of C(gpu_hosts) decide, and localhost where they say
+        nothing.
+
+        :param task_vars: those of the task, raw.
+        :param hosts: those of C(gpu_hosts). The others have to say what the first one says (L(refuse_other_run)).
+        :raises Refused: a value is not what it has to be.
+        """
+        role = role_interface("gpu_kubernetes")
+        here, local = (self._hostvars.raw_get(str(name)) for name in (task_vars["inventory_hostname"], "localhost"))
+        of_play = {
+            name: task_vars[name]
+            for name in OF_RUN
+            if name in task_vars and task_vars[name] not in (here.get(name, _ABSENT), role.defaults[name])
+        }
+        first = self._hostvars.raw_get(hosts[0]) if hosts else {}
+        self._of_run = (hosts[0] if hosts else "", _run_variables(first, first, template))
+        found = {
+            **role.defaults,
+            **_run_variables(
+                {name: local[name] for name in local if name not in {**of_play, **first}}, local, template
+            ),
+            **self._of_run[1],
+            **_run_variables(of_play, task_vars, template),
+        }
+        options = {name: role.options[name] for name in OF_RUN}
+        values, wrong = validated(replace(role, options=options), {name: found[name] for name in OF_RUN})
+        if wrong:
+            raise VariablesRefused(wrong)
+        return {name[len(_OF_CLUSTER) :]: value for name, value in values.items()}
+
+    def refuse_other_run(self, host: str, variables: Variables, template: Template) -> None:
+        """Refuse a host that says something else of the run than the first one.
+
+        :param variables: those of C(host), raw.
+        """
+        first, said = self._of_run
+        mine = _run_variables(variables, variables, template)
+        for name in OF_RUN if mine != said else ():
+            if mine.get(name) != said.get(name):
+                raise Refused(
+                    name,
+                    f"{first} has {said.get(name)!r} and {host} has {mine.get(name)!r}, and it is an option of the run",
+                    "Set it for all hosts alike, best in group_vars/gpu_hosts.yml or group_vars/all.yml.",
+                )
 
     def overrides(self, host: str, template: Template) -> dict[str, Any]:
         """Return the variables of C(host) that differ in this run from the inventory, templates resolved."""
@@ -64,6 +125,12 @@ class HostVariables:
             if value is not _ABSENT and value != _value(inventory, name, template):
                 found[name] = value
         return found
+
+
+def _run_variables(said: Variables, variables: Variables, template: Template) -> dict[str, Any]:
+    """Return the options of the run in C(said), which are resolved with C(variables)."""
+    found = {name: said[name] for name in OF_RUN if name in said}
+    return {name: plain(template(value, variables) if "{" in str(value) else value) for name, value in found.items()}
 
 
 def _value(variables: Variables, name: str, template: Template) -> Any:

@@ -56,6 +56,7 @@ def overview(cluster: Cluster) -> str:
     text += _sharing_configurations(cluster)
     text += _requests(cluster)
     text += _shared_name(cluster)
+    text += _automated_sync(cluster)
     assumed = sorted({note for item in cluster.configurations for note in item.capacity.assumed})
     if assumed:
         text += "\n## Assumed\n\n" + "".join(f"- {note}\n" for note in assumed)
@@ -203,6 +204,29 @@ def _shared_name(cluster: Cluster) -> str:
         "A pod that must have one server or the other needs the node selector of its example. The DRA driver serves such requests from Kubernetes\n"
         f"1.36 on, and 1.34 with the feature gate {served.GATE}.\n\n"
         + "".join(f"{'  ' if line.startswith('  ') else ''}- {line.strip()}\n" for line in lines)
+    )
+
+
+_BY_PERSON = {
+    "argocd": "no Application has automated sync: `argocd app sync` applies a change of the tree",
+    "flux": "everything is suspended: `flux resume` applies a change, until the tree is reconciled the next time",
+}
+_WITHOUT_PRUNE = {
+    "argocd": "Argo CD shows objects that are no longer in the tree as out of sync and leaves them",
+    "flux": "Flux leaves objects that are no longer in the tree",
+}
+
+
+def _automated_sync(cluster: Cluster) -> str:
+    """Say what the GitOps controller does by itself."""
+    kind, automated = str(cluster.options["gitops"]), cluster.options["automated_sync"]
+    if kind not in _BY_PERSON:
+        return ""
+    applies = "changes of the tree are applied, and changes of its objects in the cluster reverted"
+    said = {"none": _BY_PERSON[kind], "sync": f"{applies}. {_WITHOUT_PRUNE[kind]}"}
+    return (
+        "\n## Automated sync\n\n"
+        f"`gpu_kubernetes_automated_sync: {automated}`: {said.get(automated, f'{applies}, and objects that are no longer in the tree are removed')}.\n"
     )
 
 

@@ -9,15 +9,18 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
+from ansible.inventory.manager import IGNORED
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import read_bytes, remove, write_whole
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.emit import json_text
 
 VARIABLE = "gpu_kubernetes_output_directory"
 MANIFEST = "manifest.json"
+#: Folders of an inventory that are not read as groups, but as variables.
+_OF_VARIABLES = ("group_vars", "host_vars")
 _SCHEMA = 1
 
 
@@ -57,20 +60,37 @@ def refuse_unwritable(root: str) -> None:
         )
 
 
-def plan(root: str, trees: Mapping[str, Mapping[str, str]], prune: bool) -> list[Change]:
+def refuse_in_inventory(path: str, variable: str, sources: Iterable[str]) -> None:
+    """Refuse a directory whose files Ansible would read as groups and hosts, or as their variables, from the next run on.
+
+    :param sources: the inventories of the run.
+    :raises Refused: it is in a directory that is one of them, and Ansible leaves none of the folders in between out.
+    """
+    for source in sources:
+        inside = os.path.relpath(os.path.realpath(path), os.path.realpath(source)).split(os.sep)
+        left_out = any(IGNORED.search(part.encode()) for part in inside if part not in (".", *_OF_VARIABLES))
+        if os.path.isdir(source) and inside[0] != os.pardir and not left_out:
+            raise Refused(
+                variable,
+                f"{path} is inside the inventory {source}, and Ansible would read the files there as groups, hosts and variables",
+                "Name a directory outside of it, or begin the name of the folder with a dot.",
+            )
+
+
+def plan(root: str, trees: Mapping[str, Mapping[str, str]], prune: bool, removed: Iterable[str] = ()) -> list[Change]:
     """Return what has to change on disk.
 
     :param root: the output directory.
     :param trees: directory below C(root) to its files.
-    :param prune: whether files that an earlier manifest names, and nothing describes any more, go.
+    :param prune: whether files of these directories that an earlier manifest names, and nothing describes any more, go.
+    :param removed: directories below C(root) all of whose files go.
     :raises Refused: a file would be written or removed through a symbolic link, which may lead anywhere.
     """
     changes: list[Change] = []
     for directory, files in sorted(trees.items()):
         changes += _directory(root, directory, {**files, MANIFEST: manifest(files)}, prune)
-    if prune:
-        for directory in former_directories(root, trees):
-            changes += _directory(root, directory, {}, prune)
+    for directory in removed:
+        changes += _directory(root, directory, {}, True)
     return changes
 
 
@@ -175,17 +195,11 @@ def _inside(path: str) -> bool:
     return not os.path.isabs(path) and ".." not in path.split("/")
 
 
-def former_directories(root: str, trees: Mapping[str, Mapping[str, str]]) -> list[str]:
-    """Return directories of clusters that are no longer described."""
-    parents = sorted({directory.rpartition("/")[0] for directory in trees} | {"clusters"})
-    found = []
-    for parent in parents:
-        folder = os.path.join(root, parent)
-        for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else []:
-            directory = f"{parent}/{name}"
-            if directory not in trees and os.path.isfile(os.path.join(folder, name, MANIFEST)):
-                found.append(directory)
-    return found
+def other_clusters(root: str, described: Collection[str]) -> list[str]:
+    """Return the clusters that are in the tree and that the inventory of this run does not describe: they may be those of another one."""
+    folder = os.path.join(root, "clusters")
+    there = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
+    return [name for name in there if name not in described and os.path.isfile(os.path.join(folder, name, MANIFEST))]
 
 
 def _remove_empty(folder: str, root: str) -> None:

@@ -45,7 +45,10 @@ PLAYBOOK = """
   tasks:
     - gpufleet.nvidia.render:
         output_directory: "{{ output }}"
-        overwrite: "{{ overwrite | default(false) }}"
+        overwrite: "{{ overwrite | default(omit) }}"
+        facts_directory: "{{ facts_directory | default(omit) }}"
+        remove_nodes: "{{ remove_nodes | default(omit) }}"
+        remove_clusters: "{{ remove_clusters | default(omit) }}"
         hosts: "{{ hosts_of_run | default([]) }}"
       register: answer
       ignore_errors: true
@@ -62,15 +65,15 @@ PLAYBOOK = """
 def render(tmp_path):
     """Return a function that renders and returns what the action answered."""
     (tmp_path / "inventory.yml").write_text(INVENTORY)
-    (tmp_path / "play.yml").write_text(PLAYBOOK)
     answer = tmp_path / "answer.json"
 
-    def run(*arguments, **extra):
+    def run(*arguments, inventory=str(tmp_path / "inventory.yml"), play=PLAYBOOK, **extra):
+        (tmp_path / "play.yml").write_text(play)
         extra = {"output": str(tmp_path / "out"), "answer_path": str(answer), **extra}
         command = [
             str(Path(sys.executable).parent / "ansible-playbook"),
             "-i",
-            str(tmp_path / "inventory.yml"),
+            inventory,
             str(tmp_path / "play.yml"),
             "-e",
             json.dumps(extra),
@@ -113,6 +116,119 @@ def test_the_life_of_a_tree(render, tmp_path):
     assert refused["edited"] == ["clusters/cluster/README.md"]
     assert "gpu_kubernetes_overwrite" in refused["msg"]
     assert not render(overwrite=True).get("failed")
+
+
+def several(folder, cluster, pool, *hosts, **variables):
+    """An inventory of its own, as another team has it."""
+    path = folder / f"{cluster}.yml"
+    own = {
+        "gpu_kubernetes_cluster": cluster,
+        "gpu_facts_gpus": [{"board": "l40s-48gb", "count": 4}],
+        **variables,
+    }
+    of_pool = {"hosts": {host: {} for host in hosts}, "vars": own}
+    path.write_text(json.dumps({"gpu_hosts": {"children": {pool: of_pool}}}))
+    return str(path)
+
+
+def test_one_tree_has_the_clusters_of_several_inventories(render, tmp_path):
+    east = several(tmp_path, "east", "training", *(f"e{number}" for number in range(6)))
+    west = several(tmp_path, "west", "serving", "w1", "w2")
+    assert not render(inventory=east).get("failed")
+    answer = render(inventory=west)
+    assert not answer.get("failed") and answer["others"] == ["east"]
+    assert {change["path"].split("/")[1] for change in answer["changes"]} == {"west"}
+    assert not render(inventory=east)["changed"]
+    # What the refusal about lost nodes names allows it for the clusters of this inventory, and touches no other.
+    less = several(tmp_path, "east", "training", "e0")
+    refused = render(inventory=less)
+    assert refused["failed"] and "5 of the 6 nodes" in refused["msg"]
+    assert not render(inventory=less, remove_nodes=True).get("failed")
+    assert (tmp_path / "out/clusters/west/capacity.json").exists()
+    # By its name, and not while somebody describes it.
+    assert "hosts of this inventory" in render(inventory=less, remove_clusters=["east"])["msg"]
+    answer = render("--check", inventory=less, remove_clusters=["west"])
+    assert {change["action"] for change in answer["changes"]} == {"remove"}
+    assert (tmp_path / "out/clusters/west/capacity.json").exists()
+    assert not render(inventory=less, remove_clusters=["west"]).get("failed")
+    assert sorted(path.name for path in (tmp_path / "out/clusters").iterdir()) == ["east"]
+    assert not render(inventory=less, remove_clusters=["west"])["changed"], "it can be repeated"
+
+
+ROLE = """
+- hosts: "{{ where }}"
+  connection: local
+  gather_facts: false
+  tasks:
+    - ansible.builtin.import_role:
+        name: gpufleet.nvidia.gpu_kubernetes
+        tasks_from: "{{ 'compare' if where == 'gpu_hosts' else 'main' }}"
+      run_once: true
+    - ansible.builtin.copy:
+        content: "{{ gpu_kubernetes_result | to_json }}"
+        dest: "{{ answer_path }}"
+        mode: "0600"
+      check_mode: false
+      run_once: true
+      delegate_to: localhost
+"""
+PLACES = {
+    "all": ("group_vars/all.yml",),
+    "gpu_hosts": ("group_vars/gpu_hosts.yml",),
+    "gpu_hosts before all": ("group_vars/gpu_hosts.yml", "group_vars/all.yml"),
+    "pool": ("group_vars/shared.yml",),
+    "hosts": ("host_vars/gpu-1.yml", "host_vars/gpu-2.yml"),
+    "localhost": ("host_vars/localhost.yml",),
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_where_the_tree_is_may_stand_anywhere(render, tmp_path, place):
+    """Of plan, which runs on the hosts, and of render and site, which run on localhost, alike."""
+    _first, *others = PLACES[place]
+    last = others if "before" in place else []
+    for path in PLACES[place]:
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        where = (
+            "elsewhere"
+            if path in last
+            else "'{{ inventory_dir }}/trees'"
+            if path != PLACES["localhost"][0]
+            else "trees"
+        )
+        (tmp_path / path).write_text(f"gpu_kubernetes_output_directory: {where}\ngpu_kubernetes_prune: false\n")
+    answers = [render(play=ROLE, where=where) for where in ("gpu_hosts", "localhost")]
+    assert [one["output_directory"] for one in answers] == [str(tmp_path / "trees")] * 2, answers
+    assert (tmp_path / "trees/clusters/cluster/README.md").exists()
+    answers = [
+        render(play=ROLE, where=where, gpu_kubernetes_output_directory="said") for where in ("gpu_hosts", "localhost")
+    ]
+    assert [one["output_directory"] for one in answers] == [str(tmp_path / "said")] * 2, answers
+
+
+def test_hosts_that_say_different_things_of_the_run_are_refused_by_name(render, tmp_path):
+    (tmp_path / "host_vars").mkdir()
+    (tmp_path / "host_vars/gpu-2.yml").write_text("gpu_kubernetes_output_directory: mine\n")
+    answers = [render(play=ROLE, where="gpu_hosts"), render()]
+    for answer in answers:
+        assert "gpu_kubernetes_output_directory: gpu-1 has None and gpu-2 has 'mine'" in answer["msg"], answer
+    (tmp_path / "host_vars/gpu-2.yml").unlink()
+    (tmp_path / "group_vars").mkdir()
+    (tmp_path / "group_vars/all.yml").write_text("gpu_kubernetes_output_directory: 'of/{{ inventory_hostname }}'\n")
+    assert "gpu-1 has 'of/gpu-1' and gpu-2 has 'of/gpu-2'" in render()["msg"]
+    (tmp_path / "group_vars/all.yml").write_text("gpu_kubernetes_prune: perhaps\n")
+    assert "gpu_kubernetes_prune: 'perhaps' must be true or false" in render()["msg"]
+
+
+def test_a_tree_inside_the_inventory_is_refused(render, tmp_path):
+    (tmp_path / "inventory").mkdir()
+    (tmp_path / "inventory.yml").rename(tmp_path / "inventory/hosts.yml")
+    inside = render(inventory=str(tmp_path / "inventory"), output=str(tmp_path / "inventory/gitops"))
+    assert "gpu_kubernetes_output_directory" in inside["msg"] and "is inside the inventory" in inside["msg"]
+    facts = render(inventory=str(tmp_path / "inventory"), facts_directory=str(tmp_path / "inventory/facts"))
+    assert "gpu_kubernetes_facts_directory" in facts["msg"]
+    assert sorted(path.name for path in (tmp_path / "inventory").iterdir()) == ["hosts.yml"]
+    assert not render(inventory=str(tmp_path / "inventory")).get("failed")
 
 
 def test_facts_of_this_run_are_used_and_kept(render, tmp_path):

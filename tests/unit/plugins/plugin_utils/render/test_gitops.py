@@ -79,6 +79,34 @@ def test_argocd_waves_go_from_the_name_space_to_what_needs_it(clusters_of, pools
     assert "SkipDryRunOnMissingResource=true" in found["node-labels"]["spec"]["syncPolicy"]["syncOptions"]
 
 
+@pytest.mark.parametrize(
+    ("automated", "argocd", "flux"),
+    [
+        ("none", None, {"suspend": True, "prune": False}),
+        ("sync", {"prune": False, "selfHeal": True}, {"prune": False}),
+        ("prune", {"prune": True, "selfHeal": True}, {"prune": True}),
+    ],
+)
+def test_what_a_controller_does_by_itself(clusters_of, pools, automated, argocd, flux):
+    trees = {kind: cluster_tree(clusters_of(pools, automated_sync=automated, **KINDS[kind])[0]) for kind in KINDS}
+    for application in applications(trees["argocd"]).values():
+        assert application["spec"]["syncPolicy"].get("automated") == argocd
+    for item in applications(trees["flux"]).values():
+        said = {name: item["spec"][name] for name in ("suspend", "prune") if name in item["spec"]}
+        wanted = {"Kustomization": flux, "HelmRelease": {k: v for k, v in flux.items() if k == "suspend"}}
+        assert said == wanted.get(item["kind"], {})
+    for tree in trees.values():
+        assert f"`gpu_kubernetes_automated_sync: {automated}`: " in tree["README.md"]
+    assert trees["argocd"]["README.md"] != trees["flux"]["README.md"] or automated == "prune"
+
+
+def test_unless_it_is_asked_for_nothing_is_pruned(tree, clusters_of, pools):
+    found = [item["spec"] for item in applications(tree).values()]
+    assert not any(spec.get("prune") or spec.get("syncPolicy", {}).get("automated", {}).get("prune") for spec in found)
+    assert "leaves" in tree["README.md"].partition("## Automated sync")[2]
+    assert "Automated sync" not in cluster_tree(clusters_of(pools)[0])["README.md"]
+
+
 def test_a_pool_that_is_gone_takes_its_release_with_it_and_nothing_else(clusters_of, pools):
     found = applications(cluster_tree(clusters_of(pools, **KINDS["argocd"])[0]))
     assert [name for name, item in found.items() if "finalizers" not in item["metadata"]] == ["objects"]

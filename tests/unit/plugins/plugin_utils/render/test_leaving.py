@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.leaving import leaving
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.leaving import leaving, removed_clusters
 
 NODES = [f"gpu-{number}" for number in range(10)]
 
@@ -40,3 +40,16 @@ def test_no_slice_of_a_fleet_renders(slices, hosts):
 
 def test_many_nodes_leave_the_tree_where_that_is_asked_for():
     assert leaving("/gitops", NODES, [], allowed=True) == NODES
+
+
+def test_a_cluster_goes_only_by_its_name():
+    assert removed_clusters([], ["here"], ["staging", "test"]) == []
+    assert removed_clusters(["test"], ["here"], ["staging", "test"]) == ["test"]
+    assert removed_clusters(["gone-before"], ["here"], ["staging", "test"]) == []
+
+
+@pytest.mark.parametrize(("name", "said"), [("here", "hosts of this inventory"), ("stagin", "Did you mean staging?")])
+def test_a_cluster_that_is_described_or_misspelt_is_refused(name, said):
+    with pytest.raises(Refused, match="gpu_kubernetes_remove_clusters") as refused:
+        removed_clusters([name], ["here"], ["staging", "test"])
+    assert said in refused.value.message

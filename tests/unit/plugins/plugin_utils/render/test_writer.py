@@ -16,8 +16,8 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render import writ
 TREES = {"clusters/a": {"one.yaml": "1\n", "folder/two.yaml": "2\n"}}
 
 
-def run(root, trees=None, prune=True):
-    changes = writer.plan(str(root), TREES if trees is None else trees, prune)
+def run(root, trees=None, prune=True, removed=()):
+    changes = writer.plan(str(root), TREES if trees is None else trees, prune, removed)
     if not any(change.edited for change in changes):
         writer.apply(str(root), changes)
     return [(change.action, change.path) for change in changes]
@@ -48,10 +48,49 @@ def test_what_is_described_no_more_is_removed_with_its_folder(tmp_path):
     assert (tmp_path / "clusters/a/mine.txt").read_text() == "not ours"
 
 
-def test_a_cluster_that_is_gone(tmp_path):
+def test_a_cluster_of_another_inventory_stays_until_it_is_named(tmp_path):
+    other = {"clusters/b": {"three.yaml": "3\n"}}
     run(tmp_path)
-    assert len(run(tmp_path, {})) == 3
-    assert not (tmp_path / "clusters").exists()
+    assert writer.other_clusters(str(tmp_path), ["b"]) == ["a"]
+    assert writer.other_clusters(str(tmp_path), ["a"]) == []
+    assert {path for _action, path in run(tmp_path, other)} == {"clusters/b/manifest.json", "clusters/b/three.yaml"}
+    assert (tmp_path / "clusters/a/one.yaml").exists()
+    assert len(run(tmp_path, other, prune=False, removed=["clusters/a"])) == 3
+    assert not (tmp_path / "clusters/a").exists()
+    assert run(tmp_path, other) == []
+
+
+def test_a_cluster_whose_files_were_changed_is_not_removed_in_silence(tmp_path):
+    run(tmp_path)
+    (tmp_path / "clusters/a/one.yaml").write_text("by hand\n")
+    changes = writer.plan(str(tmp_path), {}, True, ["clusters/a"])
+    assert [change.path for change in changes if change.edited] == ["clusters/a/one.yaml"]
+
+
+@pytest.mark.parametrize(
+    ("folder", "refused"),
+    [
+        ("inventory/gitops", True),
+        ("inventory", True),
+        ("inventory/group_vars/gitops", True),
+        ("linked/gitops", True),
+        ("inventory/.gitops", False),
+        ("inventory/gitops.cfg", False),
+        ("gitops", False),
+        ("inventory-of-others/gitops", False),
+        ("file.yml.d/gitops", False),
+    ],
+)
+def test_a_tree_that_ansible_would_read_as_groups_is_refused(tmp_path, folder, refused):
+    (tmp_path / "inventory").mkdir()
+    (tmp_path / "linked").symlink_to(tmp_path / "inventory")
+    (tmp_path / "file.yml").write_text("gpu_hosts: {}\n")
+    sources = [str(tmp_path / "inventory"), str(tmp_path / "file.yml"), "gpu-1,gpu-2,"]
+    if not refused:
+        writer.refuse_in_inventory(str(tmp_path / folder), writer.VARIABLE, sources)
+        return
+    with pytest.raises(Refused, match=r"gpu_kubernetes_output_directory: .* is inside the inventory"):
+        writer.refuse_in_inventory(str(tmp_path / folder), writer.VARIABLE, sources)
 
 
 def test_nothing_is_removed_without_prune(tmp_path):
@@ -130,7 +169,7 @@ def test_nothing_is_written_or_removed_through_a_link(tmp_path, link):
     before = {path: path.read_bytes() for path in elsewhere.rglob("*") if path.is_file()}
     for trees in (TREES, {"clusters/a": {"one.yaml": "new\n"}}, {"clusters/b": {"one.yaml": "1\n"}}):
         with pytest.raises(Refused, match="it is a symbolic link to"):
-            writer.plan(str(root), trees, True)
+            writer.plan(str(root), trees, True, ["clusters/a"] if "clusters/b" in trees else [])
     assert {path: path.read_bytes() for path in elsewhere.rglob("*") if path.is_file()} == before
 
 
