@@ -7,9 +7,10 @@
 from __future__ import annotations
 
 import difflib
+import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from typing import Any, Callable
@@ -181,6 +182,9 @@ def validated(interface: RoleInterface, given: dict[str, Any]) -> tuple[dict[str
     if not interface.options:
         return given, []
     checked = {name: value for name, value in given.items() if name in interface.options}
+    paths = list(_numbers(interface.options, checked))
+    tops = {path.partition(".")[0].partition("[")[0] for path in paths}
+    checked = {name: value for name, value in checked.items() if name not in tops}
     try:
         outcome = _outcome(interface.options, checked)
     except (OverflowError, ValueError):
@@ -188,7 +192,8 @@ def validated(interface: RoleInterface, given: dict[str, Any]) -> tuple[dict[str
             _infinite(interface, name, checked[name]) for name in checked if _breaks(interface, checked, name)
         ]
     messages = outcome.error_messages
-    wrong = [_explained(interface, message.rstrip("."), given) for message in messages[:_MOST_MISTAKES]]
+    wrong = [_number(path, interface) for path in paths]
+    wrong += [_explained(interface, message.rstrip("."), given) for message in messages[:_MOST_MISTAKES]]
     if len(messages) > _MOST_MISTAKES:
         rest = f"{len(messages) - _MOST_MISTAKES} more values are invalid"
         wrong.append(Refused(f"the variables of role gpufleet.nvidia.{interface.role}", rest, interface.described))
@@ -199,6 +204,29 @@ def validated(interface: RoleInterface, given: dict[str, Any]) -> tuple[dict[str
             wrong.append(Refused(name, reason, interface.described))
             taken[name] = None
     return {**given, **taken}, wrong
+
+
+def _numbers(options: Mapping[str, Any], given: Any, path: str = "") -> Iterator[str]:
+    """Give the paths of numbers with a decimal point where a text belongs: YAML has already made 1.3 of 1.30."""
+    for name, option in options.items() if isinstance(given, Mapping) else ():
+        value, several = given.get(name), isinstance(given.get(name), list)
+        kind = option.get("elements") if several else option.get("type", "str")
+        for position, entry in enumerate(value if several else [value]):
+            where = f"{path}{name}[{position}]" if several else f"{path}{name}"
+            if kind == "str" and isinstance(entry, float):
+                yield where
+            yield from _numbers(option.get("options") or {}, entry, f"{where}.")
+
+
+def _number(path: str, interface: RoleInterface) -> Refused:
+    # The value may be a password, and is not shown.
+    example = interface.defaults.get(path)
+    written = f"{path}: {json.dumps(example)}" if example and isinstance(example, str) else f'{path}: "..."'
+    return Refused(
+        path,
+        "it is a number with a decimal point where a text belongs, of which YAML drops zeros at the end: 1.30 is read as 1.3",
+        f"Write it in quotes, such as {written}.",
+    )
 
 
 def _outcome(options: Mapping[str, Any], given: Mapping[str, Any]) -> ValidationResult:

@@ -18,6 +18,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables imp
     collect,
     refusals_of,
     role_interface,
+    validated,
 )
 
 ROLES = Path(role_variables.__file__).resolve().parents[2] / "roles"
@@ -124,6 +125,42 @@ def test_a_mistake_names_variable_reason_and_remedy(variables, thing, reason, re
     assert reason in only.reason
     assert remedy in only.remedy
     assert refusal.message == only.message
+
+
+def texts(options, path=""):
+    """Give every option of a role that is a text, or a list of texts, as a path into the user's variables, and a value of it."""
+    for name, option in options.items():
+        below = option.get("options") or {}
+        if option.get("type", "str") == "str":
+            yield f"{path}{name}", {name: 1.3}
+        elif option.get("elements") == "str":
+            yield f"{path}{name}[1]", {name: ["a", 1.3]}
+        several = option.get("type") == "list"
+        for inner, value in texts(below, f"{path}{name}[0]." if several else f"{path}{name}."):
+            yield inner, {name: [value] if several else value}
+
+
+@pytest.mark.parametrize("role", [*HOST_ROLES, "gpu_kubernetes", "gpu_node", "gpu_upgrade", "gpu_heal"])
+def test_a_text_that_yaml_reads_as_a_number_is_refused_by_name(role):
+    """1.30 without quotes is 1.3, so nobody knows what was written."""
+    interface = role_interface(role)
+    found = dict(texts(interface.options))
+    assert found
+    for path, given in found.items():
+        _values, wrong = validated(interface, given)
+        first = wrong[0]
+        assert first.thing == path and "1.30 is read as 1.3" in first.reason, first.message
+        assert f"Write it in quotes, such as {path}: " in first.remedy
+        assert "1.3" not in first.remedy.replace('"1.34"', ""), "a password is not shown"
+
+
+def test_the_other_mistakes_are_told_beside_a_number():
+    _values, wrong = validated(
+        role_interface("gpu_kubernetes"), {"gpu_kubernetes_version": 1.3, "gpu_kubernetes_stack": "x"}
+    )
+    assert [one.thing for one in wrong] == ["gpu_kubernetes_version", "gpu_kubernetes_stack"]
+    assert wrong[0].remedy == 'Write it in quotes, such as gpu_kubernetes_version: "1.34".'
+    assert validated(role_interface("nvidia_driver"), {"nvidia_driver_branch": 580})[0]["nvidia_driver_branch"] == "580"
 
 
 def test_all_mistakes_are_told_at_once():
