@@ -32,6 +32,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import 
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_program import program_identity
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of, plain, write_report
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import GPU_HOSTS
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.versions import CHARTS
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import collect
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.stages import STAGES, plan_stages
 
@@ -245,11 +246,30 @@ def _served(
     return found, {"gpu_node_name": found.node} if found.node != host else {}
 
 
+def _other_charts(objects: Objects) -> list[str]:
+    """Say where the tree would install another version of a chart than the cluster has."""
+    found = []
+    for chart, version in objects.charts.items():
+        pinned = CHARTS[chart].version if chart in CHARTS else version
+        if pinned.lstrip("v") != version.lstrip("v"):
+            found.append(
+                f"The cluster has chart {chart} {version}, and render writes values for {pinned}: the tree would upgrade it."
+            )
+    driver = objects.policy.get("spec", {}).get("driver") or {} if objects.policy else {}
+    if driver.get("version") and driver.get("enabled") is not False:
+        found.append(
+            f"The GPU Operator installs driver {driver['version']}. The tree has the driver of its chart, unless you set gpu_kubernetes_values: "
+            f'{{gpu-operator: {{driver: {{version: "{driver["version"]}"}}}}}}.'
+        )
+    return found
+
+
 def _cluster_variables(objects: Objects | None, kubelets: bool) -> tuple[dict[str, Any], list[str]]:
     if objects is not None:
         _named, left = objects.named_configurations
         return objects.variables(), [
             *left,
+            *_other_charts(objects),
             "Nothing is rendered yet, so the plan adds all files of the cluster. Compare what gpufleet.nvidia.render writes with what "
             "serves the cluster now before you apply it (docs/migration.md).",
         ]

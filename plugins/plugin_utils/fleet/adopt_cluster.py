@@ -23,6 +23,7 @@ from .sharing_configurations import CONFIGURATIONS, LABEL, UNSHARED, is_name
 _GPU = "nvidia.com/gpu"
 _MIG_RESOURCE = "nvidia.com/mig-"
 _VERSION = re.compile(r"v?(\d+\.\d+)\.")
+_CHART = re.compile(r"(.+?)-(v?[0-9].*)")
 #: What the plugin's config-manager takes where neither a label nor a default names a configuration.
 _NAMED_FALLBACK = "default"
 #: The names of variables that say what is shared.
@@ -82,6 +83,12 @@ class Objects:
             namespace = str(_at(plugin, "metadata", "namespace") or "")
             found += [(namespace, name) for name in _config_maps_of(plugin)]
         return list(dict.fromkeys(found))
+
+    @cached_property
+    def charts(self) -> dict[str, str]:
+        """The versions of the charts that installed what serves this cluster, by the name of the chart, as Helm labels its objects."""
+        given = [_labels(one).get("helm.sh/chart", "") for one in (self.policy or {}, *self.plugins)]
+        return {match[1]: match[2] for text in given if (match := _CHART.fullmatch(str(text)))}
 
     @cached_property
     def namespace(self) -> str:

@@ -51,8 +51,8 @@ ROLES = ("gpu_facts", "nvidia_driver", "nvidia_toolkit", "nvidia_mig", "nvidia_s
 _PREFIX = "gpu_kubernetes_"
 #: Of the toolkit, what says how a pod gets its GPU. Versions, mirrors and credentials are no business of the cluster.
 _OF_TOOLKIT = ("nvidia_toolkit_runtime", "nvidia_toolkit_default_runtime", "nvidia_toolkit_device_injection")
-#: Of the driver, whether ComputeDomains run IMEX on the host.
-_OF_DRIVER = (IMEX,)
+#: Of the driver, whether the host brings it, and whether ComputeDomains run IMEX on the host.
+_OF_DRIVER = (IMEX, "nvidia_driver_state")
 #: Of the node, its name. How it is emptied is the business of the playbooks for day two.
 _OF_NODE = ("gpu_node_name",)
 #: Options that may differ between the hosts of a cluster.
@@ -269,6 +269,10 @@ def _configuration(pool: str, host: str, description: _Description) -> Configura
     desired, gpus = description.desired, description.gpus
     strategy = str(desired.get("nvidia_mig_strategy") or "none")
     compute_domains = desired[IMEX] == MASKED
+    brings = {
+        "driver": desired["nvidia_driver_state"] in ("present", "previous"),
+        "toolkit": desired["nvidia_toolkit_runtime"] != "none",
+    }
     layout = desired.get("nvidia_mig_layout")
     try:
         choices = read_choices(desired, gpus)
@@ -307,10 +311,16 @@ def _configuration(pool: str, host: str, description: _Description) -> Configura
         match=match,
         pci_devices=devices_of(gpus),
         profiles=profiles_of(gpus[0]),
+        of_host=frozenset(name for name, true in brings.items() if true),
         content=content_hash(
             json.dumps(
                 [strategy, text, decided.rendered, _of_cluster(sharing), _of_operator(desired, gpus, devices)]
                 + (["ComputeDomains"] if compute_domains else [])
+                + [
+                    f"no {name}"
+                    for name, true in brings.items()
+                    if not true and desired[f"{_PREFIX}stack"] == "gpu_operator"
+                ]
                 + ([choices.default, texts] if texts or choices.default else [])
                 + ([f"migrated from {sharing.migrate_from}"] if sharing.migrate_from else [])
                 + ([json.dumps(desired[NODE_MATCH], sort_keys=True)] if match.by_property else [])

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Values of the GPU Operator for hosts that bring driver and toolkit themselves."""
+"""Values of the GPU Operator, which brings driver and container toolkit only where the hosts do not."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refus
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.sharing_configurations import DEFAULT, UNSHARED
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render import injection
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.helm_values import Part, render_values
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.model import Cluster
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.model import DEPLOY_LABELS, Cluster
 
 CHART = "gpu-operator"
 _ALTERNATIVE = (
@@ -71,6 +71,28 @@ def default_of(cluster: Cluster) -> str:
     return next(iter(named), "") or UNSHARED
 
 
+#: What the GPU Operator can bring: what it is, the value of the variable with which a host does not bring it, and what a person has to know.
+_BROUGHT = {
+    "driver": ("driver", "nvidia_driver_state: unmanaged", "Its version is the chart's, unless driver.version is set"),
+    "toolkit": ("container toolkit", "nvidia_toolkit_runtime: none", "It accepts NVIDIA_VISIBLE_DEVICES of every pod"),
+}
+
+
+def _of_operator(cluster: Cluster, what: str) -> Part:
+    """Return the part of the values that says whether the operator brings the driver, or the container toolkit: where the hosts do not."""
+    name, variable, remark = _BROUGHT[what]
+    hosts, others = cluster.pools_that_bring(what)
+    if not others:
+        return f"The hosts bring the {name} (nvidia_{what}).", {what: {"enabled": False}}
+    # Not which pools these are: the file does not change with others.
+    text = f"The operator brings the {name} to the nodes of pools with {variable}. {remark} (gpu_kubernetes_values)."
+    if hosts:
+        text += f'\nThe other hosts bring it themselves: their nodes have the label {DEPLOY_LABELS[what]}: "false".'
+    return f"{text}\nWhere an image of the hosts brings it, set {what}.enabled to false there.", {
+        what: {"enabled": True}
+    }
+
+
 def values(cluster: Cluster, config_map: Mapping[str, Any], mig_config_map_name: str | None) -> str:
     """Return the values of the operator.
 
@@ -85,11 +107,7 @@ def values(cluster: Cluster, config_map: Mapping[str, Any], mig_config_map_name:
         manager = {"enabled": True, "config": {"name": mig_config_map_name, "default": "all-disabled"}}
         why = "gpu_kubernetes_mig_manager: operator. The node label nvidia.com/mig.config chooses the pool's layout."
     parts: list[Part] = [
-        (
-            "The driver and the container toolkit are installed on the hosts (nvidia_driver, nvidia_toolkit).",
-            {"driver": {"enabled": False}},
-        ),
-        ("", {"toolkit": {"enabled": False}}),
+        *(_of_operator(cluster, what) for what in DEPLOY_LABELS),
         (
             "gpu_kubernetes_runtime_class.",
             {"operator": {"runtimeClass": options["runtime_class"] or "nvidia"}},

@@ -202,7 +202,7 @@ def _decided(cluster: Cluster, item: Configuration) -> Iterator[tuple[str, str, 
         yield "gpu-operator", method, {"cdi": {"enabled": injection.method == CDI}}
         yield "gpu-operator", method, {"devicePlugin": {"env": operator_plugin_environment(injection)}}
         yield "gpu-operator", named, {"operator": {"runtimeClass": name} if name else {}}
-        if cluster.runtimes - {"none"}:
+        if not cluster.pools_that_bring("toolkit")[1]:
             # The operator's own toolkit would accept NVIDIA_VISIBLE_DEVICES from every container.
             yield "gpu-operator", method, {"toolkit": {"enabled": False}}
     else:

@@ -31,6 +31,11 @@ EXEMPT_LABEL = f"{LABEL_PREFIX}/exempt"
 
 #: By this label the GPU Operator keeps its device plugin away from a node.
 DEPLOY_PLUGIN_LABEL = "nvidia.com/gpu.deploy.device-plugin"
+#: What the GPU Operator can bring in place of the hosts, by its name in the operator's values: the label that keeps it away from a node.
+DEPLOY_LABELS = {
+    "driver": "nvidia.com/gpu.deploy.driver",
+    "toolkit": "nvidia.com/gpu.deploy.container-toolkit",
+}
 MANAGED_BY = {"app.kubernetes.io/managed-by": "gpufleet"}
 
 
@@ -58,6 +63,7 @@ class Configuration:
     :param match: by what the cluster finds its nodes.
     :param pci_devices: PCI device IDs of the GPUs of its hosts.
     :param profiles: MIG profiles of these GPUs.
+    :param of_host: which of L(DEPLOY_LABELS) its hosts bring themselves.
     """
 
     name: str
@@ -80,6 +86,7 @@ class Configuration:
     match: NodeMatch = BY_NAME
     pci_devices: tuple[str, ...] = ()
     profiles: tuple[GpuInstanceProfile, ...] = ()
+    of_host: frozenset[str] = frozenset(DEPLOY_LABELS)
 
     @property
     def selector(self) -> dict[str, str]:
@@ -155,6 +162,14 @@ class Cluster:
     def of_dra_driver(self) -> tuple[Configuration, ...]:
         """Return what the DRA driver serves: claims for GPUs, or ComputeDomains, or both."""
         return tuple(item for item in self.configurations if item.served_by_dra or item.compute_domains)
+
+    def pools_that_bring(self, what: str) -> tuple[list[str], list[str]]:
+        """Return the pools whose hosts bring one of L(DEPLOY_LABELS) themselves, and those whose hosts do not."""
+        pools = [
+            {item.pool for item in self.configurations if (what in item.of_host) is of_host}
+            for of_host in (True, False)
+        ]
+        return sorted(pools[0]), sorted(pools[1])
 
     def with_backend(self, backend: str) -> tuple[Configuration, ...]:
         return tuple(item for item in self.configurations if item.sharing.backend == backend)

@@ -24,6 +24,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.gitops impo
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.gpu_operator import strategy_of
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.model import (
     BACKEND_LABEL,
+    DEPLOY_LABELS,
     DEPLOY_PLUGIN_LABEL,
     EXEMPT_LABEL,
     MANAGED_BY,
@@ -104,6 +105,9 @@ def labels_of(cluster: Cluster, item: Configuration, chosen: str = "") -> dict[s
         labels[LABEL] = _operator_key(cluster, chosen) if chosen else plugin_key(item)
     elif chosen:
         labels[LABEL] = chosen
+    for what in sorted(item.of_host) if operator else ():
+        if cluster.pools_that_bring(what)[1]:
+            labels[DEPLOY_LABELS[what]] = "false"
     if operator and cluster.options["mig_manager"] == "operator":
         labels[MIG_CONFIG_LABEL] = item.name if item.strategy != "none" else "all-disabled"
     return labels

@@ -93,6 +93,9 @@ def test_without_a_host_that_can_be_adopted_nothing_is_written(run, bare_facts, 
 class Api:
     """Answers as the API server of a cluster with the GPU Operator."""
 
+    def __init__(self, chart="v26.7.0", **driver):
+        self.chart, self.driver = chart, {"enabled": False, **driver}
+
     def nodes(self):
         metadata = {"name": "node-7", "labels": {"nvidia.com/device-plugin.config": "four"}}
         status = {"addresses": [{"address": "gpu01"}], "nodeInfo": {"kubeletVersion": "v1.34.4"}}
@@ -103,8 +106,12 @@ class Api:
 
     def call(self, _method, path, what, **_query):
         four = "sharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 4}]}}"
-        spec = {"driver": {"enabled": False}, "toolkit": {"enabled": False}, "mig": {"strategy": "none"}}
-        policy = {"spec": {**spec, "devicePlugin": {"config": {"name": "c"}}}, "status": {"namespace": "gpu-operator"}}
+        spec = {"driver": self.driver, "toolkit": {"enabled": False}, "mig": {"strategy": "none"}}
+        policy = {
+            "metadata": {"labels": {"helm.sh/chart": f"gpu-operator-{self.chart}"}},
+            "spec": {**spec, "devicePlugin": {"config": {"name": "c"}}},
+            "status": {"namespace": "gpu-operator"},
+        }
         known = {
             "/apis/nvidia.com/v1/clusterpolicies": {"items": [policy]},
             "/api/v1/namespaces/gpu-operator/configmaps/c": {"data": {"four": four}},
@@ -112,6 +119,21 @@ class Api:
         if path not in known:
             raise adopt.ApiError(404, what, "not found")
         return known[path]
+
+
+def test_what_the_tree_would_upgrade_is_named(run, monkeypatch):
+    monkeypatch.setattr(adopt.ActionModule, "cluster", lambda _self, _arguments: Api())
+    _result, text = run(given={"kubeconfig": "admin.conf"}, gpu01=read("hand"))
+    assert "the tree would upgrade it" not in text and "installs driver" not in text
+    older = Api("v25.3.4", enabled=True, version="580.105.08")
+    monkeypatch.setattr(adopt.ActionModule, "cluster", lambda _self, _arguments: older)
+    _result, text = run(given={"kubeconfig": "admin.conf", "overwrite": True}, gpu01=read("hand"))
+    text = " ".join(text.split())
+    assert (
+        "The cluster has chart gpu-operator v25.3.4, and render writes values for v26.7.0: the tree would upgrade it."
+        in text
+    )
+    assert 'gpu_kubernetes_values: {gpu-operator: {driver: {version: "580.105.08"}}}' in text
 
 
 def test_how_a_cluster_serves_its_nodes_is_described(run, monkeypatch, tmp_path):

@@ -103,6 +103,16 @@ def test_an_operator_that_brings_driver_and_toolkit_and_partitions():
     assert "nvidia.com/mig.config=all-balanced, and its state is failed" in found.differences[0]
 
 
+def test_the_versions_of_the_charts_are_those_of_helms_labels():
+    installed = policy()
+    installed["metadata"]["labels"] = {"helm.sh/chart": "gpu-operator-v25.3.4"}
+    assert Objects([labelled()], [installed]).charts == {"gpu-operator": "v25.3.4"}
+    alone = plugin()
+    alone["metadata"]["labels"] = {"helm.sh/chart": "nvidia-device-plugin-0.17.1"}
+    assert Objects([labelled()], daemon_sets=[alone]).charts == {"nvidia-device-plugin": "0.17.1"}
+    assert Objects([labelled()], [policy()], daemon_sets=[plugin()]).charts == {}
+
+
 def test_a_label_that_names_a_configuration_that_is_not_there_is_named():
     objects = Objects(
         [labelled(labels={"nvidia.com/device-plugin.config": "gone"})],

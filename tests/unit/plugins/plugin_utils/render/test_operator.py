@@ -136,3 +136,63 @@ def test_what_of_the_toolkit_the_cluster_does_not_see_splits_no_pool(clusters_of
     (cluster,) = clusters_of({"shared": pools["shared"]}, of_host=of_host)
     assert [item.name for item in cluster.configurations] == ["shared"]
     assert cluster.runtimes == {"containerd", "crio"}
+
+
+BY_OPERATOR = {"nvidia_driver_state": "unmanaged", "nvidia_toolkit_runtime": "none"}
+DEPLOY = {"driver": "nvidia.com/gpu.deploy.driver", "toolkit": "nvidia.com/gpu.deploy.container-toolkit"}
+
+
+def rendered(clusters_of, pools, by_operator):
+    """The values of the operator, their comments, and the labels of the nodes of each pool."""
+    pools = {pool: {**pools[pool], **(BY_OPERATOR if pool in by_operator else {})} for pool in ("batch", "shared")}
+    tree = tree_of(clusters_of, pools, stack="gpu_operator")
+    text = tree["values/gpu-operator.yaml"]
+    return yaml.safe_load(text), text, labels_of(tree)
+
+
+def test_where_all_hosts_bring_driver_and_toolkit_the_operator_does_not(clusters_of, pools):
+    values, text, labels = rendered(clusters_of, pools, ())
+    assert values["driver"] == values["toolkit"] == {"enabled": False}
+    assert "The hosts bring the driver" in text and "The hosts bring the container toolkit" in text
+    assert not any(set(DEPLOY.values()) & set(of_pool) for of_pool in labels.values())
+
+
+def test_where_no_host_brings_them_the_operators_stay(clusters_of, pools):
+    values, text, labels = rendered(clusters_of, pools, ("batch", "shared"))
+    assert values["driver"] == values["toolkit"] == {"enabled": True}
+    assert "The hosts bring" not in text and "The operator brings the driver" in text
+    assert not any(set(DEPLOY.values()) & set(of_pool) for of_pool in labels.values())
+
+
+def test_in_a_mixed_cluster_the_operator_stays_away_from_the_nodes_whose_hosts_bring_them(clusters_of, pools):
+    values, text, labels = rendered(clusters_of, pools, ("batch",))
+    assert values["driver"] == values["toolkit"] == {"enabled": True}
+    for deploy in DEPLOY.values():
+        assert labels["shared"][deploy] == "false" and deploy not in labels["batch"]
+        assert f'{deploy}: "false"' in text
+
+
+def test_hosts_of_one_pool_can_differ_in_who_brings_the_driver(clusters_of, pools):
+    tree = tree_of(
+        clusters_of,
+        {"shared": pools["shared"]},
+        stack="gpu_operator",
+        of_host={"shared-1": {"nvidia_driver_state": "unmanaged"}},
+    )
+    rules = documents(tree["node-labels/pools.yaml"])[0]["spec"]["rules"]
+    without = {
+        node: rule["labels"].get(DEPLOY["driver"])
+        for rule in rules
+        for node in rule["matchFeatures"][0]["matchExpressions"]["nodename"]["value"]
+    }
+    assert without == {"shared-0": "false", "shared-1": None}
+    values = yaml.safe_load(tree["values/gpu-operator.yaml"])
+    assert (values["driver"], values["toolkit"]) == ({"enabled": True}, {"enabled": False})
+
+
+def test_the_releases_of_the_device_plugin_are_the_same_whoever_brings_the_driver(clusters_of, pools):
+    first, second = (
+        tree_of(clusters_of, {"shared": {**pools["shared"], **one}})
+        for one in ({}, {"nvidia_driver_state": "unmanaged"})
+    )
+    assert first == second
