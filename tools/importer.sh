@@ -17,7 +17,7 @@ repository=$(pwd)
 # ansible-lint looks for playbooks that others import among the installed collections, and not in the tarball.
 home=$(mktemp -d)
 trap 'rm -rf "$home"' EXIT
-.venv/bin/ansible-galaxy collection install --no-deps --force --collections-path "$home/.ansible/collections" "$tarball" >/dev/null
+.venv/bin/ansible-galaxy collection install --force --collections-path "$home/.ansible/collections" "$tarball" >/dev/null
 # It writes importer_result.json into the folder in which it runs.
 (cd build && HOME="$home" PATH="$repository/.venv/bin:$PATH" "$repository/.venv-importer/bin/python" -m galaxy_importer.main "$repository/$tarball") \
     >"$log" 2>&1 || { cat "$log"; exit 1; }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Follow the README in an empty environment, with the newest releases of everything that it names: build the collection, install it, and plan the
-# inventory that the README gives to paste. In place of Galaxy, kubernetes.core comes from the tools' environment, and our own tarball from here.
+# inventory that the README gives to paste. In place of Galaxy the tarball comes from here, and no other collection is installed.
 #   tools/install.sh [TARBALL FOLDER]   with a tarball that was built already; the environment stays in FOLDER
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -16,8 +16,6 @@ else
 fi
 .venv/bin/python -m venv "$scratch/venv"
 collections=$scratch/collections/ansible_collections
-mkdir -p "$collections/kubernetes"
-cp -r "$(.venv/bin/python -c 'import ansible_collections.kubernetes.core as it; print(list(it.__path__)[0])')" "$collections/kubernetes/core"
 
 # Without the lock files: who installs today gets what is released today.
 "$scratch/venv/bin/pip" install --quiet --no-compile --disable-pip-version-check ansible-core

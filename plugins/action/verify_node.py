@@ -26,7 +26,8 @@ class ActionModule(ClusterAction):
         "facts": {"type": "dict", "required": True},
         "labels": {"type": "bool", "default": True},
         "capacity": {"type": "path", "default": ""},
-        "restarted": {"type": "list", "elements": "dict", "default": []},
+        "restart": {"type": "list", "elements": "str", "default": []},
+        "restart_namespaces": {"type": "list", "elements": "str", "default": []},
         "timeout": {"type": "int", "default": 0},
         "settle": {"type": "int", "default": 0},
         "fail": {"type": "bool", "default": True},
@@ -44,9 +45,12 @@ class ActionModule(ClusterAction):
             arguments["labels"],
             there=_node(cluster, name) if arguments["capacity"] else None,
         )
+        restarted: list[dict[str, Any]] = []
         if self._task.check_mode:
-            # Nothing was restarted.
-            arguments = {**arguments, "restarted": [], "settle": 0}
+            # Nothing is restarted.
+            arguments = {**arguments, "settle": 0}
+        else:
+            restarted = _restart(cluster, name, arguments["restart"], arguments["restart_namespaces"])
         until = time.monotonic() + arguments["timeout"]
         agrees_since = None
         while True:
@@ -56,7 +60,7 @@ class ActionModule(ClusterAction):
                 lambda: cluster.pods_on(name),
                 wanted,
                 arguments["facts"],
-                arguments["restarted"],
+                restarted,
                 cluster.resource_slices,
                 waiting=True,
             )
@@ -72,12 +76,25 @@ class ActionModule(ClusterAction):
                 if now - agrees_since >= arguments["settle"]:
                     break
             time.sleep(_PAUSE)
-        result: dict[str, Any] = {"checks": [check.as_dict() for check in checks], "healthy": not bad}
+        result: dict[str, Any] = {
+            "checks": [check.as_dict() for check in checks],
+            "healthy": not bad,
+            "changed": bool(restarted),
+        }
         if bad and arguments["fail"]:
             first = bad[0]
             result["failed"] = True
             result["msg"] = f"Node {arguments['node']}: {first.name}: {first.evidence}. {first.next_step}"
         return result
+
+
+def _restart(cluster: Cluster, node: str, selectors: list[str], namespaces: list[str]) -> list[dict[str, Any]]:
+    """Delete the pods of a node that have these labels, and return them. Labels are anybody's to choose: namespaces say whose count."""
+    found = {str(pod["metadata"]["uid"]): pod for selector in selectors for pod in cluster.pods_on(node, selector)}
+    pods = [pod for pod in found.values() if pod["metadata"]["namespace"] in namespaces]
+    for pod in pods:
+        cluster.delete_pod(pod["metadata"]["namespace"], pod["metadata"]["name"], pod["metadata"]["uid"])
+    return pods
 
 
 def _node(cluster: Cluster, name: str) -> Mapping[str, Any] | None:

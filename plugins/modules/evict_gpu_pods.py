@@ -15,8 +15,7 @@ description:
     respected; pods of DaemonSets and other pods stay.
   - If one of these pods must not be evicted, none is evicted.
   - With O(mig_plan), only the pods on MIG devices that are destroyed are evicted; with O(devices), only those on these devices.
-  - With O(every_pod), the node is drained. In contrast, M(kubernetes.core.k8s_drain) reports success when pods did not terminate in time, fails at
-    the first disruption budget that currently allows no eviction, and counts emptyDir volumes of DaemonSets.
+  - With O(every_pod), the node is drained.
   - This is an action plugin; the module only documents it. It runs on the controller and requires the Python package C(kubernetes) there.
 options:
   node:

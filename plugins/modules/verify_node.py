@@ -36,13 +36,18 @@ options:
       - If empty, they are compared with what the host's GPUs and variables predict.
     type: path
     default: ""
-  restarted:
+  restart:
     description:
-      - Pods of the node that were just deleted so that they restart, as returned by M(kubernetes.core.k8s_info).
+      - Label selectors of the pods of the node that are deleted first, so that their controllers restart them; not in check mode.
       - What the node offers counts only when pods of the same controllers have replaced them and are ready. Pods without a controller are not expected
         to return.
     type: list
-    elements: dict
+    elements: str
+    default: []
+  restart_namespaces:
+    description: Namespaces whose pods O(restart) is about. Pods of others stay, whatever their labels.
+    type: list
+    elements: str
     default: []
   timeout:
     description: Seconds to wait until the node matches.

@@ -2,8 +2,8 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The few calls of the Kubernetes API that the modules of kubernetes.core do not make: evictions one by one, guarded changes of a Lease;
-and what goes with them in one action, such as the cordon and its record. An API server that is away for a while is waited for.
+"""All calls of the Kubernetes API that the collection makes, such as evictions one by one, guarded changes of a Lease, and the cordon with its
+record in one change. An API server that is away for a while is waited for.
 """
 
 from __future__ import annotations
@@ -153,9 +153,19 @@ class Cluster:
         body = {"status": {"conditions": [dict(condition)]}}
         self.call("PATCH", f"/api/v1/nodes/{name}/status", f"set a condition of node {name}", body, patch=STRATEGIC)
 
-    def pods_on(self, node: str) -> list[dict[str, Any]]:
-        answer = self.call("GET", "/api/v1/pods", f"list the pods on {node}", fieldSelector=f"spec.nodeName={node}")
-        return list(answer["items"])
+    def pods_on(self, node: str, selector: str = "") -> list[dict[str, Any]]:
+        """Return the pods on a node, those with the labels of C(selector) alone where it is given."""
+        query = {"fieldSelector": f"spec.nodeName={node}", **({"labelSelector": selector} if selector else {})}
+        return list(self.call("GET", "/api/v1/pods", f"list the pods on {node}", **query)["items"])
+
+    def delete_pod(self, namespace: str, name: str, uid: str) -> None:
+        """Delete a pod, so that its controller makes another. One of the same name that was made since is not meant."""
+        body = {"preconditions": {"uid": uid}}
+        try:
+            self.call("DELETE", f"/api/v1/namespaces/{namespace}/pods/{name}", f"delete pod {namespace}/{name}", body)
+        except ApiError as error:
+            if error.status not in (404, 409):
+                raise
 
     def pods(self) -> list[dict[str, Any]]:
         return list(self.call("GET", "/api/v1/pods", "list the pods", resourceVersion="0")["items"])

@@ -56,6 +56,7 @@ def main(collections: str, kubeconfig: str, stranger: str, dead: str) -> None:
     found["pods"] = sorted(pod["metadata"]["name"] for pod in cluster.pods())
     on_a = {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in cluster.pods_on("a")}
     found["pods on a"], found["pods on b"] = sorted(on_a), cluster.pods_on("b")
+    found["labelled pods"] = sorted(pod["metadata"]["name"] for pod in cluster.pods_on("a", "app in (kept, nothing)"))
     found["daemon sets"] = cluster.daemon_sets()
     # Subresources. A budget counts for pods that run.
     running = {"status": {"phase": "Running"}}
@@ -64,6 +65,8 @@ def main(collections: str, kubeconfig: str, stranger: str, dead: str) -> None:
     found["evict kept"] = cluster.evict("default", "kept", on_a["kept"])
     found["evict"] = cluster.evict("default", "free", on_a["free"])
     found["evict again"] = cluster.evict("default", "free", on_a["free"])
+    uids = ("00000000-0000-0000-0000-000000000000", on_a["other"], on_a["other"])
+    found["deleted"] = [cluster.delete_pod("default", "other", uid) for uid in uids]
     status = {"status": {"allocatable": {"nvidia.com/gpu": "2"}, "capacity": {"nvidia.com/gpu": "2"}}}
     patched = cluster.call("PATCH", "/api/v1/nodes/b/status", "change the status of node b", status)
     found["status"] = patched["status"]["allocatable"]

@@ -63,7 +63,7 @@ def test_they_are_enough_for_every_call_that_is_made(plane, operator):
 @pytest.mark.parametrize(
     ("verb", "resource", "namespace", "allowed"),
     [
-        # Those of the modules of kubernetes.core: restart the plugin's pods, cordon for a new layout.
+        # To restart the plugin's pods, and to cordon for a new layout.
         ("delete", "pods", "nvidia-gpu", "yes"),
         ("delete", "pods", "default", "no"),
         ("delete", "pods", "kube-system", "no"),

@@ -19,7 +19,6 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
-import ansible
 import pytest
 import yaml
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render import alerts
@@ -28,8 +27,7 @@ pytestmark = pytest.mark.eda
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PROGRAMS = REPOSITORY / ".venv-eda" / "bin"
-#: Ours, and beside it kubernetes.core, which Galaxy installs with it: here it is in the tools' environment.
-COLLECTIONS = (REPOSITORY / "build" / "collections", Path(ansible.__file__).parents[1])
+COLLECTIONS = REPOSITORY / "build" / "collections"
 TOKEN = "word-of-the-test"
 HOSTS = ("gpu-1", "gpu-2", "gpu-3")
 UNREACHABLE = {"ansible_host": "127.0.0.1", "ansible_port": 1}
@@ -93,7 +91,7 @@ class Pair:
         environment = {
             **os.environ,
             "PATH": f"{PROGRAMS}:{os.environ['PATH']}",
-            "ANSIBLE_COLLECTIONS_PATH": ":".join(map(str, COLLECTIONS)),
+            "ANSIBLE_COLLECTIONS_PATH": str(COLLECTIONS),
             "ANSIBLE_LOCALHOST_WARNING": "false",
             "ANSIBLE_LOG_PATH": str(self.folder / "ansible.log"),
             **({"GPUFLEET_WEBHOOK_TOKEN": self.token} if self.token else {}),

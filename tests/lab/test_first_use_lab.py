@@ -38,7 +38,7 @@ SECONDS = 300
 COMMANDS = (
     "python3 -m venv venv && . venv/bin/activate",
     "pip install 'ansible-core==2.19.*'",
-    "ansible-galaxy collection install --no-deps ./{tarball}",
+    "ansible-galaxy collection install ./{tarball}",
     "pip install -r ~/.ansible/collections/ansible_collections/gpufleet/nvidia/meta/ee-requirements.txt",
     "ansible-playbook -i gpu-training-1, gpufleet.nvidia.doctor",
     "ansible-playbook -i inventory.yml gpufleet.nvidia.plan",
@@ -55,8 +55,7 @@ _HEAD = """\
 Six commands on a machine that has Python and nothing of Ansible, to two hosts that no tool has touched (tests/lab/test_first_use_lab.py). The
 hosts are those of the lab, with Debian 12 and its containerd 1.6. inventory.yml is the README's with the names of these hosts in ssh's
 configuration, and what doctor says about that containerd. Ansible Galaxy cannot be reached where this is recorded, so the tarball of `make build`
-is installed in place of gpufleet.nvidia, without kubernetes.core, which doctor and plan do not need. Of pip's and ansible-galaxy's output the
-last line is shown.
+is installed in place of gpufleet.nvidia; it requires no other collection. Of pip's and ansible-galaxy's output the last line is shown.
 """
 
 

@@ -6,11 +6,15 @@
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
 import subprocess
 import sys
 import tarfile
 from pathlib import Path
+
+import yaml
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 #: What a checkout may hold beside its tracked files.
@@ -38,6 +42,7 @@ def test_only_what_is_named_is_packed(tmp_path):
     (path,) = tmp_path.glob("gpufleet-nvidia-*.tar.gz")
     with tarfile.open(path) as packed:
         names = set(packed.getnames())
+    _installs_without_galaxy(path, tmp_path / "installed")
     assert not names & set(STRAYS)
     folders = (
         "changelogs/fragments",
@@ -54,3 +59,32 @@ def test_only_what_is_named_is_packed(tmp_path):
     assert needed <= names, "what is in these folders and no directive of galaxy.yml names"
     assert {"README.md", "LICENSE", "MANIFEST.json", "FILES.json"} <= names
     assert not any(name.startswith(("tools/", ".ci", ".venv", "tests/unit")) for name in names)
+
+
+def _installs_without_galaxy(tarball, folder):
+    """The line of docs/air-gap.md, where no server of Galaxy answers and nothing else is installed."""
+    page = (REPOSITORY / "docs" / "air-gap.md").read_text(encoding="utf-8")
+    (given,) = re.findall(r"`ansible-galaxy (collection install) \./gpufleet-nvidia-\*\.tar\.gz`", page)
+    program = Path(sys.executable).parent / "ansible-galaxy"
+    alone = {name: value for name, value in os.environ.items() if not name.startswith("ANSIBLE_")}
+    alone |= {"ANSIBLE_GALAXY_SERVER": "http://127.0.0.1:9/", "ANSIBLE_COLLECTIONS_PATH": str(folder)}
+    done = subprocess.run(
+        [program, *given.split(), tarball], env=alone, cwd=tarball.parent, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert [
+        path.name for path in (folder / "ansible_collections").iterdir() if path.is_dir() and "." not in path.name
+    ] == ["gpufleet"]
+
+
+def test_no_other_collection_is_used():
+    """Otherwise galaxy.yml names it, and every way to install without Galaxy has to bring it."""
+    assert not yaml.safe_load((REPOSITORY / "galaxy.yml").read_text(encoding="utf-8"))["dependencies"]
+    name = re.compile(r"^[ -]*(?:group/)?([a-z]\w*\.[a-z]\w*)\.\w+:", re.MULTILINE)
+    used = {
+        found
+        for folder in ("playbooks", "roles")
+        for path in (REPOSITORY / folder).rglob("*.yml")
+        for found in name.findall(path.read_text(encoding="utf-8"))
+    }
+    assert used == {"ansible.builtin", "gpufleet.nvidia"}

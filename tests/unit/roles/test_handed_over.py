@@ -25,6 +25,7 @@ OTHERWISE = {
     "nvidia_driver_lock_timeout-driver.lock_timeout": {"default"},
     # A role comes after a change.
     "nvidia_health_fabric_timeout-health.fabric_timeout": {"default"},
+    "gpu_node_plugin_selectors-verify_node.restart": {"default"},
     "gpu_node_settle_time-verify_node.settle": {"default"},
     "gpu_node_ready_timeout-verify_node.timeout": {"default"},
     # Without a namespace there is no lease, without a layout the module does not know what is meant.

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import jinja2
 import pytest
 import yaml
 from ansible_collections.gpufleet.nvidia.plugins.action import remove_gate
@@ -177,9 +176,3 @@ def test_the_connection_to_the_cluster_is_handed_to_the_actions_of_one_group():
                 "context",
                 "api_timeout",
             }
-
-
-@pytest.mark.parametrize(("seconds", "tries"), [(300, "60"), (3, "1"), ("300", "60")])
-def test_a_timeout_of_the_command_line_is_text(seconds, tries):
-    variable = load(ROLES[0].parent / "gpu_node" / "vars" / "main.yml")["__gpu_node_api_retries"]
-    assert jinja2.Template(variable).render(gpu_node_api_timeout=seconds) == tries

@@ -24,6 +24,7 @@ GPUS = [
     for index in range(2)
 ]
 ENDS = 1000
+RESTART = {"restart": ["plugin", "discovery"], "restart_namespaces": ["gpu"]}
 
 
 def plugin(uid, ready=True):
@@ -36,6 +37,7 @@ class Scenario:
 
     def __init__(self, offers, pods=(), labels=None):
         self.offers, self.changes, self.now, self.labels = offers, [(0, []), *pods], 0.0, labels or {}
+        self.deleted = []
 
     def at(self, entries):
         return [value for since, value in entries if since <= self.now][-1]
@@ -45,8 +47,11 @@ class Scenario:
         status = {"conditions": [ready], "allocatable": {"nvidia.com/gpu": str(self.at(self.offers))}}
         return {"metadata": {"name": name, "labels": self.labels}, "status": status}
 
-    def pods_on(self, _name):
-        return self.at(self.changes)
+    def pods_on(self, _name, selector=""):
+        return [pod for pod in self.at(self.changes) if selector in ("", "plugin")]
+
+    def delete_pod(self, namespace, name, uid):
+        self.deleted.append((namespace, name, uid))
 
     def resource_slices(self):
         devices = [{"name": "gpu-0", "attributes": {"type": {"string": "gpu"}}}]
@@ -83,14 +88,23 @@ def test_a_plugin_that_is_not_back_is_waited_for_although_the_node_agrees(verify
     scenario = Scenario(
         [(0, 2)], [(0, [plugin("old")]), (30, []), (60, [plugin("new", ready=False)]), (90, [plugin("new")])]
     )
-    assert verify(scenario, restarted=[plugin("old")])["healthy"]
+    result = verify(scenario, **RESTART)
+    assert result["healthy"] and result["changed"]
     assert scenario.now >= 90
+    assert scenario.deleted == [("gpu", "old", "old")]
+
+
+def test_pods_of_other_namespaces_stay_whatever_their_labels(verify):
+    scenario = Scenario([(0, 2)], [(0, [plugin("old")])])
+    result = verify(scenario, restart=["plugin"], restart_namespaces=["kube-system"])
+    assert result["healthy"] and not result["changed"]
+    assert scenario.deleted == [] and scenario.now == 0
 
 
 def test_what_the_node_offered_before_is_not_taken_for_what_it_offers(verify):
     """The new plugin finds one GPU less. The node says so ten seconds after the pod is ready."""
     scenario = Scenario([(0, 2), (30, 1)], [(0, [plugin("old")]), (20, [plugin("new")])])
-    found = verify(scenario, restarted=[plugin("old")], settle=15)
+    found = verify(scenario, **RESTART, settle=15)
     assert found["failed"]
     assert "allocatable: nvidia.com/gpu: 1 instead of 2" in found["msg"]
     assert scenario.now >= 300
@@ -108,7 +122,7 @@ def test_one_that_begins_at_the_end_of_the_time_is_still_seen_through(verify):
 
 
 def test_a_plugin_that_never_comes_back_is_named(verify):
-    found = verify(Scenario([(0, 2)], [(0, [plugin("old")]), (5, [])]), restarted=[plugin("old")])
+    found = verify(Scenario([(0, 2)], [(0, [plugin("old")]), (5, [])]), **RESTART)
     assert "plugin pods: gpu/old: it was restarted, and no new pod has taken its place. See what keeps" in found["msg"]
 
 
@@ -124,10 +138,10 @@ def test_a_node_that_the_rendered_file_does_not_name_is_compared_with_each_node_
     assert "1 instead of 2" in verify(Scenario([(0, 1)], labels=scenario.labels), capacity=str(file), timeout=0)["msg"]
 
 
-def test_in_check_mode_nothing_was_restarted(verify):
+def test_in_check_mode_nothing_is_restarted(verify):
     scenario = Scenario([(0, 2)], [(0, [plugin("old")])])
-    assert verify(scenario, check_mode=True, restarted=[plugin("old")], settle=15)["healthy"]
-    assert scenario.now == 0
+    assert verify(scenario, check_mode=True, **RESTART, settle=15)["healthy"]
+    assert scenario.now == 0 and scenario.deleted == []
 
 
 def test_the_operators_mig_manager_is_asked_where_the_variables_say_that_it_partitions(verify):

@@ -121,3 +121,12 @@ def test_a_lease_is_made_changed_or_lost_to_another(connect):
 def test_a_kubeconfig_that_cannot_be_read_names_the_variable(tmp_path):
     with pytest.raises(AnsibleError, match="Set gpu_cluster_kubeconfig"):
         Cluster(str(tmp_path / "missing"), "", 0)
+
+
+def test_a_pod_is_deleted_by_its_uid_and_one_that_is_gone_or_another_is_no_error(connect):
+    for answer in ({}, (404, "not found"), (409, "the UID in the precondition differs")):
+        cluster = connect(answer)
+        cluster.delete_pod("gpu", "plugin", "u1")
+        assert cluster.calls == [("DELETE", "/api/v1/namespaces/gpu/pods/plugin", {"preconditions": {"uid": "u1"}}, {})]
+    with pytest.raises(ApiError, match="Failed to delete pod gpu/plugin: not allowed"):
+        connect((403, "not allowed")).delete_pod("gpu", "plugin", "u1")
