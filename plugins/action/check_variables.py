@@ -6,14 +6,23 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import playbook_variables, refusals
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import describe
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.text import shortened
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import ControllerAction
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.imex_rack import Racks
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import is_true, plain
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import GPU_HOSTS, pools, refuse_keywords
+
+#: Playbooks that do to hosts what their descriptions say: what is wrong with one ends them. The others say it, and go on with what they were asked.
+_BY_DESCRIPTION = ("site", "upgrade", "rollback", "repartition", "migrate")
+_STOP = "Correct it, leave these hosts out with --limit, or set gpu_facts_skip_refused_hosts: true to go on with the other hosts."
 
 
 class ActionModule(ControllerAction):
@@ -24,7 +33,8 @@ class ActionModule(ControllerAction):
 
     def act(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
         playbook = arguments["playbook"]
-        if playbook not in playbook_variables.ANY_HOST and not task_vars.get("groups", {}).get("gpu_hosts"):
+        groups = plain(task_vars.get("groups", {}))
+        if playbook not in playbook_variables.ANY_HOST and not groups.get(GPU_HOSTS):
             raise AnsibleActionFail(
                 "The inventory has no hosts in the group gpu_hosts. Pass an inventory with -i, and run ansible-inventory --graph to see how "
                 "Ansible reads it. Nothing was changed."
@@ -32,17 +42,56 @@ class ActionModule(ControllerAction):
         hosts = arguments["hosts"]
         if hosts is None:
             hosts = plain(task_vars.get("ansible_play_hosts_all") or [])
+        try:
+            refuse_keywords(groups)
+        except Refused as refusal:
+            raise AnsibleActionFail(f"{refusal.message} Nothing was changed.") from None
         wrong: list[tuple[str, Refused]] = []
+        described: list[tuple[str, Refused]] = []
+        end = "Nothing was changed."
         unknown: dict[str, list[str]] = {}
+        refused_of = _Refused(task_vars, groups)
         for host in hosts:
-            found = playbook_variables.check(playbook, task_vars["hostvars"][host])
+            variables = task_vars["hostvars"][host]
+            found = playbook_variables.check(playbook, variables)
             wrong += [(host, refusal) for refusal in found.refusals]
             for name in found.unknown:
                 unknown.setdefault(name, []).append(str(host))
+            if host in refused_of.members:
+                skipped = is_true(variables.get("gpu_facts_skip_refused_hosts"))
+                stops = playbook in _BY_DESCRIPTION and not skipped
+                of_host = [(host, refusal) for refusal in refused_of(host, variables)]
+                (wrong if stops else described).extend(of_host)
+                end = f"Nothing was changed. {_STOP}" if stops and of_host else end
         for name, where in unknown.items():
             self._display.warning(f"{shortened(where)}: gpufleet.nvidia has no variable {name}.")
-        result: dict[str, Any] = {"refusals": refusals.of_hosts(wrong)}
+        said = refusals.of_hosts(described)
+        for sentence in refusals.sentences(said):
+            self._display.warning(sentence)
+        stopping = refusals.of_hosts(wrong)
+        result: dict[str, Any] = {"refusals": [*stopping, *said]}
         if wrong:
             result["failed"] = True
-            result["msg"] = "\n".join([*refusals.sentences(result["refusals"]), "Nothing was changed."])
+            result["msg"] = "\n".join([*refusals.sentences(stopping), end])
         return result
+
+
+class _Refused:
+    """What is refused of hosts whatever they are. Hosts with the same description are planned once.
+
+    :ivar members: the hosts that are described.
+    """
+
+    def __init__(self, task_vars: Mapping[str, Any], groups: Mapping[str, Any]) -> None:
+        self.members = frozenset(groups.get(GPU_HOSTS) or ())
+        self._pools, self._racks = pools(groups), Racks(task_vars)
+        self._known: dict[str, tuple[Refused, ...]] = {}
+
+    def __call__(self, host: str, variables: Mapping[str, Any]) -> tuple[Refused, ...]:
+        description = describe(host, variables, self._pools, racks=self._racks)
+        if description.refusals:
+            return description.refusals
+        key = json.dumps(description.variables, sort_keys=True, default=str)
+        if key not in self._known:
+            self._known[key] = description.without_host().refusals
+        return self._known[key]

@@ -14,13 +14,15 @@ description:
   - Checks names, types and values of the variables that a playbook reads, for all hosts of a play at once. P(gpufleet.nvidia.playbooks#role)
     documents the variables that only a playbook has.
   - A name that is similar to that of a variable is refused with a suggestion; any other unknown name with the same prefix causes a warning.
-  - The variables that describe a host are checked by M(gpufleet.nvidia.host_plan).
+  - What describes a host is checked, too, as far as no host is needed for it, which is all but what depends on the host's system and on what it has
+    now. Boards, and with them the layout and the sharing, are checked if C(gpu_facts_gpus) describes them. Playbooks that change a host by its
+    description are refused; the others print what is wrong and continue.
   - This is an action plugin; the module only documents it.
 options:
   playbook:
     description: The playbook whose variables are checked.
     type: str
-    choices: [heal, inspect, migrate, plan, repartition, rollback, upgrade, verify]
+    choices: [adopt, doctor, heal, inspect, migrate, plan, remove, render, repartition, rollback, site, upgrade, verify]
     required: true
   hosts:
     description:

@@ -13,11 +13,11 @@ from typing import Any, Callable
 from ansible.errors import AnsibleError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex import NODES
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused, StagePlan
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.assumed_host import AssumedHost, assumed_host
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.text import shortened
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.imex_rack import Racks
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import pool_of
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import collect, refusals_of
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import collect, refusals_of, value_of
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.stages import plan_stages
 
 #: What reading the variables of one host can raise, which is no reason to leave the others out.
@@ -46,6 +46,10 @@ class Description:
             return {"variables": StagePlan("variables", needed=True, refusals=self.refusals)}
         return plan_stages(facts, self.variables) if facts else {}
 
+    def without_host(self) -> AssumedHost:
+        """Return what is planned of a host that nobody has read, and refused of any."""
+        return AssumedHost("", self.stages(None)) if self.refusals else assumed_host(self.variables)
+
 
 def describe(
     host: str,
@@ -63,7 +67,7 @@ def describe(
     """
     pool = None
     try:
-        pool = pool_of(host, known, plain(template(variables.get("gpu_facts_pool"))))
+        pool = pool_of(host, known, value_of("gpu_facts_pool", variables, template))
         desired = collect(variables, template)
         return Description(pool, {**desired, NODES: (racks or Racks({})).nodes_of(host, desired)})
     except MISTAKES as error:

@@ -5,7 +5,7 @@
 """The variables of the playbooks: names, types and values, checked for all hosts before anything is touched.
 
 What the variables mean stands in the argument specifications of the roles, and of the role that documents the playbooks. Those of the host roles
-are checked where a host is planned.
+are checked as a host's description.
 """
 
 from __future__ import annotations
@@ -18,10 +18,8 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any, Callable
 
-from ansible.errors import AnsibleError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.names import refuse_namespace
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import (
     HOST_ROLES,
     RENAMED,
@@ -32,6 +30,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables imp
     renamed,
     role_interface,
     validated,
+    value_of,
 )
 
 _FOLDER = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(__file__))), "playbooks")
@@ -49,7 +48,7 @@ OWN: dict[str, dict[str, dict[str, Any]]] = {
 }
 #: Roles whose variables a playbook reads, and which nothing else checks before its first host is changed.
 ROLES = {
-    "site": ("gpu_kubernetes",),
+    **dict.fromkeys(("site", "render"), ("gpu_kubernetes",)),
     **dict.fromkeys(("plan", "verify", "inspect", "adopt"), ("gpu_node",)),
     **dict.fromkeys(("upgrade", "rollback", "migrate"), ("gpu_upgrade", "gpu_node")),
     "repartition": ("gpu_repartition", "gpu_node"),
@@ -107,9 +106,9 @@ def check(
         given: dict[str, Any] = {}
         for name in sorted(interface.options):
             try:
-                value = plain(template(variables.get(name)))
-            except (AnsibleError, TypeError) as error:
-                refusals.append(Refused(name, str(error).strip().rstrip("."), "Define what its template uses."))
+                value = value_of(name, variables, template)
+            except Refused as refusal:
+                refusals.append(refusal)
                 continue
             if value is not None:
                 given[name] = value
@@ -187,7 +186,7 @@ def _known() -> frozenset[str]:
 
 @cache
 def _candidates() -> tuple[str, ...]:
-    """What a name can be a slip of here. Slips of the host roles' variables are the mistake of one host, and are said where it is planned."""
+    """What a name can be a slip of here. Slips of the host roles' variables are said with the description of their host."""
     described = {name for role in HOST_ROLES for name in role_interface(role).options}
     return tuple(sorted(name for name in _known() - described if not name.startswith("_")))
 

@@ -40,6 +40,21 @@ def pools(groups: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
     }
 
 
+def refuse_keywords(groups: Mapping[str, Sequence[str]]) -> None:
+    """Refuse a keyword of the inventory that was indented to where names of groups are: Ansible ignores what is below it.
+
+    :raises Refused: such a group is below C(gpu_hosts), or has no hosts.
+    """
+    members = set(groups.get(GPU_HOSTS, ()))
+    for name in ("vars", "hosts", "children"):
+        if name in groups and members.issuperset(groups[name]):
+            raise Refused(
+                f"the group {name}",
+                f"{name} is a keyword of the inventory, which stands here where the name of a group is expected, so that its content is lost",
+                f"Move {name}: one step to the left, beside children:, or rename the group.",
+            )
+
+
 def pool_of(host: str, known: Mapping[str, Sequence[str]], named: str | None) -> str:
     """Return the pool of C(host).
 

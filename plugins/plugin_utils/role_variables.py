@@ -16,6 +16,7 @@ from functools import cache, lru_cache
 from typing import Any, Callable
 
 import yaml
+from ansible.errors import AnsibleError
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator, ValidationResult
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
@@ -166,8 +167,15 @@ def collect(
     for role in roles:
         interface = role_interface(role)
         known = set(interface.defaults) | set(interface.options)
-        given = {name: plain(template(variables.get(name, interface.defaults.get(name)))) for name in sorted(known)}
-        given = {name: value for name, value in given.items() if value is not None or name in interface.defaults}
+        given = {}
+        for name in sorted(known):
+            try:
+                value = value_of(name, variables, template, interface.defaults.get(name))
+            except Refused as refusal:
+                refusals.append(refusal)
+                continue
+            if value is not None or name in interface.defaults:
+                given[name] = value
         checked, wrong = validated(interface, given)
         desired.update(checked)
         refusals += wrong
@@ -175,6 +183,20 @@ def collect(
     if refusals:
         raise VariablesRefused(refusals)
     return desired
+
+
+def value_of(name: str, variables: Mapping[str, Any], template: Callable[[Any], Any], default: Any = None) -> Any:
+    """Return the value of a variable of a host as plain data.
+
+    :raises Refused: its template cannot be rendered, or its vault cannot be opened.
+    """
+    try:
+        return plain(template(variables.get(name, default)))
+    except (AnsibleError, TypeError) as error:
+        said = (str(error).strip().splitlines() or ["it cannot be read"])[0].rstrip(".")
+        of_vault = "vault" in said.lower()
+        remedy = "Give the password of its vault with --vault-id." if of_vault else "Define what its template uses."
+        raise Refused(name, said, remedy) from error
 
 
 def validated(interface: RoleInterface, given: dict[str, Any]) -> tuple[dict[str, Any], list[Refused]]:

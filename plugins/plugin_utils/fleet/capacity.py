@@ -97,7 +97,7 @@ def gpus_of_inventory(entries: Sequence[Mapping[str, Any]]) -> list[dict[str, An
                 {
                     "index": len(gpus),
                     "board": board.key,
-                    "name": board.product_names[0],
+                    "name": next(iter(board.product_names), None),
                     "architecture": board.architecture,
                     "memory_mib": board.total_memory_mib,
                     "device_id": f"0x{board.pci_device_ids[0][2:6]}" if board.pci_device_ids else None,

@@ -66,7 +66,8 @@ def _gpu_labels(
     target[f"{GPU}.replicas"] = str(replicas)
     target[f"{GPU}.sharing-strategy"] = _strategy_label(sharing) if replicas > 1 else "none"
     suffix = "-SHARED" if shared and not sharing.rename else ""
-    _known(shown, f"{GPU}.product", product(str(shown.get("name"))) + suffix, len(names) == 1, certain, approximate)
+    if shown.get("name"):
+        _known(shown, f"{GPU}.product", product(str(shown.get("name"))) + suffix, len(names) == 1, certain, approximate)
     if shown.get("memory_mib"):
         _known(shown, f"{GPU}.memory", str(shown["memory_mib"]), len(names) == 1, certain, approximate)
     architecture = shown.get("architecture")

@@ -8,9 +8,19 @@ import pytest
 from ansible.errors import AnsibleActionFail
 from ansible_collections.gpufleet.nvidia.plugins.action import check_variables
 
+#: By description a host is changed; the others say what is wrong with it, and go on.
+BY_DESCRIPTION = ("migrate", "repartition", "rollback", "site", "upgrade")
+H100 = {"gpu_facts_gpus": [{"board": "h100-80gb-sxm", "count": 8}], "nvidia_mig_strategy": "mixed"}
+TOO_MANY = {**H100, "nvidia_mig_layout": [{"devices": "all", "instances": {"3g.40gb": 3}}]}
 
-def check(call, variables, **arguments):
-    known = {"hostvars": variables, "ansible_play_hosts_all": list(variables), "groups": {"gpu_hosts": list(variables)}}
+
+def check(call, variables, groups=(), **arguments):
+    hosts = list(variables)
+    known = {
+        "hostvars": variables,
+        "ansible_play_hosts_all": hosts,
+        "groups": {"gpu_hosts": hosts, "pool": hosts, **dict(groups)},
+    }
     return call(check_variables, {"playbook": "upgrade", **arguments}, known)
 
 
@@ -22,7 +32,7 @@ def test_what_is_wrong_is_said_once_for_all_of_its_hosts(call):
     assert [entry["hosts"] for entry in result["refusals"]] == [list(hosts), ["h0"]]
     assert "h0, h1, h2, h3, h4 and 2 more: gpu_upgrade_canary: 'one' must be an integer" in result["msg"]
     assert "h0: gpu_upgrade_max_paralel: " in result["msg"]
-    assert result["msg"].endswith("Nothing was changed.")
+    assert result["msg"].endswith("\nNothing was changed.")
 
 
 def test_what_is_right_passes_and_a_strange_name_warns(call):
@@ -47,3 +57,75 @@ def test_a_variable_of_an_earlier_release_is_refused_with_its_successor(call):
 def test_some_hosts_alone(call):
     hosts = {"a": {"gpu_upgrade_canary": "one"}, "b": {}}
     assert "failed" not in check(call, hosts, hosts=["b"])[0]
+
+
+#: What no host is needed for: a name, a type, a pool, a version, a board, and whether the layout fits the boards.
+WITHOUT_HOST = {
+    "a": {"nvidia_mig_layuot": []},
+    "b": {"nvidia_driver_hold": "perhaps"},
+    "c": {"gpu_facts_pool": "night"},
+    "d": {"nvidia_driver_branch": "575"},
+    "e": {"gpu_facts_gpus": [{"board": "h100", "count": 8}]},
+    "f": TOO_MANY,
+    "g": {"nvidia_toolkit_version": "1.16.0"},
+    "h": {**H100, "nvidia_driver_branch": "580", "nvidia_mig_layout": "all-balanced"},
+}
+
+
+@pytest.mark.parametrize("playbook", sorted(check_variables.playbook_variables.OWN))
+def test_all_that_no_host_is_needed_for_is_the_same_list_in_every_playbook(call, playbook):
+    result, shown = check(call, WITHOUT_HOST, playbook=playbook)
+    found = {entry["hosts"][0]: entry["thing"] for entry in result["refusals"]}
+    assert found == {
+        "a": "nvidia_mig_layuot",
+        "b": "nvidia_driver_hold",
+        "c": "gpu_facts_pool of c",
+        "d": "nvidia_driver_branch",
+        "e": "gpu_facts_gpus[0].board",
+        "f": "nvidia_mig_layout[0].instances",
+        "g": "nvidia_toolkit_version",
+    }
+    sentences = [f"{entry['hosts'][0]}: {entry['message']}" for entry in result["refusals"]]
+    assert result.get("failed", False) is (playbook in BY_DESCRIPTION)
+    if playbook in BY_DESCRIPTION:
+        assert result["msg"].splitlines()[:-1] == sentences
+        assert result["msg"].endswith(f"Nothing was changed. {check_variables._STOP}")
+    else:
+        assert shown.warnings == sentences
+
+
+def test_hosts_that_may_be_skipped_are_named_and_stop_nobody(call):
+    hosts = {"a": {"gpu_facts_skip_refused_hosts": "true", "nvidia_mig_layuot": []}, "b": {}}
+    result, shown = check(call, hosts, playbook="site")
+    assert "failed" not in result and len(result["refusals"]) == 1
+    assert shown.warnings[0].startswith("a: nvidia_mig_layuot: ")
+
+
+def test_a_host_that_nobody_describes_is_not_judged(call):
+    hosts = {"gpu01": {"nvidia_mig_layuot": []}}
+    result, _shown = check(call, hosts, {"gpu_hosts": [], "pool": []}, playbook="doctor")
+    assert result["refusals"] == []
+
+
+def test_hosts_with_one_description_are_planned_once(call, monkeypatch):
+    planned = []
+    plan = check_variables.describe.__globals__["assumed_host"]
+    monkeypatch.setitem(
+        check_variables.describe.__globals__, "assumed_host", lambda desired: planned.append(1) or plan(desired)
+    )
+    hosts = {f"h{number}": TOO_MANY for number in range(50)} | {"other": H100}
+    result, _shown = check(call, hosts)
+    assert len(planned) == 2
+    assert [len(entry["hosts"]) for entry in result["refusals"]] == [50]
+
+
+@pytest.mark.parametrize("name", ["vars", "hosts", "children"])
+@pytest.mark.parametrize("hosts", [[], ["a"]])
+def test_a_keyword_where_a_group_belongs_is_refused(call, name, hosts):
+    """YAML that is indented one step too far: Ansible makes a group of it, and its variables are lost."""
+    with pytest.raises(AnsibleActionFail, match=rf"^the group {name}: .*Move {name}: one step to the left"):
+        check(call, {"a": {}}, {name: hosts}, playbook="plan")
+
+
+def test_a_group_of_others_may_be_called_so(call):
+    assert "failed" not in check(call, {"a": {}}, {"hosts": ["a", "switch-1"]})[0]

@@ -75,7 +75,7 @@ MIGRATED = {"nvidia_sharing_backend": "dra", "nvidia_sharing_migrate_from": "mps
     [
         ({"nvidia_mig_layot": "x"}, "nvidia_mig_layot: no role"),
         ({"gpu_facts_pool": "none"}, "no group below gpu_hosts is called none"),
-        (Undefined(), "the variables of the host: 'layout_of_the_night' is undefined"),
+        (Undefined(), "nvidia_mig_layout: 'layout_of_the_night' is undefined. Define what its template uses."),
         (
             {**MIGRATED, "nvidia_mig_strategy": "single", "nvidia_mig_layout": "all-1g.10gb"},
             "DeviceClass gpu.nvidia.com, which has whole GPUs only, and no second class may have it",

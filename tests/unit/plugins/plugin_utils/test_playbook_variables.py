@@ -39,8 +39,9 @@ def test_a_playbook_reads_no_other_variables_and_checks_them_first(playbook):
     assert read <= {*OWN[playbook], *playbook_variables._known()}
     play = yaml.safe_load(text)[0]
     first = play.get("pre_tasks", play.get("tasks"))[0]
-    assert first["gpufleet.nvidia.check_variables"] == {"playbook": playbook}
-    assert first["run_once"]
+    hosts = {"hosts": "{{ groups['gpu_hosts'] | default([]) }}"} if play["hosts"] == "localhost" else {}
+    assert first["gpufleet.nvidia.check_variables"] == {"playbook": playbook, **hosts}
+    assert hosts or first["run_once"]
 
 
 @pytest.mark.parametrize(

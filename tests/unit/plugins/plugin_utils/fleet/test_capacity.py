@@ -252,6 +252,13 @@ def test_a_board_can_be_named_without_its_memory_where_that_is_enough():
     assert gpus_of_inventory([{"board": "l40s", "count": 2}])[1]["board"] == "l40s-48gb"
 
 
+def test_a_board_without_a_product_name_of_its_own_has_no_product_label():
+    gpus = gpus_of_inventory([{"board": "rtx-2080-ti-12gb", "count": 1}])
+    found = capacity(gpus, "none", [], read({"nvidia_sharing_mode": "none"}))
+    assert found.resources == {"nvidia.com/gpu": 1}
+    assert not [name for name in {**found.labels, **found.approximate} if name.endswith(".product")]
+
+
 def test_product_names():
     assert product("NVIDIA A100-SXM4-40GB") == "NVIDIA-A100-SXM4-40GB"
     assert product("NVIDIA  RTX (TM) 6000") == "NVIDIA-RTX-TM-6000"

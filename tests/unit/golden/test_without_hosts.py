@@ -1,0 +1,50 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What is refused of a host before it is read is refused of every host: none of the corpus can meet it either."""
+
+from __future__ import annotations
+
+import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup import BOARDS
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.schema import check_facts
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Verdict, verdict_of
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtimes import RUNTIMES
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import assumed_host
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import describe
+
+from . import corpus
+
+POOLS = {"pool": ["host"], "other": []}
+
+
+@pytest.mark.parametrize("name", corpus.hosts())
+def test_nothing_is_refused_that_the_host_itself_could_meet(name):
+    host, refused = corpus.hosts()[name], 0
+    variables = [{}]
+    if name in corpus.WITH_EVERY_VARIABLE:
+        variables += [one for settings in corpus.settings().values() for one in settings]
+    for one in variables:
+        description = describe("host", {**host.variables, **one}, POOLS)
+        refusals = description.without_host().refusals
+        refused += bool(refusals)
+        if refusals:
+            stages = description.stages(host.facts)
+            assert verdict_of(stages.values()) is Verdict.IMPOSSIBLE, (one, [refusal.message for refusal in refusals])
+    assert refused or name not in corpus.WITH_EVERY_VARIABLE
+
+
+def test_what_is_assumed_of_every_board_and_runtime_is_a_bare_host(monkeypatch):
+    seen = []
+    plan = assumed_host.plan_stages
+    monkeypatch.setattr(assumed_host, "plan_stages", lambda facts, desired: seen.append(facts) or plan(facts, desired))
+    for number, board in enumerate(BOARDS):
+        runtime = list(RUNTIMES)[number % len(RUNTIMES)]
+        given = {"gpu_facts_gpus": [{"board": board.key, "count": 2}], "nvidia_toolkit_runtime": runtime}
+        found = describe("host", given, POOLS).without_host()
+        check_facts(seen[-1])
+        assert f"2 x {board.key} (gpu_facts_gpus)" in found.text and RUNTIMES[runtime].title in found.text
+        assert "aarch64" in found.text or board.key not in ("gb200-186gb", "gh200-144gb")
+        assert verdict_of(found.stages.values()) in (Verdict.TO_CHANGE, Verdict.IMPOSSIBLE)
+    assert len({facts["host"]["architecture"] for facts in seen}) == 2
