@@ -28,6 +28,9 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.imex_rack import R
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of, plain, terminal_width, write_report
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import GPU_HOSTS, node_of, pools
 
+#: Why a host is not planned that no run has read and no description has the boards of.
+_NOTHING_KEPT = "gpu_plan_facts_directory has no facts of it, and gpu_facts_gpus is empty"
+
 
 class ActionModule(ControllerAction):
     OPTIONS = {
@@ -81,7 +84,7 @@ def _facts(host: str, variables: Any, directory: str, offline: bool) -> tuple[di
     if offline:
         text = read_text(path) if path else None
         if not text:
-            return None, f"no recorded facts in {path or 'facts_directory'}"
+            return None, _NOTHING_KEPT
         try:
             facts = read_json(text)
             check_facts(facts)
@@ -171,4 +174,7 @@ def _plan(
             node = cluster.view(host, variables, facts or {}, description.variables)
         except MISTAKES as error:
             description = replace(description, refusals=mistakes(error))
+    if unread == _NOTHING_KEPT and description.boards:
+        assumed = description.without_host()
+        return HostPlan(host, description.pool, assumed.stages, None, node, assumed.text)
     return HostPlan(host, description.pool, description.stages(facts), unread, node)

@@ -46,6 +46,11 @@ class Description:
             return {"variables": StagePlan("variables", needed=True, refusals=self.refusals)}
         return plan_stages(facts, self.variables) if facts else {}
 
+    @property
+    def boards(self) -> bool:
+        """Whether the description says which boards the host has."""
+        return bool(self.variables.get("gpu_facts_gpus"))
+
     def without_host(self) -> AssumedHost:
         """Return what is planned of a host that nobody has read, and refused of any."""
         return AssumedHost("", self.stages(None)) if self.refusals else assumed_host(self.variables)

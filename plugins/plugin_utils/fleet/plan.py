@@ -87,6 +87,7 @@ class HostPlan:
     :param stages: the plan of every stage; empty when the host could not be planned.
     :param unread: why nothing is known of the host (unreachable, no recorded facts), or None.
     :param node: what the cluster shows of it; None when no cluster was asked.
+    :param assumed: what was taken for the host that nobody has read; empty where it was read.
     """
 
     host: str
@@ -94,6 +95,7 @@ class HostPlan:
     stages: Mapping[str, StagePlan]
     unread: str | None = None
     node: NodeView | None = None
+    assumed: str = ""
 
     @property
     def verdict(self) -> Verdict:
@@ -128,6 +130,7 @@ class HostPlan:
             "pool": self.pool,
             "verdict": self.verdict.value,
             "unread": self.unread,
+            **({"assumed": self.assumed} if self.assumed else {}),
             "changes": self.changes,
             "disturbs": self.disturbs,
             "reboot": self.reboot,
@@ -212,6 +215,8 @@ class FleetPlan:
         """Return what to do about a fleet that is not as described, one sentence."""
         if self.having(Verdict.IMPOSSIBLE):
             return "Correct what is impossible first: gpufleet.nvidia.site refuses it, and changes no host until it is corrected or left out."
+        if all(host.assumed or host.unread for host in self.hosts) and any(host.assumed for host in self.hosts):
+            return "Nothing was read: plan again, without gpu_plan_offline, once the hosts answer."
         if self.drift and len(self.unread) < len(self.hosts):
             return "Run gpufleet.nvidia.site to apply the changes."
         return "Correct what keeps the unread hosts from being read."
@@ -221,6 +226,8 @@ class FleetPlan:
         impossible = len(self.having(Verdict.IMPOSSIBLE))
         others = sum(1 for host in self.hosts if host.node is not None and host.node.differs)
         nodes = f", {others} nodes that differ" if others else ""
+        assumed = sum(1 for host in self.hosts if host.assumed)
+        nodes += f", {assumed} of them assumed and not read" if assumed else ""
         needed = sum(1 for host in changing if host.reboot == REBOOT_NEEDED)
         reboots = f" ({needed} of them with a reboot)" if needed else ""
         return (
@@ -235,7 +242,7 @@ class FleetPlan:
 
 
 def _steps(host: HostPlan) -> list[str]:
-    lines = stage_lines(host.stages)
+    lines = [*([f"  assumed: {host.assumed}"] if host.assumed else []), *stage_lines(host.stages)]
     if host.node is not None:
         lines += [f"  node {host.node.name}: {text}" for text in host.node.differs]
         if host.node.unavailable and host.changes:

@@ -121,10 +121,44 @@ def test_facts_are_kept_and_used_without_hosts(plan, tmp_path):
     (tmp_path / "a.json").unlink()
     (tmp_path / "b.json").write_text("{")
     broken, _shown = plan(arguments=offline)
-    assert "no recorded facts in" in broken["plan"]["hosts"]["a"]["unread"]
+    assert broken["plan"]["hosts"]["a"]["unread"] == fleet_plan._NOTHING_KEPT
     assert "cannot be read" in broken["plan"]["hosts"]["b"]["unread"]
     nowhere, _shown = plan(arguments={"offline": True})
-    assert nowhere["plan"]["hosts"]["a"]["unread"] == "no recorded facts in facts_directory"
+    assert nowhere["plan"]["hosts"]["a"]["unread"] == fleet_plan._NOTHING_KEPT
+
+
+def test_a_fleet_that_does_not_exist_yet_is_planned_from_its_boards(plan):
+    boards = {"gpu_facts_gpus": [{"board": "h100-80gb-sxm", "count": 8}], "nvidia_mig_strategy": "mixed"}
+    hosts = {name: {**boards, "nvidia_mig_layout": "all-balanced"} for name in ("a", "b")}
+    hosts["b"]["nvidia_mig_layout"] = [{"devices": "all", "instances": {"3g.40gb": 3}}]
+    result, shown = plan(hosts, {"offline": True}, unread=["a", "b"])
+    first, second = (result["plan"]["hosts"][name] for name in "ab")
+    assert (first["verdict"], first["unread"]) == ("to change", None)
+    assert first["stages"]["mig"]["steps"][0]["data"]["index"] == 0 and len(first["stages"]["mig"]["steps"]) == 8
+    assert second["verdict"] == "impossible" and "3 requested, the GPU can hold 2" in second["impossible"][0]
+    assumed = (
+        "a host with 8 x h100-80gb-sxm (gpu_facts_gpus), Ubuntu 24.04 on x86_64, containerd and no software of NVIDIA"
+    )
+    assert first["assumed"] == second["assumed"] == assumed
+    assert f"  assumed: {assumed}" in shown.text
+    assert "1 to change, 1 impossible, 0 unread, 2 of them assumed and not read" in shown.text
+    hosts["b"] = hosts["a"]
+    result, _shown = plan(hosts, {"offline": True}, unread=["a", "b"])
+    assert result["msg"].endswith("Nothing was read: plan again, without gpu_plan_offline, once the hosts answer.")
+
+
+def test_nothing_is_assumed_of_a_host_that_exists(plan, tmp_path):
+    """It does not answer, or its facts were kept and are broken: what it is has to be seen, and is not made up."""
+    boards = {"a": {"gpu_facts_gpus": [{"board": "h100-80gb-sxm", "count": 8}]}}
+    silent, _shown = plan(boards, unread=["a"])
+    assert (
+        silent["plan"]["hosts"]["a"]["unread"] == "it did not answer" and "assumed" not in silent["plan"]["hosts"]["a"]
+    )
+    (tmp_path / "a.json").write_text("{")
+    broken, _shown = plan(boards, {"facts_directory": str(tmp_path), "offline": True})
+    assert "cannot be read" in broken["plan"]["hosts"]["a"]["unread"]
+    read, _shown = plan(boards)
+    assert "its PCI bus shows 2" in read["plan"]["hosts"]["a"]["impossible"][0]
 
 
 class FakeCluster:
