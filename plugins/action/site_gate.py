@@ -11,6 +11,7 @@ from typing import Any
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.stage import STAGE as BOOT
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import refusals, site_gate
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import describe, warnings_of
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.plan import HostPlan, equal_plans
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import ControllerAction, registered
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.imex_rack import Racks
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of, is_true, plain
@@ -31,9 +32,12 @@ class ActionModule(ControllerAction):
             found.append(work)
             if work.refusals and not is_true(variables.get("gpu_facts_skip_refused_hosts")):
                 stopping.append(work)
-        for warning in warnings_of((work.host, work.stages) for work in found):
+        # In check mode each stage shows its own steps, and the warnings of a plan stand with its steps.
+        shown = () if self._task.check_mode else (site_gate.TO_CHANGE,)
+        for warning in warnings_of((work.host, work.stages) for work in found if work.state not in shown):
             self._display.warning(warning)
-        for line in site_gate.by_pool(found):
+        plans = equal_plans(HostPlan(work.host, work.pool, work.stages) for work in found if work.state in shown)
+        for line in [*plans, *site_gate.by_pool(found)]:
             self._display.display(line)
         todo = [work.host for work in found if work.state != site_gate.AS_DESCRIBED]
         as_described = len(found) - len(todo)

@@ -183,12 +183,6 @@ class FleetPlan:
 
         :param width: columns of the terminal; 0 for no limit.
         """
-        equal: dict[tuple[str, ...], list[str]] = {}
-        for host in self.hosts:
-            steps = tuple(_steps(host))
-            if steps:
-                equal.setdefault(steps, []).append(host.host)
-        lines = [line for steps, names in equal.items() for line in (_together(names), *steps)]
         rows = [
             [
                 host.host,
@@ -199,7 +193,10 @@ class FleetPlan:
             ]
             for host in self.hosts
         ]
-        parts = ["\n".join(lines), table(["HOST", "POOL", "STATE", "STAGES THAT CHANGE", "DISTURBS"], rows, width)]
+        parts = [
+            "\n".join(equal_plans(self.hosts)),
+            table(["HOST", "POOL", "STATE", "STAGES THAT CHANGE", "DISTURBS"], rows, width),
+        ]
         if self.files:
             parts.append("\n".join(f"  {change['action']} {change['path']}" for change in self.files) + "\n")
         if self.unrendered:
@@ -239,6 +236,16 @@ class FleetPlan:
                 else f"{len(self.files)} files of the cluster to change{' once that is corrected' if impossible and self.files else ''}"
             )
         )
+
+
+def equal_plans(hosts: Iterable[HostPlan]) -> list[str]:
+    """Return the steps of every host that has any, those of hosts with the same ones once, below the names of these hosts."""
+    equal: dict[tuple[str, ...], list[str]] = {}
+    for host in hosts:
+        steps = tuple(_steps(host))
+        if steps:
+            equal.setdefault(steps, []).append(host.host)
+    return [line for steps, names in equal.items() for line in (_together(names), *steps)]
 
 
 def _steps(host: HostPlan) -> list[str]:

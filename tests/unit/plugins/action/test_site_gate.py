@@ -17,9 +17,9 @@ MISSPELT = {"nvidia_mig_layot": "all-balanced"}
 
 @pytest.fixture
 def gate(call, bare_facts):
-    def run(**variables):
+    def run(check_mode=False, **variables):
         hostvars = {host: {"gpu_facts_host": {"gpu": bare_facts}, **variables.get(host, {})} for host in ("a", "b")}
-        return call(site_gate, {"hosts": ["a", "b"]}, {"groups": GROUPS, "hostvars": hostvars})
+        return call(site_gate, {"hosts": ["a", "b"]}, {"groups": GROUPS, "hostvars": hostvars}, check_mode)
 
     return run
 
@@ -32,9 +32,20 @@ def test_hosts_with_something_to_do_are_let_in_and_shown_by_pool(gate):
     result, shown = gate()
     assert result["to_accept"] == result["to_change"]
     assert result["todo"] == result["to_change"] == ["a", "b"] and result["refusals"] == [] and "failed" not in result
-    assert shown.lines == [
-        "  training: 2 to change: a (driver, toolkit, runtime, boot, sharing), b (driver, toolkit, runtime, boot, sharing)"
-    ]
+    by_pool = "  training: 2 to change: a (driver, toolkit, runtime, boot, sharing), b (driver, toolkit, runtime, boot, sharing)"
+    assert shown.lines[:2] == ["a, b", "  driver: install driver branch 580 (no driver is installed)"]
+    assert shown.lines[-1] == by_pool
+    # Each stage shows its own steps in check mode.
+    assert gate(check_mode=True)[1].lines == [by_pool]
+
+
+def test_what_is_done_is_shown_as_plan_shows_it_before_anything_is_changed(gate):
+    _result, shown = gate(b={"nvidia_driver_branch": "595"})
+    assert [line for line in shown.lines if not line.startswith(" ")] == ["a", "b"]
+    assert "  driver: install driver branch 595 (no driver is installed)" in shown.lines
+    assert not shown.warnings
+    _result, shown = gate(a=MISSPELT)
+    assert not [line for line in shown.lines if "nvidia_mig_layot" in line], "the message of the refusal says it"
 
 
 def test_a_host_that_only_gets_another_program_is_not_accepted_again():
