@@ -11,12 +11,15 @@ C(inject_facts_as_vars) is off. A host that was broken into could so name a comm
 from __future__ import annotations
 
 import os
+import re
+import shlex
 import sys
 import time
 from collections.abc import Mapping
 from typing import Any, Callable
 
 from ansible import constants as C
+from ansible import context
 from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure, AnsibleError
 from ansible.module_utils.common.text.converters import to_text
 from ansible.plugins.action import ActionBase
@@ -25,7 +28,8 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._printable import 
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.stage_times import of_both
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
 
-_ROLES = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(__file__))), "roles")
+_COLLECTION = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
+_ROLES, _PLAYBOOKS = os.path.join(_COLLECTION, "roles"), os.path.join(_COLLECTION, "playbooks")
 #: What the names of all variables of the collection begin with.
 _PREFIXES = (
     *(f"{role}_" for role in sorted(os.listdir(_ROLES))),
@@ -175,6 +179,11 @@ def registered(variables: Mapping[str, Any], name: str) -> dict[str, Any] | None
     return {key: value for key, value in answer.items() if key not in _OF_CONTROLLER}
 
 
+#: Of the modules. The answer of an older one is a trace of whatever it stumbled over.
+_OLDEST_PYTHON = (3, 9)
+_ASK_VERSION = "import sys; print('%d.%d' % sys.version_info[:2])"
+
+
 class _Terminal:
     """Shows nothing but what can be printed: what actions show holds names and texts of hosts and of objects in a cluster.
 
@@ -231,7 +240,14 @@ class FleetAction(ActionBase):
     def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         result: dict[str, Any] = super().run(tmp, task_vars)
         self._display = _Terminal(self._display)
-        facts = (task_vars or {}).get("ansible_facts") or {}
+        given = task_vars or {}
+        ours = os.path.realpath(str(given.get("playbook_dir") or "")) == _PLAYBOOKS
+        if ours and context.CLIARGS.get("start_at_task"):
+            raise AnsibleActionFail(
+                "--start-at-task leaves out the tasks that check and read the hosts, which every later one needs. Run the playbook from its "
+                "beginning: what is done already is not done again. --limit selects hosts, and site has --tags for its stages."
+            )
+        facts = given.get("ansible_facts") or {}
         injected = sorted(str(name) for name in facts if is_ours(name)) if C.INJECT_FACTS_AS_VARS else []
         if injected:
             raise AnsibleActionFail(
@@ -274,9 +290,32 @@ class HostAction(FleetAction):
         connection.exec_command = bounded(execute, host)
         try:
             answer = own(self.ask(given), host)
+            if answer.get("failed") and (answer.get("module_stderr") or answer.get("exception")):
+                answer = self._of_old_python() or answer
+        except AnsibleConnectionFailure as error:
+            # Where the play goes on without such hosts its report names them, so that each is one line and no trace of a task.
+            if not self._task.ignore_unreachable:
+                raise
+            answer = {"failed": True, "msg": str(printable(str(error)))}
         except RecursionError as error:
             raise AnsibleActionFail(f"{host}: a module's answer is nested too deeply. {_LOOK}") from error
         return {**result, **answer, "elapsed": round(time.monotonic() - begun, 1)}
+
+    def _of_old_python(self) -> dict[str, Any]:
+        """Return the answer of a host whose Python is too old to run a module; empty where that is not why it failed."""
+        program = shlex.split(str(getattr(self, "_used_interpreter", None) or "").lstrip("#!"))
+        if not program:
+            return {}
+        said = self._low_level_execute_command(shlex.join([*program, "-c", _ASK_VERSION])).get("stdout", "")
+        found = re.fullmatch(r"\s*([0-9]{1,3})\.([0-9]{1,3})\s*", said)
+        if not found or (int(found[1]), int(found[2])) >= _OLDEST_PYTHON:
+            return {}
+        oldest = ".".join(map(str, _OLDEST_PYTHON))
+        return {
+            "failed": True,
+            "msg": f"its Python is {said.strip()}, and modules need {oldest} or newer. Install one, and set ansible_python_interpreter to its "
+            f"path (now: {' '.join(program)}).",
+        }
 
     def ask(self, task_vars: dict[str, Any]) -> dict[str, Any]:
         """Return the host's answer as it came."""

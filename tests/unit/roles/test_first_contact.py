@@ -1,0 +1,135 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The first run against hosts that do not answer, whose Python is too old, or whose inventory is wrong, as a person sees it."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+# Each of them runs a whole playbook.
+pytestmark = pytest.mark.slow
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+GONE = {"ansible_host": "127.0.0.1", "ansible_port": 1, "ansible_ssh_common_args": "-o ConnectTimeout=5"}
+#: Stands for a Python that cannot even parse a module.
+_PYTHON = """#!/bin/sh
+case "$2" in *version_info*) echo {version}; exit 0;; esac
+echo "  File AnsiballZ_gpu_info.py, line 3" >&2
+echo "SyntaxError: future feature annotations is not defined" >&2
+exit 1
+"""
+
+
+@pytest.fixture
+def play(tmp_path):
+    def run(playbook, *arguments, hosts=("a",), pool=None, **variables):
+        described = {
+            "vars": variables,
+            "children": {"pool": {"hosts": {host: {} for host in hosts}, "vars": pool or {}}},
+        }
+        (tmp_path / "inventory.yml").write_text(yaml.safe_dump({"gpu_hosts": described}), encoding="utf-8")
+        program = Path(sys.executable).with_name("ansible-playbook")
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("ANSIBLE_")}
+        environment |= {
+            "ANSIBLE_COLLECTIONS_PATH": str(REPOSITORY / "build" / "collections"),
+            "ANSIBLE_NOCOLOR": "1",
+            "ANSIBLE_BECOME_METHOD": "ansible.builtin.sudo",
+        }
+        done = subprocess.run(
+            [program, "-i", "inventory.yml", f"gpufleet.nvidia.{playbook}", *arguments],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return done.returncode, done.stdout + done.stderr
+
+    return run
+
+
+def task(text, name):
+    """The lines that a task printed."""
+    return text.partition(f"TASK [{name}]")[2].partition("\n")[2].partition("\nTASK [")[0].strip().splitlines()
+
+
+@pytest.mark.parametrize("playbook", ["plan", "verify"])
+def test_hosts_that_do_not_answer_are_one_line_each_and_named_by_the_report(play, playbook):
+    hosts = [f"h{number}" for number in range(4)]
+    code, text = play(playbook, hosts=hosts, nvidia_toolkit_runtime="containerd", **GONE)
+    assert code == 2
+    assert sorted(task(text, "Read the host")) == [f"ok: [{host}]" for host in hosts]
+    assert "Origin:" not in text.partition("TASK [Fail where")[0]
+    for host in hosts:
+        assert re.search(
+            rf"^{host}(:|  ).*(unread: Failed to connect|not read; does not work: reach)", text, re.MULTILINE
+        )
+    assert "Run gpufleet.nvidia.site" not in text
+
+
+def test_a_playbook_that_changes_hosts_still_counts_them_as_unreachable(play):
+    code, text = play("site", **GONE)
+    assert code == 4
+    assert re.search(r"^a +: ok=1 .* unreachable=1 ", text, re.MULTILINE)
+
+
+def test_what_is_wrong_with_a_pool_is_said_although_its_hosts_do_not_answer(play):
+    code, text = play("site", pool={"nvidia_mig_layuot": []}, hosts=("a", "b"), **GONE)
+    assert code == 2
+    assert (
+        "a, b: nvidia_mig_layuot: no role of gpufleet.nvidia has such a variable. Did you mean nvidia_mig_layout?"
+        in text
+    )
+    assert "TASK [Read the host]" not in text
+
+
+def test_a_vault_and_a_template_are_named_by_their_variables(play, tmp_path):
+    folder = tmp_path / "group_vars"
+    folder.mkdir()
+    sealed = "$ANSIBLE_VAULT;1.1;AES256\n33613463343938323434396164663236\n"
+    (folder / "pool.yml").write_text(
+        "nvidia_driver_repository_password: !vault |\n" + "".join(f"  {line}\n" for line in sealed.splitlines()),
+        encoding="utf-8",
+    )
+    code, text = play("site", nvidia_driver_branch="{{ branch_of_the_site }}", **GONE)
+    assert code == 2
+    assert "a: nvidia_driver_branch: 'branch_of_the_site' is undefined. Define what its template uses." in text
+    assert re.search(
+        r"^a: nvidia_driver_repository_password: .*Give the password of its vault with --vault-id", text, re.M
+    )
+
+
+@pytest.mark.parametrize(
+    ("version", "old"), [("3.6", True), ("3.8", True), ("2.7", True), ("3.9", False), ("x", False)]
+)
+def test_an_old_python_is_named_with_the_version_that_is_needed(play, tmp_path, version, old):
+    program = tmp_path / "python"
+    program.write_text(_PYTHON.format(version=version), encoding="utf-8")
+    program.chmod(0o755)
+    said = f"its Python is {version}, and modules need 3.9 or newer. Install one, and set ansible_python_interpreter to its path"
+    here = {"ansible_connection": "local", "ansible_python_interpreter": str(program), "ansible_become": False}
+    code, text = play("site", **here)
+    assert code == 2
+    assert (said in text) is old
+    assert ("SyntaxError" in text) is not old
+    if old:
+        assert said in play("doctor", **here)[1]
+
+
+@pytest.mark.parametrize(
+    "name", ["Read the host", "Decide which hosts have something to do", "Start the stages on these hosts"]
+)
+def test_a_run_that_starts_at_a_later_task_is_refused_in_plain_words(play, name):
+    code, text = play("site", "--start-at-task", name, **GONE)
+    assert code == 2
+    assert "--start-at-task" in text and "from its beginning" in text
+    assert "is undefined" not in text
