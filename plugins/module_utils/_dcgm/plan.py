@@ -14,8 +14,8 @@ from .._formats.driver_versions import branch_of
 from .._formats.unit_names import DCGM_UNIT
 from .._plan import Plan, Refused, Step
 from .._steps import Kind
-from .._toolkit.floors import version_in
 from .._toolkit.plan import check_changes
+from .._versions import product_version
 from .desired import DesiredDcgm
 from .packages import CORE, OLD_PACKAGES, PREFIX, check_version, cuda_of_branch, is_of_cuda, names
 from .state import DcgmState
@@ -84,13 +84,13 @@ def select(offers: Sequence[Package], wanted: Sequence[str], version: str) -> tu
     """
     chosen = []
     for name in wanted:
-        package = next((one for one in offers if one.name == name and version_in(one.version) == version), None)
+        package = next((one for one in offers if one.name == name and product_version(one.version) == version), None)
         if package is not None:
             chosen.append(Package(name, package.version))
     if len(chosen) == len(wanted):
         return tuple(chosen)
     missing = ", ".join(name for name in wanted if name not in {package.name for package in chosen})
-    there = sorted({version_in(one.version) or one.version for one in offers if one.name == CORE}, reverse=True)
+    there = sorted({product_version(one.version) or one.version for one in offers if one.name == CORE}, reverse=True)
     if not there:
         raise Refused(
             f"{PREFIX}state",
@@ -107,11 +107,12 @@ def select(offers: Sequence[Package], wanted: Sequence[str], version: str) -> tu
 def transaction(state: DcgmState, packages: Sequence[Package]) -> Transaction:
     """Return the one transaction that brings the packages, and takes away what cannot stand beside them: DCGM 3, and DCGM 4 of another version."""
     wanted = {package.name for package in packages}
-    versions = {version_in(package.version) for package in packages}
+    versions = {product_version(package.version) for package in packages}
     stale = [
         name
         for name, version in state.packages.items()
-        if name not in wanted and (name in OLD_PACKAGES or (is_of_cuda(name) and version_in(version) not in versions))
+        if name not in wanted
+        and (name in OLD_PACKAGES or (is_of_cuda(name) and product_version(version) not in versions))
     ]
     return Transaction(install=tuple(packages), remove=tuple(sorted(stale)), allow_downgrades=True)
 

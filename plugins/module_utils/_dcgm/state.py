@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .._adapters.installed_packages import is_dcgm
-from .._toolkit.floors import version_in
+from .._versions import product_version
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class DcgmState:
     def differing(self, wanted: Iterable[str], version: str) -> dict[str, str]:
         """Return which of the wanted packages are not at C(version), with what is installed (empty for nothing)."""
         installed = {name: self.packages.get(name, "") for name in wanted}
-        return {name: found for name, found in installed.items() if version_in(found) != version}
+        return {name: found for name, found in installed.items() if product_version(found) != version}
 
 
 def from_facts(facts: Mapping[str, Any], wanted: Iterable[str]) -> DcgmState | None:

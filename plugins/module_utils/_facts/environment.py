@@ -32,7 +32,7 @@ from .._mig.journal_lines import JOURNAL_PATH, is_over, lines_of
 from .._runtimes import DISTRIBUTIONS, KUBELETS
 from .._sharing.mps_instances import UNIT as MPS_UNIT
 from .._toolkit import config as toolkit_config
-from .._versions import version_in
+from .._versions import product_version, version_in
 from .services import Services
 
 RECORDED = {
@@ -49,7 +49,6 @@ REPARTITION_RECORD = "/var/lib/gpufleet/repartition.json"
 DRIVER_RECORD = "/var/lib/gpufleet/driver-previous.json"
 _NVSWITCH_DEVICES = "/proc/driver/nvidia-nvswitch/devices"
 _FABRIC_VERSION = re.compile(r"version is\s*:\s*(\S+)")
-_PACKAGE_VERSION = re.compile(r"^(?:\d+:)?([^-~+]+)")
 #: Lines of a file that are read: more hosts than any rack has.
 _NODES = 1024
 _PROGRAM_VERSION = "/usr/local/lib/gpufleet/VERSION"
@@ -116,7 +115,8 @@ def read_toolkit(
     """
     installed = {package.name: package.version for package in packages or () if is_toolkit(package.name)}
     present = source.files.find_program("nvidia-ctk") is not None
-    version = toolkit_version(installed)
+    names = ("nvidia-container-toolkit", "nvidia-container-toolkit-base")
+    version = next(filter(None, (product_version(installed.get(name, "")) for name in names)), None)
     if version is None and present:
         answer = source.output("toolkit.version", ("nvidia-ctk", "--version"))
         version = version_in(answer) if answer else None
@@ -170,15 +170,6 @@ def held_names(packages: Mapping[str, str], locks: Sequence[str]) -> list[str]:
         ):
             found.append(name)
     return sorted(found)
-
-
-def toolkit_version(packages: dict[str, str]) -> str | None:
-    """Return the toolkit's version from its packages, without epoch and package revision."""
-    for name in ("nvidia-container-toolkit", "nvidia-container-toolkit-base"):
-        match = _PACKAGE_VERSION.match(packages.get(name, ""))
-        if match:
-            return match.group(1)
-    return None
 
 
 def read_kubelet(source: HostReader, services: Services) -> dict[str, Any]:

@@ -92,9 +92,8 @@ def gpu_record(data: Any) -> GpuRecord:
 
 
 def _placed_instance(data: Any) -> PlacedInstance:
-    return PlacedInstance(
-        str(data["profile"]), int(data["start"]), int(data["size"]), tuple(int(slices) for slices in data["compute"])
-    )
+    compute = tuple(sorted(map(int, data["compute"]), reverse=True))
+    return PlacedInstance(str(data["profile"]), int(data["start"]), int(data["size"]), compute)
 
 
 def gpu_records(data: Any) -> tuple[GpuRecord, ...]:

@@ -99,6 +99,11 @@ class HostSharing:
     daemons: tuple[Daemon, ...] = ()
 
     @property
+    def content(self) -> tuple[Any, ...]:
+        """What two records have to have in common; the order of the daemons means nothing."""
+        return self.compute_mode, self.time_slice, frozenset(self.daemons)
+
+    @property
     def is_default(self) -> bool:
         """Whether it is what a driver has after every boot."""
         return not self.daemons and {self.compute_mode, self.time_slice} <= {None, DEFAULT}

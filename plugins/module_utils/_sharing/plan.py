@@ -59,7 +59,10 @@ def plan(observed: Observed, wanted: HostSharing, disruption: str = "refuse") ->
     for daemon in wanted.daemons:
         steps += _daemon(present.get(daemon.name), daemon, disruption)
     # What a driver has after every boot has to be restored by nobody: a host that was set up by hand is not changed for a record of it.
-    if observed.recorded != wanted and (steps or observed.recorded is not None or not wanted.is_default):
+    recorded = observed.recorded
+    if (recorded is None or recorded.content != wanted.content) and (
+        steps or recorded is not None or not wanted.is_default
+    ):
         steps.append(Step(Kind.RECORD_SHARING, "sharing", "it is restored from there after a reboot"))
     return Plan(
         tuple(steps), before=_as_state(observed), after=wanted.as_dict(), warnings=tuple(_warnings(steps, present))

@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from .._adapters.packages import Package, PackageError, PackageManager, Transaction
 from .._plan import Plan, Refused, Step, carry_out
 from .._steps import Kind
+from .._versions import product_version
 from . import cdi
 from .desired import PACKAGES, DesiredToolkit
 from .distributions import IDENTIFIER
-from .floors import version_in
 from .plan import check_simulation, edited, plan, select, transaction
 from .state import ToolkitState
 from .system import ToolkitSystem
@@ -70,7 +70,7 @@ def _wanted(desired: DesiredToolkit) -> str:
 
 
 def _version(state: ToolkitState) -> str:
-    return version_in(state.packages.get(PACKAGES[0], "")) or ""
+    return product_version(state.packages.get(PACKAGES[0], "")) or ""
 
 
 def _try(system: ToolkitSystem, state: ToolkitState, desired: DesiredToolkit) -> None:
@@ -114,7 +114,7 @@ def _configure(system: ToolkitSystem, _state: ToolkitState, desired: DesiredTool
 
 def _install(system: ToolkitSystem, state: ToolkitState, desired: DesiredToolkit, _step: Step) -> None:
     offers = system.manager.offered(PACKAGES)
-    if not any(version_in(offer.version) == desired.version for offer in offers):
+    if not any(product_version(offer.version) == desired.version for offer in offers):
         system.manager.refresh()
         offers = system.manager.offered(PACKAGES)
     packages = select(offers, desired.version)

@@ -85,7 +85,8 @@ def from_options(options: Mapping[str, Any], injection: Injection | None = None)
     texts = {name: repository.get(name) or "" for name in ("url", "key_url", "username", "password")}
     return DesiredToolkit(
         present=options["state"] == "present",
-        version=str(options["version"]),
+        # As packages spell a release candidate.
+        version=str(options["version"]).replace("-rc", "~rc"),
         injection=injection or Injection(choose(options["device_injection"], options["runtime"])),
         runtime=options["runtime"],
         cdi=options["cdi"],

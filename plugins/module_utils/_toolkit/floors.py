@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The toolkit's versions and its security floor.
+"""The toolkit's security floor.
 
 Source: NVIDIA's security bulletins (github.com/NVIDIA/product-security). Where the documentation and a bulletin differ
 (CVE-2024-0135 to -0137), the bulletin counts; either way the floor is set by the newest entry.
@@ -10,10 +10,10 @@ Source: NVIDIA's security bulletins (github.com/NVIDIA/product-security). Where 
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 from .._plan import Refused
+from .._versions import product_key
 
 DEFAULT_VERSION = "1.20.0"
 
@@ -47,37 +47,17 @@ VULNERABILITIES = (
     Vulnerability(("CVE-2026-24260",), "1.19.0", "1.19.1", 8.5),
 )
 
-_VERSION = re.compile(r"([0-9]{1,9})\.([0-9]{1,9})\.([0-9]{1,9})(?:[-~](rc\.?[0-9]+))?")
-
-
-def version_key(version: str) -> tuple[int, int, int, int]:
-    """Return what orders versions; a release candidate is older than its release.
-
-    :raises ValueError: it is not a version of the toolkit, such as C(1.20.0).
-    """
-    match = _VERSION.fullmatch(version)
-    if match is None:
-        raise ValueError(f"{version!r} is not a version of the container toolkit, such as {DEFAULT_VERSION}")
-    return int(match.group(1)), int(match.group(2)), int(match.group(3)), 0 if match.group(4) else 1
-
-
-def version_in(package_version: str) -> str | None:
-    """Return the toolkit's version in a package's (C(1.20.0-1), C(0:1.20.0-1)), or None where there is none."""
-    match = re.search(r"(?:^|:)(\d+\.\d+\.\d+(?:~rc\.?\d+)?)(?:-|$)", package_version)
-    return match.group(1) if match else None
-
-
 #: The oldest version without a published vulnerability.
-FLOOR = max((vulnerability.fixed for vulnerability in VULNERABILITIES), key=version_key)
+FLOOR = max((vulnerability.fixed for vulnerability in VULNERABILITIES), key=product_key)
 
 
 def vulnerabilities_of(version: str) -> tuple[Vulnerability, ...]:
     """Return the published vulnerabilities that C(version) has.
 
-    :raises ValueError: as L(version_key).
+    :raises ValueError: as L(product_key).
     """
-    key = version_key(version)
-    return tuple(entry for entry in VULNERABILITIES if key < version_key(entry.fixed))
+    key = product_key(version)
+    return tuple(entry for entry in VULNERABILITIES if key < product_key(entry.fixed))
 
 
 def check_floor(version: str, allow_vulnerable: bool) -> str | None:
@@ -88,7 +68,11 @@ def check_floor(version: str, allow_vulnerable: bool) -> str | None:
     try:
         found = vulnerabilities_of(version)
     except ValueError as error:
-        raise Refused("nvidia_toolkit_version", str(error), f"Use a version such as {DEFAULT_VERSION}.") from error
+        raise Refused(
+            "nvidia_toolkit_version",
+            f"{version!r} is not a version of the container toolkit",
+            f"Use a version such as {DEFAULT_VERSION}, without the package's revision.",
+        ) from error
     if not found:
         return None
     listed = "; ".join(str(entry) for entry in found)

@@ -14,10 +14,11 @@ from .._adapters.packages import Change, Package, Transaction
 from .._injection import VARIABLE, Injection, docker_warning
 from .._plan import Plan, Refused, Step
 from .._steps import Kind
+from .._versions import product_key, product_version
 from .config import PATH, edit
 from .desired import OLD_PACKAGES, PACKAGES, TOOLKIT, DesiredToolkit
 from .distributions import IDENTIFIER
-from .floors import check_floor, version_in, version_key
+from .floors import check_floor
 from .state import ToolkitState
 
 
@@ -36,13 +37,13 @@ def select(offers: Sequence[Package], version: str) -> tuple[Package, ...]:
     """
     chosen = []
     for name in PACKAGES:
-        package = next((o for o in offers if o.name == name and version_in(o.version) == version), None)
+        package = next((o for o in offers if o.name == name and product_version(o.version) == version), None)
         if package is not None:
             chosen.append(Package(name, package.version))
     if len(chosen) == len(PACKAGES):
         return tuple(chosen)
-    sets = [{version_in(o.version) or "" for o in offers if o.name == name} for name in PACKAGES]
-    common = sorted(set.intersection(*sets) - {""}, key=version_key, reverse=True)
+    sets = [{product_version(o.version) or "" for o in offers if o.name == name} for name in PACKAGES]
+    common = sorted(set.intersection(*sets) - {""}, key=product_key, reverse=True)
     missing = ", ".join(sorted(set(PACKAGES) - {package.name for package in chosen}))
     available = (
         f"All four packages are offered at {', '.join(common[:5])}."

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .._adapters.cdi_specifications import DEFAULT_PATH, GPU_KIND
+from .._versions import product_version
 from .config import ACCEPT_ENVVAR, ACCEPT_VOLUME_MOUNTS, accepts, low_level_runtimes
 from .desired import OLD_PACKAGES, PACKAGES, DesiredToolkit
-from .floors import version_in
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class ToolkitState:
     def differing(self, version: str) -> dict[str, str]:
         """Return which of the four packages are not at C(version), with what is installed (empty for nothing)."""
         installed = {name: self.packages.get(name, "") for name in PACKAGES}
-        return {name: found for name, found in installed.items() if version_in(found) != version}
+        return {name: found for name, found in installed.items() if product_version(found) != version}
 
 
 def settings(config: str | None) -> dict[str, Any]:

@@ -8,7 +8,6 @@ device plugin with their ConfigMaps, and the labels of the nodes. Pure.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -16,13 +15,13 @@ from typing import Any
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.documents import read_yaml
 
+from ...module_utils._versions import numbers
 from .clients import placed
 from .names import MIG_CONFIG_LABEL, MIG_STATE_LABEL
 from .sharing_configurations import CONFIGURATIONS, LABEL, UNSHARED, is_name
 
 _GPU = "nvidia.com/gpu"
 _MIG_RESOURCE = "nvidia.com/mig-"
-_VERSION = re.compile(r"v?(\d+\.\d+)\.")
 _CHART = re.compile(r"(.+?)-(v?[0-9].*)")
 #: What the plugin's config-manager takes where neither a label nor a default names a configuration.
 _NAMED_FALLBACK = "default"
@@ -114,13 +113,10 @@ class Objects:
             found["gpu_kubernetes_stack"] = "device_plugin"
         if self.namespace:
             found["gpu_kubernetes_namespace"] = self.namespace
-        versions = {
-            match.group(1)
-            for node in self.nodes
-            if (match := _VERSION.match(str(_at(node, "status", "nodeInfo", "kubeletVersion") or "")))
-        }
+        kubelets = {numbers(str(_at(node, "status", "nodeInfo", "kubeletVersion") or ""))[:2] for node in self.nodes}
+        versions = [".".join(map(str, version)) for version in kubelets if len(version) == 2]
         if len(versions) == 1:
-            found["gpu_kubernetes_version"] = versions.pop()
+            found["gpu_kubernetes_version"] = versions[0]
         named, _left = self.named_configurations
         return {**found, **({CONFIGURATIONS: named} if named else {})}
 

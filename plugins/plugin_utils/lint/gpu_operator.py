@@ -10,7 +10,6 @@ internal/validator/validator.go, api/nvidia/v1alpha1/nvidiadriver_types.go, and 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,6 +19,7 @@ from ...module_utils._driver.refusals import board_refusals
 from ...module_utils._driver.state import from_facts
 from ...module_utils._formats.driver_versions import branch_of, is_branch, is_driver_version
 from ...module_utils._plan import Refused
+from ...module_utils._versions import numbers
 from .finding import ERROR, Report
 from .node import LintedNode
 from .node import check as check_on_node
@@ -258,5 +258,4 @@ def _on_boards(version: str, kernel_modules: str, path: str, facts: Mapping[str,
 
 
 def _storage_needs_open(version: str) -> bool:
-    found = re.match(r"v?(\d+)\.(\d+)\.(\d+)", version)
-    return version.startswith("sha256") or (found is not None and tuple(map(int, found.groups())) >= _GDS_NEEDS_OPEN)
+    return version.startswith("sha256") or numbers(version) >= _GDS_NEEDS_OPEN

@@ -261,7 +261,8 @@ MIG_EDITS: dict[str, Callable[[Facts], Any]] = {
     "the record of MIG is gone": lambda facts: facts["recorded"].update(mig=None),
     "the record of MIG cannot be read": lambda facts: facts["recorded"].update(mig={"schema": 99}),
     "the record has the instances in another order": lambda facts: [
-        gpu["instances"].reverse() for gpu in facts["recorded"]["mig"]["gpus"]
+        (gpu["instances"].reverse(), [one["compute"].reverse() for one in gpu["instances"]])
+        for gpu in facts["recorded"]["mig"]["gpus"]
     ],
     "the record of MIG is another one": lambda facts: facts["recorded"]["mig"]["gpus"][0]["instances"].pop(),
 }

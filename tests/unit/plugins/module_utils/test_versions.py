@@ -7,7 +7,12 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._versions import numbers, version_in
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._versions import (
+    numbers,
+    product_key,
+    product_version,
+    version_in,
+)
 
 
 @pytest.mark.parametrize(
@@ -53,3 +58,29 @@ def test_versions_of_programs(text, version, compared):
 )
 def test_what_is_compared_of_a_packages_version(version, compared):
     assert numbers(version) == compared
+
+
+@pytest.mark.parametrize(
+    ("package", "version"),
+    [
+        ("1.20.0-1", "1.20.0"),
+        ("0:1.20.0-1", "1.20.0"),
+        ("1.20.0~rc.1-1", "1.20.0~rc.1"),
+        ("1.20.0", "1.20.0"),
+        ("1:4.5.3-1.el9", "4.5.3"),
+        ("1.20.0+dfsg-1", None),
+        ("1.20-1", None),
+        ("x", None),
+    ],
+)
+def test_the_version_of_a_product_in_a_package(package, version):
+    assert product_version(package) == version
+
+
+def test_the_order_of_products():
+    """A release candidate is older than its release, and the tenth newer than the second."""
+    versions = ["1.19.1", "1.20.0~rc.2", "1.20.0-rc.10", "1.20.0", "1.100.0"]
+    assert sorted([*versions[2:], *versions[:2]], key=product_key) == versions
+    for text in ("latest", "1.20", "", "1.20.0-1"):
+        with pytest.raises(ValueError, match="is not a version"):
+            product_key(text)

@@ -180,15 +180,16 @@ def test_a_toolkit_without_packages_is_asked(tree):
 
 
 @pytest.mark.parametrize(
-    ("packages", "version"),
+    ("name", "package", "version"),
     [
-        ({"nvidia-container-toolkit-base": "1.19.1-1"}, "1.19.1"),
-        ({"nvidia-container-toolkit": "1:1.18.0~rc.1-1"}, "1.18.0"),
-        ({"libnvidia-container1": "1.20.0-1"}, None),
+        ("nvidia-container-toolkit-base", "1.19.1-1", "1.19.1"),
+        ("nvidia-container-toolkit", "1:1.18.0~rc.1-1", "1.18.0~rc.1"),
+        ("libnvidia-container1", "1.20.0-1", None),
     ],
 )
-def test_toolkit_version(packages, version):
-    assert environment.toolkit_version(packages) == version
+def test_toolkit_version(tree, name, package, version):
+    packages = [InstalledPackage(name, package, "", "amd64")]
+    assert environment.read_toolkit(tree.source(local=False), packages, [])["version"] == version
 
 
 @pytest.mark.parametrize("program", ["kubelet", "k3s", "rke2"])

@@ -37,6 +37,7 @@ def test_no_text_is_an_error(text):
 @given(st.one_of(st.text(), st.from_regex(r"\d+(\.\d+)*(-\d+)?", fullmatch=True), st.just(LONG)))
 def test_no_text_of_a_tool_is_an_error(text):
     _versions.numbers(text)
+    _versions.product_version(text)
     boot_kernel.release_order(text)
     deb_versions.deb_compare(text, "1.0-1")
     mps_commands.pids(text)

@@ -71,6 +71,14 @@ def actions(plan):
     return [(step.kind.key, step.target) for step in plan.steps]
 
 
+def test_the_order_of_recorded_daemons_is_no_difference():
+    sharing = desired(scope="gpu")
+    assert len(sharing.daemons) == 2
+    reversed_order = dataclasses.replace(sharing, daemons=sharing.daemons[::-1])
+    assert not sharing_plan.plan(observed(reversed_order), sharing).changes
+    assert sharing_plan.plan(observed(dataclasses.replace(sharing, compute_mode="default")), sharing).changes
+
+
 def test_nothing_to_do_when_the_host_is_as_described():
     sharing = desired()
     assert not sharing_plan.plan(observed(sharing, clients=(7,)), sharing).changes

@@ -5,12 +5,17 @@
 from __future__ import annotations
 
 import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages import Package
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.toml_read import loads
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._injection import Injection
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit import floors
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.config import accepts, edit, low_level_runtimes
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.desired import PACKAGES, from_options
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.distributions import distribution_of
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.plan import select
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.state import ToolkitState
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._versions import product_key
 
 
 @pytest.mark.parametrize(
@@ -40,7 +45,7 @@ def test_versions_at_or_above_the_floor(version):
     assert floors.FLOOR == "1.19.1"
 
 
-@pytest.mark.parametrize("version", ["latest", "1.20", "", "1.20.0-1"])
+@pytest.mark.parametrize("version", ["latest", "1.20", "", "1.20.0-1", "1.20.0-rc"])
 def test_what_is_no_version(version):
     with pytest.raises(Refused, match="is not a version of the container toolkit"):
         floors.check_floor(version, allow_vulnerable=True)
@@ -48,23 +53,22 @@ def test_what_is_no_version(version):
 
 def test_every_entry_is_fixed_after_the_last_affected_version():
     for entry in floors.VULNERABILITIES:
-        assert floors.version_key(entry.last_affected) < floors.version_key(entry.fixed)
+        assert product_key(entry.last_affected) < product_key(entry.fixed)
         assert entry not in floors.vulnerabilities_of(entry.fixed)
         assert entry in floors.vulnerabilities_of(entry.last_affected)
 
 
-@pytest.mark.parametrize(
-    ("package", "version"),
-    [
-        ("1.20.0-1", "1.20.0"),
-        ("0:1.20.0-1", "1.20.0"),
-        ("1.20.0~rc.1-1", "1.20.0~rc.1"),
-        ("1.20.0", "1.20.0"),
-        ("x", None),
-    ],
-)
-def test_version_in_a_package(package, version):
-    assert floors.version_in(package) == version
+@pytest.mark.parametrize("spelled", ["1.20.0~rc.1", "1.20.0-rc.1"])
+def test_a_release_candidate_is_one_version_for_facts_and_plan(spelled):
+    """What a host has of it is not its release, and is what a site asks for however it spells it."""
+    packages = dict.fromkeys(PACKAGES, "1.20.0~rc.1-1")
+    options = {"state": "present", "device_injection": "cdi", "runtime": "containerd", "cdi": True, "hold": True}
+    wanted = from_options({**options, "version": spelled, "allow_vulnerable": False, "repository": {}})
+    assert not ToolkitState(packages=packages).differing(wanted.version)
+    assert set(ToolkitState(packages=packages).differing("1.20.0")) == set(PACKAGES)
+    assert [one.version for one in select([Package(*one) for one in packages.items()], wanted.version)] == [
+        *packages.values()
+    ]
 
 
 DEFAULT = """#accept-nvidia-visible-devices-as-volume-mounts = false
