@@ -282,11 +282,13 @@ reboot_reasons:
   returned: success
   type: list
   elements: str
-differences:
-  description: How the host differs from the desired state after all steps.
-  returned: when the host read back does not match the desired state
+pending:
+  description: >-
+    The steps that wait for a reboot, each as in RV(steps), with C(waits_for), which is RV(reboot_reasons). Every other step that is still needed when
+    the host is read back fails the task.
+  returned: success
   type: list
-  elements: str
+  elements: dict
 refusals:
   description:
     - Why the request cannot be met, each with C(thing), C(reason), C(remedy) and the whole C(message).
@@ -367,7 +369,7 @@ def main() -> None:
     except Stopped as stopped:
         module.fail_json(changed=True, msg=str(stopped), refusals=[stopped.refusal.as_dict()], steps=stopped.steps)
     except Failed as failure:
-        module.fail_json(msg=str(failure), differences=list(failure.differences), steps=failure.steps)
+        module.fail_json(msg=str(failure), steps=failure.steps)
     except (PackageError, KeyRefused, UrlRefused, CommandError) as error:
         module.fail_json(msg=str(error))
     if report.reboot:
@@ -381,6 +383,7 @@ def main() -> None:
         packages=dict(report.packages),
         reboot_required=bool(report.reboot),
         reboot_reasons=list(report.reboot),
+        pending=[{**step.as_dict(), "waits_for": list(report.reboot)} for step in report.pending],
         seconds=watch.seconds,
     )
 

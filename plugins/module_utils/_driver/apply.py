@@ -12,12 +12,13 @@ from dataclasses import dataclass, field, replace
 
 from .._adapters.openpgp import fingerprints
 from .._adapters.packages import PackageError
-from .._plan import Refused, Step
+from .._health.exit_statuses import judge_exit_status
+from .._plan import NotInEffect, Plan, Refused, Step, carry_out
 from .._steps import Kind
 from .desired import DesiredDriver
 from .packages import closure
 from .plan import DriverPlan
-from .post_install import PostInstall, PostInstallOutcome
+from .post_install import LOADS, PostInstall
 from .runner import (
     PackageApplier,
     Resolved,
@@ -27,20 +28,19 @@ from .runner import (
     planned_steps,
     tried_repository,
 )
+from .running import mismatch, not_built
 from .selection import NotOffered
 from .services import PREFERENCES_NAME, preferences
 from .state import Host
 from .system import DriverSystem
-from .verification import absent_problems, package_problems, running_problems
 
 
 class Failed(Exception):
     """Everything was carried out, and what was read back is not what was wanted."""
 
-    def __init__(self, wanted: str, differences: Sequence[str], steps: Sequence[Step]) -> None:
-        self.differences = tuple(differences)
+    def __init__(self, message: str, steps: Sequence[Step]) -> None:
         self.steps = [step.as_dict() for step in steps]
-        super().__init__(f"Failed to {wanted}: {'; '.join(differences)}. Fix that and run again.")
+        super().__init__(message)
 
 
 class Stopped(Exception):
@@ -59,6 +59,8 @@ class Stopped(Exception):
 class DriverReport:
     """What the stage did, or in check mode would do.
 
+    :param reboot: why only a reboot loads the driver.
+    :param pending: the steps that wait for it.
     :param files: the files that it writes by itself, each as a part of C(--diff).
     """
 
@@ -69,6 +71,7 @@ class DriverReport:
     before: Mapping[str, str]
     after: Mapping[str, str]
     reboot: tuple[str, ...] = ()
+    pending: tuple[Step, ...] = ()
     warnings: tuple[str, ...] = field(default=())
     files: tuple[Mapping[str, str], ...] = ()
 
@@ -100,30 +103,104 @@ def run_stage(system: DriverSystem, desired: DesiredDriver, check: bool) -> Driv
     if check:
         return _predicted(system, before, desired, resolved)
     files = _files(system, before, desired, plan)
-    if plan.plan.changes:
-        PackageApplier(system, before, desired, resolved).apply()
-    if plan.stop is not None:
-        raise Stopped(plan.stop, (*repaired, *planned_steps(resolved)))
-    if plan.not_offered is not None:
-        system.write_not_offered(before.kernel, plan.not_offered)
-    installed = system.read() if plan.plan.changes else before
-    carried_out = (*repaired, *planned_steps(resolved))
-    _prove_packages(installed, desired, plan, carried_out)
-    outcome = PostInstall(system, desired, check=False).run(installed)
-    after = system.read() if outcome.steps else installed
-    steps = (*carried_out, *outcome.steps)
-    _prove_running(system, after, desired, plan, outcome, steps)
+    steps = [*repaired, *planned_steps(resolved)]
+    wanted = "remove the driver" if desired.state == "absent" else f"install driver {plan.version}"
+    try:
+        installed, exactly = _install(system, before, desired, resolved, wanted)
+        if plan.stop is not None:
+            raise Stopped(plan.stop, steps)
+        if plan.not_offered is not None:
+            system.write_not_offered(before.kernel, plan.not_offered)
+        run = PostInstall(system, exactly)
+        after, left = _take_effect(system, installed, run, wanted)
+    except PackageError as error:
+        raise PackageError(f"{error}{leads_on(system.read(), desired)}") from error
+    except NotInEffect as failure:
+        raise Failed(f"{failure}{leads_on(system.read(), desired)}", steps) from failure
+    steps += run.done
     return DriverReport(
         changed=bool(steps),
         version=after.version or "",
-        steps=steps,
+        steps=tuple(steps),
         packages=closure(after.packages),
         before=closure(before.packages),
         after=closure(after.packages),
-        reboot=tuple(outcome.reboot),
+        reboot=run.reboot,
+        pending=tuple(step for step in left if step.kind in LOADS and run.reboot),
         warnings=plan.plan.warnings,
         files=files,
     )
+
+
+def _install(
+    system: DriverSystem, before: Host, desired: DesiredDriver, resolved: Resolved, wanted: str
+) -> tuple[Host, DesiredDriver]:
+    """Carry out the plan of the packages; return the host with them, and what is wanted of it: the version that was resolved, not any of the branch.
+
+    :raises NotInEffect: they are not as planned, or the module was not built. The driver that runs is left alone then.
+    """
+    plan, installed = resolved.plan, before
+    exactly = replace(desired, version=plan.version) if desired.state == "present" and plan.version else desired
+    applier = PackageApplier(system, before, desired, resolved)
+
+    def plan_again() -> Plan:
+        nonlocal installed
+        installed = system.read()
+        return make_plan(system, installed, exactly).plan
+
+    if plan.stop is not None:
+        applier.apply()
+    elif plan.plan.changes:
+        carry_out(wanted, plan.plan, lambda _plan: applier.apply(), plan_again)
+    unbuilt = not_built(installed, exactly) if desired.state != "absent" and installed.gpus else ""
+    if unbuilt and plan.stop is None:
+        raise NotInEffect(f"Failed to {wanted}: {unbuilt}")
+    return installed, exactly
+
+
+def _take_effect(system: DriverSystem, host: Host, run: PostInstall, wanted: str) -> tuple[Host, list[Step]]:
+    """Have what is installed run; return the host as it is then, and the steps that wait.
+
+    :raises NotInEffect: it does not run.
+    """
+    plan, after = run.plan(host), host
+
+    def plan_again() -> Plan:
+        nonlocal after
+        after = system.read()
+        return run.plan(after)
+
+    def waits(step: Step) -> bool:
+        return not host.gpus or run.awaits_reboot(step)
+
+    left: list[Step] = []
+    try:
+        if plan.changes:
+            _done, left = carry_out(wanted, plan, lambda steps: run.apply(steps, host), plan_again, waits=waits)
+    except NotInEffect as failure:
+        raise NotInEffect(". ".join([str(failure), *run.problems])) from failure
+    found = list(run.problems)
+    smi = None if run.reboot or run.is_removal or not host.gpus else system.nvidia_smi()
+    if smi:
+        found.append(judge_exit_status(smi, "").evidence)
+    if found and host.gpus and not run.reboot and not run.is_removal:
+        raise NotInEffect(f"Failed to {wanted}: {'; '.join(found)}")
+    return after, left
+
+
+def leads_on(host: Host, desired: DesiredDriver) -> str:
+    """Return in which state a failure leaves the driver, and the one thing that leads on."""
+    if host.interrupted:
+        half = ", ".join(host.interrupted)
+        return f". The package manager was cut off at {half}. Run again: its database is repaired first."
+    if host.loaded in (None, *host.versions) or not host.versions:
+        return ". Fix that and run again."
+    if desired.state != "absent" and not_built(host, desired):
+        return (
+            f". The packages are of driver {', '.join(host.versions)}, for which the kernel has no module, and driver {host.loaded} is still loaded. Do "
+            "not reboot: correct that and run again, or run gpufleet.nvidia.rollback."
+        )
+    return f". {mismatch(host)}."
 
 
 def plan_packages(system: DriverSystem, host: Host, desired: DesiredDriver, check: bool) -> DriverPlan:
@@ -150,12 +227,18 @@ def _predicted(system: DriverSystem, host: Host, desired: DesiredDriver, resolve
     imagined = host
     if plan.transaction is not None or plan.unknown:
         imagined = replace(host, on_disk=plan.version or None, library=plan.version or None)
-    outcome = PostInstallOutcome() if plan.stop else PostInstall(system, desired, check=True).run(imagined)
-    notes = [*plan.plan.warnings, *([f"The plan is not complete: {plan.unknown}"] if plan.unknown else [])]
+    run = PostInstall(system, desired)
+    follows = Plan() if plan.stop else run.plan(imagined, bool(plan.unknown))
+    notes = [
+        *plan.plan.warnings,
+        *run.problems,
+        *([f"The plan is not complete: {plan.unknown}"] if plan.unknown else []),
+    ]
     if plan.stop is not None:
         notes.append(f"The run would stop after these steps. {plan.stop.message}")
     packages_before, packages_after = package_diff(host, resolved)
-    steps = (*planned_steps(resolved), *outcome.steps)
+    waiting = tuple(step for step in follows.steps if step.kind in LOADS and run.reboot)
+    steps = (*planned_steps(resolved), *(step for step in follows.steps if step not in waiting))
     return DriverReport(
         changed=bool(steps),
         version=plan.version,
@@ -163,7 +246,8 @@ def _predicted(system: DriverSystem, host: Host, desired: DesiredDriver, resolve
         packages=closure(host.packages),
         before=packages_before,
         after=packages_after,
-        reboot=tuple(outcome.reboot),
+        reboot=run.reboot,
+        pending=waiting,
         warnings=tuple(notes),
         files=_files(system, host, desired, plan),
     )
@@ -186,33 +270,6 @@ def _files(system: DriverSystem, host: Host, desired: DesiredDriver, plan: Drive
 
 def _file(name: str, before: str, after: str) -> dict[str, str]:
     return {"before_header": name, "after_header": name, "before": before, "after": after}
-
-
-def _prove_packages(host: Host, desired: DesiredDriver, plan: DriverPlan, steps: Sequence[Step]) -> None:
-    """Refuse to touch the running driver when the packages did not come out as planned."""
-    problems = absent_problems(host) if desired.state == "absent" else package_problems(host, desired, plan.version)
-    if problems:
-        raise Failed(_wanted(desired, plan), problems, steps)
-
-
-def _prove_running(
-    system: DriverSystem,
-    host: Host,
-    desired: DesiredDriver,
-    plan: DriverPlan,
-    outcome: PostInstallOutcome,
-    steps: Sequence[Step],
-) -> None:
-    if desired.state == "absent" or outcome.reboot:
-        return
-    smi = system.nvidia_smi() if host.gpus else None
-    problems = [*outcome.problems, *running_problems(host, desired, plan.version, smi)]
-    if problems and host.gpus:
-        raise Failed(_wanted(desired, plan), problems, steps)
-
-
-def _wanted(desired: DesiredDriver, plan: DriverPlan) -> str:
-    return "remove the driver" if desired.state == "absent" else f"install driver {plan.version}"
 
 
 def _text(packages: Mapping[str, str]) -> str:

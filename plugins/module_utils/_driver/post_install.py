@@ -2,35 +2,24 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What comes after the packages: nouveau, the persistence daemon, the fabric manager, and the reload of the driver."""
+"""What comes after the packages: nouveau, the persistence daemon, the fabric manager, IMEX, and the reload of the driver."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from functools import partial
+from collections.abc import Iterable
+from dataclasses import replace
 
 from .._formats import imex_files
 from .._formats import module_parameters as parameters
 from .._formats.unit_names import FABRIC_UNIT, IMEX_UNIT, PERSISTENCE_UNIT, wants_link
-from .._plan import Refused, Step
+from .._plan import REBOOT_NEEDED, Plan, Refused, Step
 from .._steps import Kind
 from .desired import DesiredDriver
 from .dkms import TOOLCHAIN_ENVIRONMENT, TOOLCHAIN_FILE
 from .fabric import MODULES_FILE, MODULES_TEXT, wanted_imex
-from .imex import plan as plan_imex
+from .impact import Impact
 from .reload import PREREQUISITES, SERVICES, Reload, plan_reload, still_used
-from .running import (
-    Unit,
-    fabric_steps,
-    initramfs_step,
-    nouveau_steps,
-    other_build,
-    parameter_steps,
-    reload_step,
-    service_steps,
-    wanted_units,
-)
+from .running import Seen, Unit, other_build, plan_running, reload_step, wanted_units
 from .services import (
     NOUVEAU_FILE,
     NOUVEAU_TEXT,
@@ -42,168 +31,155 @@ from .services import (
 from .state import Host
 from .system import DriverSystem
 
-
-@dataclass
-class PostInstallOutcome:
-    """What was done after the packages.
-
-    :param steps: in the order in which they were done.
-    :param reboot: why a reboot is needed; empty when none is.
-    :param problems: what failed and a reboot would not mend.
-    """
-
-    steps: list[Step] = field(default_factory=list)
-    reboot: list[str] = field(default_factory=list)
-    problems: list[str] = field(default_factory=list)
+#: The kinds of the step that changes which driver is loaded.
+LOADS = frozenset({Kind.LOAD_DRIVER, Kind.RELOAD_DRIVER, Kind.UNLOAD_DRIVER})
 
 
 class PostInstall:
-    """Makes what runs what is installed; in check mode it only says what it would do."""
+    """Makes what runs what is installed.
 
-    def __init__(self, system: DriverSystem, desired: DesiredDriver, check: bool) -> None:
+    :ivar reboot: why only a reboot loads the driver on disk, as far as it is known; empty where none is needed.
+    :ivar problems: what failed and a reboot would not mend.
+    :ivar done: the steps that were carried out.
+    """
+
+    def __init__(self, system: DriverSystem, desired: DesiredDriver) -> None:
         self._system = system
         self._desired = desired
-        self._check = check
-        self.outcome = PostInstallOutcome()
+        self.reboot: tuple[str, ...] = ()
+        self.problems: list[str] = []
+        self.done: list[Step] = []
 
-    def run(self, host: Host) -> PostInstallOutcome:
-        """Settle a host whose packages are as wanted; C(host) was read after they were installed."""
-        if self._desired.state != "absent":
-            self._block_nouveau(host)
-            self._fabric_modules(host)
-            host = self._parameters(host)
-            changed = self._persistence_files()
+    @property
+    def is_removal(self) -> bool:
+        return self._desired.state == "absent"
+
+    def plan(self, host: Host, changes: bool = False) -> Plan:
+        """Return the steps on a host whose packages are as wanted.
+
+        :param changes: whether its packages are not known yet, for check mode.
+        """
+        reload = self._reload(host)
+        self.reboot = self.reboot or reload.blockers
+        told = {"reboot": REBOOT_NEEDED} if self.reboot else {}
+        disturbed = (*reload.stop, "MIG instances, which do not survive a reload") if host.loaded else ()
+        noticed = Impact((*disturbed, *self.reboot), told.get("reboot"))
+        users = [str(user) for user in self._system.users() if user.name[:15] not in SERVICES.values()]
+        seen = self._look(host)
+        try:
+            return Plan(plan_running(host, self._desired, noticed, users, changes, seen))
+        except Refused as refused:
+            # Of IMEX alone. What else there is to do is done.
+            self.problems.append(refused.message)
+            others = replace(self._desired, imex=replace(self._desired.imex, mode="unmanaged"))
+            return Plan(plan_running(host, others, noticed, users, changes, seen))
+
+    def awaits_reboot(self, step: Step) -> bool:
+        """Return whether a step that is left has to wait for a reboot: nouveau goes with it, too."""
+        return bool(self.reboot) and step.kind in LOADS | {Kind.RENEW_INITRAMFS}
+
+    def apply(self, plan: Plan, host: Host) -> None:
+        """Carry the steps out in their order, as far as no reboot has to come first."""
+        restarted = [step.target for step in plan.steps if step.kind is Kind.RESTART_SERVICE]
+        failed: set[str] = set()
+        after_load = False
+        for step in plan.steps:
+            if step.kind in LOADS:
+                after_load = True
+                self._load(host)
+                self.done += [] if self.reboot else [step]
+                continue
+            if after_load and self.reboot:
+                break
+            self.done.append(step)
+            if step.kind is Kind.LOAD_KERNEL_MODULES:
+                # The fabric manager does not start without them, and its failure would hide why.
+                failed |= {FABRIC_UNIT} if self._load_modules(host.lacking_modules) else set()
+            elif step.target not in failed:
+                if step.target == imex_files.NODES_FILE and IMEX_UNIT in restarted:
+                    # A run that is cut off behind the file leaves a service that does not run, which the next run sees.
+                    self._system.stop(IMEX_UNIT)
+                self._take(step, host)
+
+    def reload(self, host: Host) -> None:
+        """Load the driver on disk and nothing else, or note why that takes a reboot."""
+        if self._reload(host).needed:
+            step = reload_step(host, self._desired, other_build(host, self._desired), Impact())
+            self.apply(Plan((step,)), host)
+
+    def _take(self, step: Step, host: Host) -> None:
+        system, target = self._system, step.target
+        if step.kind is Kind.BLOCK_KERNEL_MODULE:
+            system.write_file(NOUVEAU_FILE, NOUVEAU_TEXT)
+        elif step.kind is Kind.RENEW_INITRAMFS:
+            system.renew_initramfs([part.replace("{kernel}", host.kernel) for part in host.distribution.initramfs])
+        elif step.kind in (Kind.WRITE_FILE, Kind.CREATE_FILE, Kind.CHANGE_FILE, Kind.REMOVE_FILE):
+            system.write_file(target, None if step.kind is Kind.REMOVE_FILE else self._text(target, host))
+            if target.startswith("/etc/systemd/"):
+                self._reload_unit()
+        elif step.kind is Kind.ENABLE_SERVICE:
+            self._start_at_boot(target)
         else:
-            changed = self._remove_files(host)
-        if changed and not self._check:
-            try:
-                self._system.reload_unit(PERSISTENCE_UNIT)
-            except Refused as refused:
-                self.outcome.problems.append(refused.message)
-        self.reload(host)
-        if self._desired.state != "absent":
-            self._services(host)
-            self._imex(host)
-        return self.outcome
+            {
+                Kind.START_SERVICE: system.start,
+                Kind.RESTART_SERVICE: system.restart,
+                Kind.MASK_SERVICE: system.mask,
+                Kind.UNMASK_SERVICE: system.unmask,
+            }[step.kind](target)
 
-    def _do(self, step: Step) -> bool:
-        """Note a step; return whether it is to be carried out."""
-        self.outcome.steps.append(step)
-        return not self._check
+    def _text(self, path: str, host: Host) -> str | None:
+        """Return what a file of the driver has to say."""
+        if path == imex_files.NODES_FILE:
+            wanted = wanted_imex(host, self._desired)
+            return wanted.text if wanted else None
+        if path == PERSISTENCE_DROP_IN:
+            return self._drop_in()[1]
+        return parameters.text_of(self._desired.parameters) if path == parameters.FILE else MODULES_TEXT
 
-    def _take(self, steps: Iterable[Step], actions: Mapping[Kind, Callable[[], object]]) -> None:
-        """Note the steps, and carry them out in their order."""
-        for step in steps:
-            if self._do(step):
-                actions[step.kind]()
-
-    def _renew_initramfs(self, host: Host) -> None:
-        self._system.renew_initramfs([part.replace("{kernel}", host.kernel) for part in host.distribution.initramfs])
-
-    def _block_nouveau(self, host: Host) -> None:
-        actions = {
-            Kind.BLOCK_KERNEL_MODULE: lambda: self._system.write_file(NOUVEAU_FILE, NOUVEAU_TEXT),
-            Kind.RENEW_INITRAMFS: lambda: self._renew_initramfs(host),
-        }
-        self._take(nouveau_steps(host, self._system.is_blocked("nouveau")), actions)
-
-    def _parameters(self, host: Host) -> Host:
-        """Write the parameters of the module; return the host as it is then."""
-        steps = parameter_steps(host, self._desired)
-        write = partial(self._system.write_file, parameters.FILE, parameters.text_of(self._desired.parameters))
-        renew = partial(self._renew_initramfs, host)
-        self._take(steps, {Kind.WRITE_FILE: write, Kind.REMOVE_FILE: write, Kind.RENEW_INITRAMFS: renew})
-        return self._system.read() if steps and not self._check else host
-
-    def _fabric_modules(self, host: Host) -> None:
-        actions = {
-            Kind.CREATE_FILE: lambda: self._system.write_file(MODULES_FILE, MODULES_TEXT),
-            Kind.LOAD_KERNEL_MODULES: lambda: self._load_modules(host.lacking_modules),
-        }
-        self._take(fabric_steps(host, self._desired, self._system.has_file(MODULES_FILE)), actions)
-
-    def _load_modules(self, names: Iterable[str]) -> None:
-        for name in names:
-            complaint = self._system.load(name)
-            if complaint:
-                self.outcome.problems.append(
-                    f"the kernel module {name} of NVLink 5 cannot be loaded: {complaint}; boot a kernel that has it (Ubuntu: install "
-                    "linux-modules-extra of the kernel) and run again"
-                )
-                # It does not start without them, and its failure would hide why.
-                self._desired = replace(self._desired, fabric_manager="never")
-
-    def _persistence_files(self) -> bool:
-        if not self._system.unit_exists(PERSISTENCE_UNIT):
-            return False
-        shown = self._system.unit_text(PERSISTENCE_UNIT)
-        wanted = persistence_drop_in(without_drop_in(shown)) if self._desired.persistence else None
-        has = f"# {PERSISTENCE_DROP_IN}\n" in shown
-        if wanted is None and not has:
-            return False
-        if wanted is not None and has and wanted.strip() in shown:
-            return False
-        step = Step(Kind.CHANGE_FILE, PERSISTENCE_DROP_IN, "the distribution's unit does not keep GPUs initialised")
-        return self._do(step) and self._system.write_file(PERSISTENCE_DROP_IN, wanted)
-
-    def _remove_files(self, host: Host) -> bool:
-        changed = False
-        for path in (
-            PERSISTENCE_DROP_IN,
-            NOUVEAU_FILE,
-            MODULES_FILE,
-            TOOLCHAIN_FILE,
-            TOOLCHAIN_ENVIRONMENT,
-            parameters.FILE,
-            *map(wants_link, (PERSISTENCE_UNIT, FABRIC_UNIT)),
-            *((imex_files.NODES_FILE, imex_files.MASK, imex_files.WANTS) if self._desired.imex.managed else ()),
-        ):
-            there = self._system.has_file(path)
-            if there and self._do(Step(Kind.REMOVE_FILE, path, "state is absent")):
-                changed = self._system.write_file(path, None) or changed
-            if there and path == NOUVEAU_FILE and self._do(initramfs_step("it contains the block of nouveau")):
-                self._renew_initramfs(host)
-        return changed
-
-    def _services(self, host: Host) -> None:
-        if self.outcome.reboot:
-            return
+    def _look(self, host: Host) -> Seen:
+        """Return what the facts do not have."""
         system = self._system
+        if self._desired.state == "absent":
+            links = map(wants_link, (PERSISTENCE_UNIT, FABRIC_UNIT))
+            imex = (imex_files.NODES_FILE, imex_files.MASK, imex_files.WANTS) if self._desired.imex.managed else ()
+            written = (PERSISTENCE_DROP_IN, NOUVEAU_FILE, MODULES_FILE, TOOLCHAIN_FILE, TOOLCHAIN_ENVIRONMENT)
+            names = (*written, parameters.FILE, *links, *imex)
+            return Seen(files=tuple(filter(system.has_file, names)))
         units = {
             name: Unit(bool(system.active_units([name])), system.unit_enabled(name) or system.unit_wanted_at_boot(name))
             for name in wanted_units(host, self._desired)
             if system.unit_exists(name)
         }
-        for step in service_steps(host, self._desired, units):
-            actions = {
-                Kind.ENABLE_SERVICE: partial(self._start_at_boot, step.target),
-                Kind.START_SERVICE: partial(system.start, step.target),
-                Kind.RESTART_SERVICE: partial(system.restart, step.target),
-            }
-            self._take([step], actions)
+        shown, wanted = self._drop_in()
+        there = system.has_file(MODULES_FILE)
+        return Seen(system.is_blocked("nouveau"), there, shown == wanted, units, reboot=self.reboot)
 
-    def _imex(self, host: Host) -> None:
-        wanted = wanted_imex(host, self._desired)
-        if self.outcome.reboot or wanted is None:
-            return
-        users = [str(user) for user in self._system.users() if user.name[:15] not in SERVICES.values()]
+    def _drop_in(self) -> tuple[str | None, str | None]:
+        """Return the drop-in of the persistence daemon as it is, None for none, and as it is wanted."""
+        if not self._system.unit_exists(PERSISTENCE_UNIT):
+            return None, None
+        shown = self._system.unit_text(PERSISTENCE_UNIT)
+        wanted = persistence_drop_in(without_drop_in(shown)) if self._desired.persistence else None
+        if f"# {PERSISTENCE_DROP_IN}\n" not in shown:
+            return None, wanted
+        return wanted if wanted is not None and wanted.strip() in shown else "another", wanted
+
+    def _reload_unit(self) -> None:
         try:
-            steps = plan_imex(host.imex, wanted, users)
+            self._system.reload_unit(PERSISTENCE_UNIT)
         except Refused as refused:
-            self.outcome.problems.append(refused.message)
-            return
-        if any(step.kind is Kind.RESTART_SERVICE for step in steps) and not self._check:
-            # A run that is cut off behind the file leaves a service that does not run, which the next run sees.
-            self._system.stop(IMEX_UNIT)
-        actions = {
-            Kind.UNMASK_SERVICE: lambda: self._system.unmask(IMEX_UNIT),
-            Kind.MASK_SERVICE: lambda: self._system.mask(IMEX_UNIT),
-            Kind.WRITE_FILE: lambda: self._system.write_file(imex_files.NODES_FILE, wanted.text),
-            Kind.ENABLE_SERVICE: lambda: self._system.enable(IMEX_UNIT),
-            Kind.START_SERVICE: lambda: self._system.start(IMEX_UNIT),
-            Kind.RESTART_SERVICE: lambda: self._system.restart(IMEX_UNIT),
-        }
-        self._take(steps, actions)
+            self.problems.append(refused.message)
+
+    def _load_modules(self, names: Iterable[str]) -> bool:
+        """Load the kernel modules of NVLink 5; return whether one of them failed."""
+        complaints = {name: self._system.load(name) for name in names}
+        for name, complaint in complaints.items():
+            if complaint:
+                self.problems.append(
+                    f"the kernel module {name} of NVLink 5 cannot be loaded: {complaint}; boot a kernel that has it (Ubuntu: install "
+                    "linux-modules-extra of the kernel) and run again"
+                )
+        return any(complaints.values())
 
     def _start_at_boot(self, unit: str) -> None:
         if has_install_section(self._system.unit_text(unit)):
@@ -211,37 +187,31 @@ class PostInstall:
         else:
             self._system.add_wants(unit)
 
-    def reload(self, host: Host) -> None:
-        """Load the driver on disk without a reboot, or note why that takes one."""
-        # The flavour of the facts is that of the loaded modules; on disk the planner has just put the wanted one.
-        others = other_build(host, self._desired, written=not self._check)
-        reload = plan_reload(
+    def _reload(self, host: Host) -> Reload:
+        return plan_reload(
             loaded=host.loaded,
             wanted=None if self._desired.state == "absent" else host.on_disk,
             modules=self._system.modules(),
             users=self._system.users(),
             active=self._system.active_units(list(SERVICES)),
-            nouveau_loaded=host.nouveau_loaded,
+            nouveau_loaded=host.nouveau_loaded and self._desired.state != "absent",
             allowed=self._desired.reload == "auto",
-            other_flavour=bool(others),
+            other_flavour=bool(other_build(host, self._desired)),
         )
-        if not reload.needed:
-            return
-        if reload.blockers:
-            self.outcome.reboot.extend(reload.blockers)
-            return
-        disturbs = (*reload.stop, "MIG instances, which do not survive a reload") if host.loaded else ()
-        if self._do(reload_step(host, self._desired, others, disturbs, {})):
-            self._carry_out(host, reload)
 
-    def _carry_out(self, host: Host, reload: Reload) -> None:
+    def _load(self, host: Host) -> None:
+        """Load the driver on disk without a reboot, or note why that takes one."""
+        reload = self._reload(host)
+        self.reboot = self.reboot or reload.blockers
+        if self.reboot or not reload.needed:
+            return
         for unit in reload.stop:
             self._system.stop(unit)
         busy = self._still_busy(reload)
         if not busy:
             busy = self._unload(reload)
         if busy:
-            self.outcome.reboot.extend(busy)
+            self.reboot = tuple(busy)
             self._start_again(reload)
             return
         if reload.load:
@@ -250,7 +220,7 @@ class PostInstall:
                     self._system.load(name)
             complaint = self._system.load("nvidia")
             if complaint:
-                self.outcome.problems.append(f"the driver could not be loaded: {complaint}")
+                self.problems.append(f"the driver could not be loaded: {complaint}")
             for name in reload.load:
                 if name != "nvidia" and not complaint:
                     self._system.load(name)

@@ -2,24 +2,26 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What has to be done for the installed driver to run as wanted: the steps that the stage plans from facts, and the module takes behind the
-packages, where it has looked at more than the facts have. Pure.
+"""What has to be done for the installed driver to run as wanted: planned by the stage from facts, and by the module before and after it changes
+what runs, where it has looked at more than the facts have. Pure.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
 
 from .._formats import module_parameters as parameters
 from .._formats.unit_names import FABRIC_UNIT, PERSISTENCE_UNIT
 from .._plan import Step
 from .._steps import Kind
-from .desired import DesiredDriver
+from .desired import PREFIX, DesiredDriver
 from .fabric import MODULES_FILE, modules_step, needs_modules, wanted_imex, wants_fabric_manager
 from .imex import plan as plan_imex
 from .impact import Impact
+from .packages import DKMS
+from .selection import names_of
+from .services import NOUVEAU_FILE, PERSISTENCE_DROP_IN
 from .state import Host
 from .steps import DRIVER
 
@@ -32,30 +34,70 @@ class Unit:
     at_boot: bool = True
 
 
+@dataclass(frozen=True)
+class Seen:
+    """What plans of what runs are made of besides the facts.
+
+    :param nouveau_blocked: whether the configuration of modprobe keeps nouveau out; None where there is no modprobe.
+    :param modules_at_boot: whether the kernel modules of NVLink 5 are loaded at boot.
+    :param drop_in: whether the drop-in of the persistence daemon is as wanted.
+    :param units: services of the driver that exist.
+    :param files: what the collection has written for the driver, which goes with it.
+    :param reboot: why only a reboot loads the driver on disk: what follows its load is planned behind it then.
+    """
+
+    nouveau_blocked: bool | None = True
+    modules_at_boot: bool = True
+    drop_in: bool = True
+    units: Mapping[str, Unit] = field(default_factory=dict)
+    files: tuple[str, ...] = ()
+    reboot: tuple[str, ...] = ()
+
+
+def seen_in_facts(host: Host) -> Seen:
+    """Return what the facts tell of it. Whether anything blocks nouveau is not in them; where it is loaded, it has to be."""
+    persistence = {PERSISTENCE_UNIT: Unit(bool(host.persistence_active))} if host.persistence_installed else {}
+    return Seen(not host.nouveau_loaded, units={**persistence, FABRIC_UNIT: Unit(bool(host.fabric_active))})
+
+
 def plan_running(
-    host: Host, desired: DesiredDriver, noticed: Impact, users: Sequence[str], changes: bool
+    host: Host, desired: DesiredDriver, noticed: Impact, users: Sequence[str], changes: bool, seen: Seen
 ) -> tuple[Step, ...]:
-    """Return the steps as far as the facts tell them.
+    """Return the steps that have the installed driver run as wanted, or take away what the collection wrote for one that goes.
 
     :param noticed: whom a reload disturbs.
     :param users: processes that use the GPUs, for people.
     :param changes: whether packages change first, which brings the driver and its services by itself.
     :raises Refused: IMEX would have to stop under somebody.
     """
-    # Whether anything blocks nouveau is not in the facts; where it is loaded, it has to be.
-    steps = nouveau_steps(host, not host.nouveau_loaded)
+    if desired.state == "absent":
+        unloading = [reload_step(host, desired, (), noticed)] if host.loaded else []
+        return (*removal_steps(seen.files), *unloading)
+    steps = nouveau_steps(host, seen.nouveau_blocked)
     if not changes:
-        steps.extend(fabric_steps(host, desired, True))
+        steps.extend(fabric_steps(host, desired, seen.modules_at_boot))
     steps.extend(parameter_steps(host, desired))
+    if not seen.drop_in:
+        why = "the distribution's unit does not keep GPUs initialised"
+        steps.append(Step(Kind.CHANGE_FILE, PERSISTENCE_DROP_IN, why))
     if not changes:
         others = other_build(host, desired)
         if others or not host.same_everywhere:
-            steps.append(reload_step(host, desired, others, noticed.who, noticed.data))
-        steps.extend(service_steps(host, desired, _units(host)))
+            steps.append(reload_step(host, desired, others, noticed))
+    if seen.reboot:
+        return tuple(steps)
+    if not changes:
+        steps.extend(service_steps(host, desired, seen.units))
     wanted = wanted_imex(host, desired)
     if wanted is not None:
         steps.extend(plan_imex(host.imex, wanted, users))
     return tuple(steps)
+
+
+def removal_steps(files: Sequence[str]) -> list[Step]:
+    """Return the steps that remove what the collection has written for the driver."""
+    steps = [Step(Kind.REMOVE_FILE, path, "state is absent") for path in files]
+    return [*steps, *([initramfs_step("it contains the block of nouveau")] if NOUVEAU_FILE in files else [])]
 
 
 def nouveau_steps(host: Host, blocked: bool | None) -> list[Step]:
@@ -98,24 +140,19 @@ def fabric_steps(host: Host, desired: DesiredDriver, at_boot: bool) -> list[Step
     return [*file, *([modules_step(host.lacking_modules)] if host.lacking_modules else [])]
 
 
-def other_build(host: Host, desired: DesiredDriver, written: bool = False) -> list[str]:
-    """Return how the loaded driver differs from the wanted one besides its version.
-
-    :param written: whether the parameters have just been written: one that the loaded module does not have then, no reload brings.
-    """
+def other_build(host: Host, desired: DesiredDriver) -> list[str]:
+    """Return how the loaded driver differs from the wanted one besides its version."""
     if host.loaded is None or desired.state != "present":
         return []
     flavour = [f"the {host.flavour} kernel modules are loaded"] if host.flavour not in (None, desired.flavour) else []
     shown, known = host.loaded_parameters, host.configured_parameters
-    looked_up = [one for one in desired.parameters if one[0] in shown or (one[0] in known and not written)]
+    looked_up = [one for one in desired.parameters if one[0] in shown or one[0] in known]
     # The facts have of the loaded module only the parameters that the file sets.
     new = [f"{name} was not set when the driver was loaded" for name, _value in desired.parameters if name not in known]
     return [*flavour, *parameters.differences(looked_up, shown), *new]
 
 
-def reload_step(
-    host: Host, desired: DesiredDriver, others: Sequence[str], disturbs: Sequence[str], data: Mapping[str, Any]
-) -> Step:
+def reload_step(host: Host, desired: DesiredDriver, others: Sequence[str], noticed: Impact) -> Step:
     """Return the step that loads the driver on disk in place of the loaded one, or unloads one that was removed.
 
     :param others: what L(other_build) returned.
@@ -124,8 +161,32 @@ def reload_step(
     kind = Kind.UNLOAD_DRIVER if absent else Kind.RELOAD_DRIVER if host.loaded else Kind.LOAD_DRIVER
     version = host.loaded if absent else host.on_disk or host.version or host.loaded
     where = f"loaded: {host.loaded or 'none'}, on disk: {host.on_disk or 'none'}, library: {host.library or 'none'}"
-    why = "; ".join(others) if others and host.same_everywhere else where
-    return Step(kind, DRIVER, why, tuple(disturbs), {"version": version, **data})
+    unbuilt = "" if absent else not_built(host, desired)
+    why = "; ".join(others) if others and host.same_everywhere else f"{where}; {unbuilt}" if unbuilt else where
+    return Step(kind, DRIVER, why, noticed.who, {"version": version, **noticed.data})
+
+
+def mismatch(host: Host) -> str:
+    """Return that the loaded module is of another driver than the packages, and what leads on: another run of C(site) alone does not."""
+    return (
+        f"The packages are of driver {', '.join(host.versions) or 'none'} and the loaded module is of {host.loaded}: reboot the host, or run "
+        f"gpufleet.nvidia.upgrade, which empties it first and loads the driver on disk (gpufleet.nvidia.site does so with {PREFIX}reboot: true)"
+    )
+
+
+def not_built(host: Host, desired: DesiredDriver) -> str:
+    """Return why the running kernel has no module of the installed driver, or an empty string where it has one."""
+    if host.version is None or host.on_disk == host.version:
+        return ""
+    if desired.state == "present" and names_of(host, desired).module != DKMS:
+        return f"the package with the modules of kernel {host.kernel} is missing"
+    builds = [build for build in host.builds if build.version == host.version and build.kernel in (None, host.kernel)]
+    if any(build.state == "broken" for build in builds):
+        return f"DKMS built an empty file, see /var/lib/dkms/nvidia*/{host.version}/build/make.log"
+    if not host.headers:
+        return f"DKMS built nothing because the headers of kernel {host.kernel} are not installed"
+    states = ", ".join(sorted({build.state for build in builds})) or "unknown to DKMS"
+    return f"the state of the build for kernel {host.kernel} is {states}"
 
 
 def wanted_units(host: Host, desired: DesiredDriver) -> tuple[str, ...]:
@@ -152,9 +213,3 @@ def service_steps(host: Host, desired: DesiredDriver, units: Mapping[str, Unit])
             why = f"it is of version {host.fabric_version}, not {host.on_disk}"
             steps.append(Step(Kind.RESTART_SERVICE, name, why))
     return steps
-
-
-def _units(host: Host) -> dict[str, Unit]:
-    """Return the services as the facts tell them; they do not say which ones start at boot."""
-    persistence = {PERSISTENCE_UNIT: Unit(bool(host.persistence_active))} if host.persistence_installed else {}
-    return {**persistence, FABRIC_UNIT: Unit(bool(host.fabric_active))}

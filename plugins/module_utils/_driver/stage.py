@@ -16,7 +16,7 @@ from .impact import Impact, gpu_users, impact
 from .plan import Repositories, plan_absent, plan_present, plan_previous
 from .previous import Remains, from_values
 from .refusals import board_warnings, refusals
-from .running import plan_running
+from .running import plan_running, seen_in_facts
 from .state import Host, from_facts
 
 #: The driver is somebody else's, such as an image's: the later stages take it as it is.
@@ -47,7 +47,7 @@ def stage(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> StagePlan:
         if refused:
             return StagePlan("driver", True, refusals=tuple(refused), warnings=tuple(board_warnings(host)))
         planned = plan_present(host, wanted, None, noticed)
-        running = plan_running(host, wanted, noticed, gpu_users(facts), bool(planned.unknown))
+        running = plan_running(host, wanted, noticed, gpu_users(facts), bool(planned.unknown), seen_in_facts(host))
     except Refused as refusal:
         return StagePlan("driver", True, refusals=(refusal,))
     steps = (*planned.plan.steps, *running)
@@ -63,7 +63,7 @@ def _previous(facts: Mapping[str, Any], host: Host, wanted: DesiredDriver, notic
     record = from_values(recorded["driver_previous"])
     offered = tuple(Package(name, version) for name, version in (record.packages if record else {}).items())
     planned = plan_previous(host, wanted, record, Repositories(offered=offered))
-    running = plan_running(host, wanted, noticed, gpu_users(facts), False)
+    running = plan_running(host, wanted, noticed, gpu_users(facts), False, seen_in_facts(host))
     unknown = "whether the repositories still have these packages is known once they are queried"
     steps = (*planned.plan.steps, *running)
     return StagePlan(

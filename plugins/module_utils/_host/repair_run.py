@@ -149,12 +149,12 @@ class Repair:
 
         system = DriverSystem(fetch)
         # As after a rollback: whatever driver is on disk is the one that is wanted.
-        run = PostInstall(system, DesiredDriver(state="previous"), False)
+        run = PostInstall(system, DesiredDriver(state="previous"))
         run.reload(system.read())
-        wrong = [*run.outcome.problems, *run.outcome.reboot]
+        wrong = [*run.problems, *run.reboot]
         if wrong:
             raise NotRepaired(f"the driver cannot be reloaded: {'; '.join(wrong)}")
-        return "; ".join(map(str, run.outcome.steps)) or "the driver on disk is loaded"
+        return "; ".join(map(str, run.done)) or "the driver on disk is loaded"
 
     def bring_back(self) -> str:
         """Restore what a reset or a reload takes away, by the services that do it at boot: MIG, CDI, settings, compute mode,

@@ -14,7 +14,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.repositories import Repository
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._distributions.distributions import DISTRIBUTIONS
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.previous import Remains
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.services import PERSISTENCE_DROP_IN
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.services import NOUVEAU_FILE, PERSISTENCE_DROP_IN
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.state import Gpu, Host
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex import Imex
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex_files import NODES_FILE
@@ -218,6 +218,9 @@ class System:
         self.log.append(f"load {name}")
         if name == "nvidia" and not self.load_error:
             self.loaded = self.read().on_disk
+        if not self.load_error:
+            lacking = tuple(one for one in self.base.lacking_modules if one != name)
+            self.base = replace(self.base, lacking_modules=lacking)
         return self.load_error
 
     def unload(self, name):
@@ -232,7 +235,7 @@ class System:
         return name == "ipmi_msghandler"
 
     def is_blocked(self, _name):
-        return self.blocked
+        return self.blocked or self.has_file(NOUVEAU_FILE)
 
     def renew_initramfs(self, command):
         self.log.append(" ".join(command))

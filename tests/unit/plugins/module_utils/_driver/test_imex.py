@@ -100,7 +100,7 @@ def test_imex_is_masked_for_compute_domains_and_unmasked_again():
 def test_an_imex_that_does_not_stay_up_is_no_success():
     system = rack_host()
     system.start = lambda name: system.log.append(f"start {name}")
-    with pytest.raises(Failed, match=r"nvidia-imex\.service does not run"):
+    with pytest.raises(Failed, match=r"still needed: start nvidia-imex\.service"):
         run_stage(system, DesiredDriver(version=NEW, imex=RACK), check=False)
 
 

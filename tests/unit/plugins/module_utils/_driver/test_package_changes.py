@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What becomes of packages: removal, the way back, lockstep, holds, and what is read back."""
+"""What becomes of packages: removal, the way back, lockstep, holds, and modules that were not built."""
 
 from __future__ import annotations
 
@@ -21,12 +21,8 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.plan impor
     plan_previous,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.previous import Record, Remains, parse, to_write
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.running import not_built
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.state import Build
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.verification import (
-    absent_problems,
-    package_problems,
-    running_problems,
-)
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._driver.plan_cases import (
     BARE,
@@ -154,40 +150,16 @@ def test_holds_cover_what_brings_the_next_kernel_and_its_modules():
     assert set(hold_names(closure(NEW), kernels)) == set(closure(NEW))
 
 
-def test_packages_that_came_out_as_planned_have_no_problems():
-    assert package_problems(installed(), DesiredDriver(), NEW) == []
-
-
 @pytest.mark.parametrize(
-    ("changed", "problem"),
+    ("changed", "why"),
     [
-        ({"on_disk": None, "builds": (Build(NEW, None, "added"),)}, "state of the build is added"),
-        ({"on_disk": None, "builds": (Build(NEW, KERNEL, "broken"),)}, "empty file"),
-        ({"on_disk": None, "headers": False}, "headers of this kernel are not installed"),
-        ({"library": OLD}, f"is of driver {OLD}"),
-        ({"library": None}, "is not there"),
-        ({"holds": ()}, "not held"),
-        ({"interrupted": ("x",)}, "half installed"),
-        ({"packages": {}}, "no package of the driver"),
+        ({}, None),
+        ({"builds": (Build(NEW, None, "added"),)}, "state of the build for kernel 6.1.0-50-amd64 is added"),
+        ({"builds": (Build(NEW, KERNEL, "broken"),)}, "empty file"),
+        ({"headers": False}, "headers of kernel 6.1.0-50-amd64 are not installed"),
     ],
 )
-def test_packages_that_did_not(changed, problem):
-    assert any(problem in found for found in package_problems(installed(**changed), DesiredDriver(), NEW))
-
-
-def test_what_runs_is_compared_too():
-    assert running_problems(installed(), DesiredDriver(), NEW, 0) == []
-    host = installed(loaded=OLD, persistence_active=False, nvswitches=2, fabric_version=OLD, fabric_active=False)
-    found = " ".join(running_problems(host, DesiredDriver(), NEW, 9))
-    for part in (
-        f"the loaded driver is {OLD}",
-        "the driver is not loaded",
-        "nvidia-persistenced",
-        "exactly",
-        "fabricmanager does",
-    ):
-        assert part in found
-    switched = installed(flavour="proprietary")
-    assert "the proprietary kernel modules are loaded" in running_problems(switched, DesiredDriver(), NEW, 0)[0]
-    assert absent_problems(installed())
-    assert not absent_problems(BARE)
+def test_a_module_that_was_not_built_is_named_with_its_reason(changed, why):
+    host = installed(**changed) if why is None else installed(on_disk=None, **changed)
+    found = not_built(host, DesiredDriver())
+    assert why in found if why else found == ""

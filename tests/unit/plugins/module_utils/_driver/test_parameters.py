@@ -6,13 +6,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._distributions.distributions import DISTRIBUTIONS
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired import from_options
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.parameters import coherent_refusals, read
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.running import other_build
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.stage import stage
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.state import Host
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.verification import running_problems
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats import module_parameters
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 
@@ -94,5 +96,6 @@ def test_parameters_that_nobody_sets_are_warned_of():
 def test_a_driver_that_is_gone_back_to_may_lack_a_parameter():
     host = Host(DISTRIBUTIONS["debian", "12"], "x86_64", "6.1.0-50-amd64", loaded="570.1")
     given = {"module_parameters": {"NVreg_New": 1}, "persistence": False}
-    assert any("no parameter NVreg_New" in one for one in running_problems(host, from_options(given), "570.1", 0))
-    assert running_problems(host, from_options({**given, "state": "previous"}), "570.1", 0) == []
+    host = replace(host, configured_parameters={"NVreg_New": "1"})
+    assert any("no parameter NVreg_New" in one for one in other_build(host, from_options(given)))
+    assert other_build(host, from_options({**given, "state": "previous"})) == []
