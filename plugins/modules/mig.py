@@ -230,6 +230,13 @@ seconds:
   type: dict
   returned: when the driver responds
   sample: {nvml: 7.4, own: 0.6}
+pending:
+  description: >-
+    Steps that wait for a reboot, each like one of RV(steps), with what it waits for in C(waits_for). Every other step is carried out, or the task
+    fails.
+  returned: when the driver responds
+  type: list
+  elements: dict
 reboot_required:
   description: Whether part of the layout needs a reboot to take effect.
   returned: when the driver responds
@@ -305,10 +312,9 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig import apply_
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply import ApplyFailed
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_clients import ServicesFailed
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_machine import Machine, Policy
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_offline import plan_offline
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.journal import Journal
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.request import Request, request_of
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Plan, Refused
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import NotInEffect, Plan, Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._results import refuse, succeed
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._settings import apply as settings_apply
 
@@ -367,7 +373,7 @@ def main() -> None:
         _exit_offline(module, request, policy, error)
     except ApplyFailed as error:
         module.fail_json(msg=str(error), outcome=error.outcome, carried_out=error.done.steps)
-    except (NvmlError, ServicesFailed, apply_run.AfterChangeFailed, OSError) as error:
+    except (NvmlError, ServicesFailed, NotInEffect, apply_run.AfterChangeFailed, OSError) as error:
         module.fail_json(msg=str(error))
     succeed(module, "MIG", prepared.steps, **result, seconds=watch.seconds)
 
@@ -379,7 +385,7 @@ def _lock(module: AnsibleModule) -> AbstractContextManager[None]:
 
 def _exit_offline(module: AnsibleModule, request: Request, policy: Policy, error: NvmlUnavailable) -> None:
     """End a check-mode run on a host whose driver does not answer yet with what the PCI bus lets us plan."""
-    plan = plan_offline(HostFiles(), request, policy, error.message)
+    plan = apply_run.plan_offline(HostFiles(), request, policy, error.message)
     if plan.refusals:
         refuse(module, *plan.refusals)
     notes = (*plan.warnings, *([plan.unknown] if plan.unknown else []))

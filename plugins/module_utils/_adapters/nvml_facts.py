@@ -2,14 +2,14 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A GPU that NVML read as an entry of C(gpus) of the facts document: the one form in which planners take it."""
+"""A GPU that NVML read as an entry of C(gpus) of the facts document: the one form in which planners take it, and what it offers."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from .._boards.lookup import find_board
-from .nvml_types import ComputeInstance, GpuInstance, GpuState, Process
+from .nvml_types import ComputeInstance, GpuInstance, GpuInstanceProfile, GpuState, Process
 
 
 def shape_gpu(gpu: GpuState) -> dict[str, Any]:
@@ -35,6 +35,34 @@ def shape_gpu(gpu: GpuState) -> dict[str, Any]:
     return shaped
 
 
+def unknown_of(gpu: GpuState) -> dict[str, str]:
+    """Return the part of C(unknown) of the facts that is about a GPU: without a handle nothing of it is known but that the driver counts it."""
+    path = f"gpus[{gpu.index}]"
+    return {path if name == "handle" else f"{path}.{name}": reason for name, reason in gpu.unknown.items()}
+
+
+def shape_profile(profile: GpuInstanceProfile) -> dict[str, Any]:
+    """Return one entry of C(profiles) of a GPU. All places of a profile have one size; a driver that breaks that is believed about its first."""
+    places = profile.placements or ()
+    size = places[0].size if places else None
+    return {
+        "name": profile.name,
+        "id": profile.id,
+        "enum": profile.enum,
+        "memory_mib": profile.memory_mib,
+        "multiprocessors": profile.multiprocessors,
+        "copy_engines": profile.copy_engines,
+        "decoders": profile.decoders,
+        "encoders": profile.encoders,
+        "jpeg": profile.jpeg,
+        "ofa": profile.ofa,
+        "max_instances": profile.max_instances,
+        "remaining": profile.remaining,
+        "starts": sorted({place.start for place in places if place.size == size}) if places else None,
+        "size": size,
+    }
+
+
 def _gpu_instance(instance: GpuInstance) -> dict[str, Any]:
     return {
         "id": instance.id,
@@ -53,6 +81,7 @@ def _compute_instance(instance: ComputeInstance) -> dict[str, Any]:
         "id": instance.id,
         "profile": instance.profile,
         "profile_id": instance.profile_id,
+        "multiprocessors": instance.multiprocessors,
         "uuid": instance.uuid,
         "index": instance.index,
         "processes": [_process(process) for process in instance.processes],

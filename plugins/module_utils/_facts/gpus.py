@@ -13,30 +13,14 @@ from typing import Any
 from .._adapters import locked_clocks
 from .._adapters.host_reader import HostReader
 from .._adapters.nvml import Nvml, open_nvml
-from .._adapters.nvml_facts import shape_gpu
+from .._adapters.nvml_facts import shape_gpu, shape_profile, unknown_of
 from .._adapters.nvml_health import fabric_of, memory_errors, recovery_action
 from .._adapters.nvml_library import NvmlError, NvmlUnavailable
 from .._adapters.nvml_settings import settings_of
-from .._adapters.nvml_types import GpuInstanceProfile
 from .._adapters.pynvml_loader import PynvmlMissing
 from .._boards.lookup import is_complete
 from .._settings.state import shape_settings
 from .nvml import unavailable
-
-
-def shape_profile(profile: GpuInstanceProfile) -> dict[str, Any]:
-    """Return one GPU instance profile as the driver offers it, for the subset C(profiles)."""
-    places = profile.placements
-    return {
-        "name": profile.name,
-        "id": profile.id,
-        "memory_mib": profile.memory_mib,
-        "multiprocessors": profile.multiprocessors,
-        "max_instances": profile.max_instances,
-        "remaining": profile.remaining,
-        "starts": None if places is None else sorted({place.start for place in places}),
-        "size": places[0].size if places else None,
-    }
 
 
 def _read(nvml: Nvml, subsets: Sequence[str], locks: locked_clocks.Locks) -> dict[str, Any]:
@@ -46,16 +30,14 @@ def _read(nvml: Nvml, subsets: Sequence[str], locks: locked_clocks.Locks) -> dic
     fabric = set()
     for state in nvml.gpus():
         gpu = shape_gpu(state)
-        path = f"gpus[{state.index}]"
-        # Without a handle nothing of the GPU is known but that the driver counts it.
-        unknown.update({path if key == "handle" else f"{path}.{key}": text for key, text in state.unknown.items()})
+        unknown.update(unknown_of(state))
         # Where the table does not say what a plan needs, the driver is asked, and its answer is a part of the facts.
         if state.mig.supported and ("profiles" in subsets or not is_complete(gpu["board"])):
             try:
                 gpu["profiles"] = [shape_profile(profile) for profile in nvml.profiles(state.index)]
             except NvmlError as error:
                 gpu["profiles"] = None
-                unknown[f"{path}.profiles"] = error.reason
+                unknown[f"gpus[{state.index}].profiles"] = error.reason
         if not state.lost:
             gpu["settings"] = shape_settings(settings_of(nvml, state.index), locks.get(state.uuid or ""))
             found = fabric_of(nvml, state.index)

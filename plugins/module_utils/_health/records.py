@@ -7,12 +7,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
-from .._mig import original
+from .._mig.apply_exact import plan_exact
+from .._mig.current import node_gpus
 from .._mig.record import Unreadable, match, read_recorded_layout
-from .._mig.stage import stage as mig_stage
 from .._plan import Refused, Step
 from .._settings.desired import RECORD as SETTINGS_RECORD
 from .._settings.desired import recorded as recorded_settings
@@ -56,12 +55,9 @@ def _mig(facts: Mapping[str, Any], gpus: Gpus) -> str:
         records = read_recorded_layout((facts.get("recorded") or {}).get("mig"))
     except Unreadable as error:
         return f"/etc/gpufleet/mig.json cannot be used: {error}"
-    matched = [(match(records, gpu.get("uuid"), gpu.get("pci_address"), gpu.get("name")), gpu) for gpu in gpus]
-    wanted = [replace(record, uuid=str(gpu["uuid"])) for record, gpu in matched if record and gpu.get("uuid")]
-    layout = original.layout(wanted, (), [record.uuid for record in wanted])
-    variables = {"nvidia_mig_layout": layout, "nvidia_mig_strategy": "mixed", "nvidia_mig_disruption": "force"}
-    plan = mig_stage(facts, variables)
-    return _words(plan.steps) or "; ".join(refusal.message for refusal in plan.refusals) or plan.unknown or ""
+    there = [record for record in records if any(match([record], gpu) for gpu in gpus)]
+    plan = plan_exact(node_gpus(facts), there, {})
+    return "; ".join((*map(str, plan.steps()), *plan.missing))
 
 
 def _settings(record: Any, gpus: Gpus) -> str:

@@ -20,15 +20,15 @@ from .._adapters.nvml_library import NvmlError, NvmlUnavailable
 from .._plan import Refused
 from .apply_exact import plan_exact
 from .apply_machine import Done, Machine, StepFailed
-from .apply_plan import MigPlan
-from .current import HostGpu
+from .current import NodeGpu
+from .host_plan import MigPlan
 from .journal import Entry, previous_layout
 from .journal_lines import NOT_RESTORED, REACHED, REBOOT_REQUIRED, RESTORED
 from .mode import OFF, toggle_needs_reset
 from .record import GpuRecord
 
 #: Makes the plan from what is there and from why GPUs cannot be reset now.
-Planner = Callable[[Sequence[HostGpu], Mapping[int, str]], MigPlan]
+Planner = Callable[[Sequence[NodeGpu], Mapping[int, str]], MigPlan]
 
 # A plan is carried out in one pass, and in one more for GPUs whose mode changes first; every failure costs a pass.
 _FAILURES = 3
@@ -73,7 +73,7 @@ class MigOutcome:
 
     outcome: str
     plan: MigPlan
-    after: tuple[HostGpu, ...]
+    after: tuple[NodeGpu, ...]
     done: Done
     setbacks: tuple[str, ...] = ()
 
@@ -81,7 +81,7 @@ class MigOutcome:
 def apply(
     machine: Machine,
     plan: Planner,
-    before: Sequence[HostGpu],
+    before: Sequence[NodeGpu],
     last: Entry | None,
     entry: Entry,
     make_way: Callable[[], None] | None = None,
@@ -113,7 +113,7 @@ def apply(
     return MigOutcome(outcome, reached, tuple(after), machine.done, setbacks)
 
 
-def reach(machine: Machine, plan: Planner) -> tuple[MigPlan, list[HostGpu], tuple[str, ...]]:
+def reach(machine: Machine, plan: Planner) -> tuple[MigPlan, list[NodeGpu], tuple[str, ...]]:
     """Carry out a plan, making it anew after every pass, until it has nothing left to do.
 
     :returns: the last plan, the GPUs as they are then, and what went wrong on the way.
@@ -137,12 +137,12 @@ def reach(machine: Machine, plan: Planner) -> tuple[MigPlan, list[HostGpu], tupl
     raise NotReached(reasons or ["the driver reports success for every change, but the layout is not reached"])
 
 
-def reset_obstacles(machine: Machine, gpus: Sequence[HostGpu]) -> dict[int, str]:
+def reset_obstacles(machine: Machine, gpus: Sequence[NodeGpu]) -> dict[int, str]:
     """Return why GPUs cannot be reset now, by index; only those are looked at whose MIG mode may change by a reset."""
     found = {}
     for gpu in gpus:
         if gpu.has_mig and (
-            toggle_needs_reset(gpu.state.architecture) or gpu.state.mig.current != gpu.state.mig.pending
+            toggle_needs_reset(gpu.facts.get("architecture")) or gpu.enabled != gpu.facts["mig"]["pending"]
         ):
             reason = machine.why_no_reset(gpu)
             if reason is not None:

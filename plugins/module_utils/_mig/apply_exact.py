@@ -15,10 +15,10 @@ from collections.abc import Mapping, Sequence
 
 from .._boards.model import GpuInstanceProfile
 from .._plan import Refused
-from .apply_plan import GpuChange, MigPlan, gpu_change
 from .certificate import NOT_REQUESTED, Certificate
 from .compute import change as compute_change
-from .current import HostGpu
+from .current import NodeGpu
+from .host_plan import GpuChange, MigPlan, gpu_change
 from .model import DesiredGpu, DesiredInstance, GpuInstance
 from .plan import Create, Destroy, GpuPlan, Keep
 from .profiles import resolve
@@ -27,7 +27,7 @@ from .record import GpuRecord, PlacedInstance, match
 _WHY = Certificate(NOT_REQUESTED, "it is not part of the layout that is restored")
 
 
-def plan_exact(gpus: Sequence[HostGpu], records: Sequence[GpuRecord], no_reset: Mapping[int, str]) -> MigPlan:
+def plan_exact(gpus: Sequence[NodeGpu], records: Sequence[GpuRecord], no_reset: Mapping[int, str]) -> MigPlan:
     """Return the plan that brings GPUs to a layout with its places.
 
     :param gpus: all GPUs of the host.
@@ -37,7 +37,7 @@ def plan_exact(gpus: Sequence[HostGpu], records: Sequence[GpuRecord], no_reset: 
     changes: list[GpuChange] = []
     missing: list[str] = []
     for gpu in gpus:
-        record = match(records, gpu.state.uuid, gpu.state.pci_address, gpu.state.name)
+        record = match(records, gpu.facts)
         if record is None or record.mig is None:
             continue
         if gpu.problem is not None:
@@ -47,27 +47,26 @@ def plan_exact(gpus: Sequence[HostGpu], records: Sequence[GpuRecord], no_reset: 
         missing += [f"{gpu.title}: {text}" for text in lacking]
         if plan is not None:
             changes.append(gpu_change(gpu, plan, no_reset))
-    found = {gpu.state.uuid for gpu in gpus} | {(gpu.state.pci_address, gpu.state.name) for gpu in gpus}
     missing += [
         f"{record.uuid} ({record.pci_address}): this host no longer has this GPU"
         for record in records
-        if record.uuid not in found and (record.pci_address, record.name) not in found
+        if not any(match([record], gpu.facts) for gpu in gpus)
     ]
     return MigPlan(tuple(changes), {}, tuple(missing))
 
 
-def exact_gpu(gpu: HostGpu, record: GpuRecord) -> tuple[GpuPlan | None, list[str]]:
+def exact_gpu(gpu: NodeGpu, record: GpuRecord) -> tuple[GpuPlan | None, list[str]]:
     """Return the plan of one GPU, or None where it cannot be changed, and what it cannot bring back."""
-    busy = [instance for instance in gpu.node.current if instance.users]
+    busy = [instance for instance in gpu.current if instance.users]
     if not record.mig:
         if busy:
             return None, [f"MIG stays on: {_who(instance)}" for instance in busy]
-        return GpuPlan(DesiredGpu(False), destroy=tuple(Destroy(i, _WHY) for i in gpu.node.current)), []
+        return GpuPlan(DesiredGpu(False), destroy=tuple(Destroy(i, _WHY) for i in gpu.current)), []
     profiles, lacking = _profiles(gpu, record)
     wanted = [(place, profiles[place.profile]) for place in record.instances if place.profile in profiles]
     missing = Counter((profile.name, place.start, place.size) for place, profile in wanted)
     keep, destroy = [], []
-    for instance in gpu.node.current:
+    for instance in gpu.current:
         key = (instance.profile, instance.start, instance.size)
         if missing[key] > 0:
             missing[key] -= 1
@@ -90,11 +89,11 @@ def exact_gpu(gpu: HostGpu, record: GpuRecord) -> tuple[GpuPlan | None, list[str
     return GpuPlan(desired, tuple(keep), tuple(destroy), tuple(create)), lacking
 
 
-def _profiles(gpu: HostGpu, record: GpuRecord) -> tuple[dict[str, GpuInstanceProfile], list[str]]:
+def _profiles(gpu: NodeGpu, record: GpuRecord) -> tuple[dict[str, GpuInstanceProfile], list[str]]:
     found, lacking = {}, []
     for name in sorted({instance.profile for instance in record.instances}):
         try:
-            found[name] = resolve(name, gpu.node.profiles, gpu.title)
+            found[name] = resolve(name, gpu.profiles, gpu.title)
         except Refused as refused:
             lacking.append(refused.reason)
     return found, lacking

@@ -10,43 +10,34 @@ from collections.abc import Sequence
 from typing import Any
 
 from .apply_report import describe_gpus
-from .current import HostGpu
+from .current import NodeGpu
 from .mig_parted import layout_of, write
-from .model import DesiredGpu, DesiredInstance
+from .model import DesiredGpu
+from .state import present
 
 
 class Unexportable(Exception):
     """The layout of a GPU cannot be read."""
 
 
-def export(gpus: Sequence[HostGpu], label: str) -> dict[str, Any]:
+def export(gpus: Sequence[NodeGpu], label: str) -> dict[str, Any]:
     """Return the GPUs, the layout in our form, and mig-parted's file.
 
     :param label: of the configuration in mig-parted's file.
     :raises Unexportable: a GPU does not tell its layout; what is exported without it would be wrong.
     """
-    present: dict[int, DesiredGpu] = {}
+    layouts: dict[int, DesiredGpu] = {}
     for gpu in gpus:
         if gpu.problem is not None:
             raise Unexportable(
                 f"Failed to export the MIG layout: {gpu.title} cannot be read: {gpu.problem}. "
                 "Check it with the module gpufleet.nvidia.health"
             )
-        if gpu.has_mig:
-            present[gpu.index] = as_desired(gpu)
+        now = present(gpu.facts)
+        if now is not None:
+            layouts[gpu.index] = now
     return {
         "gpus": describe_gpus(gpus),
-        "layout": layout_of(present, len(gpus)),
-        "mig_parted": write(label, present, len(gpus)),
+        "layout": layout_of(layouts, len(gpus)),
+        "mig_parted": write(label, layouts, len(gpus)),
     }
-
-
-def as_desired(gpu: HostGpu) -> DesiredGpu:
-    """Return what a GPU is, as the desired state that would make it so."""
-    if not gpu.state.mig.current:
-        return DesiredGpu(False)
-    instances = (
-        DesiredInstance(instance.profile, tuple(sorted((c.slices for c in instance.compute), reverse=True)))
-        for instance in gpu.node.current
-    )
-    return DesiredGpu(True, tuple(sorted(instances)))

@@ -19,19 +19,19 @@ from .._adapters.command import CommandError
 from .._adapters.host_files import HostFiles
 from .._adapters.kubelet_pods import read_allocations
 from .._adapters.nvml import Nvml
+from .._adapters.nvml_facts import shape_gpu, shape_profile, unknown_of
 from .._adapters.nvml_library import IN_USE, NvmlError
 from .._adapters.nvml_types import ComputeInstanceProfile, GpuState, Placement
-from .._adapters.pci import read_pci_devices
 from .._adapters.processes import device_holders
-from .._users import TOLERATE_RESET, holders_of, named, reset_obstacle
-from .apply_plan import GpuChange
-from .current import HostGpu, host_gpu
+from .._users import TOLERATE_RESET, add_allocations, holders_of, named
+from .current import NodeGpu, node_gpus
+from .host_plan import GpuChange
 from .journal import Journal
 from .mode import OFF, ON
 from .model import ComputeInstance, GpuInstance
 from .plan import Create, GpuPlan
 from .profiles import parse
-from .state import instance_title
+from .state import instance_title, why_no_reset
 
 
 class StepFailed(Exception):
@@ -97,46 +97,38 @@ class Machine:
         self.journal = journal
         self.policy = policy
         self.done = Done()
-        self._files = files or HostFiles()
+        self.files = files or HostFiles()
         self._reset = reset or _nvidia_smi_reset
         #: Why GPUs could not be reset in this run, by index.
         self.reset_failed: dict[int, str] = {}
 
-    def read(self) -> list[HostGpu]:
+    def read(self) -> list[NodeGpu]:
         """Return every GPU.
 
         :raises NvmlError: NVML does not tell how many there are, or which profiles one offers.
         :raises StepFailed: NVML does not tell something that it told at the first reading.
         """
         self.nvml.forget_profiles()
-        gpus = [self._host_gpu(state) for state in self.nvml.gpus()]
-        for gpu in gpus:
-            unknown = gpu.state.unknown
-            for key in sorted(set(unknown) - self._unknown.setdefault(gpu.index, frozenset(unknown))):
-                raise StepFailed(f"{gpu.title}: {unknown[key]}")
-        return gpus
+        found = []
+        for state in self.nvml.gpus():
+            gpu = self._node_gpu(state)
+            for key in sorted(set(state.unknown) - self._unknown.setdefault(gpu.index, frozenset(state.unknown))):
+                raise StepFailed(f"{gpu.title}: {state.unknown[key]}")
+            found.append(gpu)
+        return found
 
-    def read_gpu(self, index: int) -> HostGpu:
+    def read_gpu(self, index: int) -> NodeGpu:
         """Return one GPU.
 
         :raises NvmlError: NVML does not tell which profiles it offers.
         """
-        return self._host_gpu(self.nvml.gpu(index))
+        return self._node_gpu(self.nvml.gpu(index))
 
-    def pci_addresses(self) -> tuple[str, ...]:
-        """Return the addresses of NVIDIA's GPUs on the PCI bus, those included that NVML does not reach."""
-        return tuple(device.address for device in read_pci_devices(self._files) or () if device.kind == "gpu")
-
-    def why_no_reset(self, gpu: HostGpu) -> str | None:
+    def why_no_reset(self, gpu: NodeGpu) -> str | None:
         """Return why a GPU cannot be reset now, or None when nothing stands against it."""
-        if not self.policy.reset:
-            return "resets are switched off (reset: never)"
         if gpu.index in self.reset_failed:
             return self.reset_failed[gpu.index]
-        if gpu.state.minor is None or gpu.state.pci_address is None:
-            return "NVML does not report which device it is"
-        obstacle = reset_obstacle(gpu.facts, self._holders(gpu))
-        return f"it {obstacle}" if obstacle else None
+        return gpu.problem or why_no_reset(gpu.facts, self._holders(gpu), self.policy.reset)
 
     def change_mode(self, change: GpuChange) -> None:
         """Set the MIG mode of a GPU to what the change says, by a reset where that is needed and possible.
@@ -153,14 +145,14 @@ class Machine:
             gpu = self.read_gpu(gpu.index)
             if gpu.problem is not None:
                 raise StepFailed(f"{gpu.title}: its new MIG mode cannot be read: {gpu.problem}")
-            if gpu.state.mig.pending != wanted and gpu.state.mig.current != wanted:
+            if wanted not in (gpu.facts["mig"]["pending"], gpu.enabled):
                 raise StepFailed(
                     f"{gpu.title}: the driver accepted MIG mode {change.mode} but kept the old one ({status})"
                 )
-        if change.mode in (ON, OFF) and gpu.state.mig.current != wanted:
+        if change.mode in (ON, OFF) and gpu.enabled != wanted:
             self._reset_gpu(gpu, wanted)
 
-    def change_instances(self, gpu: HostGpu, plan: GpuPlan) -> None:
+    def change_instances(self, gpu: NodeGpu, plan: GpuPlan) -> None:
         """Destroy, change and create the instances of one GPU as planned.
 
         :raises NvmlError: the driver refused a step; those before it are done.
@@ -176,28 +168,29 @@ class Machine:
         for made in plan.create:
             self._create(gpu, made)
 
-    def _host_gpu(self, state: GpuState) -> HostGpu:
-        offered = self.nvml.profiles(state.index, remaining=False) if state.mig.supported else ()
-        held = read_allocations(self._files) if self.policy.read_allocations else {}
-        for uuid in self.policy.busy_instances:
-            held.setdefault(uuid, [{"pod": "of nvidia_mig_busy_instances"}])
-        return host_gpu(state, offered, held)
+    def _node_gpu(self, state: GpuState) -> NodeGpu:
+        gpu = {**shape_gpu(state), "device_id": state.pci_device_id, "subsystem_id": state.pci_subsystem_id}
+        if state.mig.supported:
+            gpu["profiles"] = [shape_profile(one) for one in self.nvml.profiles(state.index, remaining=False)]
+        add_allocations([gpu], read_allocations(self.files) if self.policy.read_allocations else {})
+        (found,) = node_gpus({"gpus": [gpu], "unknown": unknown_of(state)}, self.policy.busy_instances)
+        return found
 
-    def _reset_gpu(self, gpu: HostGpu, wanted: bool) -> None:
+    def _reset_gpu(self, gpu: NodeGpu, wanted: bool) -> None:
         reason = self.why_no_reset(gpu)
-        if reason is not None or gpu.state.pci_address is None:
-            self.reset_failed[gpu.index] = reason or "its PCI address is not known"
+        if reason is not None:
+            self.reset_failed[gpu.index] = reason
             return
         self._step(f"reset {gpu.title}")
+        address = str(gpu.facts["pci_address"])
         with self.nvml.closed():
-            said = self._reset(gpu.state.pci_address)
-        after = self.read_gpu(gpu.index)
-        if after.state.mig.current == wanted:
+            said = self._reset(address)
+        if self.read_gpu(gpu.index).enabled == wanted:
             self.done.reset.append(gpu.title)
             return
-        self.reset_failed[gpu.index] = f"nvidia-smi -r -i {gpu.state.pci_address} left the mode as it was: {said}"
+        self.reset_failed[gpu.index] = f"nvidia-smi -r -i {address} left its mode as it was: {said}"
 
-    def _destroy(self, gpu: HostGpu, instance: GpuInstance) -> None:
+    def _destroy(self, gpu: NodeGpu, instance: GpuInstance) -> None:
         for compute in instance.compute:
             self._destroy_compute(gpu, instance, compute)
         self._step(f"destroy GPU instance {instance.id} ({instance.place}): {gpu.title}")
@@ -205,13 +198,13 @@ class Machine:
             nvml_mig.destroy_gpu_instance(self.nvml, gpu.index, instance.id)
         self.done.destroyed.append(instance_title(gpu.facts, instance.as_dict()))
 
-    def _destroy_compute(self, gpu: HostGpu, instance: GpuInstance, compute: ComputeInstance) -> None:
-        self._free(gpu, gpu.pids(instance.id, compute.id))
+    def _destroy_compute(self, gpu: NodeGpu, instance: GpuInstance, compute: ComputeInstance) -> None:
+        self._free(gpu, gpu.pids(instance, compute.id))
         self._step(f"destroy compute instance {compute.id} of GPU instance {instance.id}: {gpu.title}")
         with self._in_use(gpu, instance.place):
             nvml_mig.destroy_compute_instance(self.nvml, gpu.index, instance.id, compute.id)
 
-    def _create(self, gpu: HostGpu, made: Create) -> None:
+    def _create(self, gpu: NodeGpu, made: Create) -> None:
         profile_id = made.profile.profile_id
         if profile_id is None:
             raise StepFailed(f"{gpu.title}: the driver does not offer the profile {made.profile.name}")
@@ -222,7 +215,7 @@ class Machine:
         self.done.created.append(instance_title(gpu.facts, made.as_dict()))
         self._create_compute(gpu, new, made.profile.name, made.compute)
 
-    def _create_compute(self, gpu: HostGpu, gpu_instance: int, name: str, slices: Collection[int]) -> None:
+    def _create_compute(self, gpu: NodeGpu, gpu_instance: int, name: str, slices: Collection[int]) -> None:
         for width in slices:
             # Read again for each: which profiles still fit depends on what was made before.
             offered = self.nvml.compute_profiles(gpu.index, gpu_instance, name, parse(name).gpu_slices)
@@ -236,7 +229,7 @@ class Machine:
             nvml_mig.create_compute_instance(self.nvml, gpu.index, gpu_instance, profile.id, None)
 
     @contextmanager
-    def _in_use(self, gpu: HostGpu, place: str) -> Iterator[None]:
+    def _in_use(self, gpu: NodeGpu, place: str) -> Iterator[None]:
         """Say who is in the way when the driver says that somebody is: the plan spared everybody whom NVML lists."""
         try:
             yield
@@ -251,12 +244,12 @@ class Machine:
                 f"{who}. End that process, or name the MIG device in nvidia_mig_busy_instances, so that it is kept"
             ) from error
 
-    def _holders(self, gpu: HostGpu) -> list[dict[str, Any]]:
+    def _holders(self, gpu: NodeGpu) -> list[dict[str, Any]]:
         """Return who has the device of a GPU open and is not stopped for a change of it."""
-        holders = device_holders(self._files, f"/dev/nvidia{gpu.state.minor}").holders
+        holders = device_holders(self.files, f"/dev/nvidia{gpu.facts.get('minor')}").holders
         return [holder.as_dict() for holder in holders if not self._is_mine(holder.pid)]
 
-    def _free(self, gpu: HostGpu, pids: Collection[int]) -> None:
+    def _free(self, gpu: NodeGpu, pids: Collection[int]) -> None:
         """End the processes on what is about to go. The planner lets it come to that only with disruption C(force)."""
         if not pids or self.policy.disruption != "force":
             return
@@ -272,7 +265,7 @@ class Machine:
 
     def _is_mine(self, pid: int) -> bool:
         """Whether a process belongs to a service that is stopped for the change anyway."""
-        cgroup = self._files.read(f"/proc/{pid}/cgroup") or ""
+        cgroup = self.files.read(f"/proc/{pid}/cgroup") or ""
         return any(f"/{service}" in cgroup for service in self.policy.restart_services)
 
 

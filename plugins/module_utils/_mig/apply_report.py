@@ -2,89 +2,67 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""GPUs and plans as the module returns them. Pure."""
+"""GPUs as the modules return them, and as C(--diff) compares them. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .apply_plan import GpuChange, MigPlan
-from .current import HostGpu, describe_record
-from .model import GpuInstance
-from .record import GpuRecord, PlacedInstance
+from .current import NodeGpu
+from .host_plan import MigPlan
+from .profiles import parse
+from .record import GpuRecord
+from .state import devices_of
 
 
-def describe_gpus(gpus: Sequence[HostGpu]) -> list[dict[str, Any]]:
+def describe_gpus(gpus: Sequence[NodeGpu]) -> list[dict[str, Any]]:
     """Return GPUs with their instances; GPUs without MIG are in it, with C(mig) null."""
     return [
         {
-            "index": gpu.index,
-            "uuid": gpu.state.uuid,
-            "pci_address": gpu.state.pci_address,
-            "name": gpu.state.name,
-            "mig": gpu.state.mig.current,
-            "mig_pending": gpu.state.mig.pending,
+            **{key: gpu.facts[key] for key in ("index", "uuid", "pci_address", "name")},
+            "mig": gpu.enabled,
+            "mig_pending": gpu.facts["mig"]["pending"],
             "instances": [
                 {
-                    "id": instance.id,
-                    "profile": instance.profile,
-                    "start": instance.placement.start,
-                    "size": instance.placement.size,
+                    **{key: instance[key] for key in ("id", "profile", "start", "size")},
                     "compute_instances": [
-                        {
-                            "id": compute.id,
-                            "profile": compute.profile,
-                            "multiprocessors": compute.multiprocessors,
-                            "uuid": compute.uuid,
-                        }
-                        for compute in instance.compute_instances
+                        {key: compute[key] for key in ("id", "profile", "multiprocessors", "uuid")}
+                        for compute in instance["compute_instances"]
                     ],
                 }
-                for instance in gpu.state.gpu_instances
+                for instance in gpu.facts["gpu_instances"]
             ],
         }
         for gpu in gpus
     ]
 
 
-def planned_record(change: GpuChange) -> GpuRecord:
-    """Return one GPU as it is when the plan is carried out.
-
-    Where the places are not known before MIG is on, it is recorded without instances: the next run fills them in.
-    """
-    instances = [_after(keep.instance, keep.change.destroy, keep.change.create) for keep in change.plan.keep]
-    instances += [PlacedInstance(made.profile.name, made.start, made.size, made.compute) for made in change.plan.create]
-    return GpuRecord(
-        uuid=change.gpu.state.uuid or "",
-        pci_address=change.gpu.state.pci_address or "",
-        name=change.gpu.state.name or "",
-        mig=change.plan.desired.enabled if change.gpu.has_mig else None,
-        instances=tuple(sorted(instances, key=lambda instance: instance.start)),
-    )
-
-
-def state_after(plan: MigPlan, gpus: Sequence[HostGpu]) -> dict[str, Any]:
-    """Return the MIG state of the GPUs as the plan makes it, in the form of C(current.state_of)."""
-    planned = {change.gpu.index: change for change in plan.changes}
+def states(gpus: Sequence[NodeGpu], plan: MigPlan | None = None) -> dict[str, Any]:
+    """Return the MIG state of the GPUs for people, as it is or as a plan makes it."""
+    changes = {change.gpu.index: change for change in plan.changes} if plan is not None else {}
     found: dict[str, Any] = {}
     for gpu in gpus:
-        if not gpu.has_mig:
-            continue
-        change = planned.get(gpu.index)
-        found[gpu.title] = describe_record(gpu.record if change is None else planned_record(change))
+        change = changes.get(gpu.index)
         if change is not None and change.plan.unknown is not None:
             found[gpu.title] = {"mig": True, "instances": f"not known before MIG is on: {change.plan.desired}"}
+        elif gpu.has_mig:
+            found[gpu.title] = _state(gpu.record if change is None else change.after)
     return found
 
 
-def stale_uuids(before: Sequence[HostGpu], after: Sequence[HostGpu]) -> list[str]:
+def _state(record: GpuRecord) -> Mapping[str, object]:
+    return {
+        "mig": record.mig,
+        "instances": [
+            f"{instance.profile} at {instance.start}:{instance.size}"
+            + ("" if instance.compute == (parse(instance.profile).gpu_slices,) else f" {list(instance.compute)}")
+            for instance in record.instances
+        ],
+    }
+
+
+def stale_uuids(before: Sequence[NodeGpu], after: Sequence[NodeGpu]) -> list[str]:
     """Return the UUIDs of MIG devices that were there and are not any more, in order."""
-    there = {uuid for gpu in after for uuid in gpu.mig_uuids}
-    return [uuid for gpu in before for uuid in gpu.mig_uuids if uuid not in there]
-
-
-def _after(instance: GpuInstance, destroy: Sequence[Any], create: Sequence[int]) -> PlacedInstance:
-    gone = {compute.id for compute in destroy}
-    slices = [compute.slices for compute in instance.compute if compute.id not in gone] + list(create)
-    return PlacedInstance(instance.profile, instance.start, instance.size, tuple(sorted(slices, reverse=True)))
+    there = {uuid for gpu in after for uuid in devices_of(gpu.facts)}
+    return [uuid for gpu in before for uuid in devices_of(gpu.facts) if uuid not in there]

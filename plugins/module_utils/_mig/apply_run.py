@@ -8,32 +8,34 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from .. import _plan
 from .._adapters import cdi
 from .._adapters.cdi_specifications import GPU_KIND, compare, parse_specification
 from .._adapters.command import CommandError
 from .._adapters.files import read_text, remove, write_whole
+from .._adapters.host_files import HostFiles
+from .._adapters.pci import read_pci_devices
 from .._formats import utc_time
 from .._formats.documents import read_json
-from .._plan import Plan, Refused, Step
+from .._plan import Plan, StagePlan, Step
 from .._steps import Kind
 from . import original
 from .apply import ApplyFailed, MigOutcome, apply, reset_obstacles
 from .apply_clients import Clients, ServicesFailed, active, to_notify
-from .apply_machine import Machine
-from .apply_plan import MigPlan, plan_host
-from .apply_report import describe_gpus, planned_record, stale_uuids, state_after
-from .current import HostGpu, state_of
-from .desired import DesiredLayout, desired_layout
+from .apply_machine import Machine, Policy
+from .apply_report import describe_gpus, stale_uuids, states
+from .current import NodeGpu, offered_by
+from .host_plan import MigPlan, plan_host
 from .journal import Entry, Journal
 from .mode import OFF, ON
-from .record import GpuRecord, Unreadable, read_recorded_layout, recorded_layout, with_others
+from .record import RECORD_PATH, GpuRecord, record_step, recorded_gpus, recorded_layout, with_others
 from .request import Request
+from .stage import LayoutPlan, plan_layout, stage
 from .state import instance_title
 
-RECORD_PATH = "/etc/gpufleet/mig.json"
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 
@@ -45,17 +47,17 @@ class AfterChangeFailed(Exception):
 class Prepared:
     """What was read and what is planned.
 
-    :param desired_layout: what the selected GPUs are to be.
-    :param plan: the plan for the GPUs, as far as it is known.
+    :param variables: the request as the variables of the role.
+    :param found: the plan for the GPUs, as far as it is known.
     :param interrupted: the journal of a run before that was cut off, or None.
     :param owed: services that such a run left stopped, or with GPUs that are not there any more.
     :param steps: all steps: of the GPUs, and what follows them.
     """
 
     request: Request
-    gpus: tuple[HostGpu, ...]
-    desired_layout: DesiredLayout
-    plan: MigPlan
+    variables: Mapping[str, Any]
+    gpus: tuple[NodeGpu, ...]
+    found: LayoutPlan
     interrupted: Entry | None
     owed: tuple[str, ...]
     steps: Plan
@@ -65,7 +67,7 @@ class Prepared:
         return self.steps.changes
 
 
-def read(machine: Machine) -> list[HostGpu]:
+def read(machine: Machine) -> list[NodeGpu]:
     """Return every GPU of the host.
 
     :raises NvmlError: NVML does not tell.
@@ -73,80 +75,70 @@ def read(machine: Machine) -> list[HostGpu]:
     return machine.read()
 
 
-def plan(machine: Machine, request: Request, gpus: Sequence[HostGpu]) -> Prepared:
+def plan(machine: Machine, request: Request, gpus: Sequence[NodeGpu]) -> Prepared:
     """Return what has to be done.
 
     :raises Refused: the request cannot be met; nothing was touched.
     """
-    policy = machine.policy
     if request.original:
-        uuids = [gpu.state.uuid for gpu in gpus if gpu.state.uuid is not None]
+        uuids = [str(gpu.facts["uuid"]) for gpu in gpus if gpu.facts.get("uuid")]
         request = replace(request, layout=original.layout(original.read(machine.journal), _recorded(), uuids))
-    _refuse_unread(request, policy.disruption, gpus)
-    selected = desired_layout(
-        request.layout,
-        request.strategy,
-        [gpu.facts for gpu in gpus],
-        {gpu.index: gpu.node.profiles for gpu in gpus},
-        policy.disruption,
-    )
-    found = plan_host(gpus, selected.gpus, policy.disruption, policy.reboot_allowed, reset_obstacles(machine, gpus))
+    variables = request.variables(machine.policy)
+    found = plan_layout(gpus, variables, reset_obstacles(machine, gpus))
     last = machine.journal.last()
-    owed = last.owed(read_text(_BOOT_ID) or "") if last is not None else ()
-    steps = list(found.steps())
-    steps += _following_steps(machine, request, found, gpus, bool(steps))
-    steps += [
-        Step(Kind.RESTART_SERVICE, service, "a run that was cut off did not start it again", (service,))
-        for service in owed
-        if not (found.active and service in request.services)
-    ]
     return Prepared(
         request=request,
+        variables=variables,
         gpus=tuple(gpus),
-        desired_layout=selected,
-        plan=found,
+        found=found,
         interrupted=last if last is not None and last.open else None,
-        owed=owed,
+        owed=_owed(last),
         steps=Plan(
-            steps=tuple(steps),
-            before=state_of(gpus),
-            after=state_after(found, gpus),
-            warnings=_warnings(found, selected, gpus),
+            steps=_steps(machine, request, found.plan, gpus),
+            before=states(gpus),
+            after=states(gpus, found.plan),
+            warnings=(*found.warnings, *found.unknown),
         ),
     )
 
 
-def _refuse_unread(request: Request, disruption: str, gpus: Sequence[HostGpu]) -> None:
-    """Refuse a layout that selects a GPU of which it is not even known whether it has MIG.
+def plan_offline(files: HostFiles, request: Request, policy: Policy, reason: str) -> StagePlan:
+    """Return what is known of the plan of a host whose driver does not answer yet: from the PCI bus and the table of boards.
 
-    Such a GPU is nothing that a layout could be made for, so it would be passed over, and the run would report success.
-
-    :raises Refused: the layout selects one.
+    :param reason: why the driver does not answer.
     """
-    for gpu in gpus:
-        if gpu.problem is None or gpu.state.mig.supported is not None:
-            continue
-        facts = [{**other.facts, "mig": {**other.facts["mig"], "supported": True}} for other in gpus if other is gpu]
-        try:
-            selected = bool(desired_layout(request.layout, request.strategy, facts, {gpu.index: ()}, disruption).gpus)
-        except Refused:
-            selected = True
-        if selected:
-            raise Refused(
-                gpu.title,
-                f"its MIG state cannot be read: {gpu.problem}",
-                "Check it with the module gpufleet.nvidia.health, or select other GPUs in nvidia_mig_layout.",
-            )
+    facts = {"nvml": {"available": False, "reason": reason}, "gpus": [], "pci": _cards(files)}
+    return stage(facts, request.variables(policy))
 
 
 def carry_out(machine: Machine, prepared: Prepared) -> dict[str, Any]:
-    """Do what was planned, read back, and return the report.
+    """Do what was planned, read back by planning again, and return the report.
 
     :raises ApplyFailed: the layout cannot be reached; says whether the former one is back.
     :raises AfterChangeFailed: the layout is reached, and what follows failed.
+    :raises NotInEffect: everything was done, and the plan of what is read back has steps.
     :raises ServicesFailed: a service that has to be stopped does not stop; nothing was touched.
     """
-    clients = Clients(active(prepared.request.services) if prepared.plan.active else (), prepared.owed)
+    report_of: dict[str, Any] = {}
+    last: list[tuple[MigPlan, Sequence[NodeGpu]]] = []
+
+    def apply_all(_steps: Plan) -> None:
+        outcome, restarted = _apply(machine, prepared)
+        # The last plan of a change is of what was read after it.
+        last.append((outcome.plan, outcome.after) if outcome is not None else (prepared.found.plan, prepared.gpus))
+        report_of.update(report(prepared, outcome, last[-1][1]), restarted_services=list(restarted))
+
+    def plan_again() -> Plan:
+        return Plan(_steps(machine, prepared.request, *last[-1]))
+
+    _plan.carry_out("apply the MIG layout", prepared.steps, apply_all, plan_again)
+    return report_of
+
+
+def _apply(machine: Machine, prepared: Prepared) -> tuple[MigOutcome | None, tuple[str, ...]]:
+    """Do what was planned, and return how the change of the GPUs ended, if there was one, and the services that were restarted."""
+    request = prepared.request
+    clients = Clients(active(request.services) if prepared.found.plan.active else (), prepared.owed)
     try:
         outcome = _change_gpus(machine, prepared, clients)
     except ApplyFailed as error:
@@ -161,20 +153,20 @@ def carry_out(machine: Machine, prepared: Prepared) -> dict[str, Any]:
         _follow(machine, clients, True, True)
         raise
     after = outcome.after if outcome is not None else prepared.gpus
-    last_plan = outcome.plan if outcome is not None else prepared.plan
+    last_plan = outcome.plan if outcome is not None else prepared.found.plan
     if prepared.interrupted is not None and prepared.interrupted.unfinished and outcome is None:
         machine.journal.end("reached", "the next run found the layout reached")
     problems = []
-    if prepared.request.record:
+    if request.record and _record_step(last_plan, after) is not None:
+        facts = {"gpus": [gpu.facts for gpu in after], "pci": _cards(machine.files), "recorded": {"mig": _record()}}
+        recorded = with_others(facts, last_plan.records(after))
         try:
-            _record(_document(machine, prepared.request, last_plan, after))
+            text = json.dumps(recorded_layout(recorded, request.as_dict()), indent=1, sort_keys=True) + "\n"
+            write_whole(RECORD_PATH, text)
         except OSError as error:
             problems.append(str(error))
-    if prepared.request.original:
-        remove(RECORD_PATH)
-        if not last_plan.deferred and not last_plan.left_alone:
-            # What waits for a reboot, or for its users, is restored by a later run.
-            remove(original.path_of(machine.journal))
+    for path in _to_remove(machine, request, last_plan):
+        remove(path)
     begun = outcome is not None or prepared.interrupted is not None
     # A run that was cut off may not have come to this.
     more, restarted = _follow(machine, clients, begun, begun, after)
@@ -184,11 +176,11 @@ def carry_out(machine: Machine, prepared: Prepared) -> dict[str, Any]:
             f"The MIG layout is reached, but the steps that follow it failed: {'; '.join(problems)}. "
             "Fix that and run again"
         )
-    return {**report(prepared, outcome, after), "restarted_services": list(restarted)}
+    return outcome, restarted
 
 
 def _follow(
-    machine: Machine, clients: Clients, changed: bool, begun: bool, after: Sequence[HostGpu] = ()
+    machine: Machine, clients: Clients, changed: bool, begun: bool, after: Sequence[NodeGpu] = ()
 ) -> tuple[list[str], tuple[str, ...]]:
     """Do what has to follow a change, also of one that was taken back; return what failed, and the services restarted.
 
@@ -213,39 +205,46 @@ def _follow(
 
 
 def report(
-    prepared: Prepared, outcome: MigOutcome | None = None, after: Sequence[HostGpu] | None = None
+    prepared: Prepared, outcome: MigOutcome | None = None, after: Sequence[NodeGpu] | None = None
 ) -> dict[str, Any]:
     """Return what the module returns, of a run or, without C(outcome), of a plan."""
     done = outcome.done if outcome is not None else None
-    deferred = outcome.plan.deferred if outcome is not None else prepared.plan.deferred
-    waiting = {gpu.title: deferred[gpu.index] for gpu in prepared.gpus if gpu.index in deferred}
-    gone = stale_uuids(prepared.gpus, after) if after is not None else []
-    changes = prepared.changes
+    last = outcome.plan if outcome is not None else prepared.found.plan
+    destroyed, created = (
+        (_planned(prepared, Kind.DESTROY_GPU_INSTANCE), _planned(prepared, Kind.CREATE_GPU_INSTANCE))
+        if done is None
+        else (list(done.destroyed), list(done.created))
+    )
+    there = [instance_title(gpu.facts, one.as_dict()) for gpu in prepared.gpus for one in gpu.current]
     return {
         **prepared.steps.as_dict(),
         "before": describe_gpus(prepared.gpus),
         "after": describe_gpus(after) if after is not None else None,
-        "kept": _kept(prepared, outcome),
-        "destroyed": _planned(prepared, Kind.DESTROY_GPU_INSTANCE) if done is None else list(done.destroyed),
-        "created": _planned(prepared, Kind.CREATE_GPU_INSTANCE) if done is None else list(done.created),
+        "kept": [title for title in there if title not in destroyed],
+        "destroyed": destroyed,
+        "created": created,
         "reset": [] if done is None else list(done.reset),
         "terminated": [] if done is None else sorted(done.terminated),
         "setbacks": [] if outcome is None else list(outcome.setbacks),
-        "reboot_required": bool(waiting),
-        "reboot_reason": "; ".join(f"{title}: {why}" for title, why in waiting.items()) or None,
-        "unselected": list(prepared.desired_layout.unselected),
-        "left_alone": {str(index): refused.as_dict() for index, refused in prepared.plan.left_alone.items()},
-        "stale_uuids": gone,
-        "clients_to_notify": list(to_notify(prepared.request.services)) if changes else [],
+        "pending": [{**step.as_dict(), "waits_for": why} for step, why in last.waiting()],
+        "reboot_required": bool(last.deferred),
+        "reboot_reason": "; ".join(last.deferred.values()) or None,
+        "unselected": list(prepared.found.desired.unselected),
+        "left_alone": {str(index): refused.as_dict() for index, refused in prepared.found.plan.left_alone.items()},
+        "stale_uuids": stale_uuids(prepared.gpus, after) if after is not None else [],
+        "clients_to_notify": list(to_notify(prepared.request.services)) if prepared.changes else [],
         "interrupted_run": None if prepared.interrupted is None else prepared.interrupted.as_dict(),
     }
 
 
+def _planned(prepared: Prepared, kind: Kind) -> list[str]:
+    return [instance_title(step.data, step.data) for step in prepared.steps.steps if step.kind is kind]
+
+
 def _change_gpus(machine: Machine, prepared: Prepared, clients: Clients) -> MigOutcome | None:
-    changes = prepared.plan.active
+    changes = prepared.found.plan.active
     if not changes:
         return None
-    policy, selected = machine.policy, prepared.desired_layout.gpus
     if prepared.request.record:
         original.keep(machine.journal, [change.gpu.record for change in changes], _recorded())
     entry = Entry(
@@ -258,7 +257,7 @@ def _change_gpus(machine: Machine, prepared: Prepared, clients: Clients) -> MigO
     )
     return apply(
         machine,
-        lambda gpus, no_reset: plan_host(gpus, selected, policy.disruption, policy.reboot_allowed, no_reset),
+        lambda gpus, no_reset: plan_host(gpus, prepared.found.desired.gpus, prepared.variables, no_reset),
         prepared.gpus,
         prepared.interrupted,
         entry,
@@ -266,36 +265,48 @@ def _change_gpus(machine: Machine, prepared: Prepared, clients: Clients) -> MigO
     )
 
 
-def _following_steps(
-    machine: Machine, request: Request, found: MigPlan, gpus: Sequence[HostGpu], changes: bool
-) -> list[Step]:
-    steps = []
-    if request.record and _differs(_document(machine, request, found, gpus)):
-        steps.append(Step(Kind.RECORD_LAYOUT, RECORD_PATH, "the present layout is not the one restored at boot"))
-    if request.original:
-        steps += [
-            Step(Kind.REMOVE_FILE, path, "state is original") for path in kept_files(machine.journal) if _exists(path)
-        ]
+def _steps(machine: Machine, request: Request, plan: MigPlan, gpus: Sequence[NodeGpu]) -> tuple[Step, ...]:
+    """Return everything that is to be done: to the GPUs, and what follows that."""
+    steps = list(plan.steps())
+    changes = bool(steps)
+    record = _record_step(plan, gpus) if request.record else None
+    if record is not None:
+        steps.append(record)
+    steps += [Step(Kind.REMOVE_FILE, path, "state is original") for path in _to_remove(machine, request, plan)]
     if cdi.available() and (changes or _cdi_is_stale(gpus)):
         steps.append(Step(Kind.GENERATE_CDI_SPECIFICATION, GPU_KIND, "it has to name the MIG devices that exist"))
-    if changes:
-        steps += [
-            Step(Kind.RESTART_SERVICE, service, "it reads the GPUs when it starts", (service,))
-            for service in request.services
-        ]
-    return steps
+    services = request.services if changes else ()
+    steps += [Step(Kind.RESTART_SERVICE, name, "it reads the GPUs when it starts", (name,)) for name in services]
+    last = machine.journal.last()
+    steps += [
+        Step(Kind.RESTART_SERVICE, name, "a run that was cut off did not start it again", (name,))
+        for name in _owed(last)
+        if name not in services
+    ]
+    if last is not None and last.open and not steps:
+        steps.append(Step(Kind.FINISH_MIG_CHANGE, "mig", "it was cut off before its end"))
+    return tuple(steps)
 
 
-def _document(machine: Machine, request: Request, found: MigPlan, gpus: Sequence[HostGpu]) -> dict[str, Any]:
-    """Return what is recorded: the selected GPUs as planned, and as they are where they were left alone; of the others
-    what a run with another selection recorded.
-    """
-    records = [planned_record(change) for change in found.changes]
-    records += [gpu.record for gpu in gpus if gpu.index in found.left_alone]
-    slots: dict[str, str | None] = dict.fromkeys(machine.pci_addresses())
-    slots.update({gpu.state.pci_address: gpu.state.name for gpu in gpus if gpu.state.pci_address is not None})
-    uuids = {gpu.state.uuid for gpu in gpus if gpu.state.uuid is not None}
-    return recorded_layout(with_others(records, _recorded(), uuids, slots), request.as_dict())
+def _owed(last: Entry | None) -> tuple[str, ...]:
+    return last.owed(read_text(_BOOT_ID) or "") if last is not None else ()
+
+
+def _record_step(plan: MigPlan, gpus: Sequence[NodeGpu]) -> Step | None:
+    return record_step({"recorded": {"mig": _record()}}, plan.records(gpus), offered_by(gpus))
+
+
+def _to_remove(machine: Machine, request: Request, plan: MigPlan) -> list[str]:
+    """Return the files that a return to the original layout removes. What waits for a reboot, or for its users, is restored by a later run."""
+    if not request.original:
+        return []
+    record, kept = kept_files(machine.journal)
+    return [path for path in ((record,) if plan.deferred or plan.left_alone else (record, kept)) if _exists(path)]
+
+
+def _cards(files: HostFiles) -> list[dict[str, Any]] | None:
+    cards = read_pci_devices(files)
+    return None if cards is None else [asdict(card) for card in cards]
 
 
 def kept_files(journal: Journal) -> tuple[str, str]:
@@ -312,32 +323,19 @@ def _exists(path: str) -> bool:
     return read_text(path) is not None
 
 
-def _recorded() -> tuple[GpuRecord, ...]:
+def _record() -> Any:
+    """Return what is restored at boot, as the facts have it: nothing where it is no JSON."""
     try:
-        return read_recorded_layout(read_json(read_text(RECORD_PATH) or "null"))
-    except (ValueError, Unreadable):
-        return ()
-
-
-def _record(document: Mapping[str, Any]) -> None:
-    if _differs(document):
-        write_whole(RECORD_PATH, json.dumps(document, indent=1, sort_keys=True) + "\n")
-
-
-def _differs(document: Mapping[str, Any]) -> bool:
-    """Return whether other GPUs are recorded, or others layouts of them. The request is for people only, and of two
-    tasks that select different GPUs each would write its own.
-    """
-    if not document["gpus"]:
-        return False
-    try:
-        recorded = read_json(read_text(RECORD_PATH) or "null")
+        return read_json(read_text(RECORD_PATH) or "null")
     except ValueError:
-        return True
-    return not isinstance(recorded, dict) or any(recorded.get(key) != document[key] for key in ("schema", "gpus"))
+        return None
 
 
-def _cdi_is_stale(gpus: Sequence[HostGpu]) -> bool:
+def _recorded() -> tuple[GpuRecord, ...]:
+    return recorded_gpus({"recorded": {"mig": _record()}})
+
+
+def _cdi_is_stale(gpus: Sequence[NodeGpu]) -> bool:
     """Return whether a specification is there that names other MIG devices than the host has."""
     path = cdi.path()
     text = read_text(path)
@@ -345,24 +343,5 @@ def _cdi_is_stale(gpus: Sequence[HostGpu]) -> bool:
         devices = parse_specification(path, text or "").devices
     except ValueError:
         return False
-    missing, stale = compare(devices, [gpu.facts for gpu in gpus if not gpu.state.lost])
+    missing, stale = compare(devices, [gpu.facts for gpu in gpus if not gpu.facts.get("lost")])
     return any(name.startswith("MIG-") or ":" in name for name in (*missing, *stale))
-
-
-def _warnings(found: MigPlan, selected: DesiredLayout, gpus: Sequence[HostGpu]) -> tuple[str, ...]:
-    texts = [refused.message for refused in found.left_alone.values()]
-    texts += found.unknown
-    alone = [gpu.title for gpu in gpus if gpu.index in selected.unselected and gpu.has_mig]
-    if alone and selected.gpus:
-        texts.append(f"The layout does not select {', '.join(alone)}: left as it is")
-    return tuple(texts)
-
-
-def _kept(prepared: Prepared, outcome: MigOutcome | None) -> list[str]:
-    titles = [instance_title(gpu.facts, instance.as_dict()) for gpu in prepared.gpus for instance in gpu.node.current]
-    gone = _planned(prepared, Kind.DESTROY_GPU_INSTANCE) if outcome is None else outcome.done.destroyed
-    return [title for title in titles if title not in gone]
-
-
-def _planned(prepared: Prepared, kind: Kind) -> list[str]:
-    return [instance_title(step.data, step.data) for step in prepared.steps.steps if step.kind is kind]

@@ -2,43 +2,46 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What NVML read of a host, as the planner's input. Pure: nothing here asks the driver."""
+"""The GPUs of a host as all planners of MIG take them, made of the facts: those of the facts document, and those that NVML told just now. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import copy
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-from .._adapters import nvml_types as live
-from .._adapters.nvml_facts import shape_gpu
-from .._boards.model import Board, GpuInstanceProfile, Placements
+from .._boards.model import GpuInstanceProfile
 from .._steps import gpu_title
-from .._users import add_allocations, names, users_of
-from .nodes import NodeGpu
-from .profiles import parse
+from .._users import names, users_of
+from .model import GpuInstance
 from .record import GpuRecord, placed
-from .state import board_of, completed, instances_of
+from .selection import normalize_address
+from .state import has_mig, instances_of, profiles_of
+
+#: What a change of MIG cannot do without.
+_NEEDED = ("mig", "gpu_instances", "uuid", "pci_address", "minor")
 
 
 @dataclass(frozen=True)
-class HostGpu:
-    """One GPU of a host as MIG sees it.
+class NodeGpu:
+    """One GPU of a host.
 
-    :param state: what NVML said.
-    :param board: its row in the table of boards, or None.
-    :param node: the planner's view of it.
-    :param facts: it in the form of the facts document.
+    :param index: its index.
+    :param profiles: what it offers, with placements.
+    :param current: the instances that exist.
+    :param enabled: whether MIG is on now, or None when unknown.
+    :param busy: who uses the GPU or a part of it; while MIG is off such a GPU cannot be partitioned without force.
+    :param facts: its entry of C(gpus) of the facts. C(problem) in it says why it cannot be changed now: it is lost, or NVML keeps back what a
+        change needs.
     """
 
-    state: live.GpuState
-    board: Board | None
-    node: NodeGpu
-    facts: Mapping[str, Any]
-
-    @property
-    def index(self) -> int:
-        return self.state.index
+    index: int
+    profiles: tuple[GpuInstanceProfile, ...]
+    current: tuple[GpuInstance, ...] = ()
+    enabled: bool | None = None
+    busy: tuple[str, ...] = ()
+    facts: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
     @property
     def title(self) -> str:
@@ -47,129 +50,90 @@ class HostGpu:
 
     @property
     def has_mig(self) -> bool:
-        return self.state.mig.supported is True
+        return has_mig(self.facts)
 
     @property
     def problem(self) -> str | None:
-        """Why the GPU cannot be changed now, or None: it is lost, or NVML keeps back what a change needs."""
-        if self.state.lost:
-            return next(iter(self.state.unknown.values()), "it is lost")
-        for key in ("mig", "gpu_instances", "uuid", "pci_address", "minor"):
-            if key in self.state.unknown:
-                return self.state.unknown[key]
-        return None
+        return self.facts.get("problem")
 
     @property
     def record(self) -> GpuRecord:
-        return GpuRecord(
-            uuid=self.state.uuid or "",
-            pci_address=self.state.pci_address or "",
-            name=self.state.name or "",
-            mig=self.state.mig.current,
-            instances=placed(self.node.current),
-        )
+        """What it is, to be restored."""
+        return record_of(self.facts, self.enabled, placed(self.current))
 
-    @property
-    def mig_uuids(self) -> tuple[str, ...]:
-        """The UUIDs of the MIG devices, in the order of their places."""
-        return tuple(
-            compute.uuid
-            for instance in self.state.gpu_instances
-            for compute in instance.compute_instances
-            if compute.uuid is not None
-        )
-
-    def pids(self, gpu_instance: int | None = None, compute_instance: int | None = None) -> tuple[int, ...]:
-        """Return the ids of the processes on the GPU, on one GPU instance, or on one compute instance."""
-        return tuple(
-            process.pid
-            for process in self.state.processes or ()
-            if gpu_instance is None
-            or (process.gpu_instance == gpu_instance and compute_instance in (None, process.compute_instance))
-        )
+    def pids(self, instance: GpuInstance | None = None, compute: int | None = None) -> tuple[int, ...]:
+        """Return the ids of the processes on the GPU, or on one compute instance."""
+        part: Any = self.facts
+        if instance is not None:
+            parts = (one for one in self.facts["gpu_instances"] if one["id"] == instance.id)
+            part = next((inner for one in parts for inner in one["compute_instances"] if inner["id"] == compute), {})
+        return tuple(process["pid"] for process in part.get("processes") or ())
 
 
-def host_gpu(
-    state: live.GpuState,
-    offered: Sequence[live.GpuInstanceProfile],
-    held: Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
-) -> HostGpu:
-    """Return one GPU as the planner sees it.
+def record_of(facts: Mapping[str, Any], mig: bool | None, instances: tuple[Any, ...]) -> GpuRecord:
+    """Return the record of a GPU with these instances."""
+    uuid, address, name = (str(facts.get(key) or "") for key in ("uuid", "pci_address", "name"))
+    return GpuRecord(uuid, address, name, mig, instances)
 
-    :param state: what NVML said of the GPU.
-    :param offered: the profiles that the driver offers on it.
-    :param held: the allocations of devices to pods, as L(_users.add_allocations) takes them.
+
+def node_gpus(facts: Mapping[str, Any], in_use: Collection[str] = ()) -> list[NodeGpu]:
+    """Return the GPUs of a host.
+
+    :param facts: the facts document; C(gpus), C(pci) and C(unknown) of it are read.
+    :param in_use: UUIDs of MIG devices that somebody knows to be in use: C(nvidia_mig_busy_instances).
     """
-    facts = facts_of(state, held or {})
-    board = board_of(facts)
-    node = NodeGpu(
-        index=state.index,
-        profiles=planner_profiles(offered, board),
-        current=instances_of(facts),
-        enabled=state.mig.current,
-        busy=names(users_of(facts).everybody) if state.mig.current is False else (),
+    unknown = facts.get("unknown") or {}
+    found = []
+    for entry in gpus_with_pci(facts):
+        gpu = _named_in_use(entry, in_use) if in_use else entry
+        problem = _problem(gpu, unknown)
+        if problem is not None:
+            gpu["problem"] = problem
+        found.append(node_gpu(gpu))
+    return found
+
+
+def node_gpu(gpu: Mapping[str, Any]) -> NodeGpu:
+    """Return one entry of C(gpus) of the facts as the planners take it."""
+    return NodeGpu(
+        index=int(gpu["index"]),
+        profiles=profiles_of(gpu),
+        current=instances_of(gpu),
+        enabled=(gpu.get("mig") or {}).get("current"),
+        busy=names(users_of(gpu).everybody),
+        facts=gpu,
     )
-    return HostGpu(state, board, node, facts)
 
 
-def facts_of(state: live.GpuState, held: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
-    """Return the entry of C(gpus) of the facts, with the ids of its card."""
-    facts = shape_gpu(state)
-    facts.update(device_id=state.pci_device_id, subsystem_id=state.pci_subsystem_id)
-    add_allocations([facts], held)
-    return facts
+def gpus_with_pci(facts: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return C(gpus) of the facts with C(device_id) and C(subsystem_id) of the same card in C(pci)."""
+    by_address = {normalize_address(str(card.get("address"))): card for card in facts.get("pci") or ()}
+    found = []
+    for gpu in facts.get("gpus") or ():
+        card = by_address.get(normalize_address(str(gpu.get("pci_address"))), {})
+        known = {key: card[key] for key in ("device_id", "subsystem_id") if card.get(key)}
+        found.append({**known, **gpu})
+    return found
 
 
-def planner_profiles(offered: Sequence[live.GpuInstanceProfile], board: Board | None) -> tuple[GpuInstanceProfile, ...]:
-    """Return the profiles of a GPU: the driver's, with what it does not tell (while MIG is off) from the table.
-
-    :param offered: as the driver offers them; empty with an old driver while MIG is off.
-    :param board: the GPU's row in the table, or None.
-    """
-    if not offered:
-        return board.profiles if board is not None else ()
-    return tuple(_profile(profile, board) for profile in offered)
+def offered_by(gpus: Sequence[NodeGpu]) -> dict[str, tuple[GpuInstanceProfile, ...]]:
+    """Return what GPUs offer, by UUID."""
+    return {str(gpu.facts.get("uuid")): gpu.profiles for gpu in gpus}
 
 
-def _profile(profile: live.GpuInstanceProfile, board: Board | None) -> GpuInstanceProfile:
-    found = GpuInstanceProfile(
-        name=profile.name,
-        gpu_slices=profile.slices,
-        max_instances=profile.max_instances,
-        placements=_placements(profile.placements),
-        memory_mib=profile.memory_mib,
-        multiprocessors=profile.multiprocessors,
-        copy_engines=profile.copy_engines,
-        decoders=profile.decoders,
-        encoders=profile.encoders,
-        jpeg=profile.jpeg,
-        ofa=profile.ofa,
-        nvml_enum=profile.enum,
-        profile_id=profile.id,
-    )
-    return completed(found, board)
+def _named_in_use(gpu: Mapping[str, Any], in_use: Collection[str]) -> dict[str, Any]:
+    found = copy.deepcopy(dict(gpu))
+    parts = (part for one in found.get("gpu_instances") or () for part in one.get("compute_instances") or ())
+    for part in (found, *parts):
+        if part.get("uuid") in in_use:
+            part["allocations"] = [*(part.get("allocations") or ()), {"pod": "of nvidia_mig_busy_instances"}]
+    return found
 
 
-def _placements(places: Sequence[live.Placement] | None) -> Placements | None:
-    if not places:
-        return None
-    # All places of a profile have one size; a driver that breaks that is believed about its first size only.
-    size = places[0].size
-    return Placements(tuple(sorted(place.start for place in places if place.size == size)), size)
-
-
-def state_of(gpus: Sequence[HostGpu]) -> dict[str, object]:
-    """Return the MIG state of the GPUs for people: what C(--diff) compares."""
-    return {gpu.title: describe_record(gpu.record) for gpu in gpus if gpu.has_mig}
-
-
-def describe_record(record: GpuRecord) -> Mapping[str, object]:
-    """Return one GPU's MIG state for people."""
-    return {
-        "mig": record.mig,
-        "instances": [
-            f"{instance.profile} at {instance.start}:{instance.size}"
-            + ("" if instance.compute == (parse(instance.profile).gpu_slices,) else f" {list(instance.compute)}")
-            for instance in record.instances
-        ],
-    }
+def _problem(gpu: Mapping[str, Any], unknown: Mapping[str, str]) -> str | None:
+    path = f"gpus[{gpu['index']}]"
+    if gpu.get("lost"):
+        return next(
+            (text for name, text in unknown.items() if name == path or name.startswith(f"{path}.")), "it is lost"
+        )
+    return next((unknown[f"{path}.{key}"] for key in _NEEDED if f"{path}.{key}" in unknown), None)

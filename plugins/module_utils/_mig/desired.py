@@ -25,16 +25,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from .._boards.model import GpuInstanceProfile
 from .._plan import Refused
 from .._steps import gpu_title
-from .._users import names, users_of
 from . import mig_parted, predefined
+from .current import node_gpu
 from .geometry import geometry, refuse_infeasible
 from .model import DesiredGpu, DesiredInstance, describe
-from .nodes import NodeGpu, distribute
+from .nodes import distribute
 from .plan import REFUSE, named_as
 from .profiles import ProfileName, parse, resolve
 from .selection import matches, select
@@ -47,7 +48,10 @@ STRATEGIES = ("none", "single", "mixed")
 _KEYS = ("devices", "device_filter", "enabled", "layout", "instances", "node")
 
 Gpu = Mapping[str, Any]
-Profiles = Mapping[int, Sequence[GpuInstanceProfile]]
+
+
+class Unread(Refused):
+    """A layout selects a GPU of which NVML does not tell what a change needs."""
 
 
 class DesiredLayout(NamedTuple):
@@ -65,7 +69,6 @@ def desired_layout(
     layout: Any,
     strategy: str,
     gpus: Sequence[Gpu],
-    profiles: Profiles | None = None,
     disruption: str = REFUSE,
 ) -> DesiredLayout:
     """Return what the layout makes of the GPUs of a host.
@@ -73,9 +76,9 @@ def desired_layout(
     :param layout: the user's C(nvidia_mig_layout); None or an empty list selects nothing.
     :param strategy: the user's C(nvidia_mig_strategy): C(none), C(single) or C(mixed).
     :param gpus: entries of C(gpus) of the facts, with C(device_id) and C(subsystem_id) of C(pci) where known.
-    :param profiles: live profiles by index; a GPU without any is looked up in the board table.
     :param disruption: the user's C(nvidia_mig_disruption); it matters for totals over a node only.
     :raises Refused: for everything that cannot be met, with the path into the user's variables.
+    :raises Unread: it selects a GPU whose state is not known.
     """
     if strategy not in STRATEGIES:
         raise Refused("nvidia_mig_strategy", f"{strategy!r} is not a MIG strategy", f"Use {', '.join(STRATEGIES)}.")
@@ -83,13 +86,14 @@ def desired_layout(
     taken: list[Gpu] = []
     for path, entry in _entries(layout):
         chosen = [gpu for gpu in _selected(entry, gpus, path) if gpu not in taken]
-        capable = _capable(chosen, entry, path, profiles)
+        _refuse_unread(chosen)
+        capable = _capable(chosen, entry, path)
         taken += capable
         if "node" in entry:
-            found.update(_desired_of_node(entry["node"], capable, f"{path}.node", profiles, disruption))
+            found.update(_desired_of_node(entry["node"], capable, f"{path}.node", disruption))
         else:
             for gpu in capable:
-                found[int(gpu["index"])] = _desired_gpu(entry, gpu, path, _offered(gpu, profiles))
+                found[int(gpu["index"])] = _desired_gpu(entry, gpu, path, profiles_of(gpu))
     unselected = tuple(int(gpu["index"]) for gpu in gpus if int(gpu["index"]) not in found)
     _check_strategy(strategy, found, [gpu for gpu in gpus if int(gpu["index"]) in unselected])
     return DesiredLayout(dict(sorted(found.items())), unselected)
@@ -147,14 +151,28 @@ def _checked(entry: Any, path: str) -> Mapping[str, Any]:
     return entry
 
 
+def _refuse_unread(chosen: Sequence[Gpu]) -> None:
+    """Refuse to go on where NVML does not tell what a selected GPU is: it would be passed over, and the run report success.
+
+    :raises Unread: there is one.
+    """
+    for gpu in chosen:
+        if gpu.get("problem") and (gpu.get("mig") or {}).get("supported") is not False:
+            raise Unread(
+                gpu_title(gpu),
+                f"its MIG state cannot be read: {gpu['problem']}",
+                f"Check it with the module gpufleet.nvidia.health, or select other GPUs in {LAYOUT}.",
+            )
+
+
 def _selected(entry: Mapping[str, Any], gpus: Sequence[Gpu], path: str) -> list[Gpu]:
     chosen = select(entry.get("devices", "all"), gpus, f"{path}.devices")
     return [gpu for gpu in chosen if matches(entry.get("device_filter"), gpu, f"{path}.device_filter")]
 
 
-def _capable(chosen: Sequence[Gpu], entry: Mapping[str, Any], path: str, profiles: Profiles | None) -> list[Gpu]:
+def _capable(chosen: Sequence[Gpu], entry: Mapping[str, Any], path: str) -> list[Gpu]:
     """Return the chosen GPUs that have MIG; a GPU without it is passed over unless it was named."""
-    capable = [gpu for gpu in chosen if has_mig(gpu) or _offered(gpu, profiles)]
+    capable = [gpu for gpu in chosen if has_mig(gpu)]
     off = not entry.get("enabled", True) or entry.get("layout") == "all-disabled"
     without = [gpu for gpu in chosen if gpu not in capable]
     if not without or off:
@@ -172,11 +190,6 @@ def _capable(chosen: Sequence[Gpu], entry: Mapping[str, Any], path: str, profile
         who = ", ".join(f"{gpu_title(gpu)}, {gpu.get('name') or 'of an unknown board'}" for gpu in without)
         raise Refused(f"{path}.devices", f"no MIG on {who}", "Select other GPUs, or set enabled: false.")
     return capable
-
-
-def _offered(gpu: Gpu, profiles: Profiles | None) -> tuple[GpuInstanceProfile, ...]:
-    live = (profiles or {}).get(int(gpu["index"]))
-    return tuple(live) if live else profiles_of(gpu)
 
 
 def _desired_gpu(entry: Mapping[str, Any], gpu: Gpu, path: str, offered: Sequence[GpuInstanceProfile]) -> DesiredGpu:
@@ -274,9 +287,7 @@ def _check_feasible(desired: DesiredGpu, gpu: Gpu, offered: Sequence[GpuInstance
         raise refuse_infeasible(shape, request, path, f"{describe(desired.counts)} on {gpu_title(gpu)}")
 
 
-def _desired_of_node(
-    totals: Any, gpus: Sequence[Gpu], path: str, profiles: Profiles | None, disruption: str
-) -> dict[int, DesiredGpu]:
+def _desired_of_node(totals: Any, gpus: Sequence[Gpu], path: str, disruption: str) -> dict[int, DesiredGpu]:
     if not gpus:
         raise Refused(path, "no GPU with MIG is selected", "Select GPUs with MIG.")
     counts: Counter[str] = Counter()
@@ -286,7 +297,7 @@ def _desired_of_node(
         meant, missing = set(), None
         for gpu in gpus:
             try:
-                meant.add(resolve(name, _offered(gpu, profiles), where, gpu_title(gpu)).name)
+                meant.add(resolve(name, profiles_of(gpu), where, gpu_title(gpu)).name)
             except Refused as refused:
                 missing = refused
         if not meant and missing is not None:
@@ -297,7 +308,7 @@ def _desired_of_node(
             )
         counts[meant.pop()] += count
     for gpu in gpus:
-        offered = _offered(gpu, profiles)
+        offered = profiles_of(gpu)
         unplaced = [profile.name for profile in offered if counts[profile.name] and profile.placements is None]
         if unplaced or not offered:
             what = ", ".join(unplaced) or "its profiles"
@@ -307,16 +318,9 @@ def _desired_of_node(
                 "Only its driver knows, while MIG is on: install the driver, apply nvidia_mig_layout: all-enabled once, and then the totals. "
                 "Or write instances per GPU.",
             )
-    return distribute(counts, [_node_gpu(gpu, _offered(gpu, profiles)) for gpu in gpus], disruption, path)
-
-
-def _node_gpu(gpu: Gpu, offered: Sequence[GpuInstanceProfile]) -> NodeGpu:
-    return NodeGpu(
-        index=int(gpu["index"]),
-        profiles=tuple(offered),
-        current=named_as(instances_of(gpu), offered),
-        enabled=(gpu.get("mig") or {}).get("current"),
-        busy=names(users_of(gpu).everybody),
+    nodes = [node_gpu(gpu) for gpu in gpus]
+    return distribute(
+        counts, [replace(one, current=named_as(one.current, one.profiles)) for one in nodes], disruption, path
     )
 
 

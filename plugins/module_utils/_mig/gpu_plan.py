@@ -128,17 +128,6 @@ class GpuPlan:
         found += [gpu_step(Kind.CREATE_GPU_INSTANCE, gpu, wanted, (), create.as_dict()) for create in self.create]
         return tuple(found)
 
-    def as_dict(self) -> dict[str, Any]:
-        return {
-            "desired": self.desired.as_dict(),
-            "keep": [keep.instance.as_dict() for keep in self.keep],
-            "destroy": [{**gone.instance.as_dict(), "why": gone.certificate.as_dict()} for gone in self.destroy],
-            "create": [create.as_dict() for create in self.create],
-            "layouts": self.layouts,
-            "room": self.room,
-            "unknown": self.unknown,
-        }
-
 
 def _uuids(compute: Iterable[ComputeInstance]) -> list[str]:
     return [one.uuid for one in compute if one.uuid]

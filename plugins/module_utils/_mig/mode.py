@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""How the MIG mode of a GPU changes, and the steps for it around those for its instances: for the stage and for the module. Pure."""
+"""How the MIG mode of a GPU changes, and the steps for it around those for its instances: in the order in which they are taken. Pure."""
 
 from __future__ import annotations
 
@@ -56,13 +56,11 @@ def steps(
     gpu: Mapping[str, Any],
     plan: GpuPlan,
     change: ModeChange,
-    deferred: bool = False,
     disturbs: Sequence[str] = (),
     data: Mapping[str, Any] | None = None,
 ) -> tuple[Step, ...]:
     """Return what is done to one entry of C(gpus), in order.
 
-    :param deferred: whether the change of mode waits for a reboot, and new instances with it.
     :param disturbs: whom the change of mode disturbs.
     :param data: what its steps say besides.
     """
@@ -72,9 +70,9 @@ def steps(
     elif change.set_mode:
         kind = Kind.ENABLE_MIG if change.mode == ON else Kind.DISABLE_MIG
         mode.append(gpu_step(kind, gpu, f"wanted: {plan.desired}", disturbs, details))
-    if change.mode in (ON, OFF) and change.needs_reset and not deferred:
+    if change.mode in (ON, OFF) and change.needs_reset:
         why = "on this architecture the MIG mode changes by a reset"
         mode.append(gpu_step(Kind.RESET_GPU, gpu, why, disturbs, details))
     if change.mode == ON:
-        return tuple(mode) if deferred else (*mode, *plan.steps(gpu))
+        return (*mode, *plan.steps(gpu))
     return (*plan.steps(gpu), *mode)

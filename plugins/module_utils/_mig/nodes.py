@@ -12,35 +12,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
-from .._boards.model import GpuInstanceProfile
 from .._plan import Refused
+from .current import NodeGpu
 from .geometry import Geometry, Request, geometry
 from .gpu_plan import GpuPlan
-from .model import DesiredGpu, DesiredInstance, GpuInstance, describe
+from .model import DesiredGpu, DesiredInstance, describe
 from .plan import FORCE, IDLE_ONLY, IN_USE_REMEDY, REFUSE, geometry_with, plan_gpu, slot_of
 from .search import Option, deepen
 
 _PER_GPU = "Write instances per GPU."
-
-
-@dataclass(frozen=True)
-class NodeGpu:
-    """One GPU of a host.
-
-    :param index: its index.
-    :param current: the instances that exist.
-    :param profiles: what it offers, with placements.
-    :param enabled: whether MIG is on now, or None when unknown.
-    :param busy: who uses the whole GPU while MIG is off; such a GPU cannot be partitioned without force.
-    """
-
-    index: int
-    profiles: tuple[GpuInstanceProfile, ...]
-    current: tuple[GpuInstance, ...] = ()
-    enabled: bool | None = None
-    busy: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -61,12 +42,6 @@ class NodePlan:
     @property
     def destroyed(self) -> int:
         return sum(len(plan.destroy) for plan in self.gpus.values())
-
-    def as_dict(self) -> dict[str, Any]:
-        return {
-            "gpus": {index: plan.as_dict() for index, plan in self.gpus.items()},
-            "left_alone": {index: refused.as_dict() for index, refused in self.left_alone.items()},
-        }
 
 
 def plan_node(gpus: Sequence[NodeGpu], desired_gpus: Mapping[int, DesiredGpu], disruption: str = REFUSE) -> NodePlan:

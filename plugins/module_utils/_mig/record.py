@@ -14,11 +14,18 @@ Compute instances are their slices, widest first. Places are the GPU's own place
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
+from .._boards.model import GpuInstanceProfile
+from .._plan import Step
+from .._steps import Kind
 from .model import GpuInstance
+from .profiles import canonical
+
+RECORD_PATH = "/etc/gpufleet/mig.json"
+Profiles = Mapping[str, Sequence[GpuInstanceProfile]]
 
 
 class Unreadable(Exception):
@@ -106,36 +113,58 @@ def gpu_records(data: Any) -> tuple[GpuRecord, ...]:
     return tuple(gpu_record(item) for item in data)
 
 
-def match(
-    records: Sequence[GpuRecord], uuid: str | None, pci_address: str | None, name: str | None
-) -> GpuRecord | None:
-    """Return the record of a GPU: by UUID, or that of the same product in the same slot (a new board)."""
-    for record in records:
-        if record.uuid == uuid:
-            return record
-    for record in records:
-        if record.pci_address == pci_address and record.name == name:
-            return record
-    return None
+def match(records: Sequence[GpuRecord], gpu: Mapping[str, Any]) -> GpuRecord | None:
+    """Return the record of an entry of C(gpus) of the facts: by UUID, or that of the same product in the same slot (a new board)."""
+    same = [record for record in records if record.uuid == gpu.get("uuid")]
+    slot = (gpu.get("pci_address"), gpu.get("name"))
+    return next(iter([*same, *(record for record in records if (record.pci_address, record.name) == slot)]), None)
 
 
-def with_others(
-    gpus: Iterable[GpuRecord], before: Iterable[GpuRecord], uuids: Collection[str], slots: Mapping[str, str | None]
-) -> tuple[GpuRecord, ...]:
-    """Return records together with those from before of other GPUs of the host, which another task wrote, by address.
+def with_others(facts: Mapping[str, Any], gpus: Iterable[GpuRecord]) -> tuple[GpuRecord, ...]:
+    """Return what is to be recorded: some GPUs, and those of the host that another task recorded, by address.
 
     A GPU that is lost keeps its record: it may be back after the next boot. A board that was taken out loses it.
 
-    :param uuids: of the GPUs that NVML reaches.
-    :param slots: the product name of what is at each PCI address of the host; None where NVML does not reach it.
+    :param facts: the facts document: C(recorded), C(gpus), and C(pci), without which nobody knows what was taken out.
     """
+    reached = facts.get("gpus") or ()
+    uuids = {gpu.get("uuid") for gpu in reached}
+    slots = {str(card.get("address")): None for card in facts.get("pci") or () if card.get("kind") == "gpu"}
+    slots.update({gpu.get("pci_address"): gpu.get("name") for gpu in reached})
     found = {record.pci_address: record for record in gpus}
     mine = {record.uuid for record in found.values()}
-    for record in before:
-        here = record.uuid in uuids or slots.get(record.pci_address, "") in (None, record.name)
+    for record in recorded_gpus(facts):
+        here = (
+            record.uuid in uuids or slots.get(record.pci_address, "") in (None, record.name) or facts.get("pci") is None
+        )
         if here and record.uuid not in mine:
             found.setdefault(record.pci_address, record)
-    return tuple(found[address] for address in sorted(found))
+    return tuple(found[address] for address in sorted(found) if found[address].mig is not None)
+
+
+def recorded_gpus(facts: Mapping[str, Any]) -> tuple[GpuRecord, ...]:
+    """Return the GPUs that are restored at boot; none where nothing that can be read is recorded."""
+    try:
+        return read_recorded_layout((facts.get("recorded") or {}).get("mig"))
+    except Unreadable:
+        return ()
+
+
+def record_step(facts: Mapping[str, Any], gpus: Iterable[GpuRecord], profiles: Profiles) -> Step | None:
+    """Return the step that records GPUs, or None where a boot makes them so already. The one place where MIG is compared with its record.
+
+    :param gpus: what is to be recorded.
+    :param profiles: what the GPUs offer, by UUID: a profile has other names in other releases of the driver.
+    """
+    recorded = {_canonical(gpu, profiles) for gpu in recorded_gpus(facts)}
+    if all(_canonical(gpu, profiles) in recorded for gpu in gpus if gpu.mig is not None):
+        return None
+    return Step(Kind.RECORD_LAYOUT, RECORD_PATH, "the present layout is not the one restored at boot")
+
+
+def _canonical(gpu: GpuRecord, profiles: Profiles) -> GpuRecord:
+    offered = profiles.get(gpu.uuid, ())
+    return replace(gpu, instances=tuple(replace(one, profile=canonical(one.profile, offered)) for one in gpu.instances))
 
 
 def recorded_layout(gpus: Iterable[GpuRecord], request: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from typing import Any
 
 from .._plan import Refused
 from .apply_clients import full_name
+from .apply_machine import Policy
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,15 @@ class Request:
 
     def as_dict(self) -> dict[str, Any]:
         return {"layout": self.layout, "strategy": self.strategy}
+
+    def variables(self, policy: Policy) -> dict[str, Any]:
+        """Return what is asked for as the variables of the role, which the planner takes."""
+        return {
+            "nvidia_mig_layout": self.layout,
+            "nvidia_mig_strategy": self.strategy,
+            "nvidia_mig_disruption": policy.disruption,
+            "nvidia_mig_reboot": policy.reboot_allowed,
+        }
 
 
 def request_of(parameters: Mapping[str, Any]) -> Request:

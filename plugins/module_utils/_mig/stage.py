@@ -2,27 +2,76 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The MIG stage of C(site): what it would do on a host, from facts alone."""
+"""The MIG stage of C(site), and the planner that it has in common with the module: what a layout makes of the GPUs of a host. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from .._plan import REBOOT_NEEDED, Refused, StagePlan, Step, awaited_reboot
+from .._plan import Refused, StagePlan, Step
 from .._steps import Kind, gpu_title
-from .._users import names, users_of
-from .desired import desired_layout
-from .mode import mode_change
-from .mode import steps as mode_steps
-from .model import DesiredGpu
-from .nodes import NodeGpu, NodePlan, plan_node
+from .current import NodeGpu, node_gpus, offered_by
+from .desired import DesiredLayout, Unread, desired_layout
+from .host_plan import MigPlan, plan_host
 from .plan import DISRUPTIONS, REFUSE
-from .record import Unreadable, match, placed, read_recorded_layout
-from .selection import normalize_address
-from .state import board_of, gpu_step, instances_of, profiles_of, why_no_reset
+from .record import record_step
+from .state import board_of, gpu_step, why_no_reset
 
 STAGE = "mig"
+
+
+@dataclass(frozen=True)
+class LayoutPlan:
+    """What a layout makes of the GPUs of a host.
+
+    :param desired: what the selected GPUs are to be.
+    :param plan: what happens to them.
+    :param warnings: what the user should know although it stops nothing.
+    :param unknown: what cannot be planned yet.
+    """
+
+    desired: DesiredLayout
+    plan: MigPlan
+    warnings: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
+
+
+def plan_layout(gpus: Sequence[NodeGpu], variables: Mapping[str, Any], no_reset: Mapping[int, str]) -> LayoutPlan:
+    """Return the plan of a host with a driver.
+
+    :param gpus: all GPUs of the host.
+    :param variables: those of the role, under their full names.
+    :param no_reset: why GPUs cannot be reset now, by index.
+    :raises Refused: the layout cannot be met; nothing was touched.
+    """
+    desired = _desired(variables, [gpu.facts for gpu in gpus])
+    plan = plan_host(gpus, desired.gpus, variables, no_reset)
+    warnings = [refused.message for refused in plan.left_alone.values()]
+    if desired.unselected and desired.gpus:
+        listed = ", ".join(str(index) for index in desired.unselected)
+        warnings.append(f"nvidia_mig_layout does not change GPU {listed}")
+    empty = [str(index) for index, one in desired.gpus.items() if one.enabled and not one.instances]
+    if empty:
+        warnings.append(f"MIG is on without instances on GPU {', '.join(empty)}, which is then not offered to any pod")
+    unknown = list(plan.unknown)
+    if plan.left_alone:
+        waiting = ", ".join(map(str, plan.left_alone))
+        unknown.append(
+            f"GPU {waiting} keeps what it has for as long as it is in use (nvidia_mig_disruption: idle_only)"
+        )
+    return LayoutPlan(desired, plan, tuple(warnings), tuple(unknown))
+
+
+def _desired(variables: Mapping[str, Any], gpus: Sequence[Mapping[str, Any]]) -> DesiredLayout:
+    disruption = str(variables.get("nvidia_mig_disruption") or REFUSE)
+    if disruption not in DISRUPTIONS:
+        raise Refused(
+            "nvidia_mig_disruption", f"{disruption!r} is not a disruption policy", f"Use {', '.join(DISRUPTIONS)}."
+        )
+    strategy = str(variables.get("nvidia_mig_strategy") or "none")
+    return desired_layout(variables.get("nvidia_mig_layout"), strategy, gpus, disruption)
 
 
 def stage(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> StagePlan:
@@ -31,55 +80,88 @@ def stage(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> StagePlan:
     :param facts: the facts document.
     :param desired: the variables of the role, under their full names.
     """
-    layout = desired.get("nvidia_mig_layout")
-    strategy = str(desired.get("nvidia_mig_strategy") or "none")
-    disruption = str(desired.get("nvidia_mig_disruption") or REFUSE)
-    live = bool((facts.get("nvml") or {}).get("available")) and bool(facts.get("gpus"))
-    gpus = gpus_with_pci(facts) if live else gpus_without_driver(facts)
     try:
-        if disruption not in DISRUPTIONS:
-            raise Refused(
-                "nvidia_mig_disruption", f"{disruption!r} is not a disruption policy", f"Use {', '.join(DISRUPTIONS)}."
-            )
-        found = desired_layout(layout, strategy, gpus, disruption=disruption)
-        if not layout:
-            return _undescribed(facts, gpus, strategy, desired)
-        if not live:
-            return _without_driver(facts, gpus, found.gpus)
-        plan = plan_node(_node_gpus(gpus), found.gpus, disruption)
+        if not ((facts.get("nvml") or {}).get("available") and facts.get("gpus")):
+            return _without_driver(facts, desired)
+        gpus = node_gpus(facts, desired.get("nvidia_mig_busy_instances") or ())
+        found = plan_layout(gpus, desired, _reset_obstacles(facts, gpus, desired))
+        offered = _offered_whole(facts, gpus, found.desired, desired)
+    except Unread as refused:
+        return StagePlan(STAGE, needed=True, unread=refused.message)
     except Refused as refused:
         return StagePlan(STAGE, needed=True, refusals=(refused,))
-    return _with_driver(facts, gpus, desired, found.gpus, found.unselected, plan)
+    steps = [step for change in found.plan.changes for step in change.steps()]
+    needed = bool(steps or found.unknown)
+    if not needed and desired.get("nvidia_mig_layout"):
+        left = _not_finished(facts, gpus, found.plan, desired)
+        steps += [left] if left is not None else []
+    return StagePlan(
+        STAGE,
+        needed=needed or bool(steps),
+        steps=tuple(steps),
+        unknown="; ".join(found.unknown) or None,
+        warnings=(*found.warnings, *offered),
+    )
 
 
-def _undescribed(
-    facts: Mapping[str, Any], gpus: Sequence[Mapping[str, Any]], strategy: str, desired: Mapping[str, Any]
-) -> StagePlan:
-    """Plan for MIG that no layout describes: the device plugin 0.19 (C(internal/rm)) takes no notice of MIG under C(none)."""
-    divided = [str(gpu["index"]) for gpu in gpus if (gpu.get("mig") or {}).get("current")]
-    if strategy != "none" or not divided:
-        return StagePlan(STAGE, needed=False)
+def _reset_obstacles(facts: Mapping[str, Any], gpus: Sequence[NodeGpu], variables: Mapping[str, Any]) -> dict[int, str]:
+    stopped = bool(variables.get("nvidia_mig_restart_services")) or variables.get("nvidia_dcgm_state") == "present"
+    # Which service a process belongs to is not in the facts: one of the host may be among those that are stopped.
+    holders = [one for one in facts.get("holders") or () if one.get("container_id") or not stopped]
+    allowed = variables.get("nvidia_mig_reset") != "never"
+    reasons = {gpu.index: why_no_reset(gpu.facts, holders, allowed) for gpu in gpus}
+    return {index: reason for index, reason in reasons.items() if reason is not None}
+
+
+def _not_finished(
+    facts: Mapping[str, Any], gpus: Sequence[NodeGpu], plan: MigPlan, variables: Mapping[str, Any]
+) -> Step | None:
+    """Return what is left to do where the GPUs are as described."""
+    if variables.get("nvidia_mig_restore", True):
+        step = record_step(facts, plan.records(gpus), offered_by(gpus))
+        if step is not None:
+            return step
+    unfinished = (facts.get("recorded") or {}).get("mig_unfinished")
+    return Step(Kind.FINISH_MIG_CHANGE, "mig", "it was cut off before its end") if unfinished else None
+
+
+def _offered_whole(
+    facts: Mapping[str, Any], gpus: Sequence[NodeGpu], desired: DesiredLayout, variables: Mapping[str, Any]
+) -> tuple[str, ...]:
+    """Warn of GPUs that stay in MIG mode under the strategy C(none): the device plugin 0.19 (C(internal/rm)) takes no notice of MIG then.
+
+    :raises Refused: they are offered as whole GPUs.
+    """
+    left = [str(gpu.index) for gpu in gpus if gpu.enabled and gpu.index in desired.unselected]
+    if not left or str(variables.get("nvidia_mig_strategy") or "none") != "none":
+        return ()
     found = Refused(
         "nvidia_mig_strategy",
-        f"MIG is on for GPU {', '.join(divided)}, and with none a Kubernetes cluster would offer these as whole GPUs, which no CUDA program can use",
+        f"MIG is on for GPU {', '.join(left)}, and with none a Kubernetes cluster would offer these as whole GPUs, which no CUDA program can use",
         "Set nvidia_mig_layout to [{devices: all, enabled: false}], which turns MIG off, or nvidia_mig_strategy to single or mixed.",
     )
     # Without a kubelet nobody offers them, and the DRA driver may make the instances itself.
-    offered = (facts.get("kubelet") or {}).get("installed") and desired.get("nvidia_sharing_backend") != "dra"
-    if offered:
+    if (facts.get("kubelet") or {}).get("installed") and variables.get("nvidia_sharing_backend") != "dra":
         raise found
-    return StagePlan(STAGE, needed=False, warnings=(found.message.rstrip("."),))
+    return (found.message.rstrip("."),)
 
 
-def gpus_with_pci(facts: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return C(gpus) of the facts with C(device_id) and C(subsystem_id) of the same card in C(pci)."""
-    by_address = {normalize_address(str(card.get("address"))): card for card in facts.get("pci") or ()}
-    found = []
-    for gpu in facts.get("gpus") or ():
-        card = by_address.get(normalize_address(str(gpu.get("pci_address"))), {})
-        known = {key: card[key] for key in ("device_id", "subsystem_id") if card.get(key)}
-        found.append({**known, **gpu})
-    return found
+def _without_driver(facts: Mapping[str, Any], variables: Mapping[str, Any]) -> StagePlan:
+    gpus = gpus_without_driver(facts)
+    found = _desired(variables, gpus).gpus
+    strangers = [gpu_title(gpu) for gpu in gpus if board_of(gpu) is None]
+    if not variables.get("nvidia_mig_layout") or not (found or strangers):
+        return StagePlan(STAGE, needed=False)
+    if not found:
+        why = f"{', '.join(strangers)}: not in the table of boards; only its driver can say whether it has MIG"
+        return StagePlan(STAGE, needed=True, unknown=why)
+    reason = (facts.get("nvml") or {}).get("reason") or "no driver is loaded"
+    steps = tuple(
+        gpu_step(Kind.PARTITION_GPU, gpu, f"wanted: {found[int(gpu['index'])]}", (), found[int(gpu["index"])].as_dict())
+        for gpu in gpus
+        if int(gpu["index"]) in found
+    )
+    return StagePlan(STAGE, needed=True, steps=steps, unknown=f"the present instances are not known: {reason}")
 
 
 def gpus_without_driver(facts: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -103,105 +185,3 @@ def gpus_without_driver(facts: Mapping[str, Any]) -> list[dict[str, Any]]:
             }
         )
     return found
-
-
-def _without_driver(
-    facts: Mapping[str, Any], gpus: Sequence[Mapping[str, Any]], found: Mapping[int, DesiredGpu]
-) -> StagePlan:
-    strangers = [gpu_title(gpu) for gpu in gpus if board_of(gpu) is None]
-    if not found and not strangers:
-        return StagePlan(STAGE, needed=False)
-    if not found:
-        why = f"{', '.join(strangers)}: not in the table of boards; only its driver can say whether it has MIG"
-        return StagePlan(STAGE, needed=True, unknown=why)
-    reason = (facts.get("nvml") or {}).get("reason") or "no driver is loaded"
-    steps = tuple(
-        gpu_step(Kind.PARTITION_GPU, gpu, f"wanted: {found[int(gpu['index'])]}", (), found[int(gpu["index"])].as_dict())
-        for gpu in gpus
-        if int(gpu["index"]) in found
-    )
-    return StagePlan(STAGE, needed=True, steps=steps, unknown=f"the present instances are not known: {reason}")
-
-
-def _node_gpus(gpus: Sequence[Mapping[str, Any]]) -> list[NodeGpu]:
-    return [
-        NodeGpu(
-            index=int(gpu["index"]),
-            profiles=profiles_of(gpu),
-            current=instances_of(gpu),
-            enabled=(gpu.get("mig") or {}).get("current"),
-            busy=names(users_of(gpu).everybody),
-        )
-        for gpu in gpus
-    ]
-
-
-def _with_driver(
-    facts: Mapping[str, Any],
-    gpus: Sequence[Mapping[str, Any]],
-    variables: Mapping[str, Any],
-    found: Mapping[int, DesiredGpu],
-    unselected: Sequence[int],
-    plan: NodePlan,
-) -> StagePlan:
-    steps: list[Step] = []
-    for gpu in gpus:
-        index = int(gpu["index"])
-        if index not in plan.gpus:
-            continue
-        toggle = mode_change(gpu, found[index].enabled)
-        disturbed, data = names(users_of(gpu).everybody), {}
-        obstacles = why_no_reset(facts, gpu, variables) if toggle.needs_reset else ()
-        if obstacles:
-            reboot = awaited_reboot(obstacles, bool(variables.get("nvidia_mig_reboot")), "nvidia_mig_reboot")
-            disturbed, data = (*disturbed, reboot), {"reboot": REBOOT_NEEDED}
-        steps += mode_steps(gpu, plan.gpus[index], toggle, disturbs=disturbed, data=data)
-    unknown = [
-        f"{gpu_title(gpu)}: {plan.gpus[int(gpu['index'])].unknown}"
-        for gpu in gpus
-        if int(gpu["index"]) in plan.gpus and plan.gpus[int(gpu["index"])].unknown
-    ]
-    warnings = [refused.message for refused in plan.left_alone.values()]
-    if unselected and found:
-        listed = ", ".join(str(index) for index in unselected)
-        warnings.append(f"nvidia_mig_layout does not change GPU {listed}")
-    empty = [str(index) for index, one in found.items() if one.enabled and not one.instances]
-    if empty:
-        warnings.append(f"MIG is on without instances on GPU {', '.join(empty)}, which is then not offered to any pod")
-    if plan.left_alone:
-        waiting = ", ".join(map(str, plan.left_alone))
-        unknown.append(
-            f"GPU {waiting} keeps what it has for as long as it is in use (nvidia_mig_disruption: idle_only)"
-        )
-    selected = [gpu for gpu in gpus if int(gpu["index"]) in found]
-    needed = bool(steps or unknown)
-    if not needed and variables.get("nvidia_mig_restore", True) and not _recorded(facts, selected):
-        needed = True
-        steps.append(
-            Step(Kind.RECORD_LAYOUT, "/etc/gpufleet/mig.json", "the present layout is not the one restored at boot")
-        )
-    if not needed and (facts.get("recorded") or {}).get("mig_unfinished"):
-        needed = True
-        steps.append(Step(Kind.FINISH_MIG_CHANGE, "mig", "it was cut off before its end"))
-    return StagePlan(
-        STAGE,
-        needed=needed,
-        steps=tuple(steps),
-        unknown="; ".join(unknown) or None,
-        warnings=tuple(warnings),
-    )
-
-
-def _recorded(facts: Mapping[str, Any], selected: Sequence[Mapping[str, Any]]) -> bool:
-    """Return whether what is restored at boot is what the selected GPUs have now."""
-    try:
-        records = read_recorded_layout((facts.get("recorded") or {}).get("mig"))
-    except Unreadable:
-        return False
-    for gpu in selected:
-        record = match(records, gpu.get("uuid"), gpu.get("pci_address"), gpu.get("name"))
-        if record is None or record.mig != (gpu.get("mig") or {}).get("current"):
-            return False
-        if record.instances != placed(instances_of(gpu)):
-            return False
-    return True

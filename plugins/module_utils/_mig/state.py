@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -21,23 +21,24 @@ from .profiles import ProfileName, parse, resolve
 # The driver reports wrong numbers of instances on this board (mig.md, section 6.2); the table's are right.
 _WRONG_COUNTS = ("a30-24gb",)
 
+#: What a profile is called alike in the facts and in the table.
+_SAME = ("memory_mib", "multiprocessors", "copy_engines", "decoders", "encoders", "jpeg", "ofa")
+
 _BY_KEY = {board.key: board for board in BOARDS}
 
 
-def why_no_reset(facts: Mapping[str, Any], gpu: Mapping[str, Any], variables: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return why a GPU could not be reset as the host was when it was read; empty where nothing is known against it.
+def why_no_reset(
+    gpu: Mapping[str, Any], holders: Iterable[Mapping[str, Any]] | None, allowed: bool = True
+) -> str | None:
+    """Return why one entry of C(gpus) cannot be reset now, as a clause; None where nothing is known against it.
 
-    :param facts: the facts document; its C(holders) say who has the GPU open, where they were gathered.
-    :param gpu: one entry of its C(gpus).
-    :param variables: those of the role, under their full names.
+    :param holders: who has its device open, as C(holders) of the facts; None where they were not gathered.
+    :param allowed: C(nvidia_mig_reset) is not C(never).
     """
-    if variables.get("nvidia_mig_reset") == "never":
-        return ("nvidia_mig_reset is never",)
-    stopped = bool(variables.get("nvidia_mig_restart_services")) or variables.get("nvidia_dcgm_state") == "present"
-    # Which service a process belongs to is not in the facts: one of the host may be among those that are stopped.
-    holders = [one for one in facts.get("holders") or () if one.get("container_id") or not stopped]
+    if not allowed:
+        return f"{gpu_title(gpu)} is not reset, because nvidia_mig_reset is never"
     obstacle = reset_obstacle(gpu, holders)
-    return (f"{gpu_title(gpu)} {obstacle}",) if obstacle else ()
+    return f"{gpu_title(gpu)} {obstacle}" if obstacle else None
 
 
 def instances_of(gpu: Mapping[str, Any]) -> tuple[GpuInstance, ...]:
@@ -102,24 +103,25 @@ def profiles_of(gpu: Mapping[str, Any]) -> tuple[GpuInstanceProfile, ...]:
             name = parse(one["name"])
         except Refused:
             continue
-        found.setdefault(name.gpu_instance, completed(_profile(one, name), board))
+        found.setdefault(name.gpu_instance, _completed(_profile(one, name), board))
     return tuple(found.values())
 
 
 def _profile(offered: Mapping[str, Any], name: ProfileName) -> GpuInstanceProfile:
     starts, size = offered.get("starts"), offered.get("size")
+    same: dict[str, Any] = {key: offered.get(key) for key in _SAME}
     return GpuInstanceProfile(
         name=name.gpu_instance,
         gpu_slices=name.gpu_slices,
         max_instances=int(offered.get("max_instances") or 0),
         placements=Placements(tuple(starts), int(size)) if starts and size else None,
-        memory_mib=offered.get("memory_mib"),
-        multiprocessors=offered.get("multiprocessors"),
+        nvml_enum=offered.get("enum"),
         profile_id=offered.get("id"),
+        **same,
     )
 
 
-def completed(profile: GpuInstanceProfile, board: Board | None) -> GpuInstanceProfile:
+def _completed(profile: GpuInstanceProfile, board: Board | None) -> GpuInstanceProfile:
     """Return a profile as the driver offers it, with what it does not tell (where it is placed, while MIG is off) from the table."""
     row = _row(profile, board)
     if row is None or board is None:

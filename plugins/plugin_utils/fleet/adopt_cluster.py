@@ -8,6 +8,7 @@ device plugin with their ConfigMaps, and the labels of the nodes. Pure.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property

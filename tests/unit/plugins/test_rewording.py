@@ -19,7 +19,7 @@ import yaml
 from ansible_collections.gpufleet.nvidia.plugins.action import evict_gpu_pods
 from ansible_collections.gpufleet.nvidia.plugins.module_utils import _steps
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig import state as mig_state
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_plan import plan_host
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.host_plan import plan_host
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.model import DesiredGpu
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused, Step
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime import apply as runtime
@@ -105,8 +105,8 @@ def test_the_pods_on_what_a_layout_does_away_with_are_evicted_and_no_others(make
 @pytest.mark.parametrize(("current", "wanted"), [(True, False), (False, True)])
 def test_a_gpu_whose_mode_changes_goes(current, wanted):
     one = gpu(current=current)
-    steps = [step.as_dict() for step in plan_host([one], {0: DesiredGpu(wanted)}, "refuse", True, {}).steps()]
-    found = repartition(gone_devices({"steps": steps}), [Holding("job", "c", "r", one.state.uuid)], [pod("job")])
+    steps = [step.as_dict() for step in plan_host([one], {0: DesiredGpu(wanted)}, {}, {}).steps()]
+    found = repartition(gone_devices({"steps": steps}), [Holding("job", "c", "r", one.facts["uuid"])], [pod("job")])
     assert [each.name for each in found.leave] == ["job"]
 
 

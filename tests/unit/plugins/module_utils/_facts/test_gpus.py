@@ -10,7 +10,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_facts import shape_gpu
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_facts import shape_gpu, shape_profile
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_health import degraded_by
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_library import (
     GPU_IS_LOST,
@@ -33,7 +33,6 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.pynvml_l
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts import gpus
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.gpus import (
     read_gpus,
-    shape_profile,
     slowest,
 )
 
@@ -151,6 +150,7 @@ def test_a_gpu_with_an_instance():
                         "id": 0,
                         "profile": "3g.40gb",
                         "profile_id": 2,
+                        "multiprocessors": None,
                         "uuid": "MIG-1",
                         "index": 0,
                         "processes": [
@@ -213,8 +213,14 @@ def test_profiles_on_request(tree, monkeypatch):
         {
             "name": "1g.10gb",
             "id": 19,
+            "enum": 0,
             "memory_mib": 9728,
             "multiprocessors": 16,
+            "copy_engines": 1,
+            "decoders": 1,
+            "encoders": 0,
+            "jpeg": 1,
+            "ofa": 0,
             "max_instances": 7,
             "remaining": 3,
             "starts": [0, 1],

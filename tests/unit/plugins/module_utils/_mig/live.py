@@ -8,6 +8,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_facts import (
+    shape_gpu,
+    shape_profile,
+    unknown_of,
+)
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_types import (
     ComputeInstance,
     GpuInstance,
@@ -18,8 +23,9 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_typ
     Process,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup import board
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.current import HostGpu, host_gpu
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.current import NodeGpu, node_gpus
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.profiles import parse
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._users import add_allocations
 
 BUSY = Process(812, "python3", 100, "C")
 
@@ -74,14 +80,20 @@ def instance(profile, start, size, number, compute=None, busy=False):
     return GpuInstance(number, profile, 9, Placement(start, size), 1000, inner, (process,) if busy else ())
 
 
-def gpu(*instances, key="h100-80gb-sxm", pods=(), **values) -> HostGpu:
+def gpu(*instances, key="h100-80gb-sxm", pods=(), named=(), **values) -> NodeGpu:
     busy = tuple(process for one in instances for process in one.processes)
     values.setdefault("processes", busy)
-    return host_gpu(
-        state(key, gpu_instances=tuple(instances), **values),
-        offered(key),
-        {uuid: [{"pod": "team/notebook"}] for uuid in pods},
-    )
+    return of(state(key, gpu_instances=tuple(instances), **values), offered(key), pods, named)
+
+
+def of(one: GpuState, profiles=(), pods=(), named=()) -> NodeGpu:
+    """Return a GPU as a host reads it; C(pods) have the devices of these UUIDs, and C(named) are in nvidia_mig_busy_instances."""
+    entry = {**shape_gpu(one), "device_id": one.pci_device_id, "subsystem_id": one.pci_subsystem_id}
+    if profiles:
+        entry["profiles"] = [shape_profile(profile) for profile in profiles]
+    add_allocations([entry], {uuid: [{"pod": "team/notebook"}] for uuid in pods})
+    (found,) = node_gpus({"gpus": [entry], "unknown": unknown_of(one)}, named)
+    return found
 
 
 def slices(name):

@@ -30,7 +30,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_machine
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.journal import Journal
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.journal_lines import NOT_RESTORED, RESTORED
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.request import Request, request_of
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import NotInEffect, Refused
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._mig.virtual_gpus import VirtualHost, build
 
 
@@ -251,7 +251,7 @@ def test_a_reset_that_does_nothing_waits_for_a_reboot(make):
     host = make("a100-40gb")
     found = run(host, one(**{"3g_20gb": 1}), reset=lambda address: f"GPU {address} could not be reset")
     assert "could not be reset" in found["reboot_reason"]
-    assert "switched off" in run(host, one(**{"3g_20gb": 1}), Policy(reset=False))["reboot_reason"]
+    assert "nvidia_mig_reset is never" in run(host, one(**{"3g_20gb": 1}), Policy(reset=False))["reboot_reason"]
 
 
 def test_switching_off_destroys_first(make):
@@ -333,7 +333,10 @@ def test_a_run_that_was_cut_off_is_reported_and_closed(make):
     journal.begin(journal.last())
     journal.step("destroy GPU instance 1")
     found = run(host, one(**{"3g_40gb": 1}))
-    assert found["interrupted_run"]["steps"] == ["destroy GPU instance 1"] and not found["changed"]
+    assert found["interrupted_run"]["steps"] == ["destroy GPU instance 1"]
+    # As the plan of the stage says.
+    assert [step["kind"] for step in found["steps"]] == ["finish_mig_change"]
+    assert not run(host, one(**{"3g_40gb": 1}))["changed"]
     assert journal.last().outcome == "reached"
 
 
@@ -387,7 +390,13 @@ def test_cdi_follows_a_change_and_a_stale_specification(make, monkeypatch, tmp_p
 
     monkeypatch.setattr(apply_run.cdi, "path", lambda: str(specification))
     monkeypatch.setattr(apply_run.cdi, "available", lambda: True)
-    monkeypatch.setattr(apply_run.cdi, "refresh", lambda: written.append(1) or "/run/cdi/nvidia.yaml")
+
+    def refresh():
+        written.append(1)
+        if specification.exists():
+            names(compute["uuid"])
+
+    monkeypatch.setattr(apply_run.cdi, "refresh", refresh)
     run(host, one(**{"3g_40gb": 1}))
     assert not run(host, one(**{"3g_40gb": 1}))["changed"] and len(written) == 1
     (compute,) = host.gpus()[0]["gpu_instances"][0]["compute_instances"]
@@ -395,6 +404,10 @@ def test_cdi_follows_a_change_and_a_stale_specification(make, monkeypatch, tmp_p
     assert not run(host, one(**{"3g_40gb": 1}))["changed"] and len(written) == 1
     names(before)
     assert run(host, one(**{"3g_40gb": 1}))["changed"] and len(written) == 2
+    names(before)
+    monkeypatch.setattr(apply_run.cdi, "refresh", lambda: "/run/cdi/nvidia.yaml")
+    with pytest.raises(NotInEffect, match="still needed: generate the CDI specification"):
+        run(host, one(**{"3g_40gb": 1}))
 
     def broken():
         raise OSError("no space")

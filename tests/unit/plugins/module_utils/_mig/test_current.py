@@ -7,21 +7,20 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_facts import shape_gpu
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_facts import shape_gpu, shape_profile
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_types import MigMode, Placement
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup import board
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.current import (
-    describe_record,
-    host_gpu,
-    planner_profiles,
-    state_of,
-)
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_report import states
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.current import node_gpus
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.mode import toggle_needs_reset
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.record import GpuRecord, PlacedInstance
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.model import DesiredGpu, DesiredInstance
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.nodes import plan_node
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.state import devices_of, profiles_of
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._mig.live import (
     BUSY,
     gpu,
     instance,
+    of,
     offered,
     state,
 )
@@ -29,69 +28,92 @@ from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._mig.li
 
 def test_processes_make_their_instance_busy_and_no_other():
     found = gpu(instance("3g.40gb", 4, 4, 1, busy=True), instance("1g.10gb", 0, 1, 9))
-    users = {one.profile: one.users for one in found.node.current}
+    users = {one.profile: one.users for one in found.current}
     assert users == {"3g.40gb": ("python3 (PID 812)",), "1g.10gb": ()}
 
 
-def test_the_planner_takes_a_gpu_as_the_facts_have_it():
-    """The stage on the controller and the module on the host plan from one form."""
-    found = gpu(instance("3g.40gb", 4, 4, 1, busy=True))
-    card = {"device_id": found.state.pci_device_id, "subsystem_id": found.state.pci_subsystem_id}
-    assert found.facts == {**shape_gpu(found.state), **card}
+def test_the_stage_and_the_module_plan_from_one_form():
+    """What NVML told just now is an entry of the facts, and nothing else is made of the facts document."""
+    live = gpu(instance("3g.40gb", 4, 4, 1, busy=True))
+    assert {key: live.facts[key] for key in shape_gpu(state())} == shape_gpu(
+        replace(
+            state(),
+            gpu_instances=(instance("3g.40gb", 4, 4, 1, busy=True),),
+            processes=(replace(BUSY, gpu_instance=1, compute_instance=0),),
+        )
+    )
+    document = {key: value for key, value in live.facts.items() if key not in ("profiles", "device_id", "subsystem_id")}
+    pci = [{"address": "0000:18:00.0", "device_id": "0x2330", "kind": "gpu"}]
+    (told,) = node_gpus({"gpus": [document], "pci": pci})
+    assert replace(told, profiles=()) == replace(live, profiles=())
+    names = [[(one.name, one.placements, one.profile_id) for one in seen.profiles] for seen in (told, live)]
+    assert names[0] == names[1]
 
 
 def test_the_caller_can_tell_of_pods():
     found = gpu(instance("3g.40gb", 4, 4, 1), instance("1g.10gb", 0, 1, 9), pods={"MIG-9-0"})
-    assert [bool(one.users) for one in found.node.current] == [False, True]
+    assert [bool(one.users) for one in found.current] == [False, True]
+    named = gpu(
+        instance("3g.40gb", 4, 4, 1), instance("1g.10gb", 0, 1, 9), pods={"MIG-9-0"}, named={"MIG-1-0", "MIG-9-0"}
+    )
+    users = [one.users for one in named.current]
+    assert users[0] == ("pod of nvidia_mig_busy_instances",)
+    assert users[1] == ("pod team/notebook", "pod of nvidia_mig_busy_instances")
 
 
 def test_unknown_processes_make_every_instance_busy():
     found = gpu(instance("3g.40gb", 4, 4, 1), instance("1g.10gb", 0, 1, 9), processes=None)
-    assert all(one.users == ("unknown (NVML reports no processes)",) for one in found.node.current)
+    assert all(one.users == ("unknown (NVML reports no processes)",) for one in found.current)
 
 
 def test_a_process_on_no_known_instance_may_be_on_any():
     found = gpu(instance("3g.40gb", 4, 4, 1), processes=(BUSY,))
-    assert found.node.current[0].users == ("python3 (PID 812)",)
+    assert found.current[0].users == ("python3 (PID 812)",)
 
 
 def test_processes_of_a_whole_gpu_count_while_mig_is_off():
-    assert gpu(current=False, processes=(BUSY,)).node.busy == ("python3 (PID 812)",)
-    assert gpu(current=True, processes=(BUSY,)).node.busy == ()
+    assert gpu(current=False, processes=(BUSY,)).busy == ("python3 (PID 812)",)
+    # What is on an instance keeps no GPU from being in MIG mode.
+    on = gpu(instance("3g.40gb", 4, 4, 1, busy=True))
+    assert plan_node([on], {0: DesiredGpu(True, (DesiredInstance("3g.40gb", (3,)), DesiredInstance("1g.10gb", (1,))))})
+
+
+def offers(profiles, key="h100-80gb-sxm"):
+    return profiles_of({"board": key, "profiles": [shape_profile(profile) for profile in profiles]})
 
 
 def test_places_come_from_the_table_while_the_driver_does_not_tell_them():
-    profiles = planner_profiles(offered(places=False), board("h100-80gb-sxm"))
+    profiles = offers(offered(places=False))
     assert {p.name: p.placements for p in profiles} == {p.name: p.placements for p in board("h100-80gb-sxm").profiles}
     assert all(profile.profile_id is not None for profile in profiles)
 
 
 def test_a_driver_that_offers_nothing_is_replaced_by_the_table():
-    assert planner_profiles((), board("a100-40gb")) == board("a100-40gb").profiles
-    assert planner_profiles((), None) == ()
+    assert offers((), "a100-40gb") == board("a100-40gb").profiles
+    assert offers((), None) == ()
 
 
 def test_an_unknown_board_has_what_the_driver_tells():
-    profiles = planner_profiles(offered(places=False), None)
+    profiles = offers(offered(places=False), None)
     assert all(profile.placements is None for profile in profiles)
 
 
 def test_the_row_of_the_table_is_found_by_name_where_the_index_is_new():
     strange = [replace(profile, enum=77, placements=None) for profile in offered()]
-    assert all(profile.placements for profile in planner_profiles(strange, board("h100-80gb-sxm")))
+    assert all(profile.placements for profile in offers(strange))
     unknown = replace(offered()[0], enum=78, name="5g.70gb", placements=None)
-    assert planner_profiles([unknown], board("h100-80gb-sxm"))[0].placements is None
+    assert offers([unknown])[0].placements is None
 
 
 def test_the_wrong_counts_of_an_a30_are_the_tables():
     wrong = [replace(profile, max_instances=1) for profile in offered("a30-24gb")]
-    counts = {profile.name: profile.max_instances for profile in planner_profiles(wrong, board("a30-24gb"))}
+    counts = {profile.name: profile.max_instances for profile in offers(wrong, "a30-24gb")}
     assert counts["1g.6gb"] == 4
 
 
 def test_places_of_another_size_than_the_first_are_ignored():
     odd = replace(offered()[0], placements=(Placement(0, 1), Placement(2, 2), Placement(1, 1)))
-    assert planner_profiles([odd], None)[0].placements.starts == (0, 1)
+    assert offers([odd], None)[0].placements.starts == (0, 1)
 
 
 @pytest.mark.parametrize(
@@ -114,7 +136,7 @@ def test_a_gpu_that_does_not_tell_its_instances_has_a_problem(values, problem):
     [("a100-40gb", True), ("h100-80gb-sxm", False), ("b200-180gb", False)],
 )
 def test_which_modes_change_only_by_a_reset(key, needs):
-    assert toggle_needs_reset(gpu(key=key).state.architecture) is needs
+    assert toggle_needs_reset(gpu(key=key).facts["architecture"]) is needs
 
 
 def test_an_unknown_architecture_is_taken_to_need_a_reset():
@@ -124,23 +146,22 @@ def test_an_unknown_architecture_is_taken_to_need_a_reset():
 def test_titles_and_uuids():
     found = gpu(instance("3g.40gb", 4, 4, 1))
     assert found.title == "GPU 0 (0000:18:00.0)"
-    assert found.mig_uuids == ("MIG-1-0",)
-    assert host_gpu(replace(state(), pci_address=None), ()).title == "GPU 0"
+    assert devices_of(found.facts) == ["GPU-0", "MIG-1-0"]
+    assert of(replace(state(), pci_address=None)).title == "GPU 0"
 
 
-def test_pids_of_a_gpu_an_instance_and_a_compute_instance():
+def test_pids_of_a_gpu_and_a_compute_instance():
     found = gpu(instance("3g.40gb", 4, 4, 1, busy=True), instance("1g.10gb", 0, 1, 9))
-    assert (found.pids(), found.pids(1), found.pids(1, 0)) == ((812,), (812,), (812,))
-    assert (found.pids(9), found.pids(1, 1)) == ((), ())
+    assert found.pids() == (812,)
+    assert [found.pids(one, 0) for one in found.current] == [(812,), ()]
+    assert found.pids(found.current[0], 1) == ()
+    assert gpu(processes=None).pids() == ()
 
 
 def test_the_state_for_people_leaves_out_gpus_without_mig():
-    without = host_gpu(replace(state("t4-16gb", index=1), mig=MigMode(False, None, None)), ())
-    assert state_of([gpu(instance("3g.40gb", 4, 4, 1)), without]) == {
-        "GPU 0 (0000:18:00.0)": {"mig": True, "instances": ["3g.40gb at 4:4"]}
+    without = of(replace(state("t4-16gb", index=1), mig=MigMode(False, None, None)))
+    parts = gpu(instance("3g.40gb", 4, 4, 1, ["2c.3g.40gb", "1c.3g.40gb"]), index=2)
+    assert states([gpu(instance("3g.40gb", 4, 4, 1)), without, parts]) == {
+        "GPU 0 (0000:18:00.0)": {"mig": True, "instances": ["3g.40gb at 4:4"]},
+        "GPU 2 (0000:1a:00.0)": {"mig": True, "instances": ["3g.40gb at 4:4 [2, 1]"]},
     }
-
-
-def test_parts_of_an_instance_are_shown():
-    record = GpuRecord("", "", "", True, (PlacedInstance("3g.40gb", 4, 4, (2, 1)),))
-    assert describe_record(record)["instances"] == ["3g.40gb at 4:4 [2, 1]"]

@@ -215,8 +215,14 @@ class TestInstances:
         assert found.gpus[0] == present(odd)
 
     def test_live_profiles_come_before_the_table(self):
-        live = {0: board("a30-24gb").profiles}
-        assert str(desired_layout("all-balanced", "mixed", [gpu(0)], live).gpus[0]) == "2g.12gb + 1g.6gb x2"
+        live = [
+            {"name": one.name, "enum": one.nvml_enum, "id": one.profile_id, "max_instances": one.max_instances}
+            for one in board("a30-24gb").profiles
+        ]
+        assert (
+            str(desired_layout("all-balanced", "mixed", [{**gpu(0), "profiles": live}]).gpus[0])
+            == "2g.12gb + 1g.6gb x2"
+        )
 
 
 class TestEntries:

@@ -178,8 +178,8 @@ class TestPlanNode:
         assert list(plan.gpus) == [1]
         assert sorted(plan.left_alone) == [0, 2]
         assert plan.changes
-        assert plan.as_dict()["left_alone"][2]["thing"] == "GPU 2"
-        assert plan.as_dict()["gpus"][1]["create"][0]["start"] == 6
+        assert plan.left_alone[2].thing == "GPU 2"
+        assert plan.gpus[1].create[0].start == 6
 
     def test_idle_only_does_not_hide_an_impossible_desired_state(self):
         with pytest.raises(Refused) as refused:

@@ -172,7 +172,7 @@ class TestWithoutPlacements:
         plan = plan_gpu([], desired({"2g.20gb": 1}), self.PCIE)
         assert "2g.20gb" in plan.unknown
         assert not plan.changes
-        assert plan.as_dict()["unknown"]
+        assert plan.unknown
 
     def test_what_is_impossible_anywhere_is_refused_anyway(self):
         with pytest.raises(Refused):
@@ -198,7 +198,7 @@ def test_names_of_another_driver_are_the_same_instances():
 def test_new_instances_keep_large_places_free():
     plan = plan_gpu([], desired({"1g.10gb": 3}), H100)
     assert sorted(create.start for create in plan.create) == [4, 5, 6]
-    assert plan.as_dict()["create"][0]["profile"] == "1g.10gb"
+    assert plan.create[0].profile.name == "1g.10gb"
 
 
 @given(st.data())

@@ -7,6 +7,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup import board
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.model import ComputeInstance, GpuInstance
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.record import (
     GpuRecord,
@@ -16,6 +17,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.record import
     match,
     placed,
     read_recorded_layout,
+    record_step,
     recorded_layout,
     with_others,
 )
@@ -73,7 +75,7 @@ def test_gpu_records_wants_a_list():
     ],
 )
 def test_a_record_belongs_to_a_uuid_or_to_the_same_product_in_the_same_slot(uuid, address, name, found):
-    assert (match([GPU], uuid, address, name) is GPU) == found
+    assert (match([GPU], {"uuid": uuid, "pci_address": address, "name": name}) is GPU) == found
 
 
 OTHER = GpuRecord("GPU-2", "0000:2a:00.0", "NVIDIA H100 80GB HBM3", False)
@@ -90,10 +92,35 @@ OTHER = GpuRecord("GPU-2", "0000:2a:00.0", "NVIDIA H100 80GB HBM3", False)
     ],
 )
 def test_the_records_of_other_gpus_are_kept_while_these_are_there(uuids, slots, kept):
-    assert with_others([GPU], [OTHER], uuids, slots) == ((GPU, OTHER) if kept else (GPU,))
+    assert with_others(host([OTHER], uuids, slots), [GPU]) == ((GPU, OTHER) if kept else (GPU,))
+    # Where the bus cannot be read nobody knows what was taken out.
+    assert with_others({**host([OTHER], uuids, slots), "pci": None}, [GPU]) == (GPU, OTHER)
+
+
+def host(recorded, uuids=(), slots=None):
+    """Facts with GPUs of these UUIDs anywhere, and with slots of which NVML reaches those that have a name."""
+    slots = slots or {}
+    named = [{"pci_address": address, "name": name} for address, name in slots.items() if name]
+    return {
+        "recorded": {"mig": recorded_layout(recorded, {})},
+        "gpus": [*({"uuid": uuid} for uuid in uuids), *named],
+        "pci": [{"address": address, "kind": "gpu"} for address in slots],
+    }
+
+
+def test_what_is_recorded_is_compared_by_what_a_boot_makes_of_it():
+    offered = {GPU.uuid: board("h100-80gb-sxm").profiles}
+    assert record_step(host([GPU, OTHER]), [GPU], offered) is None
+    assert record_step(host([]), [replace(GPU, mig=None)], offered) is None
+    for other in (replace(GPU, mig=False), replace(GPU, instances=GPU.instances[1:]), replace(GPU, uuid="GPU-9")):
+        assert record_step(host([other]), [GPU], offered).kind.key == "record_layout"
+    assert record_step({"recorded": {"mig": "{"}}, [GPU], offered) is not None
+    # Another release of the driver calls the profile otherwise.
+    renamed = tuple(replace(one, profile=one.profile.replace("40gb", "39gb")) for one in GPU.instances)
+    assert renamed != GPU.instances and record_step(host([replace(GPU, instances=renamed)]), [GPU], offered) is None
 
 
 def test_a_new_record_of_a_gpu_replaces_the_former_one():
     moved = replace(GPU, pci_address="0000:99:00.0", mig=False)
-    assert with_others([GPU], [moved], {GPU.uuid}, {}) == (GPU,)
-    assert with_others([GPU], [replace(OTHER, pci_address=GPU.pci_address)], {"GPU-2"}, {}) == (GPU,)
+    assert with_others(host([moved], [GPU.uuid]), [GPU]) == (GPU,)
+    assert with_others(host([replace(OTHER, pci_address=GPU.pci_address)], ["GPU-2"]), [GPU]) == (GPU,)

@@ -8,6 +8,7 @@ import copy
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.stage import stage
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Verdict
 
 LAYOUT = [{"devices": "all", "instances": {"3g.40gb": 1, "2g.20gb": 1, "1g.10gb": 2}}]
 DESIRED = {"nvidia_mig_strategy": "mixed", "nvidia_mig_layout": LAYOUT, "nvidia_mig_disruption": "refuse"}
@@ -105,6 +106,54 @@ def test_mig_that_nobody_describes_and_that_whole_gpus_do_not_go_with_is_named(s
     assert not stage(node, {"nvidia_mig_strategy": strategy, "nvidia_sharing_backend": "dra"}).refusals
 
 
+@pytest.mark.parametrize("node", [True, False])
+def test_a_gpu_that_the_layout_leaves_in_mig_mode_under_none_is_named_too(node):
+    given = facts(mode=False, places=(), recorded=())
+    given["recorded"]["mig"]["gpus"][0]["mig"] = False
+    other = facts()["gpus"][0]
+    given["gpus"].append({**other, "index": 1, "uuid": "GPU-2", "pci_address": "0000:3b:00.0"})
+    given["kubelet"] = {"installed": node}
+    only = {"nvidia_mig_strategy": "none", "nvidia_mig_layout": [{"devices": [0], "enabled": False}]}
+    plan = stage(given, only)
+    said = [one.reason for one in plan.refusals] if node else plan.warnings
+    assert any("MIG is on for GPU 1, and with none" in text for text in said)
+    both = stage(given, {**only, "nvidia_mig_layout": "all-disabled"})
+    assert not both.refusals and both.steps[-1].kind.key == "disable_mig"
+
+
+def test_boards_without_mig_are_off_and_nothing_is_recorded_of_them():
+    given = facts(mode=None, places=(), recorded=None)
+    given["gpus"][0].update(name="NVIDIA L40S", board="l40s-48gb", mig={"supported": False})
+    assert not stage(given, {**DESIRED, "nvidia_mig_layout": [{"devices": "all", "enabled": False}]}).needed
+
+
+def test_what_the_driver_says_of_mig_overrules_the_table_of_boards():
+    given = facts(mode=None, places=(), recorded=None)
+    given["gpus"][0]["mig"] = {"supported": False, "current": None, "pending": None}
+    (refused,) = stage(given, DESIRED).refusals
+    assert "no MIG on GPU 0 (0000:18:00.0), NVIDIA H100 80GB HBM3" in refused.reason
+
+
+@pytest.mark.parametrize("key", ["mig", "gpu_instances", "minor"])
+def test_a_gpu_that_nvml_does_not_tell_of_is_unread_where_it_is_selected(key):
+    given = {**facts(), "unknown": {f"gpus[0].{key}": "Timeout", "gpus[0].compute_mode": "Timeout"}}
+    plan = stage(given, DESIRED)
+    assert (
+        plan.verdict is Verdict.UNREAD and "GPU 0 (0000:18:00.0): its MIG state cannot be read: Timeout" in plan.unread
+    )
+    assert not plan.steps
+    del given["unknown"][f"gpus[0].{key}"]
+    assert not stage(given, DESIRED).needed
+
+
+def test_instances_that_the_user_names_are_in_use():
+    desired = {**DESIRED, "nvidia_mig_layout": "all-1g.10gb", "nvidia_mig_busy_instances": ["MIG-4"]}
+    given = facts()
+    (refused,) = stage(given, desired).refusals
+    assert "3g.40gb at 4:4 (id 4) by pod of nvidia_mig_busy_instances" in refused.reason
+    assert given == facts()
+
+
 def test_steps_of_a_change():
     plan = stage(facts(places=PLACES[:3]), DESIRED)
     assert [step.what for step in plan.steps] == ["create GPU instance GPU 0 (0000:18:00.0): 3g.40gb at 4:4"]
@@ -124,8 +173,7 @@ HOLDER = {"pid": 9, "command": "python3", "devices": ["/dev/nvidia3", "/dev/nvid
 @pytest.mark.parametrize(
     ("holder", "desired", "said"),
     [
-        ({}, {}, "(nvidia_mig_reboot is false): GPU 0 (0000:18:00.0) is held by python3 (PID 9)"),
-        ({}, {"nvidia_mig_reboot": True}, "the host, which is rebooted: GPU 0 (0000:18:00.0) is held by python3"),
+        ({}, {}, "the host, which is rebooted: GPU 0 (0000:18:00.0) is held by python3 (PID 9)"),
         ({}, {"nvidia_mig_reset": "never"}, "nvidia_mig_reset is never"),
         # It may be one of the services that are stopped; a container is none.
         ({}, {"nvidia_mig_restart_services": ["dcgm.service"]}, None),
@@ -138,10 +186,16 @@ HOLDER = {"pid": 9, "command": "python3", "devices": ["/dev/nvidia3", "/dev/nvid
 def test_a_gpu_that_cannot_be_reset_asks_for_a_reboot(holder, desired, said):
     given = facts(mode=False, places=(), architecture="ampere")
     given["gpus"][0]["minor"] = 3
-    step = stage({**given, "holders": [{**HOLDER, **holder}]}, {**DESIRED, **desired}).steps[0]
+    given["holders"] = [{**HOLDER, **holder}]
+    step = stage(given, {**DESIRED, "nvidia_mig_reboot": True, **desired}).steps[0]
     assert step.kind.key == "enable_mig"
     assert step.data.get("reboot") == ("needed" if said else None)
     assert (said in step.disturbs[-1]) if said else not step.disturbs
+    # The module would refuse such a host before anything is changed.
+    refused = stage(given, {**DESIRED, **desired}).refusals
+    assert [said.rpartition(": ")[2] in one.reason and "nvidia_mig_reboot: true" in one.remedy for one in refused] == (
+        [True] if said else []
+    )
     # What needs no reset needs no reboot.
     hopper = {**facts(mode=False, places=()), "holders": [HOLDER]}
     assert "reboot" not in stage(hopper, DESIRED).steps[0].data

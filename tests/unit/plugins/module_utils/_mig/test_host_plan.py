@@ -7,20 +7,20 @@ from __future__ import annotations
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_exact import exact_gpu, plan_exact
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_export import Unexportable, export
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_plan import plan_host
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_report import (
-    planned_record,
-    stale_uuids,
-    state_after,
-)
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_report import stale_uuids, states
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.current import NodeGpu
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.desired import Unread
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.host_plan import plan_host
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.mode import KEEP, OFF, ON, ModeChange
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.model import DesiredGpu, DesiredInstance
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.record import GpuRecord, PlacedInstance
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.stage import plan_layout
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.state import devices_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._mig.build import desired
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._mig.live import BUSY, gpu, instance
 
-HELD = {0: "it is held by Xorg (PID 7)"}
+HELD = {0: "GPU 0 (0000:18:00.0) is held by Xorg (PID 7)"}
 
 
 def record(*instances, mig=True, uuid="GPU-0"):
@@ -30,7 +30,8 @@ def record(*instances, mig=True, uuid="GPU-0"):
 
 
 def plan(one, wanted, no_reset=None, disruption="refuse", reboot=True):
-    return plan_host([one], {0: wanted}, disruption, reboot, no_reset or {})
+    variables = {"nvidia_mig_disruption": disruption, "nvidia_mig_reboot": reboot}
+    return plan_host([one], {0: wanted}, variables, no_reset or {})
 
 
 @pytest.mark.parametrize(
@@ -70,17 +71,17 @@ def test_steps_name_the_devices_that_go():
         return [step.data.get("gone", []) for step in plan(one, wanted).steps()]
 
     old = gpu(instance("3g.40gb", 4, 4, 1), instance("1g.10gb", 0, 1, 2))
-    uuids = {one.profile: [part.uuid for part in one.compute_instances] for one in old.state.gpu_instances}
+    uuids = {one["profile"]: [part["uuid"] for part in one["compute_instances"]] for one in old.facts["gpu_instances"]}
     assert all(uuids.values())
     assert gone(old, desired({"3g.40gb": 1, "2g.20gb": 1})) == [uuids["1g.10gb"], []]
     # In parts, the GPU instance stays and its one compute instance goes.
     whole = gpu(instance("3g.40gb", 4, 4, 1))
     assert gone(whole, DesiredGpu(True, (DesiredInstance("3g.40gb", (1, 1, 1)),))) == [uuids["3g.40gb"], [], [], []]
     *_instances, mode = gone(old, DesiredGpu(False))
-    assert mode == [old.state.uuid, *old.mig_uuids]
+    assert mode == devices_of(old.facts) == ["GPU-0", "MIG-1-0", "MIG-2-0"]
     # The GPU as a device goes when MIG comes on, and a reset ends whatever is on it.
     ampere = gpu(key="a100-40gb", current=False)
-    assert gone(ampere, desired({"3g.20gb": 1})) == [[ampere.state.uuid], [ampere.state.uuid], []]
+    assert gone(ampere, desired({"3g.20gb": 1})) == [["GPU-0"], ["GPU-0"], []]
     assert gone(gpu(pending=False), DesiredGpu(True)) == [[]]
 
 
@@ -88,6 +89,14 @@ def test_a_gpu_that_cannot_be_reset_waits_for_a_reboot():
     found = plan(gpu(key="a100-40gb", current=False), desired({"3g.20gb": 2}), HELD)
     assert actions(found) == ["enable_mig"]
     assert found.deferred == HELD
+    # What waits is told apart, with what it waits for; the plan names the reboot.
+    assert [(step.kind.key, why) for step, why in found.waiting()] == [
+        (kind, HELD[0]) for kind in ("reset_gpu", "create_gpu_instance", "create_gpu_instance")
+    ]
+    assert found.steps()[0].disturbs == (f"the host, which is rebooted: {HELD[0]}",)
+    off = plan(gpu(instance("3g.20gb", 4, 4, 1), key="a100-40gb"), DesiredGpu(False), HELD)
+    assert actions(off) == ["destroy_gpu_instance", "disable_mig"]
+    assert [step.kind.key for step, _why in off.waiting()] == ["reset_gpu"]
     waiting = plan(gpu(key="a100-40gb", current=False, pending=True), desired({"3g.20gb": 2}), HELD)
     assert not waiting.active and waiting.deferred == HELD
 
@@ -101,17 +110,33 @@ def test_without_a_reboot_such_a_gpu_refuses_the_host():
 
 def test_a_gpu_that_does_not_tell_its_state_refuses_the_host():
     with pytest.raises(Refused, match="GPU is lost"):
-        plan(gpu(lost=True, unknown={"handle": "GPU is lost"}), desired({"3g.40gb": 1}))
+        layout({"devices": "all", "instances": {"3g.40gb": 1}}, LOST)
+    # Whether it has MIG is not even known: it is not passed over where MIG is to be off.
+    strange = gpu(key="t4-16gb", unknown={"mig": "Timeout"})
+    unknown = NodeGpu(0, (), facts={**strange.facts, "mig": {"supported": None, "current": None, "pending": None}})
+    with pytest.raises(Unread, match="Timeout"):
+        layout({"devices": "all", "enabled": False}, unknown)
+    # One that has none is, and so is one that no entry selects.
+    assert layout({"devices": "all", "enabled": False}, strange).desired.gpus == {}
+    assert layout({"devices": [0], "layout": "all-enabled"}, gpu(), LOST_TOO).desired.unselected == (1,)
+
+
+LOST = gpu(lost=True, unknown={"handle": "GPU is lost"})
+LOST_TOO = gpu(index=1, lost=True, unknown={"handle": "GPU is lost"})
+
+
+def layout(entry, *gpus):
+    return plan_layout(gpus, {"nvidia_mig_layout": [entry], "nvidia_mig_strategy": "mixed"}, {})
 
 
 def test_the_state_afterwards():
     one = gpu(instance("3g.40gb", 4, 4, 1), instance("2g.20gb", 0, 2, 3))
     found = plan(one, desired({"3g.40gb": 1, "1g.10gb": 1}))
-    after = state_after(found, [one, gpu(index=1)])
+    after = states([one, gpu(index=1)], found)
     assert after["GPU 1 (0000:19:00.0)"] == {"mig": True, "instances": []}
     texts = after["GPU 0 (0000:18:00.0)"]["instances"]
     assert len(texts) == 2 and "3g.40gb at 4:4" in texts and "1g.10gb at" in texts[0]
-    assert planned_record(found.changes[0]).mig is True
+    assert found.changes[0].after.mig is True
 
 
 def test_stale_uuids():

@@ -1,0 +1,181 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The plan of MIG of a host: the instances of each GPU, and the MIG modes around them. Pure.
+
+The stage plans with it from the facts document, the module and the host program from what NVML tells just now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from .._plan import REBOOT_NEEDED, Refused, Step, awaited_reboot
+from .._steps import Kind
+from .current import NodeGpu, record_of
+from .mode import OFF, ON, ModeChange, mode_change, steps
+from .model import DesiredGpu
+from .nodes import plan_node
+from .plan import IDLE_ONLY, REFUSE, GpuPlan, Keep
+from .record import GpuRecord, PlacedInstance
+
+
+@dataclass(frozen=True)
+class GpuChange:
+    """What happens to one GPU.
+
+    :param plan: its instances.
+    :param toggle: its mode.
+    :param deferred: why the change of mode has to wait for a reboot, and the instances with it; None when it need not.
+    :param reboot: whether who applies the plan reboots the host for that.
+    """
+
+    gpu: NodeGpu
+    plan: GpuPlan
+    toggle: ModeChange = field(default_factory=ModeChange)
+    deferred: str | None = None
+    reboot: bool = False
+
+    @property
+    def mode(self) -> str | None:
+        return self.toggle.mode
+
+    @property
+    def changes_mode_now(self) -> bool:
+        """Whether there is something to do about the mode before the instances."""
+        return self.toggle.set_mode or (self.mode in (ON, OFF) and self.deferred is None)
+
+    @property
+    def changes(self) -> bool:
+        if self.changes_mode_now:
+            return True
+        return self.plan.changes and not (self.deferred and self.mode == ON)
+
+    def steps(self) -> tuple[Step, ...]:
+        """Return all that is done, in order; what waits for a reboot is from the reset on."""
+        disturbed, data = self.gpu.busy, {}
+        if self.deferred is not None and self.reboot:
+            disturbed = (*disturbed, awaited_reboot([self.deferred], True, "nvidia_mig_reboot"))
+            data = {"reboot": REBOOT_NEEDED}
+        return steps(self.gpu.facts, self.plan, self.toggle, disturbed, data)
+
+    def steps_now(self) -> tuple[Step, ...]:
+        """Return what is done before a reboot."""
+        found = self.steps()
+        if self.deferred is None:
+            return found
+        return found[: next(number for number, step in enumerate(found) if step.kind is Kind.RESET_GPU)]
+
+    @property
+    def after(self) -> GpuRecord:
+        """The GPU as it is when the plan is carried out.
+
+        Where the places are not known before MIG is on, it is recorded without instances: the next run fills them in.
+        """
+        instances = [_kept(keep) for keep in self.plan.keep]
+        instances += [PlacedInstance(new.profile.name, new.start, new.size, new.compute) for new in self.plan.create]
+        mig = self.plan.desired.enabled if self.gpu.has_mig else None
+        return record_of(self.gpu.facts, mig, tuple(sorted(instances, key=lambda instance: instance.start)))
+
+
+def _kept(keep: Keep) -> PlacedInstance:
+    instance, gone = keep.instance, {compute.id for compute in keep.change.destroy}
+    slices = [compute.slices for compute in instance.compute if compute.id not in gone] + list(keep.change.create)
+    return PlacedInstance(instance.profile, instance.start, instance.size, tuple(sorted(slices, reverse=True)))
+
+
+@dataclass(frozen=True)
+class MigPlan:
+    """What happens to a host.
+
+    :param changes: one for every selected GPU, by index.
+    :param left_alone: GPUs that keep what they have because somebody uses it, and why (disruption C(idle_only)).
+    :param missing: what the desired state wants and no plan can give, because something in use is in its place.
+    """
+
+    changes: tuple[GpuChange, ...]
+    left_alone: Mapping[int, Refused]
+    missing: tuple[str, ...] = ()
+
+    @property
+    def active(self) -> tuple[GpuChange, ...]:
+        """The GPUs that something is done to before a reboot."""
+        return tuple(change for change in self.changes if change.changes)
+
+    @property
+    def deferred(self) -> Mapping[int, str]:
+        """Why GPUs wait for a reboot, by index."""
+        return {change.gpu.index: change.deferred for change in self.changes if change.deferred is not None}
+
+    @property
+    def unknown(self) -> tuple[str, ...]:
+        """Why the instances of a GPU cannot be planned before its MIG mode is on."""
+        return tuple(f"{c.gpu.title}: {c.plan.unknown}" for c in self.changes if c.plan.unknown is not None)
+
+    def records(self, gpus: Sequence[NodeGpu]) -> list[GpuRecord]:
+        """Return the selected GPUs as planned, and as they are where they are left alone."""
+        return [change.after for change in self.changes] + [gpu.record for gpu in gpus if gpu.index in self.left_alone]
+
+    def steps(self) -> tuple[Step, ...]:
+        """Return what is done before a reboot."""
+        return tuple(step for change in self.active for step in change.steps_now())
+
+    def waiting(self) -> tuple[tuple[Step, str], ...]:
+        """Return what is done after a reboot, and what it waits for."""
+        return tuple(
+            (step, change.deferred)
+            for change in self.changes
+            if change.deferred is not None
+            for step in change.steps()[len(change.steps_now()) :]
+        )
+
+
+def plan_host(
+    gpus: Sequence[NodeGpu],
+    desired_gpus: Mapping[int, DesiredGpu],
+    variables: Mapping[str, Any],
+    no_reset: Mapping[int, str],
+) -> MigPlan:
+    """Return the plan of a host.
+
+    :param gpus: all GPUs of the host.
+    :param desired_gpus: what the selected ones are to be, by index.
+    :param variables: of the role: C(nvidia_mig_disruption), and C(nvidia_mig_reboot), whether a GPU that cannot be reset may wait for a reboot;
+        otherwise it refuses the host.
+    :param no_reset: why GPUs cannot be reset now, by index.
+    :raises Refused: the desired state cannot be met; nothing was touched.
+    """
+    disruption = str(variables.get("nvidia_mig_disruption") or REFUSE)
+    node = plan_node(gpus, desired_gpus, disruption)
+    left_alone = dict(node.left_alone)
+    changes = []
+    for gpu in gpus:
+        plan = node.gpus.get(gpu.index)
+        if plan is None:
+            continue
+        change = gpu_change(gpu, plan, no_reset, reboot=True)
+        if change.deferred is not None and not variables.get("nvidia_mig_reboot"):
+            refused = _refuse_reboot(change)
+            if disruption != IDLE_ONLY:
+                raise refused
+            left_alone[gpu.index] = refused
+            continue
+        changes.append(change)
+    return MigPlan(tuple(changes), left_alone)
+
+
+def gpu_change(gpu: NodeGpu, plan: GpuPlan, no_reset: Mapping[int, str], reboot: bool = False) -> GpuChange:
+    """Return what happens to one GPU: its instances as planned, and the mode that they need."""
+    toggle = mode_change(gpu.facts, plan.desired.enabled) if gpu.has_mig else ModeChange()
+    return GpuChange(gpu, plan, toggle, no_reset.get(gpu.index) if toggle.needs_reset else None, reboot)
+
+
+def _refuse_reboot(change: GpuChange) -> Refused:
+    return Refused(
+        change.gpu.title,
+        f"MIG can be switched {change.mode} only by a reset or a reboot, and {change.deferred}",
+        "Stop the processes that hold it, name their services in nvidia_mig_restart_services, or allow a reboot (nvidia_mig_reboot: true).",
+    )
