@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
-sys.path.insert(0, str(HERE.parents[2] / "plugins" / "module_utils"))
+sys.path.insert(0, str(HERE.parents[2] / "plugins"))
 
 import lab_boards as lab
-from _boards import architectures, lookup, model
+from module_utils._boards import architectures, lookup, model
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
