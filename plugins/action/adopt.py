@@ -109,7 +109,11 @@ class ActionModule(ClusterAction):
             )
         found = inventory(adopted, cluster, of_hosts, left_out, notes, [name for name in groups if name != GPU_HOSTS])
         files = found.files()
-        changed = {path for path, text in files.items() if read_text(os.path.join(directory, path)) != text.strip()}
+        changed = {
+            path
+            for path, text in files.items()
+            if read_text(os.path.join(directory, path), links=False) != text.strip()
+        }
         stale = sorted(before - set(files))
         if not self._task.check_mode:
             for path in sorted(changed):
@@ -187,7 +191,7 @@ def _refuse_existing(directory: str, overwrite: bool) -> set[str]:
             f"{directory} has files already, such as {sorted(there)[0]}",
             "Name another directory, or replace what an earlier adopt wrote with gpu_adopt_overwrite: true.",
         )
-    ours = {path for path in there if MARK[2:] in (read_text(os.path.join(directory, path)) or "")[:200]}
+    ours = {path for path in there if MARK[2:] in (read_text(os.path.join(directory, path), links=False) or "")[:200]}
     foreign = sorted(set(there) - ours)
     if foreign:
         raise Refused(

@@ -82,7 +82,7 @@ def _facts(host: str, variables: Any, directory: str, offline: bool) -> tuple[di
     """Return the facts of this run, kept for later ones, or those that an earlier run kept."""
     path = os.path.join(os.path.abspath(directory), f"{host}.json") if directory else ""
     if offline:
-        text = read_text(path) if path else None
+        text = read_text(path, links=False) if path else None
         if not text:
             return None, _NOTHING_KEPT
         try:

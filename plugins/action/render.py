@@ -61,6 +61,8 @@ class ActionModule(ControllerAction):
                 if path:
                     writer.refuse_in_inventory(path, variable, context.CLIARGS.get("inventory") or ())
             writer.refuse_unwritable(root)
+            if facts and not os.path.isabs(of_run["facts_directory"]):
+                writer.refuse_foreign(root, os.path.join(of_run["facts_directory"], writer.MANIFEST))
             recorded = RecordedFacts(facts)
             fleet = self._fleet(groups, known, recorded, hosts, root)
             clusters = fleet.clusters()
@@ -201,4 +203,4 @@ def _nodes_of(root: str, directories: Iterable[str]) -> set[str]:
 
 def _configurations(root: str, directory: str) -> dict[str, Former]:
     path = os.path.join(root, directory, "capacity.json")
-    return former(read_text(path), path)
+    return former(read_text(path, links=False), path)

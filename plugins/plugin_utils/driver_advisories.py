@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import open_regular
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.documents import read_json
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.driver_versions import (
     driver_key,
@@ -59,7 +60,7 @@ def read_folder(path: str) -> list[Row]:
 @lru_cache(maxsize=512)
 def _read_file(path: str, _changed: int) -> tuple[Row, ...]:
     try:
-        with open(path, encoding="utf-8") as handle:
+        with open_regular(path) as handle:
             document = read_json(handle.read())
     except (OSError, ValueError) as error:
         raise Refused(VARIABLE, f"{path} cannot be read: {error}", "Replace or remove the file.") from error

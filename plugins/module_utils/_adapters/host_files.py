@@ -14,6 +14,8 @@ import fnmatch
 import os
 from collections.abc import Iterator
 
+from .files import open_regular
+
 PROGRAM_FOLDERS = (
     "/usr/local/sbin",
     "/usr/local/bin",
@@ -84,7 +86,7 @@ class HostFiles:
         if real is None:
             return None
         try:
-            with open(real, "rb") as handle:
+            with open_regular(real) as handle:
                 return handle.read()
         except OSError:
             return None

@@ -39,7 +39,7 @@ def parse(text: str | None) -> Locks:
 
 def read() -> Locks:
     """Return what was locked on this host."""
-    return parse(read_text(PATH))
+    return parse(read_text(PATH, links=False))
 
 
 def keep(uuid: str, clock: str, frequencies: tuple[int, int] | None) -> None:

@@ -14,7 +14,7 @@ from .._adapters import kernel_modules, module_signing, systemd
 from .._adapters.command import CommandError, run
 from .._adapters.credentials import for_server_of
 from .._adapters.downloads import Fetch
-from .._adapters.files import read_text, remove, write_whole
+from .._adapters.files import open_regular, read_text, remove, write_whole
 from .._adapters.host_files import HostFiles
 from .._adapters.host_reader import HostReader
 from .._adapters.installed_packages import is_kernel_package
@@ -124,7 +124,7 @@ class DriverSystem:
     @staticmethod
     def _read_key(path: str) -> bytes:
         try:
-            with open(path, "rb") as handle:
+            with open_regular(path) as handle:
                 return handle.read()
         except OSError as error:
             raise Refused(
@@ -133,7 +133,7 @@ class DriverSystem:
 
     @property
     def record(self) -> previous.Record | None:
-        return previous.parse(read_text(previous.PATH))
+        return previous.parse(read_text(previous.PATH, links=False))
 
     def write_record(self, record: previous.Record) -> None:
         write_whole(previous.PATH, record.as_text(), 0o600)

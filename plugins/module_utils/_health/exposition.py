@@ -27,7 +27,9 @@ class Sample:
 def expose(samples: Sequence[Sample]) -> str:
     """Return the text of C(samples): metrics in the order of the table, each with HELP and TYPE, its samples sorted by their labels.
 
-    :raises ValueError: a sample has another number of labels than its metric, or there are two with the same labels.
+    Samples with the same labels are summed: what labels name is partly the users', and two values would have the whole file refused.
+
+    :raises ValueError: a sample has another number of labels than its metric.
     """
     lines: list[str] = []
     for metric in METRICS:
@@ -38,20 +40,20 @@ def expose(samples: Sequence[Sample]) -> str:
 
 
 def _lines(metric: Metric, samples: Iterable[Sample]) -> list[str]:
-    found: dict[str, str] = {}
+    found: dict[str, float] = {}
     for sample in samples:
         if len(sample.labels) != len(metric.labels):
             raise ValueError(f"{metric.name} has the labels {metric.labels}, and a sample {sample.labels}")
         pairs = [f'{name}="{_escaped(value or "")}"' for name, value in zip(metric.labels, sample.labels)]
         series = f"{metric.name}{{{','.join(pairs)}}}" if pairs else metric.name
-        if series in found:
-            raise ValueError(f"{series} has two values")
-        found[series] = f"{series} {_number(sample.value)}"
-    return list(found.values())
+        found[series] = found.get(series, 0) + sample.value
+    return [f"{series} {_number(value)}" for series, value in found.items()]
 
 
 def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    # A path that is not UTF-8 has parts that cannot be written.
+    shown = text.encode("utf-8", "replace").decode()
+    return shown.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
 def _help(text: str) -> str:

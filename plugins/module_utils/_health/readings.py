@@ -128,17 +128,16 @@ def _errors(counts: ErrorCounts) -> Iterator[Sample]:
 
 
 def _mps(facts: Mapping[str, Any]) -> Iterator[Sample]:
-    """A recorded daemon that does not run serves nobody; of one that cannot be asked nothing is said."""
+    """A recorded daemon that does not run serves nobody; of one that is not recorded and cannot be asked nothing is said."""
     serving = dict.fromkeys(software.recorded_pipe_directories(facts), False)
     for daemon in facts.get("mps") or []:
         pipe = daemon.get("pipe_directory")
         if pipe is None:
             continue
         # Of the device plugin's daemon nothing is recorded: its node says whether it serves.
-        if not daemon.get("in_container"):
-            serving.pop(pipe, None)
-            if daemon.get("responds") is not None:
-                serving[pipe] = bool(daemon["responds"])
+        # A user's own is not asked, wherever it says that its pipe is.
+        if not daemon.get("in_container") and daemon.get("responds") is not None:
+            serving[pipe] = serving.get(pipe, False) or bool(daemon["responds"])
         if daemon.get("clients") is not None:
             yield Sample(Metrics.MPS_CLIENTS.value, daemon["clients"], (pipe,))
     for pipe, serves in serving.items():

@@ -74,7 +74,7 @@ def apply(steps: Plan, texts: Mapping[str, str], source: str | None, version: st
             write_whole(VERSION_FILE, f"{version}\n")
         elif step.kind is Kind.REMOVE_FILE:
             remove(step.target)
-    program = None if os.path.exists(COMPILED) else read_bytes(HOST_PROGRAM)
+    program = None if os.path.exists(COMPILED) else read_bytes(HOST_PROGRAM, links=False)
     if program is not None:
         # Of another Python than the one that runs this, or removed.
         write_compiled(program, HOST_PROGRAM)

@@ -152,7 +152,7 @@ def _cut_off() -> tuple[str, ...]:
 
 def _is_cut_off(path: str, steps: Sequence[str]) -> bool:
     try:
-        record = read_json(read_text(path) or "null")
+        record = read_json(read_text(path, links=False) or "null")
     except ValueError:
         return True
     return isinstance(record, dict) and record.get("state") in steps

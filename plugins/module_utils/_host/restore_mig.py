@@ -43,7 +43,7 @@ def restore_mig(
     :param recorded: the file with the layout; without it there is nothing to do.
     :param driver_seconds: how long to wait for the driver.
     """
-    text = read_text(recorded)
+    text = read_text(recorded, links=False)
     if text is None:
         say(f"{recorded} is not there: no MIG layout to restore")
         return 0

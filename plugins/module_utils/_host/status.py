@@ -36,7 +36,7 @@ def status(journal: Journal | None = None) -> int:
 
 
 def _recorded(path: str) -> object:
-    text = read_text(path)
+    text = read_text(path, links=False)
     try:
         return None if text is None else read_json(text)
     except ValueError:

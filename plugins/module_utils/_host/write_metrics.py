@@ -59,7 +59,7 @@ def write_metrics(
     hanging = left_over_processes()
     if hanging:
         fail(f"Failed to read the GPUs: process {', '.join(map(str, hanging))} of an earlier run still hangs")
-        write_whole(path, expose(unread(time.time(), read_text(VERSION_FILE))))
+        write_whole(path, expose(unread(time.time(), read_text(VERSION_FILE, links=False))))
         return 1
     try:
         # Only asked, not held: a change must not wait for this. What is read during a change would be neither old nor new.
@@ -71,7 +71,7 @@ def write_metrics(
     began = time.monotonic()
     evidence = read()
     report = evaluate(CHECKS, evidence)
-    errors = parse_counts(read_text(counts), read_text(_BOOT_ID) or "")
+    errors = parse_counts(read_text(counts, links=False), read_text(_BOOT_ID) or "")
     text = log()
     if text is not None:
         errors = counted(errors, text, evidence.facts.get("pci"))

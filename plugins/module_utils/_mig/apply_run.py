@@ -320,13 +320,13 @@ def nothing_kept(journal: Journal) -> bool:
 
 
 def _exists(path: str) -> bool:
-    return read_text(path) is not None
+    return read_text(path, links=False) is not None
 
 
 def _record() -> Any:
     """Return what is restored at boot, as the facts have it: nothing where it is no JSON."""
     try:
-        return read_json(read_text(RECORD_PATH) or "null")
+        return read_json(read_text(RECORD_PATH, links=False) or "null")
     except ValueError:
         return None
 

@@ -120,7 +120,7 @@ class Journal:
 
     def last(self) -> Entry | None:
         """Return the last run's entry, or None where there was none."""
-        text = read_text(self.path)
+        text = read_text(self.path, links=False)
         return None if text is None else parse(text)
 
     def begin(self, entry: Entry) -> None:
@@ -148,7 +148,7 @@ class Journal:
         self._append({"followed": True})
 
     def _append(self, item: Mapping[str, Any]) -> None:
-        descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
             os.write(descriptor, _line(item).encode())
             os.fdatasync(descriptor)

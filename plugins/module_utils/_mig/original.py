@@ -32,7 +32,7 @@ def path_of(journal: Journal) -> str:
 def read(journal: Journal) -> tuple[GpuRecord, ...]:
     """Return the GPUs that are kept; none where there is no such file, or none that can be read."""
     try:
-        return read_recorded_layout(read_json(read_text(path_of(journal)) or "null"))
+        return read_recorded_layout(read_json(read_text(path_of(journal), links=False) or "null"))
     except (ValueError, Unreadable):
         return ()
 

@@ -310,7 +310,7 @@ def _summary(effective: Effective) -> Merged:
 
 def pending_since(unit: str) -> int | None:
     """Return when (microseconds of the monotonic clock) files of C(unit) were changed in this boot, or None."""
-    boot, _separator, moment = (read_text(f"{PENDING_FOLDER}/restart-{unit}") or "").partition(" ")
+    boot, _separator, moment = (read_text(f"{PENDING_FOLDER}/restart-{unit}", links=False) or "").partition(" ")
     return whole_number(moment) if boot == read_text("/proc/sys/kernel/random/boot_id") else None
 
 

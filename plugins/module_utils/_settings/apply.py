@@ -56,7 +56,7 @@ def observe(nvml: Nvml, wanted: Settings) -> list[ObservedGpu]:
 
 def record(path: str = RECORD) -> Settings | None:
     """Return what this host restores at boot, or None when nothing readable is recorded."""
-    text = files.read_text(path)
+    text = files.read_text(path, links=False)
     try:
         return desired.recorded(read_json(text)) if text else None
     except ValueError:

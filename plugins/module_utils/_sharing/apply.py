@@ -87,7 +87,7 @@ def observe(nvml: Nvml | None) -> Observed:
 
 def recorded() -> HostSharing | None:
     """Return what this host restores at boot, or None when nothing is recorded."""
-    text = files.read_text(RECORD)
+    text = files.read_text(RECORD, links=False)
     try:
         return HostSharing.from_dict(read_json(text)) if text else None
     except (AttributeError, ValueError, KeyError, TypeError):
@@ -189,7 +189,7 @@ def _is_daemon(process: ProgramProcess) -> bool:
 
 
 def _environment(name: str) -> str:
-    return files.read_text(mps_units.environment_path(name)) or ""
+    return files.read_text(mps_units.environment_path(name), links=False) or ""
 
 
 def _names() -> list[str]:

@@ -97,7 +97,7 @@ class RecordedFacts:
             path = os.path.join(self._directory, f"{host}.json")
             overrides = {_OVERRIDES: self._overrides[host]} if self._overrides.get(host) else {}
             text = json.dumps({"schema": _SCHEMA, "gpus": gpus, **overrides}, indent=1, sort_keys=True) + "\n"
-            if read_text(path) != text.strip():
+            if read_text(path, links=False) != text.strip():
                 yield path, text
 
     def keep(self) -> None:
@@ -111,7 +111,7 @@ class RecordedFacts:
             return None
         path = os.path.join(self._directory, f"{host}.json")
         try:
-            document = read_json(read_text(path) or "")
+            document = read_json(read_text(path, links=False) or "")
             check(_FILE, document)
             check_gpus(document["gpus"])
         except (ValueError, TypeError, RecursionError, Unfit) as error:

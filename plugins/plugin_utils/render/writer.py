@@ -84,7 +84,7 @@ def plan(root: str, trees: Mapping[str, Mapping[str, str]], prune: bool, removed
     :param trees: directory below C(root) to its files.
     :param prune: whether files of these directories that an earlier manifest names, and nothing describes any more, go.
     :param removed: directories below C(root) all of whose files go.
-    :raises Refused: a file would be written or removed through a symbolic link, which may lead anywhere.
+    :raises Refused: in the place of a file or a directory is something else, such as a symbolic link.
     """
     changes: list[Change] = []
     for directory, files in sorted(trees.items()):
@@ -134,12 +134,13 @@ def _begun(change: Change) -> str:
 
 
 def _directory(root: str, directory: str, files: Mapping[str, str], prune: bool) -> list[Change]:
+    refuse_foreign(root, f"{directory}/{MANIFEST}")
     ours = _recorded(os.path.join(root, directory, MANIFEST))
     changes = []
     for path, after in sorted(files.items()):
         relative = f"{directory}/{path}"
-        _refuse_link(root, os.path.dirname(relative))
-        present = read_bytes(os.path.join(root, relative))
+        refuse_foreign(root, relative)
+        present = read_bytes(os.path.join(root, relative), links=False)
         if present == after.encode():
             continue
         edited = "" if path == MANIFEST else _edited(present, ours.get(path))
@@ -147,22 +148,28 @@ def _directory(root: str, directory: str, files: Mapping[str, str], prune: bool)
         changes.append(Change(action, relative, _text(present), after, edited))
     gone = sorted((set(ours) | ({MANIFEST} if ours and not files else set())) - set(files)) if prune else []
     for path in gone:
-        _refuse_link(root, os.path.dirname(f"{directory}/{path}"))
-        present = read_bytes(os.path.join(root, directory, path))
+        refuse_foreign(root, f"{directory}/{path}")
+        present = read_bytes(os.path.join(root, directory, path), links=False)
         if present is not None:
             edited = "" if path == MANIFEST else _edited(present, ours.get(path))
             changes.append(Change("remove", f"{directory}/{path}", _text(present), "", edited))
     return changes
 
 
-def _refuse_link(root: str, directory: str) -> None:
-    place = root
-    for part in directory.split("/"):
+def refuse_foreign(root: str, path: str) -> None:
+    """Find out whether something else is in the place of a file below C(root), or of a directory on the way to it.
+
+    :raises Refused: there is. A link may lead anywhere, and reading a FIFO never ends.
+    """
+    place, parts = root, path.split("/")
+    for left, part in enumerate(parts, 1 - len(parts)):
         place = os.path.join(place, part)
         if os.path.islink(place):
             raise Refused(
-                place, f"it is a symbolic link to {os.readlink(place)}", "Put a directory in its place, or remove it."
+                place, f"it is a symbolic link to {os.readlink(place)}", "Remove it, or put its target there."
             )
+        if os.path.lexists(place) and not (os.path.isdir(place) if left else os.path.isfile(place)):
+            raise Refused(place, f"it is not a {'directory' if left else 'regular file'}", "Remove it.")
 
 
 def _edited(present: bytes | None, recorded: frozenset[str] | None) -> str:
@@ -174,7 +181,7 @@ def _edited(present: bytes | None, recorded: frozenset[str] | None) -> str:
 
 
 def _recorded(path: str) -> dict[str, frozenset[str]]:
-    return _read(_text(read_bytes(path)))
+    return _read(_text(read_bytes(path, links=False)))
 
 
 def _read(text: str) -> dict[str, frozenset[str]]:
@@ -192,14 +199,14 @@ def _read(text: str) -> dict[str, frozenset[str]]:
 
 def _inside(path: str) -> bool:
     """A manifest names files below its own directory only, whatever was made of it."""
-    return not os.path.isabs(path) and ".." not in path.split("/")
+    return not os.path.isabs(path) and ".." not in path.split("/") and "\0" not in path
 
 
 def other_clusters(root: str, described: Collection[str]) -> list[str]:
     """Return the clusters that are in the tree and that the inventory of this run does not describe: they may be those of another one."""
     folder = os.path.join(root, "clusters")
     there = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
-    return [name for name in there if name not in described and os.path.isfile(os.path.join(folder, name, MANIFEST))]
+    return [name for name in there if name not in described and os.path.lexists(os.path.join(folder, name, MANIFEST))]
 
 
 def _remove_empty(folder: str, root: str) -> None:

@@ -9,6 +9,8 @@ import re
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.exposition import Sample, expose
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.metric_table import COUNTER, METRICS, Metrics
+from hypothesis import given
+from hypothesis import strategies as st
 
 GPUS, GPU = Metrics.GPUS.value, Metrics.GPU.value
 
@@ -36,12 +38,25 @@ def test_a_number_that_does_not_fit_into_a_whole_one_keeps_its_parts():
     assert expose([Sample(Metrics.LAST_RUN.value, 1795404000)]).endswith(" 1795404000\n")
 
 
-@pytest.mark.parametrize(
-    "samples", [[Sample(GPUS, 1)], [Sample(GPUS, 1, ("pci",)), Sample(GPUS, 2, ("pci",))]], ids=["labels", "twice"]
-)
-def test_samples_that_prometheus_would_refuse(samples):
+def test_a_sample_with_other_labels_than_its_metric_is_refused():
     with pytest.raises(ValueError, match="gpufleet_gpus"):
-        expose(samples)
+        expose([Sample(GPUS, 1)])
+
+
+@given(
+    st.lists(
+        st.builds(
+            Sample,
+            st.just(Metrics.MPS_CLIENTS.value),
+            st.integers(0, 99),
+            st.tuples(st.text(st.characters(categories=None), max_size=3)),
+        )
+    )
+)
+def test_whatever_users_call_things_each_series_has_one_value(samples):
+    lines = expose(samples).encode().decode().removesuffix("\n").split("\n")[2:]
+    assert len({line.rpartition(" ")[0] for line in lines}) == len(lines)
+    assert sum(int(line.rpartition(" ")[2]) for line in lines) == sum(sample.value for sample in samples)
 
 
 def test_the_table_follows_prometheus_conventions():

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health import readings as readings_module
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.error_counts import ErrorCounts
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.exposition import expose
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.metric_table import METRICS
@@ -124,3 +125,32 @@ def test_a_recorded_daemon_that_does_not_run_serves_nobody():
         'gpufleet_mps_daemon_serving{pipe_directory="/run/nvidia/mps/nvidia.com/gpu/pipe"}': 0
     }
     assert found['gpufleet_drift{record="sharing"}'] == 1
+
+
+def _daemon(**parts):
+    whole = {"pipe_directory": "/run/x", "in_container": False, "responds": True, "clients": 2}
+    return {**whole, **parts}
+
+
+@pytest.mark.parametrize(
+    ("impostor", "clients"),
+    [
+        ({"in_container": True, "clients": 1}, 3),
+        ({"in_container": True, "responds": False, "clients": None}, 2),
+        ({"responds": None, "clients": None}, 2),
+        ({"responds": False, "clients": None}, 2),
+    ],
+)
+@pytest.mark.parametrize("first", [True, False])
+def test_a_program_that_says_it_is_the_daemon_changes_no_other_metric(monkeypatch, impostor, clients, first):
+    """Anybody can start a program of the daemon's name with the daemon's pipe, in a container or on the host."""
+    monkeypatch.setattr(readings_module.software, "recorded_pipe_directories", lambda _facts: ["/run/x"])
+    daemons = [_daemon(**impostor), _daemon()] if first else [_daemon(), _daemon(**impostor)]
+    found = samples(expose(list(readings_module._mps({"mps": daemons}))))
+    assert found == {
+        'gpufleet_mps_daemon_serving{pipe_directory="/run/x"}': 1,
+        'gpufleet_mps_clients{pipe_directory="/run/x"}': clients,
+    }
+    # It does not stand in for one that is down.
+    alone = samples(expose(list(readings_module._mps({"mps": [_daemon(**impostor)]}))))
+    assert alone['gpufleet_mps_daemon_serving{pipe_directory="/run/x"}'] == 0

@@ -55,7 +55,9 @@ class FakeHost:
             lambda path, *rest, **named: files.write_whole(str(self.path(path)), *rest, **named),
         )
         patch.setattr(installation, "remove", lambda path: files.remove(str(self.path(path))))
-        patch.setattr(installation, "read_bytes", lambda path: files.read_bytes(str(self.path(path))))
+        patch.setattr(
+            installation, "read_bytes", lambda path, links=True: files.read_bytes(str(self.path(path)), links)
+        )
         patch.setattr(
             installation, "write_compiled", lambda data, path: compiled.write_compiled(data, str(self.path(path)))
         )

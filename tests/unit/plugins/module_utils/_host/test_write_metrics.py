@@ -63,6 +63,20 @@ def test_a_host_that_is_not_healthy_is_told_of_and_no_failure_of_the_service(wri
     assert "The check nvml failed: no answer within 60 s" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("what", ["link", "dangling link", "fifo"])
+def test_what_is_in_the_place_of_the_file_is_replaced_and_not_followed(write, tmp_path, what):
+    path, secret = tmp_path / "textfile" / "gpufleet.prom", tmp_path / "secret"
+    secret.write_text("of somebody else")
+    if what == "fifo":
+        os.mkfifo(path)
+    else:
+        path.symlink_to(secret if what == "link" else tmp_path / "none")
+    status, text = write()
+    assert status == 0 and "gpufleet_driver_versions_agree 1\n" in text
+    assert not path.is_symlink() and path.is_file()
+    assert secret.read_text() == "of somebody else" and not (tmp_path / "none").exists()
+
+
 def test_errors_are_counted_over_the_runs(write, tmp_path):
     series = 'gpufleet_xid_errors_total{pci_address="0000:18:00",xid="119",action="reset_gpu"}'
     assert f"{series} 1\n" in write()[1]

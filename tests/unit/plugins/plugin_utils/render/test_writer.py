@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
@@ -171,6 +172,34 @@ def test_nothing_is_written_or_removed_through_a_link(tmp_path, link):
         with pytest.raises(Refused, match="it is a symbolic link to"):
             writer.plan(str(root), trees, True, ["clusters/a"] if "clusters/b" in trees else [])
     assert {path: path.read_bytes() for path in elsewhere.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize("place", ["manifest.json", "one.yaml", "folder/two.yaml", "folder"])
+@pytest.mark.parametrize("what", ["link", "dangling link", "fifo", "directory", "device"])
+def test_what_is_no_file_in_the_place_of_one_is_neither_read_nor_replaced(tmp_path, place, what):
+    if (place, what) == ("folder", "directory"):
+        pytest.skip("that is what it has to be")
+    root, secret, path = tmp_path / "root", tmp_path / "secret", tmp_path / "root/clusters/a" / place
+    run(root)
+    secret.write_text("of somebody else")
+    path.rename(tmp_path / "away")
+    if "link" in what:
+        path.symlink_to(secret if what == "link" else tmp_path / "none")
+    elif what == "fifo":
+        os.mkfifo(path)
+    elif what == "directory":
+        path.mkdir()
+    else:
+        os.mknod(path, 0o600 | stat.S_IFCHR, os.makedev(1, 5))
+    for trees in (TREES, {"clusters/a": {"one.yaml": "new\n", "folder/two.yaml": "new\n"}}, {"clusters/b": {}}):
+        # What an earlier manifest does not name is not looked at where the cluster is no longer described.
+        if place == "manifest.json" or "clusters/a" in trees:
+            with pytest.raises(
+                Refused, match=r"it is (a symbolic link to|not a (regular file|directory)).*Remove it"
+            ) as refusal:
+                writer.plan(str(root), trees, True)
+            assert str(path) in refusal.value.message and "somebody else" not in refusal.value.message
+    assert os.path.lexists(path) and secret.read_text() == "of somebody else"
 
 
 def test_a_directory_that_cannot_be_written_is_refused_before_anything_else(tmp_path, monkeypatch):
