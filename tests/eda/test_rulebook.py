@@ -208,6 +208,16 @@ def test_who_has_no_token_and_what_is_no_single_host_starts_nothing(pair):
     assert pair.repaired()[-1] == ["gpu-3"]
 
 
+def test_the_name_of_a_group_is_no_host(pair):
+    url, bearer = f"http://127.0.0.1:{pair.webhook}/alerts", {"Authorization": f"Bearer {TOKEN}"}
+    before = len(pair.shown())
+    assert answers(url, told("gpu_hosts"), bearer) == 200
+    pair.wait(lambda: "PLAY RECAP" in pair.shown()[before:])
+    shown = " ".join(pair.shown()[before:].split())
+    assert "gpu_hosts: gpu_heal_host is to be the only host of this run" in shown
+    assert "TASK [Read the host]" not in shown
+
+
 def test_without_a_token_nobody_is_let_in(tmp_path):
     bare = Pair(tmp_path, token=None)
     try:
