@@ -25,9 +25,10 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import Api
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster_action import ClusterAction
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import adopt_deepops
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.adopt import Adopted, adopt
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.adopt_cluster import Objects, Served
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.adopt_cluster import NAMESPACES, Objects, Served
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.adopt_inventory import MARK, inventory
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.adopt_racks import Host, racks
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.text import shortened
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import registered
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_program import program_identity
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of, plain, write_report
@@ -65,6 +66,7 @@ class ActionModule(ClusterAction):
         "hosts": {"type": "list", "elements": "str", "required": True},
         "directory": {"type": "path", "default": "inventory/adopted"},
         "overwrite": {"type": "bool", "default": False},
+        "namespaces": {"type": "list", "elements": "str", "default": [*NAMESPACES]},
         "report": {"type": "path", "default": ""},
     }
 
@@ -103,6 +105,11 @@ class ActionModule(ClusterAction):
             lines = "\n".join(f"  {host}: {reason}" for host, reason in left_out.items())
             raise Refused("the hosts of this run", f"none of them can be adopted, so nothing is written:\n{lines}", "")
         cluster, notes = _cluster_variables(objects, kubelets)
+        if objects and objects.strangers:
+            notes.append(
+                f"DaemonSets that look like a device plugin, but are in none of the namespaces {', '.join(objects.namespaces)}, decided nothing: "
+                f"{shortened(objects.strangers)}. If they are yours, name their namespaces in gpu_node_plugin_namespaces, and run again."
+            )
         if secret:
             notes.append(
                 f"Not copied, because they are secret: {', '.join(sorted(secret))}. Set them yourself, preferably from a vault."
@@ -161,6 +168,7 @@ class ActionModule(ClusterAction):
             items("/apis/nvidia.com/v1/clusterpolicies", "list the ClusterPolicies"),
             items("/apis/nvidia.com/v1alpha1/nvidiadrivers", "list the NVIDIADrivers"),
             api.daemon_sets(),
+            namespaces=arguments["namespaces"],
         )
         config_maps = {}
         for namespace, name in found.wanted_config_maps():
@@ -172,7 +180,7 @@ class ActionModule(ClusterAction):
                     raise
                 document = {}
             config_maps[namespace, name] = {str(key): str(value) for key, value in (document.get("data") or {}).items()}
-        return Objects(found.nodes, found.cluster_policies, found.drivers, found.daemon_sets, config_maps)
+        return replace(found, config_maps=config_maps)
 
 
 def _refuse_existing(directory: str, overwrite: bool) -> set[str]:

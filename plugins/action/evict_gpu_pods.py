@@ -15,6 +15,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refus
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import Cluster, titles
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster_action import ClusterAction
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.devices import Holding, holdings, in_use
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.objects import identities
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.pods import Evictions, Pod, evictions, read
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.repartition import gone_devices, repartition
 
@@ -40,7 +41,7 @@ class ActionModule(ClusterAction):
         node = arguments["node"]
         pods = [read(document) for document in cluster.pods_on(node)]
         named = any(pod.controller == "DaemonSet" for pod in pods)
-        daemon_sets = {str(one["metadata"]["uid"]) for one in cluster.daemon_sets()} if named else set()
+        daemon_sets = identities(cluster.daemon_sets()) if named else frozenset()
         arguments["holders"] += _holding(arguments["device_holders"], arguments["device_nodes"])
         result: dict[str, Any] = {}
         uids = None
@@ -105,7 +106,9 @@ def _holding(holders: Sequence[Mapping[str, Any]], nodes: Collection[str]) -> li
     ]
 
 
-def _holdings(text: str, node: str, pods: Sequence[Pod], daemon_sets: Collection[str]) -> tuple[Holding, ...]:
+def _holdings(
+    text: str, node: str, pods: Sequence[Pod], daemon_sets: Collection[tuple[str, str]]
+) -> tuple[Holding, ...]:
     """Return who holds which device.
 
     :raises Refused: there are GPU pods, and nothing says which devices they hold.

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Callable
@@ -22,6 +22,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions impor
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import served, sharing_configurations
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.claims import Published, counts, published
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.expectations import Expected
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.objects import identities
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.plan import FleetPlan, HostPlan, NodeView, node_view
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import ControllerAction, registered
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.imex_rack import Racks
@@ -109,7 +110,12 @@ class _Cluster:
     @cached_property
     def published(self) -> Mapping[str, tuple[Published, ...]]:
         """Devices in ResourceSlices, by node; asked for where a pool is served by the DRA driver, and once."""
-        return published(self.api.resource_slices())
+        return published(self.api.resource_slices(), self.nodes)
+
+    @cached_property
+    def daemon_sets(self) -> Collection[tuple[str, str]]:
+        """Namespace and UID of each: what a pod says of its owner is whatever somebody wrote into it."""
+        return identities(self.api.daemon_sets())
 
     @classmethod
     def read(cls, kubeconfig: str, context: str, notify: Callable[[str], None]) -> _Cluster | None:
@@ -133,7 +139,7 @@ class _Cluster:
             reverted = choices.reverted(self.nodes.get(name))
             wanted = Expected(found.resources, found.labels, devices=found.devices)
         published = counts(self.published.get(name, ())) if wanted and wanted.devices else None
-        view = node_view(name, self.nodes.get(name), self.pods.get(name, []), wanted, published)
+        view = node_view(name, self.nodes.get(name), self.pods.get(name, []), self.daemon_sets, wanted, published)
         return replace(view, differs=(*view.differs, reverted)) if reverted else view
 
 

@@ -7,18 +7,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import Cluster, titles
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import titles
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster_action import ClusterAction
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import clients
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.objects import DEFAULT_MORE, DEFAULT_NAMESPACE, own
 
 
 class ActionModule(ClusterAction):
     OPTIONS = {
         "node": {"type": "str", "required": True},
         "state": {"type": "str", "choices": ["paused", "resumed"], "required": True},
+        "namespaces": {"type": "list", "elements": "str", "default": [DEFAULT_NAMESPACE, *DEFAULT_MORE]},
         "timeout": {"type": "int", "default": 300},
         "poll": {"type": "float", "default": 2.0},
     }
@@ -29,13 +31,16 @@ class ActionModule(ClusterAction):
         before = dict(cluster.node(node)["metadata"].get("labels") or {})
         after = clients.paused(before) if pausing else clients.resumed(before)
         changes = clients.patch(before, after)
-        sets = clients.moved(cluster.daemon_sets(), before)
+        namespaces = arguments["namespaces"]
+        sets = clients.moved(own(cluster.daemon_sets(), namespaces), before)
         result = {"changed": bool(changes), "labels": changes, "clients": sorted(sets.values())}
         if self._task.check_mode or (not changes and not pausing):
             return result
         if changes:
             cluster.change_node(node, {}, labels=changes)
-        waited = _wait(cluster, node, sets, pausing, arguments["timeout"], arguments["poll"])
+        waited = _wait(
+            lambda: own(cluster.pods_on(node), namespaces), sets, pausing, arguments["timeout"], arguments["poll"]
+        )
         if waited:
             verb = "did not leave" if pausing else "were not ready on"
             why = f"{titles(waited)} {verb} node {node} within {arguments['timeout']} s"
@@ -49,12 +54,19 @@ class ActionModule(ClusterAction):
 
 
 def _wait(
-    cluster: Cluster, node: str, sets: Mapping[str, str], pausing: bool, timeout: float, poll: float
+    there: Callable[[], Sequence[Mapping[str, Any]]],
+    sets: Mapping[str, str],
+    pausing: bool,
+    timeout: float,
+    poll: float,
 ) -> list[str]:
-    """Wait until no pod of the DaemonSets is there, or each has one that is ready; return what is missing to that."""
+    """Wait until no pod of the DaemonSets is there, or each has one that is ready; return what is missing to that.
+
+    :param there: gives the cluster's own pods on the node.
+    """
     until = time.monotonic() + timeout
     while True:
-        pods = [pod for pod in cluster.pods_on(node) if clients.owner(pod) in sets]
+        pods = [pod for pod in there() if clients.owner(pod) in sets]
         if pausing:
             missing = [clients.title(pod) for pod in pods]
         else:

@@ -136,9 +136,10 @@ class _Cluster:
     def read(cls, api: Cluster, with_claims: bool) -> _Cluster:
         """Read it; devices of claims only where the DRA driver serves a pool, since that needs rights of its own."""
         pods = {name: [read_pod(pod) for pod in there] for name, there in by_node(api.pods()).items()}
-        published = claims.published(api.resource_slices()) if with_claims else {}
+        nodes = api.nodes()
+        published = claims.published(api.resource_slices(), nodes) if with_claims else {}
         claimed = claims.holdings(api.resource_claims(), published) if with_claims else {}
-        return cls(api.nodes(), pods, published, claimed)
+        return cls(nodes, pods, published, claimed)
 
 
 class ActionModule(ControllerAction):

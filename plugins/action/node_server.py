@@ -12,6 +12,7 @@ from typing import Any
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import Cluster
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster_action import ClusterAction
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import pods, served
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.objects import DEFAULT_MORE, DEFAULT_NAMESPACE, own
 
 _PAUSE = 2.0
 
@@ -21,6 +22,7 @@ class ActionModule(ClusterAction):
         "node": {"type": "str", "required": True},
         "server": {"type": "str", "choices": [served.PLUGIN, served.DRA], "required": True},
         "state": {"type": "str", "choices": ["chosen", "cleared"], "required": True},
+        "namespaces": {"type": "list", "elements": "str", "default": [DEFAULT_NAMESPACE, *DEFAULT_MORE]},
         "timeout": {"type": "int", "default": 300},
         "settle": {"type": "int", "default": 15},
     }
@@ -33,11 +35,12 @@ class ActionModule(ClusterAction):
 
     def _choose(self, cluster: Cluster, arguments: dict[str, Any]) -> dict[str, Any]:
         node, server = arguments["node"], arguments["server"]
-        labels = cluster.node(node)["metadata"].get("labels") or {}
+        found, namespaces = cluster.node(node), arguments["namespaces"]
+        labels = found["metadata"].get("labels") or {}
         changed = labels.get(served.MIGRATED_LABEL) != server
         if self._task.check_mode:
             return {"changed": changed, "pods": []}
-        unready = served.unready(cluster.daemon_sets(), labels, server)
+        unready = served.unready(own(cluster.daemon_sets(), namespaces), labels, server)
         if unready:
             return {"failed": True, "msg": f"Failed to move node {node}: {unready}"}
         if changed:
@@ -46,7 +49,8 @@ class ActionModule(ClusterAction):
         while True:
             there = cluster.pods_on(node)
             slices = cluster.resource_slices() if server == served.PLUGIN else []
-            left = served.not_left(cluster.daemon_sets(), there, slices, node, labels, server)
+            sets = own(cluster.daemon_sets(), namespaces)
+            left = served.not_left(sets, own(there, namespaces), slices, {node: found}, labels, server)
             if not left:
                 live = [pod.uid for pod in map(pods.read, there) if not pod.ended]
                 return {"changed": changed, "pods": live}

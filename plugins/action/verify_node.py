@@ -15,6 +15,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import node_expect
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import ApiError, Cluster
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster_action import ClusterAction
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import expectations
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.objects import DEFAULT_MORE, DEFAULT_NAMESPACE
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import collect
 
 _PAUSE = 3.0
@@ -27,7 +28,7 @@ class ActionModule(ClusterAction):
         "labels": {"type": "bool", "default": True},
         "capacity": {"type": "path", "default": ""},
         "restart": {"type": "list", "elements": "str", "default": []},
-        "restart_namespaces": {"type": "list", "elements": "str", "default": []},
+        "namespaces": {"type": "list", "elements": "str", "default": [DEFAULT_NAMESPACE, *DEFAULT_MORE]},
         "timeout": {"type": "int", "default": 0},
         "settle": {"type": "int", "default": 0},
         "fail": {"type": "bool", "default": True},
@@ -50,7 +51,7 @@ class ActionModule(ClusterAction):
             # Nothing is restarted.
             arguments = {**arguments, "settle": 0}
         else:
-            restarted = _restart(cluster, name, arguments["restart"], arguments["restart_namespaces"])
+            restarted = _restart(cluster, name, arguments["restart"], arguments["namespaces"])
         until = time.monotonic() + arguments["timeout"]
         agrees_since = None
         while True:
@@ -60,6 +61,7 @@ class ActionModule(ClusterAction):
                 lambda: cluster.pods_on(name),
                 wanted,
                 arguments["facts"],
+                arguments["namespaces"],
                 restarted,
                 cluster.resource_slices,
                 waiting=True,

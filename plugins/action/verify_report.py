@@ -18,6 +18,11 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import node_expect
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import ApiError, Cluster, at_once
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import Description, describe
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.driver_security import driver_security
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.objects import (
+    MORE_NAMESPACES,
+    NAMESPACE,
+    own_namespaces,
+)
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.verification import (
     CHECKS,
     DESCRIPTION,
@@ -154,8 +159,10 @@ class _Nodes:
                 self._capacity,
                 there=self._nodes.get(name),
             )
+            namespaces = own_namespaces({one: plain(variables.get(one)) for one in (NAMESPACE, MORE_NAMESPACES)})
+            there = self._nodes.get(name)
             found = node_expectations.checks(
-                name, self._nodes.get(name), lambda: cluster.pods_on(name), wanted, facts, slices=self._slices
+                name, there, lambda: cluster.pods_on(name), wanted, facts, namespaces, slices=self._slices
             )
         except (Refused, ApiError, AnsibleError) as error:
             return None, getattr(error, "message", None) or str(error)

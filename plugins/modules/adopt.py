@@ -35,6 +35,13 @@ options:
     description: Whether to replace what an earlier run wrote there. Otherwise, a directory that contains files is refused.
     type: bool
     default: false
+  namespaces:
+    description:
+      - Namespaces of the cluster's device plugin and GPU Operator. A DaemonSet elsewhere that looks like a device plugin may be a tenant's - it decides
+        nothing, and is named.
+    type: list
+    elements: str
+    default: [nvidia-gpu, gpu-operator, nvidia-device-plugin, kube-system]
   report:
     description: File on the controller to which the findings are written as JSON, readable only by its owner. If empty, none is written.
     type: path

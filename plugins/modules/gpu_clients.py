@@ -28,6 +28,12 @@ options:
     type: str
     choices: [paused, resumed]
     required: true
+  namespaces:
+    description:
+      - Namespaces of the cluster's own plugins. What looks like one of them elsewhere is a tenant's, and is left alone.
+    type: list
+    elements: str
+    default: [nvidia-gpu, gpu-operator]
   timeout:
     description: Seconds to wait for the pods.
     type: int

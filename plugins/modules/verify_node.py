@@ -44,11 +44,12 @@ options:
     type: list
     elements: str
     default: []
-  restart_namespaces:
-    description: Namespaces whose pods O(restart) is about. Pods of others stay, whatever their labels.
+  namespaces:
+    description:
+      - Namespaces of the cluster's own plugins. What looks like one of them elsewhere is a tenant's, and is left alone.
     type: list
     elements: str
-    default: []
+    default: [nvidia-gpu, gpu-operator]
   timeout:
     description: Seconds to wait until the node matches.
     type: int

@@ -16,6 +16,7 @@ description:
     registered as C(gpu_facts_host) of each host. Checks in a result of M(gpufleet.nvidia.health) from the host, registered as
     C(gpu_verify_on_host), are used instead of its own.
   - With O(kubeconfig), each host's node must show what is predicted, as M(gpufleet.nvidia.verify_node) checks for a single node.
+    The namespaces of the cluster's own plugins are C(gpu_kubernetes_namespace) and C(gpu_node_plugin_namespaces) of the host.
   - Prints the checks of every host. Never fails because of their findings; C(verify.yml) fails when RV(healthy) is false.
   - This is an action plugin; the module only documents it.
 options:

@@ -17,6 +17,7 @@ from ansible import constants
 from ansible.errors import AnsibleError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.documents import read_json
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._printable import printable
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import objects
 
 #: Statuses of a server that is starting, overloaded or behind a proxy that does not reach it.
 _AWAY = (0, 500, 502, 503, 504)
@@ -156,7 +157,8 @@ class Cluster:
     def pods_on(self, node: str, selector: str = "") -> list[dict[str, Any]]:
         """Return the pods on a node, those with the labels of C(selector) alone where it is given."""
         query = {"fieldSelector": f"spec.nodeName={node}", **({"labelSelector": selector} if selector else {})}
-        return list(self.call("GET", "/api/v1/pods", f"list the pods on {node}", **query)["items"])
+        answer = self.call("GET", "/api/v1/pods", f"list the pods on {node}", **query)
+        return objects.taken(answer["items"], objects.POD)
 
     def delete_pod(self, namespace: str, name: str, uid: str) -> None:
         """Delete a pod, so that its controller makes another. One of the same name that was made since is not meant."""
@@ -168,14 +170,15 @@ class Cluster:
                 raise
 
     def pods(self) -> list[dict[str, Any]]:
-        return list(self.call("GET", "/api/v1/pods", "list the pods", resourceVersion="0")["items"])
+        answer = self.call("GET", "/api/v1/pods", "list the pods", resourceVersion="0")
+        return objects.taken(answer["items"], objects.POD)
 
     def daemon_sets(self) -> list[dict[str, Any]]:
         answer = self.call("GET", "/apis/apps/v1/daemonsets", "list the DaemonSets", resourceVersion="0")
-        return list(answer["items"])
+        return objects.taken(answer["items"], objects.DAEMON_SET)
 
     def resource_slices(self) -> list[dict[str, Any]]:
-        return self._claims_api("resourceslices", "list the ResourceSlices")
+        return objects.taken(self._claims_api("resourceslices", "list the ResourceSlices"), objects.RESOURCE_SLICE)
 
     def device_classes(self) -> list[dict[str, Any]]:
         return self._claims_api("deviceclasses", "list the DeviceClasses")
@@ -185,7 +188,7 @@ class Cluster:
         return str(self.call("GET", "/version", "read the version of the API server")["gitVersion"])
 
     def resource_claims(self) -> list[dict[str, Any]]:
-        return self._claims_api("resourceclaims", "list the ResourceClaims")
+        return objects.taken(self._claims_api("resourceclaims", "list the ResourceClaims"), objects.RESOURCE_CLAIM)
 
     def _claims_api(self, kind: str, what: str) -> list[dict[str, Any]]:
         return list(self.call("GET", f"/apis/resource.k8s.io/v1/{kind}", what, resourceVersion="0")["items"])

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Callable
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import read_text
@@ -15,6 +15,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import (
     claims,
     clients,
     expectations,
+    objects,
     plugin_pod,
     sharing_configurations,
 )
@@ -78,6 +79,7 @@ def checks(
     pods: Callable[[], Sequence[Mapping[str, Any]]],
     wanted: expectations.Expected,
     facts: Mapping[str, Any],
+    namespaces: Collection[str],
     restarted: Sequence[Mapping[str, Any]] = (),
     slices: Callable[[], Sequence[Mapping[str, Any]]] = tuple,
     waiting: bool = False,
@@ -87,6 +89,7 @@ def checks(
     :param node: the object of the API; None where the cluster has none of that name.
     :param pods: gives the objects of the pods on it; not called where the node alone says enough.
     :param facts: the facts document of the host.
+    :param namespaces: those of the cluster's own plugins: what looks like one elsewhere is a tenant's.
     :param restarted: pods that were restarted, and must have been replaced.
     :param slices: gives the cluster's ResourceSlices; not called where no DRA driver is to serve the node.
     :param waiting: whether the node is asked until it agrees: facts of before say nothing of a daemon that comes with the plugin's pods.
@@ -99,7 +102,7 @@ def checks(
         return (expectations.Check("node", expectations.FAILED, "it is not Ready", step),)
     ready = expectations.Check("node", expectations.PASSED, "Ready")
     wanted, said = expectations.chosen(node, wanted)
-    there = pods()
+    there = objects.own(pods(), namespaces)
     waited = clients.not_replaced(restarted, there) if restarted else {}
     if waited:
         why = "; ".join(f"{title}: {reason}" for title, reason in waited.items())
@@ -111,5 +114,5 @@ def checks(
         plugin.append(plugin_pod.mps_check(there, sorted(wanted.resources), facts.get("mps") or []))
     if wanted.mps_replicas and not waiting:
         plugin.append(plugin_pod.mps_limits_check(wanted.mps_replicas, facts, there))
-    devices = claims.counts(claims.published(slices()).get(name, ())) if wanted.devices else None
+    devices = claims.counts(claims.published(slices(), {name: node}).get(name, ())) if wanted.devices else None
     return (ready, *said, *plugin, *expectations.compare(node, wanted, devices))

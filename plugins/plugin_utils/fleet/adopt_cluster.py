@@ -17,10 +17,13 @@ from typing import Any
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.documents import read_yaml
 
 from ...module_utils._versions import numbers
-from .clients import placed
+from .clients import placed, title
 from .names import MIG_CONFIG_LABEL, MIG_STATE_LABEL
+from .objects import DEFAULT_MORE, DEFAULT_NAMESPACE, own
 from .sharing_configurations import CONFIGURATIONS, LABEL, UNSHARED, is_name
 
+#: Where NVIDIA's documents put a device plugin and an operator, and the collection its releases.
+NAMESPACES = (DEFAULT_NAMESPACE, *DEFAULT_MORE, "nvidia-device-plugin", "kube-system")
 _GPU = "nvidia.com/gpu"
 _MIG_RESOURCE = "nvidia.com/mig-"
 _CHART = re.compile(r"(.+?)-(v?[0-9].*)")
@@ -55,6 +58,7 @@ class Objects:
     """The objects of a cluster, as its API has them.
 
     :param config_maps: their C(data), by namespace and name.
+    :param namespaces: those in which the cluster's own plugins are.
     """
 
     nodes: Sequence[Mapping[str, Any]] = ()
@@ -62,6 +66,7 @@ class Objects:
     drivers: Sequence[Mapping[str, Any]] = ()
     daemon_sets: Sequence[Mapping[str, Any]] = ()
     config_maps: Mapping[tuple[str, str], Mapping[str, str]] = field(default_factory=dict)
+    namespaces: Sequence[str] = NAMESPACES
 
     @cached_property
     def policy(self) -> Mapping[str, Any] | None:
@@ -71,7 +76,12 @@ class Objects:
     @cached_property
     def plugins(self) -> list[Mapping[str, Any]]:
         """The DaemonSets of standalone device plugins: those of an operator are what its ClusterPolicy says."""
-        return [one for one in self.daemon_sets if _plugin_container(one) and not _owned_by_operator(one)]
+        return [one for one in own(self.daemon_sets, self.namespaces) if _is_plugin(one)]
+
+    @cached_property
+    def strangers(self) -> list[str]:
+        """DaemonSets elsewhere that look like a device plugin. Anybody can make one: they are named, and decide nothing."""
+        return sorted(title(one) for one in self.daemon_sets if _is_plugin(one) and one not in self.plugins)
 
     def wanted_config_maps(self) -> list[tuple[str, str]]:
         """Return namespace and name of the ConfigMaps that decide how nodes are served."""
@@ -94,7 +104,7 @@ class Objects:
     def namespace(self) -> str:
         """The namespace of what serves GPUs, or an empty text."""
         if self.policy is not None:
-            ours = [one for one in self.daemon_sets if _owned_by_operator(one)]
+            ours = [one for one in own(self.daemon_sets, self.namespaces) if _owned_by_operator(one)]
             named = [str(_at(one, "metadata", "namespace") or "") for one in ours]
             return str(_at(self.policy, "status", "namespace") or next(iter(named), "gpu-operator"))
         return next((str(_at(one, "metadata", "namespace") or "") for one in self.plugins), "")
@@ -338,6 +348,10 @@ def _plugin_container(daemon_set: Mapping[str, Any]) -> Mapping[str, Any] | None
         if program == "nvidia-device-plugin" or (not program and container.get("name") == "nvidia-device-plugin-ctr"):
             return dict(container)
     return None
+
+
+def _is_plugin(daemon_set: Mapping[str, Any]) -> bool:
+    return _plugin_container(daemon_set) is not None and not _owned_by_operator(daemon_set)
 
 
 def _owned_by_operator(daemon_set: Mapping[str, Any]) -> bool:

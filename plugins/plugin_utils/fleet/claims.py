@@ -17,6 +17,7 @@ from typing import Any
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.numbers import whole_number
 
 from .devices import Holding
+from .objects import metadata, owned_by_node
 from .pods import quantity
 
 #: The driver that a ResourceSlice names, and the DeviceClass of whole GPUs.
@@ -43,26 +44,39 @@ class Published:
     uuid: str
 
 
-def published(slices: Iterable[Mapping[str, Any]]) -> dict[str, tuple[Published, ...]]:
+def published(
+    slices: Iterable[Mapping[str, Any]], nodes: Mapping[str, Mapping[str, Any]]
+) -> dict[str, tuple[Published, ...]]:
     """Return the GPUs and MIG devices that each node offers to claims.
 
-    :param slices: ResourceSlices, of any driver. Of a pool only those of the newest generation are valid.
+    :param slices: ResourceSlices, of any driver. Those of a node count that the node owns, as the driver on it makes them, and of its pools only
+        those of the newest generation: the scheduler, too, looks at a pool node by node.
+    :param nodes: objects of the API by name.
     """
-    specs = [spec for one in slices if (spec := one.get("spec") or {}).get("driver") == GPU_CLASS]
-    newest: dict[str, int] = {}
+    specs = [
+        spec for one in slices if (spec := one.get("spec") or {}).get("driver") == GPU_CLASS and _of(one, spec, nodes)
+    ]
+    newest: dict[tuple[str, str], int] = {}
     for spec in specs:
         name, generation = _pool(spec)
-        newest[name] = max(generation, newest.get(name, generation))
+        newest[spec["nodeName"], name] = max(generation, newest.get((spec["nodeName"], name), generation))
     found: dict[str, list[Published]] = {}
     for spec in specs:
         name, generation = _pool(spec)
-        for device in (spec.get("devices") or ()) if generation == newest[name] else ():
+        for device in (spec.get("devices") or ()) if generation == newest[spec["nodeName"], name] else ():
             attributes = device.get("attributes") or {}
             kind = _kind(attributes)
             if kind:
                 one = Published(name, str(device.get("name")), kind, _text(attributes, "uuid"))
-                found.setdefault(str(spec.get("nodeName")), []).append(one)
+                found.setdefault(spec["nodeName"], []).append(one)
     return {node: tuple(devices) for node, devices in found.items()}
+
+
+def _of(one: Mapping[str, Any], spec: Mapping[str, Any], nodes: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Whether a slice is of a node that there is."""
+    name = spec.get("nodeName")
+    uid = metadata(nodes.get(name)).get("uid") if name else None
+    return bool(uid) and owned_by_node(one, str(name), str(uid))
 
 
 def counts(devices: Iterable[Published]) -> dict[str, int]:
@@ -78,22 +92,36 @@ def holdings(
     :param claims: ResourceClaims. A claim that is allocated and reserved for no pod is held by nobody yet.
     :param devices: what L(published) returned.
     """
-    known = {(device.pool, device.name): (node, device) for node, there in devices.items() for device in there}
+    known: dict[tuple[str, str], dict[str, Published]] = {}
+    for node, there in devices.items():
+        for device in there:
+            known.setdefault((device.pool, device.name), {})[node] = device
     found: dict[str, list[Holding]] = {}
     for claim in claims:
         status = claim.get("status") or {}
         users = [str(user.get("uid")) for user in status.get("reservedFor") or () if user.get("resource") == "pods"]
         results = ((status.get("allocation") or {}).get("devices") or {}).get("results") or ()
         for result in results:
-            node, device = known.get((str(result.get("pool")), str(result.get("device"))), ("", None))
+            nodes = known.get((str(result.get("pool")), str(result.get("device"))), {})
+            # A pool that another node calls its own, too, is told apart by the node that the scheduler wrote into the claim.
+            node = next(iter(nodes), "") if len(nodes) == 1 else _node_of(status["allocation"])
             # Who watches a device by admin access holds nothing of it.
-            if result.get("driver") != GPU_CLASS or device is None or result.get("adminAccess"):
+            if result.get("driver") != GPU_CLASS or node not in nodes or result.get("adminAccess"):
                 continue
+            device = nodes[node]
             consumed = quantity((result.get("consumedCapacity") or {}).get("memory", 0)) // _MIB
             given = [Holding(uid, "", device.kind, device.uuid, memory_mib=consumed or None) for uid in users]
             if given:
                 found.setdefault(node, []).extend(given)
     return {node: tuple(given) for node, given in found.items()}
+
+
+def _node_of(allocation: Mapping[str, Any]) -> str:
+    """Return the node of devices that are local to one, or an empty text."""
+    terms = (allocation.get("nodeSelector") or {}).get("nodeSelectorTerms") or ()
+    fields = [field for term in terms for field in term.get("matchFields") or () if field.get("key") == "metadata.name"]
+    values = [value for field in fields for value in field.get("values") or ()]
+    return str(values[0]) if len(values) == 1 else ""
 
 
 def _pool(spec: Mapping[str, Any]) -> tuple[str, int]:

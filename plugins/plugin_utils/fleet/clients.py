@@ -71,7 +71,7 @@ def patch(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, str 
 def moved(daemon_sets: Iterable[Mapping[str, Any]], labels: Mapping[str, str]) -> dict[str, str]:
     """Return the DaemonSets that run on a node only while nothing is paused, UID to title.
 
-    :param daemon_sets: objects of the API.
+    :param daemon_sets: objects of the API, the cluster's own: a tenant can say the same of a DaemonSet, and let it never become ready.
     :param labels: of the node, whatever state it is in.
     """
     with_clients, without = resumed(labels), paused(resumed(labels))

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,6 +59,7 @@ def node_view(
     name: str,
     node: Mapping[str, Any] | None,
     pods: Iterable[Mapping[str, Any]],
+    daemon_sets: Collection[tuple[str, str]],
     wanted: Expected | None,
     published: Mapping[str, int] | None = None,
 ) -> NodeView:
@@ -66,13 +67,14 @@ def node_view(
 
     :param node: the object of the API; None when the cluster has none of that name.
     :param pods: objects of the API, those on the node.
+    :param daemon_sets: namespace and UID of each of the cluster's DaemonSets.
     :param wanted: what it must show; None when that is not known.
     :param published: kind of device to count in the node's ResourceSlices; None where nobody asked.
     """
     if node is None:
         return NodeView(name, (f"the cluster has no node {name}",), (), "not there")
     found = (read(document) for document in pods)
-    users = [pod.title for pod in found if pod.uses_gpu and not pod.ended and pod.controller != "DaemonSet"]
+    users = [pod.title for pod in found if pod.uses_gpu and not pod.ended and not pod.of_daemon_set(daemon_sets)]
     checks = compare(node, wanted, published) if wanted else ()
     differs = tuple(f"{check.name}: {check.evidence}" for check in checks if check.status == FAILED)
     cordoned = (node.get("spec") or {}).get("unschedulable")

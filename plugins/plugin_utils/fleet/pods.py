@@ -44,12 +44,12 @@ class Pod:
     hami: tuple[tuple[str, int], ...] = ()
     controller_uid: str = ""
 
-    def of_daemon_set(self, known: Collection[str]) -> bool:
-        """Whether a DaemonSet makes this pod. Whoever makes a pod can write an owner into it that there is not.
+    def of_daemon_set(self, known: Collection[tuple[str, str]]) -> bool:
+        """Whether a DaemonSet makes this pod. Whoever makes a pod can write an owner into it that there is not, or that is somebody else's.
 
-        :param known: the UIDs of the cluster's DaemonSets.
+        :param known: namespace and UID of each of the cluster's DaemonSets.
         """
-        return self.controller == "DaemonSet" and self.controller_uid in known
+        return self.controller == "DaemonSet" and (self.namespace, self.controller_uid) in known
 
     @property
     def devices(self) -> dict[str, int]:
@@ -84,7 +84,8 @@ def read(document: Mapping[str, Any]) -> Pod:
         phase=str((document.get("status") or {}).get("phase") or "Pending"),
         terminating=bool(metadata.get("deletionTimestamp")),
         controller=str(owners[0].get("kind")) if owners else None,
-        mirror=_MIRROR in (metadata.get("annotations") or {}),
+        # The annotation alone is anybody's. The pod that a kubelet makes of a static one is owned by its node.
+        mirror=_MIRROR in (metadata.get("annotations") or {}) and bool(owners) and owners[0].get("kind") == "Node",
         empty_dirs=tuple(str(volume.get("name")) for volume in volumes if volume.get("emptyDir") is not None),
         resources=requested(spec),
         claims=bool(spec.get("resourceClaims")),
@@ -156,7 +157,7 @@ class Evictions:
 def evictions(
     pods: Iterable[Pod],
     *,
-    daemon_sets: Collection[str],
+    daemon_sets: Collection[tuple[str, str]],
     uids: Sequence[str] | None = None,
     holders: Collection[str] = (),
     every: bool = False,
@@ -165,7 +166,7 @@ def evictions(
 ) -> Evictions:
     """Return which pods have to leave a node.
 
-    :param daemon_sets: the UIDs of the cluster's DaemonSets.
+    :param daemon_sets: namespace and UID of each of the cluster's DaemonSets.
     :param uids: only these pods; None: all that use GPUs.
     :param holders: UIDs of pods of which a process holds a GPU. They use one, whatever they asked for.
     :param every: the whole node is emptied, as C(kubectl drain) does it: pods that use no GPU go too, static pods stay.

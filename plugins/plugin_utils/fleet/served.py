@@ -13,6 +13,7 @@ from typing import Any
 
 from . import claims, clients
 from .names import LABEL_PREFIX
+from .objects import metadata
 from .pods import GPU_PREFIXES
 
 GPU = "nvidia.com/gpu"
@@ -143,6 +144,7 @@ def class_problem(classes: Iterable[Mapping[str, Any]], version: str, resource: 
 def unready(daemon_sets: Iterable[Mapping[str, Any]], labels: Mapping[str, str], server: str) -> str:
     """Return why nothing would serve a node after it was moved; empty where a DaemonSet would.
 
+    :param daemon_sets: the cluster's own.
     :param labels: of the node.
     """
     if any(_only_on(one, labels, server) for one in daemon_sets):
@@ -157,18 +159,20 @@ def not_left(
     daemon_sets: Iterable[Mapping[str, Any]],
     pods: Iterable[Mapping[str, Any]],
     slices: Iterable[Mapping[str, Any]],
-    node: str,
+    node: Mapping[str, Mapping[str, Any]],
     labels: Mapping[str, str],
     server: str,
 ) -> list[str]:
     """Return what of the other side is still on a node.
 
+    :param daemon_sets: the cluster's own, and C(pods) its own on the node.
+    :param node: the object of the API by its name.
     :param slices: the cluster's ResourceSlices, where the DRA driver is the other side.
     """
     other = DRA if server == PLUGIN else PLUGIN
-    theirs = {str(one["metadata"]["uid"]) for one in daemon_sets if _only_on(one, labels, other)}
+    theirs = {str(metadata(one).get("uid")) for one in daemon_sets if _only_on(one, labels, other)}
     found = [f"pod {clients.title(pod)}" for pod in pods if clients.owner(pod) in theirs]
-    published = claims.published(slices).get(node, ())
+    published = [device for there in claims.published(slices, node).values() for device in there]
     return found + ([f"{len(published)} devices in ResourceSlices of the node"] if published else [])
 
 

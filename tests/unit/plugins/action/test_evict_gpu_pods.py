@@ -51,7 +51,7 @@ class FakeCluster:
         return None
 
     def daemon_sets(self):
-        return [{"metadata": {"uid": uid}} for uid in self.sets]
+        return [{"metadata": {"namespace": namespace, "uid": uid}} for namespace, uid in self.sets]
 
     def pods_on(self, _node):
         for name in [name for name in self.accepted if name not in self.never]:
@@ -155,7 +155,9 @@ def test_the_cluster_is_asked_for_the_daemon_set_that_a_pod_names(evict):
     cluster.there["plugin"]["metadata"]["ownerReferences"] = [{"kind": "DaemonSet", "uid": "set", "controller": True}]
     refused = evict(cluster)
     assert list(refused["not_evicted"]) == ["jobs/plugin"] and cluster.asked == []
-    cluster.sets = ["set"]
+    cluster.sets = [("other", "set")]
+    assert list(evict(cluster)["not_evicted"]) == ["jobs/plugin"], "an owner is in the namespace of its pod"
+    cluster.sets = [("jobs", "set")]
     assert evict(cluster)["evicted"] == ["jobs/work"]
 
 

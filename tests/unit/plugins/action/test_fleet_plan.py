@@ -167,7 +167,16 @@ class FakeCluster:
 
     def nodes(self):
         ready = [{"type": "Ready", "status": "True"}]
-        return {"a": {"metadata": {}, "spec": {}, "status": {"conditions": ready, "allocatable": {}}}}
+        return {
+            "a": {
+                "metadata": {"name": "a", "uid": "uid-of-a"},
+                "spec": {},
+                "status": {"conditions": ready, "allocatable": {}},
+            }
+        }
+
+    def daemon_sets(self):
+        return []
 
     def resource_slices(self):
         raise AssertionError("no pool is served by claims: they need not be allowed")

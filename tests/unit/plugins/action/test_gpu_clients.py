@@ -31,7 +31,7 @@ class FakeCluster:
         return {"metadata": {"labels": dict(self.labels)}}
 
     def daemon_sets(self):
-        metadata = {"namespace": "gpu", "name": "plugin", "uid": "u"}
+        metadata = {"namespace": "nvidia-gpu", "name": "plugin", "uid": "u"}
         return [{"metadata": metadata, "spec": {"template": {"spec": {"affinity": AFFINITY}}}}]
 
     def change_node(self, _name, annotations, labels):
@@ -49,7 +49,7 @@ class FakeCluster:
             self.there = LABEL not in self.labels
         owner = {"uid": "u", "controller": True}
         pod = {
-            "metadata": {"namespace": "gpu", "name": "plugin-x", "ownerReferences": [owner]},
+            "metadata": {"namespace": "nvidia-gpu", "name": "plugin-x", "ownerReferences": [owner]},
             "status": {"conditions": [{"type": "Ready", "status": "True"}]},
         }
         return [pod] if self.there else []
@@ -69,7 +69,7 @@ def test_pausing_waits_until_the_pods_have_left(run):
     cluster = FakeCluster()
     result = run(cluster, "paused")
     assert result["changed"]
-    assert result["clients"] == ["gpu/plugin"]
+    assert result["clients"] == ["nvidia-gpu/plugin"]
     assert cluster.written == [{LABEL: "paused"}]
     assert not cluster.there
 
@@ -105,11 +105,30 @@ def test_check_mode_writes_nothing(run):
 @pytest.mark.parametrize(
     ("state", "labels", "text"),
     [
-        ("paused", {}, "gpu/plugin-x did not leave node n within 0 s"),
-        ("resumed", {LABEL: "paused"}, "gpu/plugin were not ready on node n within 0 s"),
+        ("paused", {}, "nvidia-gpu/plugin-x did not leave node n within 0 s"),
+        ("resumed", {LABEL: "paused"}, "nvidia-gpu/plugin were not ready on node n within 0 s"),
     ],
 )
 def test_pods_that_do_not_obey_are_named(run, state, labels, text):
     result = run(FakeCluster(labels, obeys=False), state, timeout=0)
     assert result["failed"]
     assert text in result["msg"]
+
+
+class WithTenant(FakeCluster):
+    """Beside it a DaemonSet of a tenant that excludes paused nodes and never gets ready, and a pod that names the plugin's DaemonSet as its owner."""
+
+    def daemon_sets(self):
+        (mine,) = super().daemon_sets()
+        return [mine, {**mine, "metadata": {"namespace": "tenant", "name": "hostile", "uid": "h"}}]
+
+    def pods_on(self, name):
+        owner = {"kind": "DaemonSet", "uid": "u", "controller": True}
+        forged = {"metadata": {"namespace": "tenant", "name": "forged", "ownerReferences": [owner]}}
+        return [*super().pods_on(name), forged]
+
+
+@pytest.mark.parametrize(("state", "labels"), [("paused", {}), ("resumed", {LABEL: "paused"})])
+def test_nothing_of_a_tenant_is_waited_for(run, state, labels):
+    result = run(WithTenant(labels), state, timeout=5)
+    assert not result.get("failed") and result["clients"] == ["nvidia-gpu/plugin"]

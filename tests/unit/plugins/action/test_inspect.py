@@ -110,6 +110,7 @@ class FakeApi:
 
 def node(ready=True, address="10.0.0.1", gpus="2", **spec):
     return {
+        "metadata": {"name": "a", "uid": "uid-of-a"},
         "spec": spec,
         "status": {
             "addresses": [{"type": "Hostname", "address": "x"}, {"type": "InternalIP", "address": address}],
@@ -367,7 +368,9 @@ def devices_of_claims(*names):
         for name in names
     ]
     pool = {"name": "a", "generation": 1}
-    return [{"spec": {"driver": "gpu.nvidia.com", "nodeName": "a", "pool": pool, "devices": devices}}]
+    owner = {"ownerReferences": [{"kind": "Node", "name": "a", "uid": "uid-of-a"}]}
+    spec = {"driver": "gpu.nvidia.com", "nodeName": "a", "pool": pool, "devices": devices}
+    return [{"metadata": owner, "spec": spec}]
 
 
 def test_devices_of_claims_are_counted_as_extended_resources_are(in_cluster):

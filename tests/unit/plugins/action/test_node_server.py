@@ -13,7 +13,7 @@ def daemon_set(uid, operator):
     expression = {"key": served.MIGRATED_LABEL, "operator": operator, "values": [served.DRA]}
     terms = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
     spec = {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}}
-    return {"metadata": {"uid": uid}, "spec": {"template": {"spec": spec}}}
+    return {"metadata": {"namespace": "nvidia-gpu", "uid": uid}, "spec": {"template": {"spec": spec}}}
 
 
 class FakeCluster:
@@ -41,7 +41,7 @@ class FakeCluster:
     def pods_on(self, _name):
         self.stays -= served.MIGRATED_LABEL in self.labels
         metadata = {
-            "namespace": "gpu",
+            "namespace": "nvidia-gpu",
             "name": "x",
             "uid": "u1",
             "ownerReferences": [{"uid": "NotIn", "controller": True}],
@@ -87,7 +87,7 @@ def test_nothing_is_labelled_before_the_tree_is_applied(run):
 
 def test_a_pod_that_does_not_leave_is_named(run):
     result = run(FakeCluster(stays=10**6), "chosen", timeout=0)
-    assert result["failed"] and "there still is pod gpu/x" in result["msg"]
+    assert result["failed"] and "there still is pod nvidia-gpu/x" in result["msg"]
 
 
 def test_what_a_starting_kubelet_writes_again_is_removed_again(run):
@@ -102,3 +102,15 @@ def test_check_mode_changes_nothing(run):
     cluster = FakeCluster()
     assert run(cluster, "chosen", check_mode=True)["changed"] and not cluster.labels
     assert run(cluster, "cleared", check_mode=True)["resources"] == ["nvidia.com/gpu"] and cluster.resources
+
+
+def test_nothing_of_a_tenant_serves_a_node_or_is_waited_for(run):
+    cluster = FakeCluster(sets=("NotIn",))
+    cluster.sets.append({**daemon_set("In", "In"), "metadata": {"namespace": "tenant", "uid": "In"}})
+    assert run(cluster, "chosen")["failed"], "the DaemonSet of a tenant is no DRA driver"
+    cluster = FakeCluster()
+    there = cluster.pods_on
+    owner = [{"uid": "NotIn", "controller": True}]
+    forged = {"metadata": {"namespace": "tenant", "name": "forged", "uid": "f", "ownerReferences": owner}}
+    cluster.pods_on = lambda name: [*there(name), forged]
+    assert sorted(run(cluster, "chosen")["pods"]) == ["f", "u2"]

@@ -24,11 +24,16 @@ GPUS = [
     for index in range(2)
 ]
 ENDS = 1000
-RESTART = {"restart": ["plugin", "discovery"], "restart_namespaces": ["gpu"]}
+RESTART = {"restart": ["plugin", "discovery"]}
 
 
 def plugin(uid, ready=True):
-    metadata = {"namespace": "gpu", "name": uid, "uid": uid, "ownerReferences": [{"uid": "set", "controller": True}]}
+    metadata = {
+        "namespace": "nvidia-gpu",
+        "name": uid,
+        "uid": uid,
+        "ownerReferences": [{"uid": "set", "controller": True}],
+    }
     return {"metadata": metadata, "status": {"conditions": [{"type": "Ready", "status": str(ready)}]}}
 
 
@@ -45,7 +50,7 @@ class Scenario:
     def node(self, name):
         ready = {"type": "Ready", "status": "True"}
         status = {"conditions": [ready], "allocatable": {"nvidia.com/gpu": str(self.at(self.offers))}}
-        return {"metadata": {"name": name, "labels": self.labels}, "status": status}
+        return {"metadata": {"name": name, "uid": "uid-of-n", "labels": self.labels}, "status": status}
 
     def pods_on(self, _name, selector=""):
         return [pod for pod in self.at(self.changes) if selector in ("", "plugin")]
@@ -56,7 +61,9 @@ class Scenario:
     def resource_slices(self):
         devices = [{"name": "gpu-0", "attributes": {"type": {"string": "gpu"}}}]
         pool = {"name": "n", "generation": 1}
-        return [{"spec": {"driver": "gpu.nvidia.com", "nodeName": "n", "pool": pool, "devices": devices}}]
+        owner = {"ownerReferences": [{"kind": "Node", "name": "n", "uid": "uid-of-n"}]}
+        spec = {"driver": "gpu.nvidia.com", "nodeName": "n", "pool": pool, "devices": devices}
+        return [{"metadata": owner, "spec": spec}]
 
     def monotonic(self):
         return self.now
@@ -91,12 +98,12 @@ def test_a_plugin_that_is_not_back_is_waited_for_although_the_node_agrees(verify
     result = verify(scenario, **RESTART)
     assert result["healthy"] and result["changed"]
     assert scenario.now >= 90
-    assert scenario.deleted == [("gpu", "old", "old")]
+    assert scenario.deleted == [("nvidia-gpu", "old", "old")]
 
 
 def test_pods_of_other_namespaces_stay_whatever_their_labels(verify):
     scenario = Scenario([(0, 2)], [(0, [plugin("old")])])
-    result = verify(scenario, restart=["plugin"], restart_namespaces=["kube-system"])
+    result = verify(scenario, restart=["plugin"], namespaces=["kube-system"])
     assert result["healthy"] and not result["changed"]
     assert scenario.deleted == [] and scenario.now == 0
 
@@ -123,7 +130,10 @@ def test_one_that_begins_at_the_end_of_the_time_is_still_seen_through(verify):
 
 def test_a_plugin_that_never_comes_back_is_named(verify):
     found = verify(Scenario([(0, 2)], [(0, [plugin("old")]), (5, [])]), **RESTART)
-    assert "plugin pods: gpu/old: it was restarted, and no new pod has taken its place. See what keeps" in found["msg"]
+    assert (
+        "plugin pods: nvidia-gpu/old: it was restarted, and no new pod has taken its place. See what keeps"
+        in found["msg"]
+    )
 
 
 def test_a_node_that_the_rendered_file_does_not_name_is_compared_with_each_node_of_its_pool(verify, tmp_path):
@@ -227,3 +237,20 @@ def test_a_rendered_file_says_what_a_node_shows_until_it_is_moved(verify, tmp_pa
         scenario = Scenario([(0, offers)], labels={MIGRATED: label} if label else {})
         result = verify(scenario, capacity=str(path), timeout=0, fail=False)
         assert result["healthy"] is healthy, (label, offers)
+
+
+def test_a_pod_of_a_tenant_that_looks_like_the_plugin_is_none(verify):
+    container = {
+        "name": "nvidia-device-plugin-ctr",
+        "env": [{"name": "DEVICE_LIST_STRATEGY", "value": "envvar"}],
+        "volumeMounts": [{"mountPath": "/var/lib/kubelet/device-plugins"}],
+    }
+    hostile = {**plugin("new"), "spec": {"containers": [container]}}
+    hostile["metadata"] = {**hostile["metadata"], "namespace": "tenant"}
+    toolkit = {"accept_envvar_unprivileged": False, "accept_volume_mounts": True}
+    given = {"timeout": 0, "facts": {"gpus": GPUS, "toolkit": toolkit}, "fail": False}
+    assert verify(Scenario([(0, 2)], [(0, [hostile])]), **given)["healthy"]
+    assert not verify(Scenario([(0, 2)], [(0, [hostile])]), namespaces=["tenant"], **given)["healthy"]
+    # It stands for none that was restarted, either.
+    left = verify(Scenario([(0, 2)], [(0, [plugin("old")]), (5, [hostile])]), **RESTART, **{**given, "timeout": 60})
+    assert "no new pod has taken its place" in str(left["checks"])

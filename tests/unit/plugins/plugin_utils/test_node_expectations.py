@@ -28,7 +28,7 @@ def facts(in_container=True, limits=("7G", "7G"), percentage=10.0):
 def checks(sharing, found, **how):
     wanted = node_expectations.expected("n", found, lambda: {**VARIABLES, **sharing})
     node = {"status": {"conditions": [{"type": "Ready", "status": "True"}], "allocatable": {"nvidia.com/gpu": "20"}}}
-    return {check.name: check for check in node_expectations.checks("n", node, list, wanted, found, **how)}
+    return {check.name: check for check in node_expectations.checks("n", node, list, wanted, found, (), **how)}
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_what_a_node_must_offer_follows_its_label_where_the_inventory_does_not_c
         "metadata": {"labels": {"nvidia.com/device-plugin.config": label} if label else {}},
         "status": {"conditions": [{"type": "Ready", "status": "True"}], "allocatable": {"nvidia.com/gpu": "20"}},
     }
-    found = {check.name: check.status for check in node_expectations.checks("n", node, list, wanted, facts())}
+    found = {check.name: check.status for check in node_expectations.checks("n", node, list, wanted, facts(), ())}
     assert found["allocatable"] == status
 
 
@@ -102,7 +102,7 @@ def test_a_typo_in_the_label_is_found_where_a_rendered_tree_named_the_pools_own_
         "metadata": {"name": "n", "labels": labels},
         "status": {"conditions": [{"type": "Ready", "status": "True"}]},
     }
-    found = {check.name: check for check in node_expectations.checks("n", node, list, wanted, facts())}
+    found = {check.name: check for check in node_expectations.checks("n", node, list, wanted, facts(), ())}
     assert ("configuration" in found and found["configuration"].status == "failed") == failed
     if failed:
         step = found["configuration"].next_step

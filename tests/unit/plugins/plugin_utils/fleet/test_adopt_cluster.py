@@ -43,7 +43,7 @@ def plugin(name="plugin", config_map="", selector=None, environment=(), argument
     }
     owners = [{"kind": owner, "name": "cluster-policy"}] if owner else []
     return {
-        "metadata": {"name": name, "namespace": "plugins", "ownerReferences": owners},
+        "metadata": {"name": name, "namespace": "nvidia-gpu", "ownerReferences": owners},
         "spec": {"template": {"spec": {"containers": [container], "volumes": volumes, "nodeSelector": selector or {}}}},
     }
 
@@ -133,7 +133,7 @@ ON_TWO = file(timeSlicing={"resources": [{"name": "nvidia.com/gpu", "replicas": 
 
 def with_configurations(*config_maps):
     plugins = [plugin(f"plugin-{number}", config_map=f"c{number}") for number in range(len(config_maps))]
-    data = {("plugins", f"c{number}"): texts for number, texts in enumerate(config_maps)}
+    data = {("nvidia-gpu", f"c{number}"): texts for number, texts in enumerate(config_maps)}
     return Objects([labelled()], daemon_sets=plugins, config_maps=data)
 
 
@@ -199,11 +199,11 @@ def test_a_release_of_the_plugin_for_each_pool_serves_the_nodes_that_it_selects(
             plugin("training", "", {"pool": "training"}, {"MIG_STRATEGY": "mixed"}),
             {"metadata": {"name": "something"}, "spec": {"template": {"spec": {"containers": [{"name": "a"}]}}}},
         ],
-        config_maps={("plugins", "shared-config"): {"only": FOUR}},
+        config_maps={("nvidia-gpu", "shared-config"): {"only": FOUR}},
     )
-    assert objects.wanted_config_maps() == [("plugins", "shared-config")]
+    assert objects.wanted_config_maps() == [("nvidia-gpu", "shared-config")]
     assert objects.variables()["gpu_kubernetes_stack"] == "device_plugin"
-    assert objects.variables()["gpu_kubernetes_namespace"] == "plugins"
+    assert objects.variables()["gpu_kubernetes_namespace"] == "nvidia-gpu"
     shared, training, other = (objects.served(one) for one in objects.nodes)
     # The only configuration serves nodes that name none.
     assert shared.sharing["nvidia_sharing_replicas"] == 4 and shared.strategy == "none"
@@ -219,7 +219,7 @@ def test_the_plugins_flag_beats_its_environment_and_several_plugins_on_a_node_ar
 
 
 def test_the_configuration_that_is_named_default_serves_nodes_that_name_none():
-    both = {("plugins", "c"): {"default": FOUR, "other": file()}}
+    both = {("nvidia-gpu", "c"): {"default": FOUR, "other": file()}}
     objects = Objects([labelled()], daemon_sets=[plugin(config_map="c")], config_maps=both)
     assert objects.served(objects.nodes[0]).sharing["nvidia_sharing_replicas"] == 4
     named = Objects(

@@ -5,7 +5,8 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.claims import counts, holdings, published
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.claims import counts, holdings
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.claims import published as published_by
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.devices import Holding
 
 
@@ -18,14 +19,24 @@ def mig(name, uuid, profile="1g.10gb"):
     return {"name": name, "attributes": attributes}
 
 
-def resource_slice(*devices, node="n1", generation=1, driver="gpu.nvidia.com", pool=None):
+NODES = {name: {"metadata": {"name": name, "uid": f"uid-{name}"}} for name in ("n1", "n2")}
+
+
+def published(slices):
+    return published_by(slices, NODES)
+
+
+def resource_slice(*devices, node="n1", generation=1, driver="gpu.nvidia.com", pool=None, owner=None):
+    owned = {"ownerReferences": [{"kind": "Node", "name": node, "uid": owner or f"uid-{node}"}]}
     where = {"name": pool or node, "generation": generation, "resourceSliceCount": 1}
-    return {"spec": {"driver": driver, "nodeName": node, "pool": where, "devices": list(devices)}}
+    return {"metadata": owned, "spec": {"driver": driver, "nodeName": node, "pool": where, "devices": list(devices)}}
 
 
-def claim(*results, users=("uid-a",)):
+def claim(*results, users=("uid-a",), node=None):
+    fields = [{"key": "metadata.name", "operator": "In", "values": [node]}]
+    where = {"nodeSelector": {"nodeSelectorTerms": [{"matchFields": fields}]}} if node else {}
     reserved = [{"resource": "pods", "name": uid, "uid": uid} for uid in users]
-    return {"status": {"reservedFor": reserved, "allocation": {"devices": {"results": list(results)}}}}
+    return {"status": {"reservedFor": reserved, "allocation": {"devices": {"results": list(results)}, **where}}}
 
 
 def result(device, pool="n1", driver="gpu.nvidia.com", **more):
@@ -95,3 +106,33 @@ def test_a_claim_for_memory_holds_that_much_of_the_gpu():
 )
 def test_what_nobody_holds_yet_or_what_is_no_gpu_of_ours_is_not_held(nothing):
     assert holdings([nothing], published([resource_slice(gpu())])) == {}
+
+
+def test_a_pool_that_another_node_calls_its_own_hides_no_device_and_takes_no_claim():
+    """What decides is the node that owns the slice; the name of its pool is anybody's."""
+    real = resource_slice(gpu(), mig("mig-a", "MIG-a"))
+    foreign = resource_slice(gpu("gpu-0", "GPU-forged"), node="n2", pool="n1", generation=9)
+    assert published([real, foreign])["n1"] == published([real])["n1"]
+    devices = published([real, foreign])
+    assert holdings([claim(result("mig-a"))], devices) == holdings([claim(result("mig-a"))], published([real]))
+    assert holdings([claim(result("gpu-0"), node="n1")], devices) == holdings(
+        [claim(result("gpu-0"))], published([real])
+    )
+    assert holdings([claim(result("gpu-0"))], devices) == {}, "of which node is not said"
+
+
+@pytest.mark.parametrize(
+    "nobodys",
+    [
+        resource_slice(gpu("forged"), generation=9, owner="uid-n2"),
+        resource_slice(gpu("forged"), node="n3"),
+        {**resource_slice(gpu("forged"), generation=9), "metadata": {}},
+        {
+            **resource_slice(gpu("forged"), generation=9),
+            "metadata": {"ownerReferences": [{"kind": "Pod", "name": "n1"}]},
+        },
+    ],
+)
+def test_a_slice_that_its_node_does_not_own_is_nobodys(nobodys):
+    real = resource_slice(gpu())
+    assert published([real, nobodys]) == published([real])

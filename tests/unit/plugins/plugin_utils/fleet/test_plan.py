@@ -129,7 +129,11 @@ def test_it_can_be_kept_as_json():
 
 def pod(name, owner="ReplicaSet", resource="nvidia.com/gpu", phase="Running"):
     return {
-        "metadata": {"namespace": "jobs", "name": name, "ownerReferences": [{"kind": owner, "controller": True}]},
+        "metadata": {
+            "namespace": "jobs",
+            "name": name,
+            "ownerReferences": [{"kind": owner, "uid": "set", "controller": True}],
+        },
         "spec": {"containers": [{"resources": {"limits": {resource: "1"}}}]},
         "status": {"phase": phase},
     }
@@ -141,11 +145,12 @@ READY = [{"type": "Ready", "status": "True"}]
 
 def test_a_node_is_compared_as_it_is_now():
     node = {"status": {"allocatable": {"nvidia.com/gpu": "7"}, "conditions": READY}}
-    found = node_view("n", node, PODS, Expected({"nvidia.com/gpu": 8}, {}))
+    found = node_view("n", node, PODS, {("jobs", "set")}, Expected({"nvidia.com/gpu": 8}, {}))
     assert found == NodeView("n", ("allocatable: nvidia.com/gpu: 7 instead of 8",), ("jobs/a", "jobs/b"), "")
-    assert node_view("n", {"spec": {"unschedulable": True}, **node}, (), None).unavailable == "cordoned"
-    assert node_view("n", {"status": {}}, (), None) == NodeView("n", (), (), "not Ready")
-    assert node_view("n", None, (), None).differs == ("the cluster has no node n",)
+    assert "jobs/plugin" in node_view("n", node, PODS, (), None).pods, "there is no such DaemonSet"
+    assert node_view("n", {"spec": {"unschedulable": True}, **node}, (), (), None).unavailable == "cordoned"
+    assert node_view("n", {"status": {}}, (), (), None) == NodeView("n", (), (), "not Ready")
+    assert node_view("n", None, (), (), None).differs == ("the cluster has no node n",)
 
 
 def test_pods_are_disturbed_only_where_a_change_disturbs_somebody():

@@ -11,7 +11,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.pods import 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-SETS = frozenset({"uid-of-DaemonSet"})
+SETS = frozenset({("jobs", "uid-of-DaemonSet")})
 MIG = "nvidia.com/mig-1g.10gb"
 
 
@@ -86,7 +86,7 @@ def test_a_drain_empties_the_node_of_all_but_what_cannot_leave():
         pod("web", limits={}),
         pod("ended", phase="Failed", limits={}),
         pod("network", owner="DaemonSet", limits={}, volumes=empty),
-        pod("static", metadata=static),
+        pod("static", owner="Node", metadata=static),
     ]
     found = evictions(pods, every=True)
     assert [item.name for item in found.evict] == ["a", "web"]
@@ -112,7 +112,14 @@ def test_a_daemon_set_that_there_is_not_keeps_no_pod_on_the_node(every):
 def test_one_pod_that_must_stay_is_enough_to_touch_none():
     empty = [{"name": "cache", "emptyDir": {}}]
     static = {"annotations": {"kubernetes.io/config.mirror": "x"}}
-    pods = [pod("a"), pod("alone", owner=None), pod("data", volumes=empty), pod("static", metadata=static)]
+    pods = [
+        pod("a"),
+        pod("alone", owner=None),
+        pod("data", volumes=empty),
+        pod("static", owner="Node", metadata=static),
+        # Whoever makes a pod can write the annotation.
+        pod("said-to-be-static", metadata=static),
+    ]
     assert evictions(pods).blockers == {
         "jobs/alone": "it has no controller, so nothing would recreate it",
         "jobs/data": "the data in its emptyDir volume cache would be lost",

@@ -104,13 +104,15 @@ def test_nothing_is_moved_to_a_server_that_is_not_installed():
 
 def test_what_is_left_of_the_other_side_is_waited_for():
     there = [pod("plugin"), pod("dra"), pod("other")]
-    assert served.not_left(SETS, there, [], "a", LABELS, DRA) == ["pod gpu/plugin-x"]
+    a = {"a": {"metadata": {"uid": "uid-a"}}}
+    assert served.not_left(SETS, there, [], a, LABELS, DRA) == ["pod gpu/plugin-x"]
+    owned = {"ownerReferences": [{"kind": "Node", "name": "a", "uid": "uid-a"}]}
     device = {"name": "gpu-0", "attributes": {"type": {"string": "gpu"}, "uuid": {"string": "GPU-1"}}}
     spec = {"driver": "gpu.nvidia.com", "nodeName": "a", "pool": {"name": "a", "generation": 1}, "devices": [device]}
-    assert served.not_left(SETS, there[2:], [{"spec": spec}], "a", LABELS, PLUGIN) == [
+    assert served.not_left(SETS, there[2:], [{"metadata": owned, "spec": spec}], a, LABELS, PLUGIN) == [
         "1 devices in ResourceSlices of the node"
     ]
-    assert served.not_left(SETS, there[1:], [], "a", {**LABELS, served.MIGRATED_LABEL: DRA}, DRA) == []
+    assert served.not_left(SETS, there[1:], [], a, {**LABELS, served.MIGRATED_LABEL: DRA}, DRA) == []
 
 
 def test_only_the_resources_of_nvidias_plugin_are_left_over():

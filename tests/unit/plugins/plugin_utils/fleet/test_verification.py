@@ -213,7 +213,10 @@ def test_description_function_and_node_are_one_list_and_the_first_failure_counts
 
 def test_a_healthy_host_says_how_many_warnings_it_has():
     assert verification({"mig": NOTHING}, [check("pci", "passed")], None).summary == "as described; works"
-    assert verification({"mig": NOTHING}, [check("persistence", "warning")], []).summary == "as described; works, 1 warnings"
+    assert (
+        verification({"mig": NOTHING}, [check("persistence", "warning")], []).summary
+        == "as described; works, 1 warnings"
+    )
 
 
 def shown(found):

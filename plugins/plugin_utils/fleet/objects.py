@@ -1,0 +1,137 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Objects of the API as they are taken in, and which of them are the cluster's own. Pure.
+
+Tenants make pods, DaemonSets and annotations as they like, and some make ResourceSlices. So what belongs to the cluster is known by where it is, in a
+namespace that is named, and by owners that exist; never by a name, a label, an image or a mount.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+#: The namespaces of the rendered releases, and those of other plugins: variables of the roles gpu_kubernetes and gpu_node, with their defaults.
+NAMESPACE, MORE_NAMESPACES = "gpu_kubernetes_namespace", "gpu_node_plugin_namespaces"
+DEFAULT_NAMESPACE, DEFAULT_MORE = "nvidia-gpu", ("gpu-operator",)
+
+#: Shapes: a mapping of the fields that are read, {"*": ...} for one with any names, [...] for a list, and types. What is missing fits.
+_TEXTS: Mapping[str, Any] = {"*": str}
+_AMOUNTS: Mapping[str, Any] = {"*": (str, int)}
+_METADATA: Mapping[str, Any] = {
+    "name": str,
+    "namespace": str,
+    "uid": str,
+    "labels": _TEXTS,
+    "annotations": _TEXTS,
+    "deletionTimestamp": str,
+    "ownerReferences": [{"kind": str, "name": str, "uid": str, "controller": bool}],
+}
+_TERM: Mapping[str, Any] = {
+    "matchExpressions": [{"key": str, "operator": str, "values": [str]}],
+    "matchFields": [{"key": str, "operator": str, "values": [str]}],
+}
+_SELECTOR: Mapping[str, Any] = {"nodeSelectorTerms": [_TERM]}
+_CONTAINER: Mapping[str, Any] = {
+    "name": str,
+    "command": [str],
+    "args": [str],
+    "restartPolicy": str,
+    "env": [{"name": str, "value": str}],
+    "volumeMounts": [{"mountPath": str}],
+    "resources": {"requests": _AMOUNTS, "limits": _AMOUNTS},
+    "securityContext": {"privileged": bool, "capabilities": {"add": [str], "drop": [str]}},
+}
+_POD_SPEC: Mapping[str, Any] = {
+    "nodeName": str,
+    "runtimeClassName": str,
+    "nodeSelector": _TEXTS,
+    "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": _SELECTOR}},
+    "containers": [_CONTAINER],
+    "initContainers": [_CONTAINER],
+    "volumes": [{"name": str, "emptyDir": Mapping, "configMap": {"name": str}}],
+    "resourceClaims": [Mapping],
+}
+POD: Mapping[str, Any] = {
+    "metadata": _METADATA,
+    "spec": _POD_SPEC,
+    "status": {"phase": str, "conditions": [{"type": str, "status": str}]},
+}
+DAEMON_SET: Mapping[str, Any] = {
+    "metadata": _METADATA,
+    "spec": {"template": {"metadata": _METADATA, "spec": _POD_SPEC}},
+}
+RESOURCE_SLICE: Mapping[str, Any] = {
+    "metadata": _METADATA,
+    "spec": {
+        "driver": str,
+        "nodeName": str,
+        "pool": {"name": str, "generation": int},
+        "devices": [{"name": str, "attributes": {"*": {"string": str}}}],
+    },
+}
+RESOURCE_CLAIM: Mapping[str, Any] = {
+    "metadata": _METADATA,
+    "status": {
+        "reservedFor": [{"resource": str, "name": str, "uid": str}],
+        "allocation": {
+            "nodeSelector": _SELECTOR,
+            "devices": {
+                "results": [
+                    {"driver": str, "pool": str, "device": str, "adminAccess": bool, "consumedCapacity": _AMOUNTS}
+                ]
+            },
+        },
+    },
+}
+
+
+def taken(items: Any, shape: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the objects of a list of the API that have a shape: one that has another is nobody's pod, and hides no other."""
+    return [one for one in items if isinstance(one, dict) and _fits(one, shape)] if isinstance(items, list) else []
+
+
+def _fits(value: Any, shape: Any) -> bool:
+    if value is None:
+        return True
+    if isinstance(shape, list):
+        return isinstance(value, list) and all(item is not None and _fits(item, shape[0]) for item in value)
+    if not isinstance(shape, Mapping):
+        return isinstance(value, shape)
+    if not isinstance(value, Mapping):
+        return False
+    if "*" in shape:
+        return all(isinstance(name, str) and _fits(item, shape["*"]) for name, item in value.items())
+    return all(_fits(value.get(name), of) for name, of in shape.items())
+
+
+def own_namespaces(variables: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the namespaces in which the cluster's own plugins are, by the variables of a host, as plain data."""
+    more = variables.get(MORE_NAMESPACES)
+    return (
+        str(variables.get(NAMESPACE) or DEFAULT_NAMESPACE),
+        *map(str, more if isinstance(more, (list, tuple)) else DEFAULT_MORE),
+    )
+
+
+def own(documents: Iterable[Mapping[str, Any]], namespaces: Collection[str]) -> list[Mapping[str, Any]]:
+    """Return the objects that are in one of these namespaces."""
+    return [one for one in documents if metadata(one).get("namespace") in namespaces]
+
+
+def metadata(document: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """Return the metadata of an object, and nothing of one that has none."""
+    return (document or {}).get("metadata") or {}
+
+
+def identities(documents: Iterable[Mapping[str, Any]]) -> frozenset[tuple[str, str]]:
+    """Return the namespaces and UIDs of objects: an owner is in the namespace of what it owns."""
+    return frozenset((str(metadata(one).get("namespace")), str(metadata(one).get("uid"))) for one in documents)
+
+
+def owned_by_node(document: Mapping[str, Any], name: str, uid: str) -> bool:
+    """Whether a node says of an object that it is its own, as kubelets and their plugins do."""
+    owners = metadata(document).get("ownerReferences") or ()
+    return any((one.get("kind"), one.get("name"), one.get("uid")) == ("Node", name, uid) for one in owners)
