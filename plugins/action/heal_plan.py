@@ -10,7 +10,7 @@ import datetime
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.utc_time import text_of
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.utc_time import in_future, text_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.evidence import evidence_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair import Policy, RepairPlan, plan_repair
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_faults import (
@@ -30,7 +30,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import refusals
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import Cluster
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster_action import ClusterAction
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import MISTAKES
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import repair
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import objects, repair
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade import from_annotations
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import registered
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of, is_true, plain
@@ -90,6 +90,13 @@ class ActionModule(ClusterAction):
             well = [names[host] for host, plan in plans.items() if not plan.needed and not plan.handed_over]
             _tell_healthy(cluster, [nodes[name] for name in well], arguments["condition"], now)
         members = [str(host) for host in plain(task_vars.get("groups", {})).get(GPU_HOSTS) or arguments["hosts"]]
+        stamps = (
+            {name: objects.metadata(node).get("annotations") or {} for name, node in nodes.items()} if nodes else {}
+        )
+        for name in in_future({name: one.get(repair.SINCE) for name, one in stamps.items()}, now):
+            self._display.warning(
+                f"node {name}: its annotation {repair.SINCE} is of a time in the future, and does not count for the breaker."
+            )
         elsewhere = (
             repair.repaired_lately(nodes, set(names.values()), now, arguments["breaker_window"]) if nodes else ()
         )

@@ -12,9 +12,10 @@ import os
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
-from typing import Any
+from typing import Any, Callable
 
 from ansible import constants
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.utc_time import in_future
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.upgrade_record import PATH
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import Unfit
@@ -116,7 +117,7 @@ class ActionModule(ClusterAction):
                 cluster_lease.release(cluster, arguments["lease_namespace"], cluster_lease.this_run())
                 raise
         if cluster is None and not arguments["take_over"]:
-            _refuse_a_second(members.values(), arguments["lease_duration"])
+            _refuse_a_second(members.values(), arguments["lease_duration"], self._display.warning)
         order = waves.order([node for node in nodes if not members[node.name].unread])
         decision = waves.decide(nodes, _budget(arguments))
         self._display.display("\n" + progress(nodes, members, arguments["target"]))
@@ -281,14 +282,19 @@ def _refuse_strangers(members: Mapping[str, FleetHost], names: Mapping[str, str]
         )
 
 
-def _refuse_a_second(members: Iterable[FleetHost], seconds: int) -> None:
+def _refuse_a_second(members: Iterable[FleetHost], seconds: int, warn: Callable[[str], None]) -> None:
     """Without a cluster there is no lease: the records on the hosts say whether another run is at work.
 
+    :param warn: told of hosts whose records are not believed.
     :raises Refused: one is.
     """
     here = cluster_lease.this_run()
     now = datetime.datetime.now(datetime.timezone.utc)
     alive = [member for member in members if not cluster_lease.is_gone(member.record.operator, here)]
+    for host in in_future({one.host: one.record.since for one in alive if one.record.interrupted}, now):
+        warn(
+            f"{host}: its record in {PATH} is of a time in the future, and is not believed. Correct the clock of whoever wrote it, or the file."
+        )
     record = at_work_elsewhere(alive, str(here), now, seconds)
     if record is not None:
         host = next(member.host for member in alive if member.record is record)

@@ -17,9 +17,12 @@ from typing import Any
 
 from ansible.errors import AnsibleError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.numbers import whole_number
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.utc_time import lately
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import Cluster, parse_time
 
 NAME = "gpufleet-upgrade"
+#: Seconds for which a lease is believed at most, whatever it says itself.
+_LONGEST = 86400
 
 
 @dataclass(frozen=True)
@@ -80,18 +83,16 @@ def is_gone(holder: str, here: Holder) -> bool:
 def may_take(lease: Mapping[str, Any] | None, here: Holder, now: datetime.datetime, force: bool) -> str | None:
     """Return why this run must not have the lease, or None when it may.
 
-    :param now: by the API server's clock.
+    :param now: by the API server's clock, as every moment in a lease: one of the future was written by nobody who took it.
     """
     spec = (lease or {}).get("spec") or {}
     holder = str(spec.get("holderIdentity") or "")
     if not holder or holder == str(here) or force or is_gone(holder, here):
         return None
     renewed = spec.get("renewTime")
-    seconds = int(spec.get("leaseDurationSeconds") or 0)
-    if renewed:
-        until = parse_time(str(renewed)) + datetime.timedelta(seconds=seconds)
-        if now < until:
-            return f"{holder} has held the fleet lock since {spec.get('acquireTime')}, and last renewed it at {renewed}"
+    seconds = min(int(spec.get("leaseDurationSeconds") or 0), _LONGEST)
+    if renewed and lately(parse_time(str(renewed)), now, seconds):
+        return f"{holder} has held the fleet lock since {spec.get('acquireTime')}, and last renewed it at {renewed}"
     return None
 
 

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.utc_time import moment_of
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.utc_time import lately, moment_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair import RepairPlan
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_record import (
     DONE,
@@ -140,8 +140,7 @@ def repaired_lately(
         state = str(annotations.get(STATE) or "")
         if name in but or state not in (*STEPS, DONE, FAILED, HANDED_OVER):
             continue
-        since = moment_of(annotations.get(SINCE))
-        if since is not None and now - since < datetime.timedelta(seconds=window):
+        if lately(moment_of(annotations.get(SINCE)), now, window):
             found.append(name)
     return tuple(found)
 

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.utc_time import moment_of
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.utc_time import lately, moment_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.upgrade_record import STEPS
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import (
     OUTPUT,
@@ -304,14 +304,14 @@ def at_work_elsewhere(members: Iterable[FleetHost], here: str, now: datetime.dat
     """Return the record of a host on which another run is at work, where no cluster has a lease.
 
     :param here: this run, as it is recorded.
+    :param now: what lies after it is not believed: a host can write any moment into its record.
     :param seconds: after which a run that has not renewed its lease is taken for dead.
     """
     for member in members:
         record = member.record
         if not record.interrupted or record.operator == here:
             continue
-        seen = moment_of(record.since)
-        if seen is not None and now < seen + datetime.timedelta(seconds=seconds):
+        if lately(moment_of(record.since), now, seconds):
             return record
     return None
 

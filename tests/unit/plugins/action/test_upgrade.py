@@ -165,7 +165,9 @@ def plan(call):
         host = {"node": "a", "needed": True, "target": TARGET}
         known = {"__gpu_upgrade_host": host, "__gpu_upgrade_record": record.values()}
         given = {"state": "planned", "target": TARGET, "hosts": ["a"], "kubernetes": False, **arguments}
-        return call(upgrade_waves, given, {**AT_A, "hostvars": {"a": known}})[0]
+        result, shown = call(upgrade_waves, given, {**AT_A, "hostvars": {"a": known}})
+        do.warnings = shown.warnings
+        return result
 
     return do
 
@@ -250,6 +252,14 @@ def test_of_two_operators_on_plain_hosts_the_second_is_refused(plan):
     assert "gpu_node_lease_take_over=true" in refused["msg"]
     assert plan(record, take_over=True)["order"] == ["a"]
     assert plan(record, lease_duration=5)["order"] == ["a"]
+
+
+@pytest.mark.parametrize("since", ["2999-01-01T00:00:00Z", "9999-12-31T23:59:59Z", moment(hours=-1)])
+def test_a_record_of_the_future_stops_nobody_and_its_host_is_named(plan, since):
+    record = Record("installing", "580.126.09", TARGET, operator="you@there/1-2", since=since)
+    assert plan(record)["order"] == ["a"]
+    (warning,) = [text for text in plan.warnings if "in the future" in text]
+    assert warning.startswith("a: its record in /var/lib/gpufleet/upgrade.json")
 
 
 def test_a_dead_run_of_the_same_machine_is_continued_at_once(plan):

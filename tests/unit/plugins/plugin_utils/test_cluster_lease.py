@@ -42,6 +42,9 @@ def lease(holder, seconds_ago=10, duration=60):
         (lease("root@here/999999999-1-000000000000"), False, False),
         (lease("root@here/999999999-1"), False, False),
         ({"spec": {"holderIdentity": "root@there/1-1"}}, False, True),
+        # Of the future, and for ever.
+        (lease("root@there/9-9", seconds_ago=-86400), False, True),
+        (lease("root@there/9-9", seconds_ago=90000, duration=2**31 - 1), False, True),
     ],
 )
 def test_who_may_take_it(present, force, allowed):

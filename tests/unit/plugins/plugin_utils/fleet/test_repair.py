@@ -66,6 +66,7 @@ def test_hosts_that_other_runs_repaired_lately_count():
         "old": {"metadata": {"annotations": {**state, repair.SINCE: "2026-11-20T11:30:00Z"}}},
         "refused": {"metadata": {"annotations": {**state, repair.STATE: "refused"}}},
         "odd": {"metadata": {"annotations": {**state, repair.SINCE: "yesterday"}}},
+        "future": {"metadata": {"annotations": {**state, repair.SINCE: "2999-11-20T11:30:00Z"}}},
         "never": {"metadata": {}},
     }
     lately = repair.repaired_lately(nodes, {"mine"}, NOW, 3600)

@@ -130,10 +130,19 @@ def test_on_plain_hosts_the_records_say_whether_another_run_is_at_work():
     ended = FleetHost("c", started(state="done", operator="you@there/3-4", since=NOW), True)
     unknown = [
         FleetHost("d", started(operator="you@there/3-4", since=since), True)
-        for since in ("", "yesterday", "2026-11-20")
+        for since in (
+            "",
+            "yesterday",
+            "2026-11-20",
+            "2026-11-21T08:10:00Z",
+            "2999-01-01T00:00:00Z",
+            "9999-12-31T23:59:59Z",
+        )
     ]
     assert at_work_elsewhere([mine, ended, *unknown[:2], theirs], "me@here/1-2", now, 1800) == theirs.record
-    assert at_work_elsewhere([mine, ended, *unknown[:2]], "me@here/1-2", now, 1800) is None
+    assert at_work_elsewhere([mine, ended, *unknown], "me@here/1-2", now, 1800) is None
+    ahead = FleetHost("e", started(operator="you@there/3-4", since="2026-11-21T07:13:00Z"), True)
+    assert at_work_elsewhere([ahead], "me@here/1-2", now, 1800) == ahead.record, "clocks differ by minutes"
     assert at_work_elsewhere([theirs], "me@here/1-2", now, 600) is None
 
 
