@@ -23,7 +23,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import 
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import GPU_HOSTS
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render import writer
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.fleet import Fleet, GpusUnknown
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.fleet import Fleet, GpusUnknown, OfFacts
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.leaving import (
     CLUSTERS,
     leaving,
@@ -77,6 +77,7 @@ class ActionModule(ControllerAction):
             return {
                 "failed": True,
                 "refusals": [refusal.as_dict()],
+                "of_facts": isinstance(refusal, OfFacts),
                 "msg": f"{refusal.message}\nNothing was written.",
             }
         edited = [change for change in changes if change.edited]

@@ -137,6 +137,10 @@ edited:
   type: list
   elements: str
   returned: when there are any and O(overwrite=false)
+of_facts:
+  description: Whether the refusal follows from the facts of a host, which reading it, or a change of its driver, may correct.
+  type: bool
+  returned: when the request is refused
 refusals:
   description: Why the request cannot be met, each with C(thing), C(reason), C(remedy) and the whole C(message).
   type: list

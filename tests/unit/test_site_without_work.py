@@ -104,7 +104,7 @@ def test_a_run_is_one_line_per_pool_and_one_task_per_host(fleet):
     assert set(counted) - {"localhost"} == ALL
     assert not any(host["changed"] or host["failed"] for host in counted.values())
     # One host carries what is decided once for all of them.
-    assert sorted((counted[host]["ok"], counted[host]["skipped"]) for host in ALL) == [(1, 0), (1, 0), (3, 1)]
+    assert sorted((counted[host]["ok"], counted[host]["skipped"]) for host in ALL) == [(1, 0), (1, 0), (4, 2)]
     shown = fleet("--check", "--diff")
     assert pools_shown(shown) == LINES
     assert recap(shown) == counted
@@ -132,6 +132,17 @@ def test_a_part_of_the_fleet(fleet, limit, hosts, lines):
     said = fleet("--limit", limit)
     assert pools_shown(said) == lines
     assert set(recap(said)) == hosts
+
+
+def test_a_tree_that_cannot_be_written_is_refused_before_the_hosts_are_changed(fleet, tmp_path):
+    fleet()
+    (readme,) = (tmp_path / "tree/clusters").glob("*/README.md")
+    readme.write_text("by hand\n", encoding="utf-8")
+    with pytest.raises(AssertionError) as failed:
+        fleet()
+    assert "No host is changed" in str(failed.value) and "PLAY [Hosts are as" not in str(failed.value)
+    fleet("--skip-tags", "cluster")
+    fleet("--tags", "driver")
 
 
 def test_hosts_one_after_the_other(fleet, tmp_path):

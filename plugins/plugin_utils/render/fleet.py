@@ -247,7 +247,11 @@ class Fleet:
         return pool_of(host, self._pools, named)
 
 
-class GpusUnknown(Refused):
+class OfFacts(Refused):
+    """What is refused follows from the facts of a host, which reading it, or a change of its driver, may correct."""
+
+
+class GpusUnknown(OfFacts):
     """A host was never read, and the inventory does not say which GPUs it has."""
 
 
@@ -292,7 +296,7 @@ def _configuration(pool: str, host: str, description: _Description) -> Configura
         }
         devices = desired_layout(layout, strategy, gpus).gpus if strategy != "none" else {}
     except Refused as refusal:
-        raise Refused(f"pool {pool} ({host}): {refusal.thing}", refusal.reason, refusal.remedy) from refusal
+        raise OfFacts(f"pool {pool} ({host}): {refusal.thing}", refusal.reason, refusal.remedy) from refusal
     return Configuration(
         name=pool,
         pool=pool,
