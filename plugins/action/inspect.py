@@ -233,7 +233,7 @@ class ActionModule(ControllerAction):
         if arguments["details"]:
             self._display.display(usage_text.details(nodes, arguments["unit"], width))
         shown = {host: {**about.sharing, "confirmed": resources[host].confirmed} for host, about in hosts.items()}
-        self._display.display(host_table(documents, shown, width))
+        self._display.display(host_table(documents, shown, dict(zip(hosts, nodes)), width))
         kept = settings_table(documents, width)
         if kept:
             self._display.display(kept)
@@ -291,8 +291,8 @@ def _node(host: str, about: _Host, variables: Any, cluster: _Cluster | None) -> 
     facts, notes = about.facts, [*about.notes, *([about.unread] if about.unread else [])]
     if facts and not facts.get("gpus"):
         notes.append(f"no GPU could be read: {(facts.get('nvml') or {}).get('reason') or 'there is none'}".rstrip("."))
+    users = usage.users_on_host(facts)
     if cluster is None:
-        users = usage.process_users(facts)
         return usage.node_usage(host, address, facts, about.replicas, (), (), users, about.slice_mib, notes)
     name = node_of(host, variables)
     node = cluster.nodes.get(name)
@@ -319,7 +319,9 @@ def _node(host: str, about: _Host, variables: Any, cluster: _Cluster | None) -> 
             if any(pod.resources and not pod.ended for pod in pods):
                 notes.append(f"which pod holds which device is not known: {refusal.message}")
     given = (*held, *claimed)
-    return usage.node_usage(name, address, facts, about.replicas, given, pods, None, about.slice_mib, notes, about.hami)
+    return usage.node_usage(
+        name, address, facts, about.replicas, given, pods, users, about.slice_mib, notes, about.hami
+    )
 
 
 def _resources(about: _Host, node: str, cluster: _Cluster | None) -> Resources:

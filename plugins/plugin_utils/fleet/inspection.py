@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
-
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._users import users_of
 
 from .expectations import different_resources
 from .text import ranges, table
+from .usage import UNITS, GpuUsage, NodeUsage
 
 _MIB_PER_GIB = 1024
 
@@ -26,13 +25,15 @@ class GpuUse:
     :param index: NVML's index of the GPU.
     :param name: the product name.
     :param divided_into: the instances, clients or slices of the GPU, or C(whole).
-    :param taken: how much of that somebody is using.
+    :param taken: how much of that somebody holds, as the table of the usage counts it.
+    :param memory: what processes use of its memory.
     """
 
     index: int
     name: str
     divided_into: str
     taken: str
+    memory: str = "-"
 
 
 @dataclass(frozen=True)
@@ -75,30 +76,25 @@ class Resources:
         return "unknown" if self.expected is None else _counts(self.expected)
 
 
-def gpu_use(gpu: Mapping[str, Any], sharing: Mapping[str, Any]) -> GpuUse:
+def gpu_use(gpu: Mapping[str, Any], sharing: Mapping[str, Any], usage: GpuUsage) -> GpuUse:
     """Describe one entry of C(gpus) of the facts document.
 
     :param sharing: C(mode), C(replicas), C(memory_mib) and C(thread_percentage) of a slice, as the pool's capacity says, and C(confirmed), whether the cluster
         offers that; empty without sharing.
+    :param usage: who holds what of it.
     """
     name = gpu.get("name") or gpu.get("board") or "unknown"
     mig = gpu.get("mig") or {}
     instances = gpu.get("gpu_instances") or []
     if mig.get("current"):
         pending = "" if mig.get("pending") == mig.get("current") else ", MIG mode pending"
-        users = users_of(gpu)
-        busy = sum(1 for instance in instances if users.on(int(instance["id"])))
-        return GpuUse(
-            gpu["index"],
-            name,
-            (_multiset(instances) or "MIG, no instances") + pending,
-            f"{busy}/{len(instances)} instances",
-        )
+        divided = (_multiset(instances) or "MIG, no instances") + pending
+        return GpuUse(gpu["index"], name, divided, f"{usage.instances_taken}/{len(instances)} instances", _memory(gpu))
+    taken = f"{usage.taken(UNITS)}/{usage.total(UNITS)}"
     if mig.get("pending"):
-        return GpuUse(gpu["index"], name, "whole, MIG mode pending", _memory(gpu))
+        return GpuUse(gpu["index"], name, "whole, MIG mode pending", taken, _memory(gpu))
     replicas = int(sharing.get("replicas") or 0)
     if replicas > 1:
-        clients = len(gpu.get("processes") or [])
         if sharing.get("mode") == "mps":
             slice_text = f"{replicas} MPS clients of {_gib(int(sharing.get('memory_mib') or 0))}"
             # All of them is what a client has without a limit.
@@ -109,30 +105,39 @@ def gpu_use(gpu: Mapping[str, Any], sharing: Mapping[str, Any]) -> GpuUse:
             slice_text = f"{replicas} time slices"
         if not sharing.get("confirmed"):
             slice_text += " (expected)"
-        return GpuUse(gpu["index"], name, slice_text, f"{clients}/{replicas}, {_memory(gpu)}")
-    return GpuUse(gpu["index"], name, "whole", _memory(gpu))
+        return GpuUse(gpu["index"], name, slice_text, taken, _memory(gpu))
+    return GpuUse(gpu["index"], name, "whole", taken, _memory(gpu))
 
 
-def host_table(hosts: Mapping[str, Mapping[str, Any]], sharing: Mapping[str, Mapping[str, Any]], width: int = 0) -> str:
+def host_table(
+    hosts: Mapping[str, Mapping[str, Any]],
+    sharing: Mapping[str, Mapping[str, Any]],
+    nodes: Mapping[str, NodeUsage],
+    width: int = 0,
+) -> str:
     """Return one line for each run of equal GPUs of each host.
 
     :param hosts: host name to facts document.
     :param sharing: host name to what L(gpu_use) takes.
+    :param nodes: host name to who holds what of its GPUs.
     :param width: columns of the terminal; 0 for no limit.
     """
     rows: list[list[str]] = []
     for host, facts in hosts.items():
         driver = (facts.get("driver") or {}).get("loaded_version") or "not loaded"
-        uses = [gpu_use(gpu, sharing.get(host, {})) for gpu in facts.get("gpus") or []]
+        uses = [
+            gpu_use(gpu, sharing.get(host, {}), usage) for gpu, usage in zip(facts.get("gpus") or [], nodes[host].gpus)
+        ]
         if not uses:
             reason = (facts.get("nvml") or {}).get("reason") or "no NVIDIA GPU"
             count = sum(1 for device in facts.get("pci") or [] if device.get("kind") == "gpu")
-            rows.append([host, driver, f"{count} on PCI", "-", f"unknown: {reason}", "-"])
+            rows.append([host, driver, f"{count} on PCI", "-", f"unknown: {reason}", "-", "-"])
         for group in _runs(uses):
             first = group[0]
             numbers = ranges([use.index for use in group])
-            rows.append([host, driver, numbers, first.name, first.divided_into, first.taken])
-    return table(["HOST", "DRIVER", "GPU", "BOARD", "EACH DIVIDED INTO", "EACH TAKEN"], rows, width)
+            rows.append([host, driver, numbers, first.name, first.divided_into, first.taken, first.memory])
+    header = ["HOST", "DRIVER", "GPU", "BOARD", "EACH DIVIDED INTO", "EACH TAKEN", "MEMORY OF PROCESSES"]
+    return table(header, rows, width)
 
 
 def settings_table(hosts: Mapping[str, Mapping[str, Any]], width: int = 0) -> str:
@@ -246,7 +251,7 @@ def _runs(uses: Sequence[GpuUse]) -> list[list[GpuUse]]:
     groups: list[list[GpuUse]] = []
     for use in uses:
         last = groups[-1][-1] if groups else None
-        if last and (last.name, last.divided_into, last.taken) == (use.name, use.divided_into, use.taken):
+        if last and replace(last, index=use.index) == use:
             groups[-1].append(use)
         else:
             groups.append([use])

@@ -10,13 +10,14 @@ scheduler writes on the pod itself what it gave.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.state import profiles_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.resources import GPU
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._users import processes_on
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._users import allocated, processes_on
 
 from .devices import Holding
 from .pods import Pod
@@ -94,6 +95,11 @@ class GpuUsage:
         places = {(share.start, share.size) for share in self.shares}
         return max(0, self.slices - sum(size for _start, size in places)) if self.mig else 0
 
+    @property
+    def instances_taken(self) -> int:
+        """GPU instances on which somebody holds a device."""
+        return len({(share.start, share.size) for share in self.shares if share.taken})
+
     def total(self, unit: str) -> int:
         if unit == MEMORY and not self.mig:
             return self.memory_mib
@@ -167,12 +173,12 @@ def node_usage(
     :param replicas: resource, as it is called before it is renamed, to the replicas of each of its devices.
     :param holdings: what the kubelet's checkpoint says, and what resource claims were allocated.
     :param pods: the pods on the node.
-    :param users: who else holds devices, such as L(process_users) where there is no cluster.
+    :param users: who holds the devices that no pod is known to hold: L(users_on_host).
     :param slice_mib: memory of one replica of a GPU, where an MPS daemon of the host sets it.
     :param hami: whether HAMi serves the node. Elsewhere its annotation on a pod says nothing.
     """
     living = {pod.uid: pod for pod in pods if not pod.ended}
-    held: dict[str, dict[str, int]] = {device: dict(names) for device, names in (users or {}).items()}
+    held: dict[str, dict[str, int]] = {}
     memory: dict[str, dict[str, int]] = {}
     served: set[str] = set()
 
@@ -194,20 +200,22 @@ def node_usage(
             give(pod, device)
             amounts = memory.setdefault(device, {})
             amounts[pod.title] = amounts.get(pod.title, 0) + mib
+    held = {**(users or {}), **held}
     waiting = tuple(pod for pod in living.values() if pod.devices and pod.uid not in served)
     gpus = tuple(_gpu(gpu, replicas, held, memory, slice_mib) for gpu in facts.get("gpus") or [])
     gone = tuple(f"GPU {gpu.index} cannot be reached: it fell off the bus" for gpu in gpus if gpu.lost)
     return NodeUsage(name, address, gpus, waiting, (*notes, *gone))
 
 
-def process_users(facts: Mapping[str, Any]) -> dict[str, dict[str, int]]:
-    """Return which processes are on which GPU or MIG device, for hosts that are in no cluster."""
+def users_on_host(facts: Mapping[str, Any]) -> dict[str, dict[str, int]]:
+    """Return who holds which GPU or MIG device by the facts of the host: the pods of the kubelet's record, where it has none the processes."""
     found: dict[str, dict[str, int]] = {}
     for gpu in facts.get("gpus") or []:
         instances = gpu.get("gpu_instances") or []
         for part in (gpu, *(compute for instance in instances for compute in instance.get("compute_instances") or [])):
-            for user in processes_on(part):
-                found.setdefault(str(part.get("uuid")), {})[str(user)] = 1
+            users = allocated(part.get("allocations")) or processes_on(part)
+            if users:
+                found[str(part.get("uuid"))] = dict(Counter(str(user).removeprefix("pod ") for user in users))
     return found
 
 

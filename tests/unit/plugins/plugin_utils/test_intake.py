@@ -106,7 +106,8 @@ def inspected(hosts):
     nodes = [inspect_action._node(host, about, hosts[host], None) for host, about in found.items()]
     page = usage_html.page(nodes, "title", "now", users="processes")
     tables = [usage_text.table(nodes, usage.MEMORY), usage_text.details(nodes, usage.MEMORY)]
-    tables.append(host_table({host: about.facts for host, about in found.items() if about.facts}, {}))
+    facts = {host: about.facts for host, about in found.items() if about.facts}
+    tables.append(host_table(facts, {}, dict(zip(found, nodes, strict=True))))
     shown("".join([*tables, page]))
     assert len(page) < 10**6
     return next(usage_text.as_dict(node) for node in nodes if node.name == "b")

@@ -15,69 +15,91 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.inspection i
     resource_table,
     settings_table,
 )
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.usage import node_usage, users_on_host
 
 
 def gpu(index=0, **changes):
-    return {"index": index, "name": "NVIDIA L40S", "memory_mib": 46068, "processes": [], **changes}
+    uuid = f"GPU-{index}"
+    return {"index": index, "uuid": uuid, "name": "NVIDIA L40S", "memory_mib": 46068, "processes": [], **changes}
 
 
-def instance(number, profile, size, processes=(), inner=()):
+def instance(number, profile, size, start, **inner):
     return {
         "id": number,
         "profile": profile,
         "size": size,
-        "processes": list(processes),
-        "compute_instances": [{"id": 0, "processes": list(inner)}],
+        "start": start,
+        "processes": [],
+        "compute_instances": [{"id": 0, "uuid": f"MIG-{number}", "profile": profile, "processes": [], **inner}],
     }
+
+
+def usage_of(*gpus, replicas=1):
+    """Who holds what of GPUs, by their facts."""
+    facts = {"gpus": list(gpus)}
+    return node_usage("n", "", facts, {"nvidia.com/gpu": replicas}, (), (), users_on_host(facts))
 
 
 ON = {"supported": True, "current": True, "pending": True}
 MPS = {"mode": "mps", "replicas": 11, "memory_mib": 4096, "confirmed": True}
 PROCESS = {"pid": 1, "memory_mib": 1536}
+POD = {"pod": "jobs/notebook", "resource": "nvidia.com/gpu"}
 
 
 @pytest.mark.parametrize(
-    ("entry", "sharing", "divided_into", "taken"),
+    ("entry", "sharing", "divided_into", "taken", "memory"),
     [
-        (gpu(), {}, "whole", "0 GiB of 45 GiB"),
-        (gpu(processes=[PROCESS]), {}, "whole", "1.5 GiB of 45 GiB"),
-        (gpu(memory_mib=None, processes=None), {}, "whole", "0 GiB"),
-        (gpu(processes=[PROCESS]), MPS, "11 MPS clients of 4 GiB", "1/11, 1.5 GiB of 45 GiB"),
+        (gpu(), {}, "whole", "0/1", "0 GiB of 45 GiB"),
+        (gpu(processes=[PROCESS]), {}, "whole", "1/1", "1.5 GiB of 45 GiB"),
+        # A pod that was given it, and has no CUDA process yet.
+        (gpu(allocations=[POD]), {}, "whole", "1/1", "0 GiB of 45 GiB"),
+        (gpu(memory_mib=None, processes=None), {}, "whole", "0/1", "0 GiB"),
+        (gpu(processes=[PROCESS]), MPS, "11 MPS clients of 4 GiB", "1/11", "1.5 GiB of 45 GiB"),
+        (gpu(processes=[PROCESS], allocations=[POD, POD]), MPS, "11 MPS clients of 4 GiB", "2/11", "1.5 GiB of 45 GiB"),
         (
             gpu(),
             {**MPS, "thread_percentage": 9},
             "11 MPS clients of 4 GiB, 9% of the threads each",
-            "0/11, 0 GiB of 45 GiB",
+            "0/11",
+            "0 GiB of 45 GiB",
         ),
-        (gpu(), {**MPS, "thread_percentage": 100}, "11 MPS clients of 4 GiB", "0/11, 0 GiB of 45 GiB"),
-        (gpu(), {"mode": "time_slicing", "replicas": 4}, "4 time slices (expected)", "0/4, 0 GiB of 45 GiB"),
-        (gpu(), {"mode": "mps", "replicas": 1}, "whole", "0 GiB of 45 GiB"),
-        (gpu(mig={"current": False, "pending": True}), {}, "whole, MIG mode pending", "0 GiB of 45 GiB"),
-        (gpu(mig=ON), {}, "MIG, no instances", "0/0 instances"),
-        (gpu(mig={"current": True, "pending": False}), {}, "MIG, no instances, MIG mode pending", "0/0 instances"),
+        (gpu(), {**MPS, "thread_percentage": 100}, "11 MPS clients of 4 GiB", "0/11", "0 GiB of 45 GiB"),
+        (gpu(), {"mode": "time_slicing", "replicas": 4}, "4 time slices (expected)", "0/4", "0 GiB of 45 GiB"),
+        (gpu(), {"mode": "mps", "replicas": 1}, "whole", "0/1", "0 GiB of 45 GiB"),
+        (gpu(mig={"current": False, "pending": True}), {}, "whole, MIG mode pending", "0/1", "0 GiB of 45 GiB"),
+        (gpu(mig=ON), {}, "MIG, no instances", "0/0 instances", "0 GiB of 45 GiB"),
+        (
+            gpu(mig={"current": True, "pending": False}),
+            {},
+            "MIG, no instances, MIG mode pending",
+            "0/0 instances",
+            "0 GiB of 45 GiB",
+        ),
         (
             gpu(
                 mig=ON,
                 gpu_instances=[
-                    instance(7, "1g.10gb", 1, [PROCESS]),
-                    instance(1, "3g.40gb", 4),
-                    instance(8, "1g.10gb", 1, inner=[PROCESS]),
+                    instance(7, "1g.10gb", 1, 4, allocations=[POD]),
+                    instance(1, "3g.40gb", 4, 0),
+                    instance(8, "1g.10gb", 1, 5, processes=[PROCESS]),
                 ],
             ),
             MPS,
             "1 x 3g.40gb + 2 x 1g.10gb",
             "2/3 instances",
+            "0 GiB of 45 GiB",
         ),
     ],
 )
-def test_one_gpu(entry, sharing, divided_into, taken):
-    use = gpu_use(entry, sharing)
-    assert (use.name, use.divided_into, use.taken) == ("NVIDIA L40S", divided_into, taken)
+def test_one_gpu(entry, sharing, divided_into, taken, memory):
+    node = usage_of(entry, replicas=sharing.get("replicas", 1))
+    use = gpu_use(entry, sharing, node.gpus[0])
+    assert (use.name, use.divided_into, use.taken, use.memory) == ("NVIDIA L40S", divided_into, taken, memory)
 
 
 def test_a_gpu_without_name_goes_by_its_board():
-    assert gpu_use(gpu(name=None, board="l40s-48gb"), {}).name == "l40s-48gb"
-    assert gpu_use(gpu(name=None), {}).name == "unknown"
+    for entry, name in ((gpu(name=None, board="l40s-48gb"), "l40s-48gb"), (gpu(name=None), "unknown")):
+        assert gpu_use(entry, {}, usage_of(entry).gpus[0]).name == name
 
 
 def test_equal_neighbours_are_one_line_and_others_are_not():
@@ -85,7 +107,7 @@ def test_equal_neighbours_are_one_line_and_others_are_not():
         "driver": {"loaded_version": "580.178.04"},
         "gpus": [gpu(0), gpu(1), gpu(2, processes=[PROCESS]), gpu(3)],
     }
-    lines = host_table({"gpu-1": facts}, {}).splitlines()
+    lines = host_table({"gpu-1": facts}, {}, {"gpu-1": usage_of(*facts["gpus"])}).splitlines()
     assert [line.split()[:3] for line in lines[1:]] == [
         ["gpu-1", "580.178.04", "0-1"],
         ["gpu-1", "580.178.04", "2"],
@@ -100,7 +122,7 @@ def test_a_host_whose_gpus_are_not_known_is_shown_with_the_reason():
         "gpus": None,
         "pci": [{"kind": "gpu"}, {"kind": "nvswitch"}],
     }
-    shown = host_table({"bare": bare, "none": {}}, {})
+    shown = host_table({"bare": bare, "none": {}}, {}, {"bare": usage_of(), "none": usage_of()})
     assert "bare  not loaded  1 on PCI  -      unknown: libnvidia-ml.so.1 is not installed" in shown
     assert "unknown: no NVIDIA GPU" in shown
 

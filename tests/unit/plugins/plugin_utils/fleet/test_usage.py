@@ -19,7 +19,7 @@ def pod(name, resources=None, phase="Running", annotations=None, **spec):
     return read({"metadata": metadata, "spec": {"containers": [container], **spec}, "status": {"phase": phase}})
 
 
-def whole(index, memory=16384, processes=()):
+def whole(index, memory=16384, processes=(), **others):
     return {
         "index": index,
         "uuid": f"GPU-{index}",
@@ -27,6 +27,7 @@ def whole(index, memory=16384, processes=()):
         "memory_mib": memory,
         "mig": {"current": False},
         "processes": list(processes),
+        **others,
     }
 
 
@@ -108,10 +109,24 @@ def test_details_name_every_pod():
 def test_without_a_cluster_processes_hold_the_gpus():
     facts = {"gpus": [whole(0, processes=[{"pid": 7, "name": "python3"}]), divided(1)]}
     facts["gpus"][1]["gpu_instances"][0]["compute_instances"][0]["processes"] = [{"pid": 8, "name": "train"}]
-    users = usage.process_users(facts)
+    users = usage.users_on_host(facts)
     assert users == {"GPU-0": {"python3 (PID 7)": 1}, "MIG-a": {"train (PID 8)": 1}}
     found = usage.node_usage("n", "", facts, {}, (), (), users)
     assert [gpu.taken(usage.UNITS) for gpu in found.gpus] == [1, 1]
+
+
+def test_the_kubelets_record_on_the_host_comes_before_the_processes():
+    facts = {
+        "gpus": [whole(0, processes=[{"pid": 7, "name": "python3"}], allocations=[{"pod": "jobs/a"}] * 2), divided(1)]
+    }
+    assert usage.users_on_host(facts) == {"GPU-0": {"jobs/a": 2}}
+
+
+def test_beside_a_cluster_a_process_holds_what_no_pod_was_given():
+    facts = {"gpus": [whole(0, processes=[{"pid": 7, "name": "train"}]), whole(1, processes=[{"pid": 8, "name": "x"}])]}
+    users = usage.users_on_host(facts)
+    found = usage.node_usage("n", "", facts, {}, held("a", "GPU-0"), [pod("a")], users)
+    assert found.titles == ["jobs/a", "x (PID 8)"]
 
 
 def test_as_data():
@@ -242,7 +257,7 @@ def test_compute_instances_lie_beside_each_other_and_share_the_memory_of_their_i
 
 def test_several_processes_of_a_whole_gpu_are_all_named():
     facts = {"gpus": [whole(0, processes=[{"pid": 7, "name": "/usr/bin/python3"}, {"pid": 8, "name": "train"}])]}
-    node = usage.node_usage("n", "", facts, {}, (), (), usage.process_users(facts))
+    node = usage.node_usage("n", "", facts, {}, (), (), usage.users_on_host(facts))
     page = usage_html.page([node], "t", "w", users="processes")
     assert "16 GiB: /usr/bin/python3 (PID 7), train (PID 8)" in page
     assert "given to processes" in page
