@@ -45,7 +45,7 @@ class ActionModule(ControllerAction):
                 facts, unread = None, "its facts lack the subset health, which the checks need"
             diagnoses[host] = Diagnosis(host, facts, of_host(checks, unread or ""), description.stages(facts))
         for diagnosis in diagnoses.values():
-            self._display.display("\n" + "\n".join(diagnosis.lines()))
+            self._display.display("\n".join([*([] if diagnosis.found.unread else [""]), *diagnosis.lines()]))
         document = {host: diagnosis.as_dict() for host, diagnosis in diagnoses.items()}
         if arguments["report"]:
             write_report(arguments["report"], document, 0o600)

@@ -71,8 +71,9 @@ class ActionModule(ControllerAction):
             node, unasked = nodes.checks(host, variables, facts) if facts is not None and not refused else (None, "")
             hosts[host] = verification(stages, checks, node, unread=unread, unasked=unasked or nodes.unasked)
         for host, found in hosts.items():
-            self._display.display(f"\n{host}: {found.summary}")
-            self._show(found)
+            self._display.display(f"{host}: {found.summary}" if found.unread else f"\n{host}: {found.summary}")
+            if not found.unread:
+                self._show(found)
         document = {host: found.as_dict() for host, found in hosts.items()}
         if arguments["report"]:
             write_report(arguments["report"], document)

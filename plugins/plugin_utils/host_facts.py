@@ -293,10 +293,7 @@ class HostAction(FleetAction):
             if answer.get("failed") and (answer.get("module_stderr") or answer.get("exception")):
                 answer = self._of_old_python() or answer
         except AnsibleConnectionFailure as error:
-            # Where the play goes on without such hosts its report names them, so that each is one line and no trace of a task.
-            if not self._task.ignore_unreachable:
-                raise
-            answer = {"failed": True, "msg": str(printable(str(error)))}
+            answer = self._unreachable(error)
         except RecursionError as error:
             raise AnsibleActionFail(f"{host}: a module's answer is nested too deeply. {_LOOK}") from error
         return {**result, **answer, "elapsed": round(time.monotonic() - begun, 1)}
@@ -316,6 +313,15 @@ class HostAction(FleetAction):
             "msg": f"its Python is {said.strip()}, and modules need {oldest} or newer. Install one, and set ansible_python_interpreter to its "
             f"path (now: {' '.join(program)}).",
         }
+
+    def _unreachable(self, error: AnsibleConnectionFailure) -> dict[str, Any]:
+        """Return the result of a host that cannot be reached: a line of it, where Ansible would print the place in the playbook for each host.
+
+        A task that takes every answer (C(failed_when: false)) in a play that goes on without a host reports it itself.
+        """
+        taken = bool(self._task.ignore_unreachable) and self._task.failed_when == [False]
+        said = " ".join(str(error).split()).removeprefix("Failed to connect to the host via ssh: ")
+        return {"failed" if taken else "unreachable": True, "msg": f"it cannot be reached: {printable(said)}"}
 
     def ask(self, task_vars: dict[str, Any]) -> dict[str, Any]:
         """Return the host's answer as it came."""

@@ -38,6 +38,8 @@ class Diagnosis:
 
     def lines(self) -> list[str]:
         """Return what is printed for people."""
+        if self.found.unread:
+            return [f"{self.host}: {self.found.summary}"]
         lines = [f"{self.host}: {self._summary()}"]
         lines += [f"  {name + ':':12} {text}" for name, text in identity(self.facts).items()] if self.facts else []
         for title, statuses in (("What is wrong", ("failed", "warning")), ("What is not proven", ("unproven",))):
@@ -60,8 +62,6 @@ class Diagnosis:
         return lines
 
     def _summary(self) -> str:
-        if self.facts is None:
-            return "could not be read"
         failed, warned = len(self.found.failed), sum(1 for check in self.found.checks if check["status"] == "warning")
         found = f"checks failed: {failed}, warnings: {warned}" if failed or warned else "nothing is wrong"
         return found + (f", not proven: {', '.join(self.found.unproven)}" if self.found.unproven else "")

@@ -16,6 +16,8 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import OUT
 from .plan import step_lines
 
 DESCRIPTION, FUNCTION = "description", "function"
+#: The check that says why a host could not be read.
+_REACH = "reach"
 
 #: What M(gpufleet.nvidia.health) answers under C(checks).
 CHECKS = items(
@@ -55,8 +57,15 @@ class Verification:
         return not self.failed
 
     @property
+    def unread(self) -> str:
+        """Why nothing is known of the host; empty where something is."""
+        return str(self.failed[0]["evidence"]) if [check["name"] for check in self.failed] == [_REACH] else ""
+
+    @property
     def summary(self) -> str:
         """One line: whether it is as described, and whether it works."""
+        if self.unread:
+            return f"could not be read: {self.unread}"
         said = []
         for group, well, wrong in (
             (DESCRIPTION, "as described", "not as described"),
@@ -144,7 +153,7 @@ def verification(
     :param unasked: why the cluster could not be asked; empty when none was to be.
     """
     checks = [*of_host(host, unread, of_stages(stages)).checks]
-    cause = next((str(check["name"]) for check in checks if check["name"] == "reach"), None)
+    cause = next((str(check["name"]) for check in checks if check["name"] == _REACH), None)
     if cause is None and any(stage.refusals for stage in stages.values()):
         cause = next(str(check["name"]) for check in checks if check["status"] == "failed")
     if node is None and unasked:
@@ -168,7 +177,7 @@ def of_host(
     if host is not None:
         return Verification((*described, *({**check, "group": FUNCTION} for check in host)))
     step = "See the message of the task that failed, or try: ansible <host> --become -m ansible.builtin.ping"
-    return Verification((*described, _check("reach", "failed", unread or "the host could not be read", step)))
+    return Verification((*described, _check(_REACH, "failed", unread or "the host could not be read", step)))
 
 
 def _check(name: str, status: str, evidence: str, step: str = "", group: str = FUNCTION) -> dict[str, str]:

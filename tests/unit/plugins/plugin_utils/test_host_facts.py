@@ -35,6 +35,7 @@ _CONTROLLER = {
     "fail",
     "import_playbook",
     "import_role",
+    "import_tasks",
     "include_role",
     "include_tasks",
     "meta",

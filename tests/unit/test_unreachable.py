@@ -1,0 +1,78 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Hosts that nobody answers for: a line each, and a last line that says so."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+import yaml
+
+from .test_terminal import ROOT
+
+#: Each case starts ansible-playbook.
+pytestmark = pytest.mark.slow
+
+HOSTS = [f"gpu-{number:02}" for number in range(1, 26)]
+#: What else a run prints: headings, the variables, the recap, the task that fails. The lines of the tree are counted apart.
+OTHERS = 40
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Run a playbook on 25 hosts on which no port is open."""
+    hosts = {host: {"ansible_host": f"127.0.0.{number}"} for number, host in enumerate(HOSTS, 2)}
+    shared = {
+        "ansible_port": 1,
+        "gpu_facts_gpus": [{"board": "l40s-48gb", "count": 4}],
+        "gpu_kubernetes_cluster": "",
+    }
+    inventory = {"gpu_hosts": {"vars": shared, "children": {"shared": {"hosts": hosts}}}}
+    (tmp_path / "hosts.yml").write_text(yaml.safe_dump(inventory), encoding="utf-8")
+
+    def play(playbook, callback="ansible.builtin.default"):
+        done = subprocess.run(
+            [
+                sys.executable.replace("python", "ansible-playbook"),
+                "-f",
+                "25",
+                "-i",
+                "hosts.yml",
+                f"gpufleet.nvidia.{playbook}",
+            ],
+            cwd=tmp_path,
+            env={
+                **{name: value for name, value in os.environ.items() if not name.startswith("ANSIBLE_")},
+                "ANSIBLE_COLLECTIONS_PATH": str(ROOT / "build" / "collections"),
+                "ANSIBLE_NOCOLOR": "1",
+                "ANSIBLE_STDOUT_CALLBACK": callback,
+            },
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode
+        return done.stdout + done.stderr
+
+    return play
+
+
+@pytest.mark.parametrize("playbook", ["plan", "site", "inspect", "verify", "doctor"])
+def test_every_unreachable_host_is_one_line(run, playbook):
+    said = run(playbook)
+    why = [line for line in said.splitlines() if "it cannot be reached: ssh: connect to host 127.0.0." in line]
+    assert sorted(re.search(r"gpu-[0-9]+", line)[0] for line in why) == HOSTS, said
+    # Beside the reason Ansible lists hosts that answered a task, and all of them in the recap; inspect has two tables more.
+    assert len(said.splitlines()) <= OTHERS + len(HOSTS) * {"site": 2, "inspect": 5}.get(playbook, 3), said
+    assert "gpufleet.nvidia.site" not in said.replace("gpufleet/nvidia/playbooks/site", ""), "it could change nothing"
+
+
+def test_under_progress_too(run):
+    said = run("site", "gpufleet.nvidia.progress")
+    assert sum("UNREACHABLE: it cannot be reached: ssh:" in line for line in said.splitlines()) == len(HOSTS), said
