@@ -315,9 +315,9 @@ class HostAction(FleetAction):
         }
 
     def _unreachable(self, error: AnsibleConnectionFailure) -> dict[str, Any]:
-        """Return the result of a host that cannot be reached: a line of it, where Ansible would print the place in the playbook for each host.
+        """Return the result of a host that cannot be reached: a line, where Ansible would print a trace for each of them.
 
-        A task that takes every answer (C(failed_when: false)) in a play that goes on without a host reports it itself.
+        Where a play goes on without such hosts, and its task takes every answer (C(failed_when: false)), its report names them.
         """
         taken = bool(self._task.ignore_unreachable) and self._task.failed_when == [False]
         said = " ".join(str(error).split()).removeprefix("Failed to connect to the host via ssh: ")
