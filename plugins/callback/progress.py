@@ -15,7 +15,8 @@ author:
   - The gpufleet.nvidia authors (@gpufleet)
 description:
   - For long runs such as C(gpufleet.nvidia.site) and C(gpufleet.nvidia.upgrade). For each task that changes something on a host or fails there, prints
-    a line with the host, the seconds that it took, and the task. Tasks that change nothing or are skipped print nothing.
+    a line with the host, the seconds that it took, and the task. Tasks that change nothing or are skipped print nothing, but for the messages of
+    M(ansible.builtin.debug).
   - The output of the playbooks themselves (plans, tables, reports) is printed as usual. Warnings are, too.
   - Select it with C(ANSIBLE_STDOUT_CALLBACK=gpufleet.nvidia.progress), or C(stdout_callback) in C(ansible.cfg).
 requirements:
@@ -50,6 +51,10 @@ class CallbackModule(CallbackBase):
     def v2_runner_on_ok(self, result: Any) -> None:
         changed = bool(_answer(result).get("changed"))
         self._show(result, "changed", C.COLOR_CHANGED, changed)
+        if not changed and _part(result, "task").action in ("debug", "ansible.builtin.debug"):
+            message = _answer(result).get("msg", "")
+            for line in message if isinstance(message, list) else str(message).splitlines():
+                self._display.display(f"  {_part(result, 'host').get_name()}: {line}")
 
     def v2_runner_on_failed(self, result: Any, ignore_errors: bool = False) -> None:
         self._show(result, f"FAILED: {said(_answer(result))}", C.COLOR_ERROR, not ignore_errors)

@@ -176,3 +176,18 @@ def test_the_connection_to_the_cluster_is_handed_to_the_actions_of_one_group():
                 "context",
                 "api_timeout",
             }
+
+
+def test_remove_shows_its_steps_once_with_the_plan():
+    tasks = load(ROLES[0].parent / "gpu_remove" / "tasks" / "main.yml")
+    assert tasks[-1]["when"] == "__gpu_remove_planned | default(false)" and "debug" in next(
+        iter(tasks[-1].keys() - {"name", "when"})
+    )
+    included = [
+        task
+        for play in load(PLAYBOOKS / "remove.yml")
+        for task in play["tasks"]
+        if "ansible.builtin.include_role" in task
+    ]
+    planned = [task.get("vars", {}).get("__gpu_remove_planned") for task in included]
+    assert planned == [True, None] and included[0]["ansible.builtin.include_role"]["apply"] == {"check_mode": True}

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The callback in a real run: what changes and what fails is a line, all else is silent."""
+"""The callback in a real run: what changes, what fails and what a task has to say is a line, all else is silent."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PLAYBOOK = """
   gather_facts: false
   tasks:
     - name: Say what is
-      ansible.builtin.debug: {msg: silent}
+      ansible.builtin.debug: {msg: ["the driver stays", "the toolkit goes"]}
     - name: Install something
       ansible.builtin.debug: {msg: done}
       changed_when: inventory_hostname == 'gpu01'
@@ -52,7 +52,12 @@ def test_what_changes_and_what_fails_is_a_line_each(tmp_path):
     shown = re.sub(r" +\d+ s", " N s", done.stdout).strip()
     assert shown == (
         "Work\n"
+        "  gpu01: the driver stays\n"
+        "  gpu01: the toolkit goes\n"
+        "  gpu02: the driver stays\n"
+        "  gpu02: the toolkit goes\n"
         "  gpu01 N s  Install something: changed\n"
+        "  gpu02: done\n"
         "  gpu02 N s  Prove it: FAILED: the driver is not loaded\n"
         "\n"
         "HOST   STATE   CHANGES\n"
