@@ -49,10 +49,17 @@ def described_board(key: str, thing: str) -> Board:
     begins = [_BY_KEY[key]] if key in _BY_KEY else [one for one in BOARDS if one.key.startswith(f"{key}-")]
     if len(begins) == 1:
         return begins[0]
-    keys = [one.key for one in begins or BOARDS]
-    near = keys if begins else difflib.get_close_matches(key.lower(), keys, n=3, cutoff=0.4)
-    remedy = f"Did you mean {' or '.join(near)}?" if near else f"For example {keys[0]}."
+    near = [one.key for one in begins] or _called(key)
+    near = near or difflib.get_close_matches(key.lower(), list(_BY_KEY), n=3, cutoff=0.4)
+    remedy = f"Did you mean {' or '.join(near)}?" if near else f"For example {BOARDS[0].key}."
     raise Refused(thing, f"the table of boards has no {key!r}", remedy)
+
+
+def _called(key: str) -> list[str]:
+    """Return the boards with a product that has every word of C(key) in its name, and which: boards of one key may differ in form."""
+    words = set(re.split(r"[\s_-]+", key.lower()))
+    names = [(one.key, name) for one in BOARDS for name in one.product_names]
+    return [f"{found} ({name})" for found, name in names if words <= set(re.split(r"[\s-]+", name.lower()))]
 
 
 def is_complete(key: str | None) -> bool:

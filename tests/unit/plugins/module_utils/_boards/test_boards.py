@@ -18,12 +18,14 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.architectu
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup import (
     BOARDS,
     board,
+    described_board,
     find_board,
     first_driver,
     normalize_device_id,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.model import Placements, parse_placements
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.sources import SOURCES
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 
 MIG = [one for one in BOARDS if one.mig]
 EACH = pytest.mark.parametrize("one", MIG, ids=lambda one: one.key)
@@ -236,3 +238,20 @@ def test_order_of_architectures():
     for pair in (("fermi", "ampere"), ("ampere", "fermi")):
         with pytest.raises(KeyError):
             is_at_least(*pair)
+
+
+@pytest.mark.parametrize(
+    ("written", "remedy"),
+    [
+        ("a100-pcie-40gb", "Did you mean a100-40gb (NVIDIA A100-PCIE-40GB)?"),
+        ("A100 80GB PCIe", "Did you mean a100-80gb (NVIDIA A100 80GB PCIe)?"),
+        ("a100-pcie", "Did you mean a100-40gb (NVIDIA A100-PCIE-40GB) or a100-80gb (NVIDIA A100 80GB PCIe)?"),
+        ("NVIDIA L40S", "Did you mean l40s-48gb (NVIDIA L40S)?"),
+        ("h100", "Did you mean h100-80gb-sxm or h100-80gb-pcie or h100-nvl-94gb or h100-96gb-gh200?"),
+        ("l40x", "Did you mean l40 or "),
+    ],
+)
+def test_a_board_that_is_written_otherwise_is_refused_with_its_key(written, remedy):
+    with pytest.raises(Refused) as caught:
+        described_board(written, "gpu_facts_gpus[0].board")
+    assert str(caught.value).startswith(f"gpu_facts_gpus[0].board: the table of boards has no {written!r}. {remedy}")
