@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
@@ -50,19 +49,25 @@ class ActionModule(ControllerAction):
         described: list[tuple[str, Refused]] = []
         end = "Nothing was changed."
         unknown: dict[str, list[str]] = {}
-        refused_of = _Refused(task_vars, groups)
+        known, racks, members = pools(groups), Racks(task_vars), frozenset(groups.get(GPU_HOSTS) or ())
+        # Hosts with the same description are planned once.
+        planned: dict[str, tuple[Refused, ...]] = {}
         for host in hosts:
             variables = task_vars["hostvars"][host]
             found = playbook_variables.check(playbook, variables)
             wrong += [(host, refusal) for refusal in found.refusals]
             for name in found.unknown:
                 unknown.setdefault(name, []).append(str(host))
-            if host in refused_of.members:
-                skipped = is_true(variables.get("gpu_facts_skip_refused_hosts"))
-                stops = playbook in _BY_DESCRIPTION and not skipped
-                of_host = [(host, refusal) for refusal in refused_of(host, variables)]
-                (wrong if stops else described).extend(of_host)
-                end = f"Nothing was changed. {_STOP}" if stops and of_host else end
+            if host not in members:
+                continue
+            description = describe(host, variables, known, racks=racks)
+            key = json.dumps([description.variables, [one.message for one in description.refusals]], sort_keys=True)
+            if key not in planned:
+                _text, stages = description.without_host()
+                planned[key] = tuple(refusal for stage in stages.values() for refusal in stage.refusals)
+            stops = playbook in _BY_DESCRIPTION and not is_true(variables.get("gpu_facts_skip_refused_hosts"))
+            (wrong if stops else described).extend((host, refusal) for refusal in planned[key])
+            end = f"Nothing was changed. {_STOP}" if stops and planned[key] else end
         for name, where in unknown.items():
             self._display.warning(f"{shortened(where)}: gpufleet.nvidia has no variable {name}.")
         said = refusals.of_hosts(described)
@@ -74,24 +79,3 @@ class ActionModule(ControllerAction):
             result["failed"] = True
             result["msg"] = "\n".join([*refusals.sentences(stopping), end])
         return result
-
-
-class _Refused:
-    """What is refused of hosts whatever they are. Hosts with the same description are planned once.
-
-    :ivar members: the hosts that are described.
-    """
-
-    def __init__(self, task_vars: Mapping[str, Any], groups: Mapping[str, Any]) -> None:
-        self.members = frozenset(groups.get(GPU_HOSTS) or ())
-        self._pools, self._racks = pools(groups), Racks(task_vars)
-        self._known: dict[str, tuple[Refused, ...]] = {}
-
-    def __call__(self, host: str, variables: Mapping[str, Any]) -> tuple[Refused, ...]:
-        description = describe(host, variables, self._pools, racks=self._racks)
-        if description.refusals:
-            return description.refusals
-        key = json.dumps(description.variables, sort_keys=True, default=str)
-        if key not in self._known:
-            self._known[key] = description.without_host().refusals
-        return self._known[key]

@@ -180,7 +180,7 @@ def _plan(
             node = cluster.view(host, variables, facts or {}, description.variables)
         except MISTAKES as error:
             description = replace(description, refusals=mistakes(error))
-    if unread == _NOTHING_KEPT and description.boards:
-        assumed = description.without_host()
-        return HostPlan(host, description.pool, assumed.stages, None, node, assumed.text)
+    if unread == _NOTHING_KEPT and description.variables.get("gpu_facts_gpus"):
+        assumed, stages = description.without_host()
+        return HostPlan(host, description.pool, stages, None, node, assumed)
     return HostPlan(host, description.pool, description.stages(facts), unread, node)

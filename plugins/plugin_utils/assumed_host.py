@@ -6,8 +6,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._distributions.distributions import DISTRIBUTIONS
@@ -21,50 +21,32 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.stages import plan
 _FIRST = ("ubuntu", "24.04")
 
 
-@dataclass(frozen=True)
-class AssumedHost:
-    """A host as it was planned without being read.
-
-    :param text: what was assumed, for people.
-    """
-
-    text: str
-    stages: Mapping[str, StagePlan]
-
-    @property
-    def refusals(self) -> tuple[Refused, ...]:
-        return tuple(refusal for stage in self.stages.values() for refusal in stage.refusals)
-
-
-def assumed_host(desired: Mapping[str, Any]) -> AssumedHost:
+def assumed_host(desired: Mapping[str, Any]) -> tuple[str, dict[str, StagePlan]]:
     """Plan a host by its variables alone.
 
     :param desired: the variables of all host roles, typed and complete.
-    :return: with the first system on which nothing is refused; where there is none, what is refused on every one of them.
+    :return: what was assumed, for people, and the stages, on the first system on which nothing is refused. Where there is none, what is refused on every
+        one of them: what depends on the system only the host itself can tell.
     """
     try:
         gpus = gpus_of_inventory(desired.get("gpu_facts_gpus") or ())
     except Refused as refusal:
-        return AssumedHost("", {"hardware": StagePlan("hardware", needed=True, refusals=(refusal,))})
-    everywhere: AssumedHost | None = None
+        return "", {"hardware": StagePlan("hardware", needed=True, refusals=(refusal,))}
+    everywhere: list[tuple[str, dict[str, StagePlan]]] = []
+    said: set[str] = set()
     arm = any(gpu["board"] in COHERENT_BOARDS for gpu in gpus)
     for host in _systems(("aarch64", "x86_64") if arm else ("x86_64", "aarch64")):
-        found = AssumedHost(_text(host, desired), plan_stages(_facts(host, gpus, desired), desired))
-        if not found.refusals:
+        found = _text(host, desired), plan_stages(_facts(host, gpus, desired), desired)
+        here = {refusal.message for stage in found[1].values() for refusal in stage.refusals}
+        if not here:
             return found
-        everywhere = found if everywhere is None else _in_both(everywhere, found)
-    assert everywhere is not None
-    return everywhere
-
-
-def _in_both(one: AssumedHost, other: AssumedHost) -> AssumedHost:
-    """Return the plan of the first with the refusals that both have: what depends on the system only the host itself can tell."""
-    said = {refusal.message for refusal in other.refusals}
-    stages = {}
-    for name, stage in one.stages.items():
-        kept = tuple(refusal for refusal in stage.refusals if refusal.message in said)
-        stages[name] = replace(stage, refusals=kept)
-    return AssumedHost(one.text, stages)
+        said = said & here if everywhere else here
+        everywhere.append(found)
+    text, stages = everywhere[0]
+    return text, {
+        name: replace(stage, refusals=tuple(one for one in stage.refusals if one.message in said))
+        for name, stage in stages.items()
+    }
 
 
 def _systems(machines: Iterable[str]) -> Iterator[dict[str, Any]]:
@@ -76,18 +58,15 @@ def _systems(machines: Iterable[str]) -> Iterator[dict[str, Any]]:
                 yield {"distribution": distribution, "architecture": machine, "kernel_headers": True}
 
 
-def _facts(host: Mapping[str, Any], gpus: list[dict[str, Any]], desired: Mapping[str, Any]) -> dict[str, Any]:
+def _facts(host: Mapping[str, Any], gpus: Sequence[Mapping[str, Any]], desired: Mapping[str, Any]) -> dict[str, Any]:
     """Return the facts of a bare host. What is null there was not read, such as the cards of a host whose boards nobody describes."""
+    known = ("device_id", "board", "architecture")
     cards = [
-        {
-            "address": f"described {gpu['index']:02}",
-            "kind": "gpu",
-            **{key: gpu[key] for key in ("device_id", "board", "architecture")},
-        }
+        {"address": f"described {gpu['index']:02}", "kind": "gpu", **{name: gpu[name] for name in known}}
         for gpu in gpus
     ]
     runtime = RUNTIMES.get(desired["nvidia_toolkit_runtime"])
-    there = {"version": ".".join(map(str, runtime.first_with_cdi)), "nvidia": False} if runtime else {}
+    there = {"version": ".".join(map(str, runtime.first_with_cdi)), "nvidia": False} if runtime else None
     return {
         "schema": SCHEMA,
         "host": host,
@@ -107,7 +86,5 @@ def _text(host: Mapping[str, Any], desired: Mapping[str, Any]) -> str:
     gpus = ", ".join(f"{entry['count']} x {entry['board']}" for entry in desired.get("gpu_facts_gpus") or ())
     system = DISTRIBUTIONS[host["distribution"]["id"], host["distribution"]["version"]].name
     runtime = RUNTIMES.get(desired["nvidia_toolkit_runtime"])
-    installed = f", {runtime.title}" if runtime else ""
-    return (
-        f"a host with {gpus} (gpu_facts_gpus), {system} on {host['architecture']}{installed} and no software of NVIDIA"
-    )
+    there = f"{system} on {host['architecture']}{f', {runtime.title}' if runtime else ''} and no software of NVIDIA"
+    return f"a host with {gpus} (gpu_facts_gpus), {there}"

@@ -13,7 +13,7 @@ from typing import Any, Callable
 from ansible.errors import AnsibleError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex import NODES
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused, StagePlan
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.assumed_host import AssumedHost, assumed_host
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.assumed_host import assumed_host
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.text import shortened
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.imex_rack import Racks
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import pool_of
@@ -46,14 +46,9 @@ class Description:
             return {"variables": StagePlan("variables", needed=True, refusals=self.refusals)}
         return plan_stages(facts, self.variables) if facts else {}
 
-    @property
-    def boards(self) -> bool:
-        """Whether the description says which boards the host has."""
-        return bool(self.variables.get("gpu_facts_gpus"))
-
-    def without_host(self) -> AssumedHost:
-        """Return what is planned of a host that nobody has read, and refused of any."""
-        return AssumedHost("", self.stages(None)) if self.refusals else assumed_host(self.variables)
+    def without_host(self) -> tuple[str, dict[str, StagePlan]]:
+        """Return what is planned of a host that nobody has read, and refused of any, with what was assumed."""
+        return ("", self.stages(None)) if self.refusals else assumed_host(self.variables)
 
 
 def describe(
