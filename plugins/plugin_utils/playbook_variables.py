@@ -10,12 +10,11 @@ are checked as a host's description.
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache
 from typing import Any, Callable
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
@@ -26,8 +25,8 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables imp
     RoleInterface,
     entry_points,
     names_of_all_roles,
+    nearest,
     registered,
-    renamed,
     role_interface,
     validated,
     value_of,
@@ -164,12 +163,9 @@ def _names(variables: Iterable[str]) -> tuple[list[Refused], tuple[str, ...]]:
     refusals, unknown = [], []
     for name in variables:
         # What begins so is our tasks' own: with serial, those of an earlier batch have set some.
-        if str(name).startswith("_") or str(name) in _known():
+        if str(name).startswith("_") or str(name) in _known() or str(name) in RENAMED:
             continue
-        if str(name) in RENAMED:
-            refusals.append(renamed(str(name)))
-            continue
-        meant = _meant(str(name))
+        meant = nearest(str(name), _candidates(), str(name).startswith(PREFIXES))
         if meant:
             reason = "no playbook and no role of gpufleet.nvidia has such a variable"
             refusals.append(Refused(str(name), reason, f"Did you mean {meant}?"))
@@ -186,17 +182,6 @@ def _known() -> frozenset[str]:
 
 @cache
 def _candidates() -> tuple[str, ...]:
-    """What a name can be a slip of here. Slips of the host roles' variables are said with the description of their host."""
+    """What a name can be a slip of here. Slips of the host roles' variables, and former names, are said with the description of their host."""
     described = {name for role in HOST_ROLES for name in role_interface(role).options}
     return tuple(sorted(name for name in _known() - described if not name.startswith("_")))
-
-
-@lru_cache(maxsize=4096)
-def _meant(name: str) -> str | None:
-    """Return the variable that C(name) is a slip of, or None.
-
-    A slip in the beginning is one of a letter or two, or variables of the site's own would be taken for ours.
-    """
-    own = name.startswith(PREFIXES)
-    near = difflib.get_close_matches(name, _candidates(), n=1, cutoff=0.8 if own else 0.92)
-    return near[0] if near and (own or abs(len(near[0]) - len(name)) <= 2) else None

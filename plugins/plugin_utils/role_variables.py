@@ -327,13 +327,17 @@ def _misspelt(variables: Mapping[str, Any], roles: tuple[str, ...]) -> list[Refu
 def _meant(name: str, roles: tuple[str, ...]) -> str | None:
     """Return the variable that C(name) is a slip of, or None.
 
-    A name that begins as the role's variables do may differ more than others; one that holds a variable's whole name, such as
-    C(nvidia_mig_layout_night), is a variable of the site's own.
+    One that holds a variable's whole name, such as C(nvidia_mig_layout_night), is a variable of the site's own.
     """
     known, taken = _names(roles)
     if name in known or name in taken or any(f"{one}_" in name or f"_{one}" in name for one in known):
         return None
-    own = name.startswith(tuple(f"{role}_" for role in roles))
+    return nearest(name, known, name.startswith(tuple(f"{role}_" for role in roles)))
+
+
+@lru_cache(maxsize=65536)
+def nearest(name: str, known: tuple[str, ...], own: bool) -> str | None:
+    """Return the variable that C(name) is a slip of, or None. One that does not begin as ours do differs in a letter or two only."""
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.8 if own else 0.92)
     return near[0] if near and (own or abs(len(near[0]) - len(name)) <= 2) else None
 

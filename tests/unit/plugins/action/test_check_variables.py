@@ -52,6 +52,7 @@ def test_an_inventory_without_gpu_hosts_is_refused(call, groups):
 def test_a_variable_of_an_earlier_release_is_refused_with_its_successor(call):
     result, _shown = check(call, {"a": {"gpu_upgrade_wave_timeout": 3600}})
     assert "no longer exists" in result["msg"] and "gpu_upgrade_budget_timeout" in result["msg"]
+    assert [entry["hosts"] for entry in result["refusals"]] == [["a"]], "once"
 
 
 def test_some_hosts_alone(call):
