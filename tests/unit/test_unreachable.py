@@ -63,7 +63,10 @@ def run(tmp_path):
     return play
 
 
-@pytest.mark.parametrize("playbook", ["plan", "site", "inspect", "verify", "doctor"])
+@pytest.mark.parametrize(
+    "playbook",
+    ["plan", "site", *(pytest.param(name, marks=pytest.mark.by_name) for name in ("inspect", "verify", "doctor"))],
+)
 def test_every_unreachable_host_is_one_line(run, playbook):
     said = run(playbook)
     why = [line for line in said.splitlines() if "it cannot be reached: ssh: connect to host 127.0.0." in line]

@@ -62,20 +62,6 @@ def task(text, name):
     return text.partition(f"TASK [{name}]")[2].partition("\n")[2].partition("\nTASK [")[0].strip().splitlines()
 
 
-@pytest.mark.parametrize("playbook", ["plan", "verify"])
-def test_hosts_that_do_not_answer_are_one_line_each_and_named_by_the_report(play, playbook):
-    hosts = [f"h{number}" for number in range(4)]
-    code, text = play(playbook, hosts=hosts, nvidia_toolkit_runtime="containerd", **GONE)
-    assert code == 2
-    assert sorted(task(text, "Read the host")) == [f"ok: [{host}]" for host in hosts]
-    assert "Origin:" not in text.partition("TASK [Fail where")[0]
-    for host in hosts:
-        assert re.search(
-            rf"^{host}(:|  ).*(unread: Failed to connect|not read; does not work: reach)", text, re.MULTILINE
-        )
-    assert "Run gpufleet.nvidia.site" not in text
-
-
 def test_a_playbook_that_changes_hosts_still_counts_them_as_unreachable(play):
     code, text = play("site", **GONE)
     assert code == 4
