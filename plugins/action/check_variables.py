@@ -7,6 +7,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
@@ -18,6 +20,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import 
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.imex_rack import Racks
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import is_true, plain
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import GPU_HOSTS, pools, refuse_keywords
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import value_of
 
 #: Playbooks that do to hosts what their descriptions say: what is wrong with one ends them. The others say it, and go on with what they were asked.
 _BY_DESCRIPTION = ("site", "upgrade", "rollback", "repartition", "migrate")
@@ -65,7 +68,7 @@ class ActionModule(ControllerAction):
             if key not in planned:
                 _text, stages = description.without_host()
                 planned[key] = tuple(refusal for stage in stages.values() for refusal in stage.refusals)
-            stops = playbook in _BY_DESCRIPTION and not is_true(variables.get("gpu_facts_skip_refused_hosts"))
+            stops = playbook in _BY_DESCRIPTION and not _may_be_skipped(variables)
             (wrong if stops else described).extend((host, refusal) for refusal in planned[key])
             end = f"Nothing was changed. {_STOP}" if stops and planned[key] else end
         for name, where in unknown.items():
@@ -79,3 +82,9 @@ class ActionModule(ControllerAction):
             result["failed"] = True
             result["msg"] = "\n".join([*refusals.sentences(stopping), end])
         return result
+
+
+def _may_be_skipped(variables: Mapping[str, Any]) -> bool:
+    with suppress(Refused):
+        return is_true(value_of("gpu_facts_skip_refused_hosts", variables))
+    return False

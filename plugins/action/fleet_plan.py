@@ -16,9 +16,10 @@ from ansible.errors import AnsibleError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import read_text
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.schema import check_facts
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.documents import read_json
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import Unfit
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import ApiError, Cluster, at_once, by_node
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import MISTAKES, describe, mistakes
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import describe
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import served, sharing_configurations
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.claims import Published, counts, published
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.expectations import Expected
@@ -28,6 +29,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import 
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.imex_rack import Racks
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of, plain, terminal_width, write_report
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import GPU_HOSTS, node_of, pools
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import refusals_of, value_of
 
 #: Why a host is not planned that no run has read and no description has the boards of.
 _NOTHING_KEPT = "gpu_plan_facts_directory has no facts of it, and gpu_facts_gpus is empty"
@@ -133,7 +135,7 @@ class _Cluster:
         name = node_of(host, variables)
         wanted, reverted = None, ""
         if facts.get("gpus"):
-            chosen = {one: plain(variables.get(one)) for one in sharing_configurations.VARIABLES}
+            chosen = {one: value_of(one, variables) for one in sharing_configurations.VARIABLES}
             choices = sharing_configurations.read({**desired, **chosen}, facts["gpus"])
             found = choices.labelled(self.nodes.get(name)).capacity
             reverted = choices.reverted(self.nodes.get(name))
@@ -178,8 +180,8 @@ def _plan(
     if cluster and not description.refusals:
         try:
             node = cluster.view(host, variables, facts or {}, description.variables)
-        except MISTAKES as error:
-            description = replace(description, refusals=mistakes(error))
+        except Refused as refusal:
+            description = replace(description, refusals=refusals_of(refusal))
     if unread == _NOTHING_KEPT and description.variables.get("gpu_facts_gpus"):
         assumed, stages = description.without_host()
         return HostPlan(host, description.pool, stages, None, node, assumed)

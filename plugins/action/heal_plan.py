@@ -29,12 +29,12 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import Unf
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import refusals
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import Cluster
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster_action import ClusterAction
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import MISTAKES
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import objects, repair
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade import from_annotations
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import registered
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of, is_true, plain
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import GPU_HOSTS, node_of
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import value_of
 
 
 class ActionModule(ClusterAction):
@@ -78,8 +78,8 @@ class ActionModule(ClusterAction):
                 plans[host] = plan_repair(evidence_of(facts), _described(variables), record, policy)
                 records[host] = record
                 boots[host] = str((facts.get("host") or {}).get("boot_id") or "")
-            except MISTAKES as mistake:
-                refused[host] = mistake if isinstance(mistake, Refused) else Refused("its variables", str(mistake))
+            except Refused as wrong:
+                refused[host] = wrong
         for host, plan in plans.items():
             if plan.needed or plan.handed_over or plan.notes:
                 for line in repair.lines(host, plan):
@@ -159,10 +159,10 @@ def _tell_healthy(cluster: Cluster, nodes: Sequence[Mapping[str, Any]], kind: st
 
 
 def _described(variables: Mapping[str, Any]) -> Described:
-    gpus = plain(variables.get("gpu_facts_gpus")) or ()
-    injected = str(variables.get("nvidia_toolkit_runtime") or "none") != "none"
+    gpus = value_of("gpu_facts_gpus", variables) or ()
+    injected = str(value_of("nvidia_toolkit_runtime", variables) or "none") != "none"
     count = sum(int(entry.get("count") or 0) for entry in gpus if isinstance(entry, dict))
-    return Described(count or None, injected and is_true(variables.get("nvidia_toolkit_cdi")))
+    return Described(count or None, injected and is_true(value_of("nvidia_toolkit_cdi", variables)))
 
 
 def _refuse(node: str, facts: Mapping[str, Any], nodes: Mapping[str, Any] | None) -> None:

@@ -21,7 +21,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refus
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import modes
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.resources import GPU
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import ApiError, Cluster, at_once, by_node, titles
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import MISTAKES, describe, mistakes
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import describe
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import claims, usage, usage_html, usage_text
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.capacity import HAMI_SPLIT, Capacity
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.devices import Holding, holdings
@@ -57,6 +57,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import (
     write_report,
 )
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import GPU_HOSTS, node_of, pools
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import refusals_of, value_of
 
 #: What of the report is in the result, too.
 _SMALL = ("unread", "mismatches", "total", "pending", "not_in_inventory")
@@ -260,11 +261,11 @@ def _read(host: str, variables: Any, known: Mapping[str, Sequence[str]], racks: 
         return about
     desired = description.variables
     try:
-        chosen = {name: plain(variables.get(name)) for name in VARIABLES}
+        chosen = {name: value_of(name, variables) for name in VARIABLES}
         choices = read_choices({**desired, **chosen}, facts.get("gpus") or [])
-        about.match = read_match(plain(variables.get(NODE_MATCH)), facts["gpus"]) if facts.get("gpus") else BY_NAME
-    except MISTAKES as error:
-        about.notes += [refusal.message for refusal in mistakes(error)]
+        about.match = read_match(value_of(NODE_MATCH, variables), facts["gpus"]) if facts.get("gpus") else BY_NAME
+    except Refused as refusal:
+        about.notes += [one.message for one in refusals_of(refusal)]
         return about
     about.pool, about.choices = description.pool or "", choices
     about.take(choices.effective)

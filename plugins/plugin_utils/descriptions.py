@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Callable
 
-from ansible.errors import AnsibleError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex import NODES
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused, StagePlan
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.assumed_host import assumed_host
@@ -19,9 +18,6 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.imex_rack import R
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import pool_of
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import collect, refusals_of, value_of
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.stages import plan_stages
-
-#: What reading the variables of one host can raise, which is no reason to leave the others out.
-MISTAKES = (Refused, AnsibleError, TypeError)
 
 
 @dataclass(frozen=True)
@@ -70,15 +66,8 @@ def describe(
         pool = pool_of(host, known, value_of("gpu_facts_pool", variables, template))
         desired = collect(variables, template)
         return Description(pool, {**desired, NODES: (racks or Racks({})).nodes_of(host, desired)})
-    except MISTAKES as error:
-        return Description(pool, {}, mistakes(error))
-
-
-def mistakes(error: Exception) -> tuple[Refused, ...]:
-    """Return what one of C(MISTAKES) says of the host whose variables were read."""
-    if isinstance(error, Refused):
-        return refusals_of(error)
-    return (Refused("the variables of the host", str(error).strip().rstrip("."), "Define what its templates use."),)
+    except Refused as refusal:
+        return Description(pool, {}, refusals_of(refusal))
 
 
 def warnings_of(hosts: Iterable[tuple[str, Mapping[str, StagePlan]]]) -> list[str]:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import value_of
 
 GPU_HOSTS = "gpu_hosts"
 #: The playbooks put the hosts that they work on into groups of these names while they run.
@@ -95,4 +95,4 @@ def pool_of(host: str, known: Mapping[str, Sequence[str]], named: str | None) ->
 
 def node_of(host: str, variables: Mapping[str, Any]) -> str:
     """Return the name of a host's node in the cluster: C(gpu_node_name), or the host's own."""
-    return str(plain(variables.get("gpu_node_name")) or host)
+    return str(value_of("gpu_node_name", variables) or host)

@@ -185,7 +185,9 @@ def collect(
     return desired
 
 
-def value_of(name: str, variables: Mapping[str, Any], template: Callable[[Any], Any], default: Any = None) -> Any:
+def value_of(
+    name: str, variables: Mapping[str, Any], template: Callable[[Any], Any] = lambda value: value, default: Any = None
+) -> Any:
     """Return the value of a variable of a host as plain data.
 
     :raises Refused: its template cannot be rendered, or its vault cannot be opened.
