@@ -27,18 +27,18 @@ def render_values(chart: str, header: str, parts: Sequence[Part], extra: Mapping
     :param extra: the user's C(gpu_kubernetes_values) for this chart; it overrides what the generator says.
     :raises Refused: a key that the pinned chart does not read.
     """
-    merged = [
-        (note, _merged(part, {key: value for key, value in (extra or {}).items() if key in part}))
+    all_parts = [
+        (note, merged(part, {key: value for key, value in (extra or {}).items() if key in part}))
         for note, part in parts
     ]
     own = {key for _note, part in parts for key in part}
     rest = {key: value for key, value in (extra or {}).items() if key not in own}
     if rest:
-        merged.append((f"From {EXTRA}.", rest))
-    for _note, part in merged:
+        all_parts.append((f"From {EXTRA}.", rest))
+    for _note, part in all_parts:
         refuse_dead_keys(chart, part, EXTRA)
     pin = CHARTS[chart]
-    return sections(f"{header}\nValues for the chart {chart} {pin.version} ({pin.repository}).", merged)
+    return sections(f"{header}\nValues for the chart {chart} {pin.version} ({pin.repository}).", all_parts)
 
 
 def refuse_dead_keys(chart: str, values: Mapping[str, Any], thing: str) -> None:
@@ -72,10 +72,11 @@ def _covers(known: str, path: str) -> bool:
     return path == known or path.startswith(f"{known}.") or known.startswith(f"{path}.")
 
 
-def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Return C(base) with the values of C(over) in place of its own, mapping by mapping."""
     result = dict(base)
     for key, value in over.items():
         below = result.get(key)
         both = isinstance(below, Mapping) and isinstance(value, Mapping)
-        result[key] = _merged(below, value) if both else value  # type: ignore[arg-type]
+        result[key] = merged(below, value) if both else value  # type: ignore[arg-type]
     return result

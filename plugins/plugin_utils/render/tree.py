@@ -34,6 +34,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.gitops impo
     flux,
     kept,
 )
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.helm_values import merged
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.model import EXEMPT_LABEL, Cluster
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.overview import overview
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.versions import (
@@ -214,7 +215,7 @@ def _own_chart(cluster: Cluster, config_maps: list[dict[str, Any]]) -> str:
     header = (
         f"# {_MADE_BY} Values for the chart {OWN_CHART} (charts/{OWN_CHART} of the collection's repository).\n---\n"
     )
-    return header + yaml_text(values)
+    return header + yaml_text(merged(values, cluster.options["values"].get(OWN_CHART) or {}))
 
 
 def _gitops(cluster: Cluster, releases: list[Release], folders: list[str]) -> dict[str, str]:

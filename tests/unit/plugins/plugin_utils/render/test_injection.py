@@ -272,3 +272,9 @@ def test_the_policies_count_what_the_nodes_can_offer_and_nothing_else(clusters_o
     }
     every = {"nvidia.com/gpu", "nvidia.com/gpu.shared", "nvidia.com/mig-7g.80gb", *names, *others}
     assert {name for name in every if counted(name)} == names
+
+
+def test_a_site_says_who_may_mount_what_the_policies_guard(clusters_of, pools):
+    mine = {"policies": {"hostDevices": {"serviceAccounts": ["logging/shipper"]}}}
+    found = values(tree_of(clusters_of, pools, values={"gpufleet-nvidia": mine}), "gpufleet-nvidia")["policies"]
+    assert found == {**values(tree_of(clusters_of, pools), "gpufleet-nvidia")["policies"], **mine["policies"]}
