@@ -50,13 +50,11 @@ class ActionModule(ControllerAction):
         passed: dict[str, Any] = {}
         refused: list[tuple[str, Refused]] = []
         hosts = arguments["hosts"]
-        # What stays on one of the hosts is spoken of.
-        gone = {"toolkit": True, "driver": True}
+        kept: dict[str, list[str]] = {name: [] for name in remove_gate.STAYS}
         for host in hosts:
             variables = task_vars["hostvars"][host]
             description = describe(host, variables, known, racks=racks)
-            asked = {name: is_true(variables.get(f"gpu_remove_{name}")) for name in gone}
-            gone = {name: gone[name] and asked[name] for name in gone}
+            asked = {name: is_true(variables.get(f"gpu_remove_{name}")) for name in kept}
             facts, unread = facts_of(registered(variables, "gpu_facts_host"))
             found = list(description.refusals)
             if not found and facts is None:
@@ -66,6 +64,9 @@ class ActionModule(ControllerAction):
             if found:
                 refused += [(host, refusal) for refusal in found]
                 continue
+            for name, where in kept.items():
+                if not asked[name] and ((facts or {}).get(name) or {}).get("packages"):
+                    where.append(host)
             runtimes = (facts or {}).get("runtimes") or {}
             runtime = description.variables["nvidia_toolkit_runtime"]
             passed[host] = {
@@ -76,7 +77,7 @@ class ActionModule(ControllerAction):
         result: dict[str, Any] = {
             "hosts": passed,
             "refusals": refusals.of_hosts(refused),
-            "left": remove_gate.left_in_clusters(hosts, **gone),
+            "left": remove_gate.left_in_clusters(hosts, kept),
             "msg": f"gpufleet.nvidia can be removed from {len(hosts)} {'host' if len(hosts) == 1 else 'hosts'}.",
         }
         if refused:

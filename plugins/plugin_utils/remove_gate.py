@@ -112,15 +112,24 @@ def _users(facts: Mapping[str, Any], removal: Removal) -> Iterator[Refused]:
         yield Refused("the driver", f"it is in use by {named(others)}", f"{remedy} {removal.remedy}")
 
 
-def left_in_clusters(hosts: Sequence[str], toolkit: bool, driver: bool) -> list[str]:
-    """Return what is left to do by people after the hosts are done, a line each."""
-    kept = [name for name, gone in (("container toolkit", toolkit), ("driver", driver)) if not gone]
+#: What stays on a host unless it is asked for, by its name in the facts and in C(gpu_remove_*).
+STAYS = {"toolkit": "the container toolkit", "driver": "the driver", "dcgm": "DCGM"}
+
+
+def left_in_clusters(hosts: Sequence[str], kept: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return what is left to do by people after the hosts are done, a line each.
+
+    :param kept: the hosts on which one of L(STAYS) is installed and stays.
+    """
     lines = [
         "Left to do, because nothing outside of these hosts is touched:",
         f"  1. Take {', '.join(hosts)} out of the inventory.",
         "  2. Run gpufleet.nvidia.render and push the tree: the cluster then expects no GPUs of them.",
         "  3. Remove the labels of the pool from their nodes, or the nodes from the cluster.",
     ]
-    if kept:
-        lines.append(f"Left installed, with the repositories but no longer held: the {' and the '.join(kept)}.")
+    lines += [
+        f"Left installed, with its repository but no longer held: {STAYS[name]} on {', '.join(where)}."
+        for name, where in kept.items()
+        if where
+    ]
     return lines

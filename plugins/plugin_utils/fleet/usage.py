@@ -200,9 +200,9 @@ def node_usage(
             give(pod, device)
             amounts = memory.setdefault(device, {})
             amounts[pod.title] = amounts.get(pod.title, 0) + mib
-    held = {**(users or {}), **held}
+    everybody: dict[str, Mapping[str, int]] = {**(users or {}), **held}
     waiting = tuple(pod for pod in living.values() if pod.devices and pod.uid not in served)
-    gpus = tuple(_gpu(gpu, replicas, held, memory, slice_mib) for gpu in facts.get("gpus") or [])
+    gpus = tuple(_gpu(gpu, replicas, everybody, memory, slice_mib) for gpu in facts.get("gpus") or [])
     gone = tuple(f"GPU {gpu.index} cannot be reached: it fell off the bus" for gpu in gpus if gpu.lost)
     return NodeUsage(name, address, gpus, waiting, (*notes, *gone))
 

@@ -44,7 +44,15 @@ def test_one_refused_host_stops_all(gate, variables, said):
     assert said in result["msg"] and "Nothing is removed from any host." in result["msg"]
 
 
-def test_a_host_that_keeps_something_is_spoken_of(gate):
-    both = {"gpu_remove_toolkit": True, "gpu_remove_driver": "true"}
-    assert "Left installed" in gate(a=both)["left"][-1]
-    assert "Left installed" not in gate(a=both, b=both)["left"][-1]
+def test_what_stays_is_named_with_the_hosts_that_have_it(gate, bare_facts):
+    installed = {name: {**(bare_facts.get(name) or {}), "packages": {"p": "1-1"}} for name in ("toolkit", "driver")}
+    has = {"gpu_facts_host": {"gpu": {**bare_facts, **installed}}}
+    gone = {"gpu_remove_toolkit": True, "gpu_remove_driver": "true"}
+
+    def left(**variables):
+        return [line.partition(": ")[2] for line in gate(**variables)["left"] if line.startswith("Left installed")]
+
+    assert left(a=has, b={**has, **gone}) == ["the container toolkit on a.", "the driver on a."]
+    assert left(a={**has, "gpu_remove_driver": True}, b=has) == ["the container toolkit on a, b.", "the driver on b."]
+    assert left(a={**has, **gone}, b={**has, **gone}) == []
+    assert left() == [], "what a host does not have is not left on it"

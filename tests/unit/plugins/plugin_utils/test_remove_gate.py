@@ -112,8 +112,9 @@ def test_a_driver_of_the_run_installer_is_not_ours_to_remove():
 
 
 def test_what_is_left_names_what_stayed():
-    assert (
-        "no longer held: the container toolkit and the driver"
-        in left_in_clusters(["a"], toolkit=False, driver=False)[-1]
-    )
-    assert "Left installed" not in "".join(left_in_clusters(["a"], toolkit=True, driver=True))
+    kept = left_in_clusters(["a", "b"], {"toolkit": ["a", "b"], "driver": [], "dcgm": ["b"]})
+    assert [line.partition("no longer held: ")[2] for line in kept[-2:]] == [
+        "the container toolkit on a, b.",
+        "DCGM on b.",
+    ]
+    assert "Left installed" not in "".join(left_in_clusters(["a"], {"driver": []}))
