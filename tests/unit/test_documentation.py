@@ -38,6 +38,14 @@ def test_pages_name_variables_that_there_are(page):
     assert named and named - names_of_all_roles() - registered_elsewhere == set()
 
 
+def test_the_readme_can_be_read_at_once_and_leads_to_every_page():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 130
+    # Found from the pages that it leads to.
+    further = {"compatibility", "lab", "testing-your-pools"}
+    assert {page.stem for page in DOCS.glob("*.md")} - set(re.findall(r"\(docs/([\w-]+)\.md\)", text)) == further
+
+
 def test_a_site_without_the_page_that_a_link_names_is_noticed(tmp_path):
     (tmp_path / "a.html").write_text(
         '<h1 id="top"></h1><a href="b.html#there">b</a><a href="https://example.com/x">x</a>'
