@@ -204,7 +204,6 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.lock import exclusive
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml import Nvml, open_nvml
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_facts import shape_gpu
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_library import NvmlUnavailable
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.pynvml_loader import PynvmlMissing
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.stopwatch import Stopwatch
@@ -289,9 +288,7 @@ def run(module: AnsibleModule) -> tuple[Plan, HostSharing]:
         version = nvml.system().driver_version
         branch = branch_of(version) if version and is_driver_version(version) else None
         observed = sharing_apply.observe(nvml)
-        wanted = host_sharing(
-            sharing, [shape_gpu(gpu) for gpu in nvml.gpus() if not gpu.lost], branch, observed.multi_user
-        )
+        wanted = host_sharing(sharing, [gpu.facts for gpu in nvml.gpus() if not gpu.lost], branch, observed.multi_user)
 
         def planned(seen: Observed) -> Plan:
             return sharing_plan.plan(seen, wanted, module.params["disruption"])

@@ -9,11 +9,12 @@ A call that fails gives None and a reason in C(unknown); a GPU that is lost does
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 from .._boards.architectures import name_of
+from .._boards.lookup import find_board
 from .nvml_instances import (
     compute_instance_profiles,
     gpu_instance_profiles,
@@ -23,11 +24,12 @@ from .nvml_instances import (
 )
 from .nvml_library import NOT_SUPPORTED, Library, NvmlError, Reading
 from .nvml_processes import processes
-from .nvml_types import ComputeInstanceProfile, GpuInstance, GpuInstanceProfile, GpuState, MigMode, Process, SystemInfo
+from .nvml_types import ComputeInstanceProfile, GpuState, Process, SystemInfo
 from .pynvml_loader import load_pynvml
 
 _COMPUTE_MODES = {0: "default", 1: "exclusive_thread", 2: "prohibited", 3: "exclusive_process"}
 _MIB = 1024 * 1024
+_MIG_UNKNOWN: dict[str, bool | None] = {"supported": None, "current": None, "pending": None}
 
 
 @contextmanager
@@ -52,7 +54,7 @@ class Nvml:
     def __init__(self, library: Library) -> None:
         self.library = library
         self._devices: dict[int, Any] = {}
-        self._profiles: dict[int, tuple[GpuInstanceProfile, ...]] = {}
+        self._profiles: dict[int, tuple[dict[str, Any], ...]] = {}
 
     def open(self) -> None:
         """Initialise NVML.
@@ -111,36 +113,40 @@ class Nvml:
             device = self.device(index)
         except NvmlError as error:
             reading.note("handle", error)
-            return GpuState(index=index, lost=True, unknown=reading.unknown)
+            return GpuState(lost_gpu(index), unknown=reading.unknown)
         pci = reading.value("pci_address", "nvmlDeviceGetPciInfo_v3", device)
         memory = reading.value("memory_mib", "nvmlDeviceGetMemoryInfo", device)
         memory_mib = None if memory is None else memory.total // _MIB
+        device_id = None if pci is None else f"0x{pci.pciDeviceId:08X}"
+        name = reading.value("name", "nvmlDeviceGetName", device)
+        board = find_board(device_id, name, memory_mib)
         architecture = reading.value("architecture", "nvmlDeviceGetArchitecture", device)
         compute_mode = reading.value("compute_mode", "nvmlDeviceGetComputeMode", device)
         persistence = reading.value("persistence_mode", "nvmlDeviceGetPersistenceMode", device)
         mode = self._mig_mode(reading, device)
         running = self._processes(reading, device, mode)
-        return GpuState(
-            index=index,
-            minor=reading.value("minor", "nvmlDeviceGetMinorNumber", device),
-            uuid=reading.value("uuid", "nvmlDeviceGetUUID", device),
-            pci_address=None if pci is None else pci_address(_text(pci.busId)),
-            pci_device_id=None if pci is None else f"0x{pci.pciDeviceId:08X}",
-            pci_subsystem_id=None if pci is None else f"0x{pci.pciSubSystemId:08X}",
-            name=reading.value("name", "nvmlDeviceGetName", device),
-            memory_mib=memory_mib,
-            architecture=None if architecture is None else name_of(architecture),
-            compute_mode=None if compute_mode is None else _COMPUTE_MODES.get(compute_mode, str(compute_mode)),
-            persistence_mode=None if persistence is None else bool(persistence),
-            mig=mode,
-            gpu_instances=self._instances(reading, index, mode, memory_mib, running),
-            processes=running,
-            lost=reading.lost,
-            unknown=reading.unknown,
-        )
+        known = name_of(architecture) if architecture is not None else None
+        facts = {
+            "index": index,
+            "minor": reading.value("minor", "nvmlDeviceGetMinorNumber", device),
+            "uuid": reading.value("uuid", "nvmlDeviceGetUUID", device),
+            "pci_address": None if pci is None else pci_address(_text(pci.busId)),
+            "name": name,
+            "board": board.key if board else None,
+            "architecture": known or (board.architecture if board else None),
+            "memory_mib": memory_mib,
+            "compute_mode": None if compute_mode is None else _COMPUTE_MODES.get(compute_mode, str(compute_mode)),
+            "persistence_mode": None if persistence is None else bool(persistence),
+            "mig": mode,
+            "processes": None if running is None else [process.facts for process in running],
+            "gpu_instances": self._instances(reading, index, mode, memory_mib, running),
+            **({"lost": True} if reading.lost else {}),
+        }
+        subsystem_id = None if pci is None else f"0x{pci.pciSubSystemId:08X}"
+        return GpuState(facts, device_id, subsystem_id, reading.unknown)
 
-    def profiles(self, index: int, remaining: bool = True) -> tuple[GpuInstanceProfile, ...]:
-        """Return the live table of GPU instance profiles of one GPU; empty on a board without MIG.
+    def profiles(self, index: int, remaining: bool = True) -> list[dict[str, Any]]:
+        """Return the live table of GPU instance profiles of one GPU, as C(profiles) of the facts; empty on a board without MIG.
 
         Places and remaining capacity are None where the driver does not tell them: while MIG is off, branch 580 does.
 
@@ -185,25 +191,25 @@ class Nvml:
         """
         return self.library.call("nvmlDeviceGetGpuInstanceById", self.device(index), gpu_instance_id)
 
-    def _mig_mode(self, reading: Reading, device: Any) -> MigMode:
+    def _mig_mode(self, reading: Reading, device: Any) -> dict[str, bool | None]:
         try:
             current, pending = self.library.call("nvmlDeviceGetMigMode", device)
         except NvmlError as error:
             if error.code == NOT_SUPPORTED:
-                return MigMode(False, None, None)
+                return {**_MIG_UNKNOWN, "supported": False}
             reading.note("mig", error)
-            return MigMode(None, None, None)
-        return MigMode(True, bool(current), bool(pending))
+            return dict(_MIG_UNKNOWN)
+        return {"supported": True, "current": bool(current), "pending": bool(pending)}
 
-    def _processes(self, reading: Reading, device: Any, mode: MigMode) -> tuple[Process, ...] | None:
+    def _processes(self, reading: Reading, device: Any, mode: Mapping[str, bool | None]) -> tuple[Process, ...] | None:
         """Return the processes of a GPU; on a GPU in MIG mode each one with its instance."""
         try:
             running = processes(self.library, device)
-            if mode.current and any(process.gpu_instance is None for process in running):
+            if mode["current"] and any(process.gpu_instance is None for process in running):
                 running = self._placed(device, running)
             return running
         except NvmlError as error:
-            if not mode.current:
+            if not mode["current"]:
                 reading.note("processes", error)
                 return None
         try:
@@ -231,24 +237,41 @@ class Nvml:
         self,
         reading: Reading,
         index: int,
-        mode: MigMode,
+        mode: Mapping[str, bool | None],
         memory_mib: int | None,
         running: tuple[Process, ...] | None,
-    ) -> tuple[GpuInstance, ...]:
-        if not mode.current:
-            return ()
+    ) -> list[dict[str, Any]]:
+        if not mode["current"]:
+            return []
         device = self.device(index)
         try:
             return gpu_instances(self.library, device, self._offered(index, device, memory_mib), running or ())
         except NvmlError as error:
             reading.note("gpu_instances", error)
-            return ()
+            return []
 
-    def _offered(self, index: int, device: Any, memory_mib: int | None) -> tuple[GpuInstanceProfile, ...]:
+    def _offered(self, index: int, device: Any, memory_mib: int | None) -> tuple[dict[str, Any], ...]:
         """Return the table of profiles without places, which does not change while the driver is loaded."""
         if index not in self._profiles:
             self._profiles[index] = gpu_instance_profiles(self.library, device, memory_mib)
         return self._profiles[index]
+
+
+def lost_gpu(index: int) -> dict[str, Any]:
+    """Return the entry of C(gpus) of a GPU that cannot be reached: nothing of it is known."""
+    values = (
+        "minor",
+        "uuid",
+        "pci_address",
+        "name",
+        "board",
+        "architecture",
+        "memory_mib",
+        "compute_mode",
+        "persistence_mode",
+    )
+    found: dict[str, Any] = {"index": index, **dict.fromkeys(values)}
+    return {**found, "mig": dict(_MIG_UNKNOWN), "processes": None, "gpu_instances": [], "lost": True}
 
 
 def pci_address(text: str) -> str:

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from .nvml_library import INVALID_ARGUMENT, NOT_FOUND, NOT_SUPPORTED, Library, NvmlError
-from .nvml_types import ComputeInstance, ComputeInstanceProfile, GpuInstance, GpuInstanceProfile, Placement, Process
+from .nvml_types import ComputeInstanceProfile, Process
 
 # NVML fills arrays that its caller allocates. No board has more places or instances than this, and the count that
 # a profile claims for itself is wrong on some boards.
@@ -26,10 +25,11 @@ _ATTRIBUTES = {0x7: "+me", 0x8: "+me", 0xA: "+gfx", 0xB: "+gfx", 0xC: "+gfx", 0x
 _ATTRIBUTES.update({0xF: "+me.all", 0x10: "+me.all", 0x11: "+gfx"})
 
 
-def gpu_instance_profiles(
-    library: Library, device: Any, total_memory_mib: int | None
-) -> tuple[GpuInstanceProfile, ...]:
-    """Return the GPU instance profiles that the driver offers on C(device), in NVML's order, without their places.
+Facts = dict[str, Any]
+
+
+def gpu_instance_profiles(library: Library, device: Any, total_memory_mib: int | None) -> tuple[Facts, ...]:
+    """Return the GPU instance profiles that the driver offers on C(device), as entries of C(profiles) of the facts, in NVML's order, without places.
 
     :param total_memory_mib: of the GPU; names the profiles where the driver does not.
     :raises NvmlError: NVML fails otherwise than by saying that a profile does not exist.
@@ -40,41 +40,39 @@ def gpu_instance_profiles(
         if info is None:
             continue
         found.append(
-            GpuInstanceProfile(
-                enum=enum,
-                id=info.id,
-                name=_driver_name(info) or _computed_name(enum, info.sliceCount, info.memorySizeMB, total_memory_mib),
-                slices=info.sliceCount,
-                max_instances=info.instanceCount,
-                memory_mib=info.memorySizeMB,
-                multiprocessors=info.multiprocessorCount,
-                copy_engines=info.copyEngineCount,
-                decoders=info.decoderCount,
-                encoders=info.encoderCount,
-                jpeg=info.jpegCount,
-                ofa=info.ofaCount,
-            )
+            {
+                "name": _driver_name(info)
+                or _computed_name(enum, info.sliceCount, info.memorySizeMB, total_memory_mib),
+                "enum": enum,
+                "id": info.id,
+                "slices": info.sliceCount,
+                "max_instances": info.instanceCount,
+                "memory_mib": info.memorySizeMB,
+                "multiprocessors": info.multiprocessorCount,
+                "copy_engines": info.copyEngineCount,
+                "decoders": info.decoderCount,
+                "encoders": info.encoderCount,
+                "jpeg": info.jpegCount,
+                "ofa": info.ofaCount,
+            }
         )
     return tuple(found)
 
 
-def with_places(
-    library: Library, device: Any, profiles: tuple[GpuInstanceProfile, ...], remaining: bool
-) -> tuple[GpuInstanceProfile, ...]:
-    """Return profiles with the places that they can take, where the driver tells them.
+def with_places(library: Library, device: Any, profiles: Iterable[Facts], remaining: bool) -> list[Facts]:
+    """Return profiles with the places that they can take on an empty GPU, C(starts) and C(size), where the driver tells them.
 
     :param remaining: also ask how many more of each can be made now.
     """
-    return tuple(
-        replace(
-            profile,
-            placements=_gpu_placements(library, device, profile.id),
-            remaining=_number(library, "nvmlDeviceGetGpuInstanceRemainingCapacity", device, profile.id)
-            if remaining
-            else None,
-        )
+    call = "nvmlDeviceGetGpuInstanceRemainingCapacity"
+    return [
+        {
+            **profile,
+            **_places(library, device, profile["id"]),
+            "remaining": _number(library, call, device, profile["id"]) if remaining else None,
+        }
         for profile in profiles
-    )
+    ]
 
 
 def compute_instance_profiles(
@@ -112,10 +110,10 @@ def compute_instance_profiles(
 def gpu_instances(
     library: Library,
     device: Any,
-    profiles: tuple[GpuInstanceProfile, ...],
+    profiles: Iterable[Facts],
     processes: tuple[Process, ...],
-) -> tuple[GpuInstance, ...]:
-    """Return the GPU instances of C(device) with their compute instances, by place on the grid.
+) -> list[Facts]:
+    """Return the GPU instances of C(device) with their compute instances, as the facts have them, by place on the grid.
 
     :param profiles: those of this GPU.
     :param processes: those of this GPU, which are dealt out to the instances.
@@ -125,24 +123,27 @@ def gpu_instances(
     found = []
     for profile in profiles:
         offered: tuple[ComputeInstanceProfile, ...] | None = None
-        for handle in gpu_instance_handles(library, device, profile.id):
+        for handle in gpu_instance_handles(library, device, profile["id"]):
             if offered is None:
                 # GPU instances of one profile offer the same: most of all calls of a GPU with instances would be for this.
-                offered = compute_instance_profiles(library, handle, profile.name, profile.slices, remaining=False)
+                offered = compute_instance_profiles(
+                    library, handle, profile["name"], profile["slices"], remaining=False
+                )
             info = library.call("nvmlGpuInstanceGetInfo", handle)
             mine = tuple(process for process in processes if process.gpu_instance == info.id)
             found.append(
-                GpuInstance(
-                    id=info.id,
-                    profile=profile.name,
-                    profile_id=profile.id,
-                    placement=Placement(info.placement.start, info.placement.size),
-                    memory_mib=profile.memory_mib,
-                    compute_instances=_compute_instances(library, handle, info.id, offered, uuids, mine),
-                    processes=mine,
-                )
+                {
+                    "id": info.id,
+                    "profile": profile["name"],
+                    "profile_id": profile["id"],
+                    "start": info.placement.start,
+                    "size": info.placement.size,
+                    "memory_mib": profile["memory_mib"],
+                    "processes": [process.facts for process in mine],
+                    "compute_instances": _compute_instances(library, handle, info.id, offered, uuids, mine),
+                }
             )
-    return tuple(sorted(found, key=lambda instance: (instance.placement.start, instance.id)))
+    return sorted(found, key=lambda instance: (instance["start"], instance["id"]))
 
 
 def gpu_instance_handles(library: Library, device: Any, profile_id: int) -> list[Any]:
@@ -168,25 +169,24 @@ def _compute_instances(
     profiles: tuple[ComputeInstanceProfile, ...],
     uuids: Mapping[tuple[int, int], tuple[int, str]],
     processes: tuple[Process, ...],
-) -> tuple[ComputeInstance, ...]:
+) -> list[Facts]:
     found = []
     for offered in profiles:
         for handle in compute_instance_handles(library, gpu_instance, offered.id):
             info = library.call("nvmlComputeInstanceGetInfo", handle)
             index, uuid = uuids.get((gpu_instance_id, info.id), (None, None))
             found.append(
-                ComputeInstance(
-                    id=info.id,
-                    profile=offered.name,
-                    profile_id=offered.id,
-                    placement=Placement(info.placement.start, info.placement.size),
-                    uuid=uuid,
-                    index=index,
-                    processes=tuple(process for process in processes if process.compute_instance == info.id),
-                    multiprocessors=offered.multiprocessors,
-                )
+                {
+                    "id": info.id,
+                    "profile": offered.name,
+                    "profile_id": offered.id,
+                    "multiprocessors": offered.multiprocessors,
+                    "uuid": uuid,
+                    "index": index,
+                    "processes": [process.facts for process in processes if process.compute_instance == info.id],
+                }
             )
-    return tuple(sorted(found, key=lambda instance: instance.id))
+    return sorted(found, key=lambda instance: int(instance["id"]))
 
 
 def mig_device_handles(library: Library, device: Any) -> list[tuple[int, Any]]:
@@ -225,7 +225,8 @@ def _profile_info(library: Library, name: str, *arguments: Any) -> Any | None:
     return None
 
 
-def _gpu_placements(library: Library, device: Any, profile_id: int) -> tuple[Placement, ...] | None:
+def _places(library: Library, device: Any, profile_id: int) -> Facts:
+    """All places of a profile have one size; a driver that breaks that is believed about the size of its first."""
     places = (library.pynvml.c_nvmlGpuInstancePlacement_t * _ROOM)()
     count = ctypes.c_uint(_ROOM)
     call = "nvmlDeviceGetGpuInstancePossiblePlacements"
@@ -233,8 +234,10 @@ def _gpu_placements(library: Library, device: Any, profile_id: int) -> tuple[Pla
         library.call(call, device, profile_id, places, ctypes.byref(count))
     except NvmlError:
         # Older drivers do not tell while MIG is off; callers have the table of boards.
-        return None
-    return tuple(sorted((Placement(p.start, p.size) for p in places[: count.value]), key=lambda p: (p.start, p.size)))
+        return {"starts": None, "size": None}
+    found = sorted((place.start, place.size) for place in places[: count.value])
+    size = found[0][1] if found else None
+    return {"starts": sorted({start for start, other in found if other == size}) if found else None, "size": size}
 
 
 def _number(library: Library, name: str, owner: Any, profile_id: int) -> int | None:

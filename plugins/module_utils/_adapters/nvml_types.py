@@ -2,15 +2,13 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What NVML says of a machine, as plain frozen data.
-
-A value that NVML did not give is None, and the C(unknown) of its owner says why, by the value's name. Memory is in MiB.
-"""
+"""What NVML says of a machine. A value that it did not give is None, and the C(unknown) of its owner says why, by the value's name."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 #: C(nvmlDeviceGpuRecoveryAction_t) of nvml.h, in the order of its values; 5 came with branch 595, 6 and 7 with 615.
 RECOVERY_ACTIONS = (
@@ -52,6 +50,12 @@ class Process:
     gpu_instance: int | None = None
     compute_instance: int | None = None
 
+    @property
+    def facts(self) -> dict[str, Any]:
+        """It as an entry of C(processes) of the facts."""
+        found = {"pid": self.pid, "name": self.name, "memory_mib": self.memory_mib, "type": self.type}
+        return found if self.gpu_instance is None else {**found, "gpu_instance": self.gpu_instance}
+
 
 @dataclass(frozen=True)
 class Placement:
@@ -62,96 +66,34 @@ class Placement:
 
 
 @dataclass(frozen=True)
-class ComputeInstance:
-    """A compute instance. C(placement) is in compute slices of its GPU instance, C(index) is the MIG device's."""
-
-    id: int
-    profile: str
-    profile_id: int
-    placement: Placement
-    uuid: str | None
-    index: int | None = None
-    processes: tuple[Process, ...] = ()
-    multiprocessors: int | None = None
-
-
-@dataclass(frozen=True)
-class GpuInstance:
-    """A GPU instance. C(id) is the driver's and says nothing about the placement."""
-
-    id: int
-    profile: str
-    profile_id: int
-    placement: Placement
-    memory_mib: int
-    compute_instances: tuple[ComputeInstance, ...] = ()
-    processes: tuple[Process, ...] = ()
-
-
-@dataclass(frozen=True)
-class MigMode:
-    """MIG mode of a GPU. C(supported) is False on a board without MIG; None where NVML did not answer."""
-
-    supported: bool | None
-    current: bool | None
-    pending: bool | None
-
-
-@dataclass(frozen=True)
 class GpuState:
     """One GPU as NVML sees it.
 
-    :param pci_address: lower case, with a domain of four digits where it fits: C(0000:18:00.0).
-    :param pci_device_id: device and vendor in the form of mig-parted's device-filter: C(0x233010DE).
-    :param pci_subsystem_id: the same for the subsystem: C(0x16C110DE).
-    :param lost: NVML knows the GPU but cannot talk to it any more; all other values are None.
-    :param processes: all of the GPU, those on its instances included; None when NVML did not answer.
+    :param facts: it as an entry of C(gpus) of the facts document, the one form in which planners take it.
+    :param device_id: device and vendor in the form of mig-parted's device-filter: C(0x233010DE).
+    :param subsystem_id: the same for the subsystem: C(0x16C110DE).
+    :param unknown: why NVML did not give a value, by its name.
     """
 
-    index: int
-    minor: int | None = None
-    uuid: str | None = None
-    pci_address: str | None = None
-    pci_device_id: str | None = None
-    pci_subsystem_id: str | None = None
-    name: str | None = None
-    memory_mib: int | None = None
-    architecture: str | None = None
-    compute_mode: str | None = None
-    persistence_mode: bool | None = None
-    mig: MigMode = MigMode(None, None, None)
-    gpu_instances: tuple[GpuInstance, ...] = ()
-    processes: tuple[Process, ...] | None = None
-    lost: bool = False
+    facts: dict[str, Any]
+    device_id: str | None = None
+    subsystem_id: str | None = None
     unknown: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def index(self) -> int:
+        return int(self.facts["index"])
 
-@dataclass(frozen=True)
-class GpuInstanceProfile:
-    """A GPU instance profile as the driver offers it on one GPU.
+    @property
+    def lost(self) -> bool:
+        """Whether NVML knows the GPU but cannot talk to it any more."""
+        return bool(self.facts.get("lost"))
 
-    :param enum: the index of the profile in NVML (C(NVML_GPU_INSTANCE_PROFILE_*)).
-    :param id: the driver's id of the profile, the column ID of C(nvidia-smi mig -lgip).
-    :param name: such as C(1g.10gb+me).
-    :param max_instances: as NVML says, which is wrong on some boards (A30).
-    :param placements: all that the profile can take on an empty GPU; None when NVML did not answer.
-    :param remaining: how many more can be made now; None when NVML did not answer.
-    """
-
-    enum: int
-    id: int
-    name: str
-    slices: int
-    max_instances: int
-    memory_mib: int
-    multiprocessors: int
-    copy_engines: int
-    decoders: int
-    encoders: int
-    jpeg: int
-    ofa: int
-    placements: tuple[Placement, ...] | None = None
-    remaining: int | None = None
+    @property
+    def unknown_facts(self) -> dict[str, str]:
+        """The part of C(unknown) of the facts that is about it: without a handle nothing of it is known but that the driver counts it."""
+        path = f"gpus[{self.index}]"
+        return {path if name == "handle" else f"{path}.{name}": reason for name, reason in self.unknown.items()}
 
 
 @dataclass(frozen=True)

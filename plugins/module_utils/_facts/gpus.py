@@ -13,7 +13,6 @@ from typing import Any
 from .._adapters import locked_clocks
 from .._adapters.host_reader import HostReader
 from .._adapters.nvml import Nvml, open_nvml
-from .._adapters.nvml_facts import shape_gpu, shape_profile, unknown_of
 from .._adapters.nvml_health import fabric_of, memory_errors, recovery_action
 from .._adapters.nvml_library import NvmlError, NvmlUnavailable
 from .._adapters.nvml_settings import settings_of
@@ -29,17 +28,17 @@ def _read(nvml: Nvml, subsets: Sequence[str], locks: locked_clocks.Locks) -> dic
     gpus = []
     fabric = set()
     for state in nvml.gpus():
-        gpu = shape_gpu(state)
-        unknown.update(unknown_of(state))
+        gpu = state.facts
+        unknown.update(state.unknown_facts)
         # Where the table does not say what a plan needs, the driver is asked, and its answer is a part of the facts.
-        if state.mig.supported and ("profiles" in subsets or not is_complete(gpu["board"])):
+        if gpu["mig"]["supported"] and ("profiles" in subsets or not is_complete(gpu["board"])):
             try:
-                gpu["profiles"] = [shape_profile(profile) for profile in nvml.profiles(state.index)]
+                gpu["profiles"] = nvml.profiles(state.index)
             except NvmlError as error:
                 gpu["profiles"] = None
                 unknown[f"gpus[{state.index}].profiles"] = error.reason
         if not state.lost:
-            gpu["settings"] = shape_settings(settings_of(nvml, state.index), locks.get(state.uuid or ""))
+            gpu["settings"] = shape_settings(settings_of(nvml, state.index), locks.get(gpu["uuid"] or ""))
             found = fabric_of(nvml, state.index)
             fabric.add(found.state if found else None)
             if found:

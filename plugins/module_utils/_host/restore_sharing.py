@@ -25,7 +25,7 @@ def restore_sharing(lock: str = LOCK_PATH, driver_seconds: float = _DRIVER_SECON
         return 0
     with exclusive(_LOCK_SECONDS, lock), open_when_ready(driver_seconds) as nvml:
         for gpu in nvml.gpus():
-            if wanted.compute_mode is not None and gpu.compute_mode != wanted.compute_mode and not gpu.lost:
+            if wanted.compute_mode is not None and gpu.facts["compute_mode"] != wanted.compute_mode and not gpu.lost:
                 nvml_mig.set_compute_mode(nvml, gpu.index, wanted.compute_mode)
                 say(f"GPU {gpu.index}: compute mode {wanted.compute_mode}")
     if wanted.time_slice is not None:

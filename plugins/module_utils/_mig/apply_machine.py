@@ -19,7 +19,6 @@ from .._adapters.command import CommandError
 from .._adapters.host_files import HostFiles
 from .._adapters.kubelet_pods import read_allocations
 from .._adapters.nvml import Nvml
-from .._adapters.nvml_facts import shape_gpu, shape_profile, unknown_of
 from .._adapters.nvml_library import IN_USE, NvmlError
 from .._adapters.nvml_types import ComputeInstanceProfile, GpuState, Placement
 from .._adapters.processes import device_holders
@@ -169,11 +168,11 @@ class Machine:
             self._create(gpu, made)
 
     def _node_gpu(self, state: GpuState) -> NodeGpu:
-        gpu = {**shape_gpu(state), "device_id": state.pci_device_id, "subsystem_id": state.pci_subsystem_id}
-        if state.mig.supported:
-            gpu["profiles"] = [shape_profile(one) for one in self.nvml.profiles(state.index, remaining=False)]
+        gpu = {**state.facts, "device_id": state.device_id, "subsystem_id": state.subsystem_id}
+        if gpu["mig"]["supported"]:
+            gpu["profiles"] = self.nvml.profiles(state.index, remaining=False)
         add_allocations([gpu], read_allocations(self.files) if self.policy.read_allocations else {})
-        (found,) = node_gpus({"gpus": [gpu], "unknown": unknown_of(state)}, self.policy.busy_instances)
+        (found,) = node_gpus({"gpus": [gpu], "unknown": state.unknown_facts}, self.policy.busy_instances)
         return found
 
     def _reset_gpu(self, gpu: NodeGpu, wanted: bool) -> None:

@@ -16,7 +16,6 @@ from .._adapters.command import CommandError
 from .._adapters.host_files import HostFiles
 from .._adapters.kubelet_pods import read_allocations
 from .._adapters.nvml import Nvml
-from .._adapters.nvml_facts import shape_gpu
 from .._adapters.nvml_library import NvmlError
 from .._adapters.processes import device_holders
 from .._formats.documents import read_json
@@ -41,9 +40,9 @@ def observe(nvml: Nvml, wanted: Settings) -> list[ObservedGpu]:
     locks = locked_clocks.read()
     found = []
     for state in nvml.gpus():
-        gpu = shape_gpu(state)
+        gpu = state.facts
         if not state.lost:
-            gpu["settings"] = shape_settings(nvml_settings.settings_of(nvml, state.index), locks.get(state.uuid or ""))
+            gpu["settings"] = shape_settings(nvml_settings.settings_of(nvml, state.index), locks.get(gpu["uuid"] or ""))
         seen = ObservedGpu(gpu)
         if wanted.application_clocks is not None and not state.lost:
             seen = replace(seen, supported=_supported(nvml, state.index))
@@ -133,8 +132,7 @@ def _apply(step: Step, wanted: Settings, nvml: Nvml, reset: Callable[[str], str]
 def _reset_gpu(nvml: Nvml, step: Step, reset: Callable[[str], str]) -> None:
     """Reset one GPU for its ECC; somebody may have come since the plan was made."""
     index = int(step.data["index"])
-    state = nvml.gpu(index)
-    obstacle = _no_reset(shape_gpu(state))
+    obstacle = _no_reset(nvml.gpu(index).facts)
     if obstacle:
         raise SettingsError(f"Failed to {step.what}: {obstacle} since it was planned")
     with nvml.closed():

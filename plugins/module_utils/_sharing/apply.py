@@ -19,7 +19,6 @@ from .._adapters.kubelet_pods import read_allocations
 from .._adapters.mps_control import MpsControl, MpsError, MpsNotRunning
 from .._adapters.mps_control3 import MpsControl3
 from .._adapters.nvml import Nvml
-from .._adapters.nvml_facts import shape_gpu
 from .._adapters.nvml_library import NvmlError
 from .._adapters.processes import ProgramProcess, program_processes
 from .._adapters.pynvml_loader import HOST_PROGRAM
@@ -55,24 +54,22 @@ def observe(nvml: Nvml | None) -> Observed:
     :param nvml: an open NVML, or None on a host without a loaded driver.
     """
     processes = program_processes(HostFiles(), mps_control.PROGRAM)
-    states = tuple(nvml.gpus()) if nvml else ()
-    held = read_allocations(HostFiles())
-    shaped = [shape_gpu(gpu) for gpu in states] if held else []
-    add_allocations(shaped, held)
+    shaped = [state.facts for state in nvml.gpus()] if nvml else []
+    add_allocations(shaped, read_allocations(HostFiles()))
     daemons = tuple(_observe_daemon(name, processes, shaped) for name in _names())
     ours = {server.pid for daemon in daemons for server in daemon.servers} | {
         pid for daemon in daemons for pid in daemon.clients
     }
     gpus = []
-    for gpu in states:
-        if gpu.lost:
+    for gpu in shaped:
+        if gpu.get("lost"):
             continue
         foreign = tuple(
-            User(PROCESS, process.name or "a process", process.pid)
-            for process in gpu.processes or ()
-            if process.type == "C" and process.pid not in ours
+            User(PROCESS, process["name"] or "a process", process["pid"])
+            for process in gpu["processes"] or ()
+            if process["type"] == "C" and process["pid"] not in ours
         )
-        gpus.append(ObservedGpu(gpu.index, gpu.uuid or "", gpu.compute_mode, foreign))
+        gpus.append(ObservedGpu(gpu["index"], gpu["uuid"] or "", gpu["compute_mode"], foreign))
     return Observed(
         gpus=tuple(gpus),
         daemons=daemons,

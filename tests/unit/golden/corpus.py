@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml import GpuState
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_facts import shape_gpu
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml import lost_gpu
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup import BOARDS
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.schema import check_facts
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import HOST_ROLES, role_interface
@@ -81,7 +80,7 @@ TRAINING, SHARED = "gpu-training-1", "gpu-shared-1"
 
 def lose(facts: Facts, index: int = 1) -> None:
     """A GPU that fell off the bus: nothing is known of it but that the driver counts it."""
-    facts["gpus"][index] = shape_gpu(GpuState(index=index, lost=True))
+    facts["gpus"][index] = lost_gpu(index)
     facts["unknown"][f"gpus[{index}]"] = "nvmlDeviceGetHandleByIndex failed: GPU is lost (GPU_IS_LOST)"
 
 

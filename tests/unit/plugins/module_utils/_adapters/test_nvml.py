@@ -6,13 +6,17 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 from types import SimpleNamespace
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters import nvml_mig
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml import Nvml, open_nvml, pci_address
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_instances import gpu_instance_profiles
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_instances import (
+    gpu_instance_profiles,
+    with_places,
+)
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_library import (
     Library,
     NvmlError,
@@ -20,6 +24,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_lib
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_processes import processes
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_types import Placement
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.schema import check_facts
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._mig.virtual_gpus import VirtualHost, build
 
 
@@ -39,10 +44,13 @@ def test_a_gpu_without_mig(make):
     make("t4-16gb")
     with open_nvml() as nvml:
         (gpu,) = nvml.gpus()
-        assert nvml.profiles(0) == ()
-    assert (gpu.name, gpu.architecture, gpu.mig.supported, gpu.mig.current) == ("Tesla T4", "turing", False, None)
-    assert gpu.pci_address == "0000:18:00.0" and gpu.uuid.startswith("GPU-")
-    assert gpu.processes == () and not gpu.unknown
+        assert nvml.profiles(0) == []
+    found = gpu.facts
+    assert (found["name"], found["architecture"], found["board"]) == ("Tesla T4", "turing", "t4-16gb")
+    assert found["mig"] == {"supported": False, "current": None, "pending": None}
+    assert found["pci_address"] == "0000:18:00.0" and found["uuid"].startswith("GPU-")
+    assert found["processes"] == found["gpu_instances"] == [] and not gpu.unknown and not gpu.lost
+    assert (gpu.device_id, gpu.index) == ("0x1EB810DE", 0)
 
 
 def test_the_versions(make):
@@ -57,28 +65,32 @@ def test_instances_with_their_places_uuids_and_processes(make):
     host = make()
     with open_nvml() as nvml:
         assert nvml_mig.set_mig_mode(nvml, 0, True) == nvml_mig.ACTIVE
-        profiles = {profile.name: profile for profile in nvml.profiles(0)}
-        assert profiles["1g.20gb"].placements == tuple(Placement(start, 2) for start in (0, 2, 4, 6))
-        assert profiles["1g.20gb"].remaining == 4
-        number = nvml_mig.create_gpu_instance(nvml, 0, profiles["3g.40gb"].id, Placement(4, 4))
+        profiles = {profile["name"]: profile for profile in nvml.profiles(0)}
+        assert (profiles["1g.20gb"]["starts"], profiles["1g.20gb"]["size"]) == ([0, 2, 4, 6], 2)
+        assert profiles["1g.20gb"]["remaining"] == 4
+        number = nvml_mig.create_gpu_instance(nvml, 0, profiles["3g.40gb"]["id"], Placement(4, 4))
         (whole, *_rest) = [p for p in nvml.compute_profiles(0, number, "3g.40gb", 3) if p.slices == 3]
         inner = nvml_mig.create_compute_instance(nvml, 0, number, whole.id, Placement(0, 3))
         host.control("run", "--gpu", "0", "--gi", str(number), "--ci", str(inner), "--pid", str(os.getpid()))
         (gpu,) = nvml.gpus()
-        (instance,) = gpu.gpu_instances
-        (compute,) = instance.compute_instances
-        assert (instance.profile, instance.placement) == ("3g.40gb", Placement(4, 4))
-        assert (compute.profile, compute.multiprocessors) == ("3g.40gb", 60)
-        assert compute.uuid.startswith("MIG-")
-        assert [process.pid for process in compute.processes] == [os.getpid()]
-        assert gpu.processes[0].name is not None
+        (instance,) = gpu.facts["gpu_instances"]
+        (compute,) = instance["compute_instances"]
+        assert [instance[key] for key in ("id", "profile", "start", "size")] == [number, "3g.40gb", 4, 4]
+        assert (instance["profile_id"], instance["memory_mib"]) == (9, profiles["3g.40gb"]["memory_mib"])
+        assert [compute[key] for key in ("id", "profile", "multiprocessors", "index")] == [inner, "3g.40gb", 60, 0]
+        assert compute["uuid"].startswith("MIG-")
+        (process,) = compute["processes"]
+        assert set(process) == {"pid", "name", "memory_mib", "type", "gpu_instance"} and process["name"] is not None
+        assert (process["pid"], process["gpu_instance"]) == (os.getpid(), number)
+        assert instance["processes"] == gpu.facts["processes"] == [process]
+        check_facts({"schema": 1, "gpus": [{**gpu.facts, "profiles": list(profiles.values())}]})
         with pytest.raises(NvmlError) as refused:
             nvml_mig.destroy_compute_instance(nvml, 0, number, inner)
         assert refused.value.symbol == "IN_USE"
         host.control("stop", "--pid", str(os.getpid()))
         nvml_mig.destroy_compute_instance(nvml, 0, number, inner)
         nvml_mig.destroy_gpu_instance(nvml, 0, number)
-        assert nvml.gpu(0).gpu_instances == ()
+        assert nvml.gpu(0).facts["gpu_instances"] == []
 
 
 def test_modes_are_set(make):
@@ -86,15 +98,14 @@ def test_modes_are_set(make):
     with open_nvml() as nvml:
         nvml_mig.set_compute_mode(nvml, 0, "exclusive_process")
         gpu = nvml.gpu(0)
-    assert gpu.compute_mode == "exclusive_process"
+    assert gpu.facts["compute_mode"] == "exclusive_process"
 
 
 def test_the_mode_of_an_ampere_gpu_waits_for_a_reset(make):
     make("a100-40gb")
     with open_nvml() as nvml:
         assert nvml_mig.set_mig_mode(nvml, 0, True) == nvml_mig.PENDING_RESET
-        mode = nvml.gpu(0).mig
-        assert (mode.current, mode.pending) == (False, True)
+        assert nvml.gpu(0).facts["mig"] == {"supported": True, "current": False, "pending": True}
 
 
 def test_a_lost_gpu_does_not_hide_the_others(make):
@@ -103,7 +114,7 @@ def test_a_lost_gpu_does_not_hide_the_others(make):
     with open_nvml() as nvml:
         first, second = nvml.gpus()
     assert first.lost and first.unknown
-    assert not second.lost and second.name == "NVIDIA H100 80GB HBM3"
+    assert not second.lost and second.facts["name"] == "NVIDIA H100 80GB HBM3"
 
 
 @pytest.mark.parametrize(
@@ -122,7 +133,7 @@ def test_a_value_that_cannot_be_read_is_unknown_with_its_reason(make, call, key)
     with open_nvml() as nvml:
         gpu = nvml.gpu(0)
     assert "UNKNOWN" in gpu.unknown[key] and len(gpu.unknown) == 1
-    assert gpu.uuid
+    assert gpu.facts["uuid"] and gpu.unknown_facts == {f"gpus[0].{key}": gpu.unknown[key]}
 
 
 def test_instances_that_cannot_be_read_are_unknown(make):
@@ -140,10 +151,10 @@ def test_processes_come_from_the_mig_devices_where_the_gpu_does_not_tell(make):
     host.control("fail", "nvmlDeviceGetComputeRunningProcesses_v3", "NO_PERMISSION", "--nth", "1")
     with open_nvml() as nvml:
         gpu = nvml.gpu(0)
-    assert [process.gpu_instance for process in gpu.processes] == [instance["id"]]
+    assert [process["gpu_instance"] for process in gpu.facts["processes"]] == [instance["id"]]
     host.control("fail", "nvmlDeviceGetComputeRunningProcesses_v3", "NO_PERMISSION")
     with open_nvml() as nvml:
-        assert nvml.gpu(0).processes is None
+        assert nvml.gpu(0).facts["processes"] is None
 
 
 def test_without_a_driver(make):
@@ -212,15 +223,35 @@ def test_an_old_driver_without_version_2_names_its_profiles_by_their_memory():
         nvmlDeviceGetGpuInstanceProfileInfo=lambda _device, enum, version=2: profile_of(enum, version, answers)
     )
     old._symbols[25] = "ARGUMENT_VERSION_MISMATCH"
-    names = [profile.name for profile in gpu_instance_profiles(old, None, 81920)]
+    names = [profile["name"] for profile in gpu_instance_profiles(old, None, 81920)]
     assert names == ["1g.10gb", "1g.10gb+me"]
-    assert gpu_instance_profiles(old, None, None)[0].name == "1g.10gb"
+    assert gpu_instance_profiles(old, None, None)[0]["name"] == "1g.10gb"
 
 
 def test_the_drivers_name_is_believed_without_its_prefix():
     named = {(0, 2): info(id=19, sliceCount=1, memorySizeMB=1, name=b"MIG 1g.24gb")}
     new = library(nvmlDeviceGetGpuInstanceProfileInfo=lambda _d, enum, version=2: profile_of(enum, version, named))
-    assert [profile.name for profile in gpu_instance_profiles(new, None, 1)] == ["1g.24gb"]
+    assert [profile["name"] for profile in gpu_instance_profiles(new, None, 1)] == ["1g.24gb"]
+
+
+class Place(ctypes.Structure):
+    _fields_ = [("start", ctypes.c_uint), ("size", ctypes.c_uint)]
+
+
+def test_places_of_another_size_than_the_first_are_ignored():
+    def told(*places):
+        def call(_device, _profile, room, count):
+            for number, place in enumerate(places):
+                room[number] = Place(*place)
+            count._obj.value = len(places)
+
+        odd = library(nvmlDeviceGetGpuInstancePossiblePlacements=call)
+        odd.pynvml.c_nvmlGpuInstancePlacement_t = Place
+        (profile,) = with_places(odd, None, [{"id": 19}], remaining=False)
+        return profile["starts"], profile["size"]
+
+    assert told((1, 1), (0, 1), (2, 2)) == ([0, 1], 1)
+    assert told() == (None, None)
 
 
 def test_an_error_that_says_nothing_of_profiles_is_raised():

@@ -66,12 +66,12 @@ def test_profiles_have_their_places_and_what_is_left_of_them_while_mig_is_off(re
     nvml = Nvml(Library(Recorded(recording)))
     nvml.open()
     found = {
-        one.name: (
-            one.id,
-            one.remaining,
+        one["name"]: (
+            one["id"],
+            one["remaining"],
             # As nvidia-smi prints it.
-            float(f"{one.memory_mib / 1024:.2f}"),
-            [(place.start, place.size) for place in one.placements or ()],
+            float(f"{one['memory_mib'] / 1024:.2f}"),
+            [(start, one["size"]) for start in one["starts"] or ()],
         )
         for one in nvml.profiles(0)
     }

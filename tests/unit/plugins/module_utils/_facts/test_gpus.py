@@ -4,13 +4,13 @@
 
 from __future__ import annotations
 
+import copy
 import ctypes
 from contextlib import contextmanager
-from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_facts import shape_gpu, shape_profile
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml import lost_gpu
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_health import degraded_by
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_library import (
     GPU_IS_LOST,
@@ -19,16 +19,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_lib
     NvmlError,
     NvmlUnavailable,
 )
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_types import (
-    ComputeInstance,
-    GpuInstance,
-    GpuInstanceProfile,
-    GpuState,
-    MigMode,
-    Placement,
-    Process,
-    SystemInfo,
-)
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_types import GpuState, SystemInfo
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.pynvml_loader import PynvmlMissing
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts import gpus
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.gpus import (
@@ -36,33 +27,26 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.gpus import
     slowest,
 )
 
-TRAIN = Process(812, "python3", 1200, "C", 1, 0)
-INSTANCE = GpuInstance(
-    1,
-    "3g.40gb",
-    9,
-    Placement(4, 4),
-    40448,
-    (ComputeInstance(0, "3g.40gb", 2, Placement(0, 3), "MIG-1", 0, (TRAIN,)),),
-    (TRAIN,),
-)
 H100 = GpuState(
-    index=0,
-    minor=0,
-    uuid="GPU-0",
-    pci_address="0000:18:00.0",
-    pci_device_id="0x233010DE",
-    name="NVIDIA H100 80GB HBM3",
-    memory_mib=81559,
-    architecture="hopper",
-    compute_mode="default",
-    persistence_mode=True,
-    mig=MigMode(True, True, True),
-    gpu_instances=(INSTANCE,),
-    processes=(TRAIN,),
+    {
+        "index": 0,
+        "minor": 0,
+        "uuid": "GPU-0",
+        "pci_address": "0000:18:00.0",
+        "name": "NVIDIA H100 80GB HBM3",
+        "board": "h100-80gb-sxm",
+        "architecture": "hopper",
+        "memory_mib": 81559,
+        "compute_mode": "default",
+        "persistence_mode": True,
+        "mig": {"supported": True, "current": True, "pending": True},
+        "processes": [],
+        "gpu_instances": [],
+    },
+    device_id="0x233010DE",
 )
-LOST = GpuState(index=1, lost=True, unknown={"handle": "nvmlDeviceGetHandleByIndex failed: GPU is lost (GPU_IS_LOST)"})
-PROFILE = GpuInstanceProfile(0, 19, "1g.10gb", 1, 7, 9728, 16, 1, 1, 0, 1, 0, (Placement(0, 1), Placement(1, 1)), 3)
+LOST = GpuState(lost_gpu(1), unknown={"handle": "nvmlDeviceGetHandleByIndex failed: GPU is lost (GPU_IS_LOST)"})
+PROFILE = {"name": "1g.10gb", "id": 19, "memory_mib": 9728, "max_instances": 7, "starts": [0, 1], "size": 1}
 
 
 class FabricInfo(ctypes.Structure):
@@ -90,7 +74,7 @@ class FakeNvml:
         return SystemInfo("580.126.09", "13.580.126.09", "13.0", self.unknown)
 
     def gpus(self):
-        return list(self.states)
+        return copy.deepcopy(list(self.states))
 
     def profiles(self, _index):
         if self._profiles is None:
@@ -122,52 +106,10 @@ def opened(monkeypatch, nvml=None, error=None):
     monkeypatch.setattr(gpus, "open_nvml", open_nvml)
 
 
-def test_a_gpu_with_an_instance():
-    assert shape_gpu(H100) == {
-        "index": 0,
-        "minor": 0,
-        "uuid": "GPU-0",
-        "pci_address": "0000:18:00.0",
-        "name": "NVIDIA H100 80GB HBM3",
-        "board": "h100-80gb-sxm",
-        "architecture": "hopper",
-        "memory_mib": 81559,
-        "compute_mode": "default",
-        "persistence_mode": True,
-        "mig": {"supported": True, "current": True, "pending": True},
-        "processes": [{"pid": 812, "name": "python3", "memory_mib": 1200, "type": "C", "gpu_instance": 1}],
-        "gpu_instances": [
-            {
-                "id": 1,
-                "profile": "3g.40gb",
-                "profile_id": 9,
-                "start": 4,
-                "size": 4,
-                "memory_mib": 40448,
-                "processes": [{"pid": 812, "name": "python3", "memory_mib": 1200, "type": "C", "gpu_instance": 1}],
-                "compute_instances": [
-                    {
-                        "id": 0,
-                        "profile": "3g.40gb",
-                        "profile_id": 2,
-                        "multiprocessors": None,
-                        "uuid": "MIG-1",
-                        "index": 0,
-                        "processes": [
-                            {"pid": 812, "name": "python3", "memory_mib": 1200, "type": "C", "gpu_instance": 1}
-                        ],
-                    }
-                ],
-            }
-        ],
-    }
-
-
 def test_a_lost_gpu_is_unknown_in_everything_but_its_index():
-    shaped = shape_gpu(LOST)
-    assert shaped["lost"] is True
-    assert shaped["index"] == 1 and shaped["gpu_instances"] == []
-    assert {shaped[name] for name in ("uuid", "name", "memory_mib", "board", "processes")} == {None}
+    assert LOST.lost and LOST.index == 1 and LOST.facts["gpu_instances"] == []
+    assert {LOST.facts[name] for name in ("uuid", "name", "memory_mib", "board", "processes")} == {None}
+    assert set(LOST.facts) - set(H100.facts) == {"lost"}
 
 
 def test_everything_is_read(tree, monkeypatch):
@@ -186,55 +128,26 @@ def test_everything_is_read(tree, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("name", "device", "memory", "asked"),
-    [
-        ("NVIDIA H100 80GB HBM3", "0x2330", 81559, False),
-        ("NVIDIA H200", "0x2335", 143771, False),
-        ("NVIDIA GH200 144G HBM3e", "0x2348", 146944, True),
-        ("NVIDIA X1000 96GB", "0xffff", 98304, True),
-    ],
+    ("board", "asked"), [("h100-80gb-sxm", False), ("h200-141gb", False), ("gh200-144gb", True), (None, True)]
 )
-def test_the_driver_is_asked_for_profiles_where_the_table_does_not_have_them_whole(
-    tree, monkeypatch, name, device, memory, asked
-):
-    state = replace(H100, name=name, pci_device_id=device, pci_subsystem_id=None, memory_mib=memory)
-    opened(monkeypatch, FakeNvml(states=(state,), profiles=(PROFILE,)))
+def test_the_driver_is_asked_for_profiles_where_the_table_does_not_have_them_whole(tree, monkeypatch, board, asked):
+    state = GpuState({**H100.facts, "board": board})
+    opened(monkeypatch, FakeNvml(states=(state,), profiles=[PROFILE]))
     (gpu,) = read_gpus(tree.source(), None)["gpus"]
     assert ("profiles" in gpu) is asked
-    without_mig = replace(state, mig=replace(state.mig, supported=False))
-    opened(monkeypatch, FakeNvml(states=(without_mig,), profiles=(PROFILE,)))
+    without_mig = GpuState({**state.facts, "mig": {"supported": False}})
+    opened(monkeypatch, FakeNvml(states=(without_mig,), profiles=[PROFILE]))
     assert "profiles" not in read_gpus(tree.source(), None)["gpus"][0]
 
 
 def test_profiles_on_request(tree, monkeypatch):
-    opened(monkeypatch, FakeNvml(profiles=(PROFILE,)))
+    opened(monkeypatch, FakeNvml(profiles=[PROFILE]))
     assert "profiles" not in read_gpus(tree.source(), None)["gpus"][0]
-    assert read_gpus(tree.source(), None, ("profiles",))["gpus"][0]["profiles"] == [
-        {
-            "name": "1g.10gb",
-            "id": 19,
-            "enum": 0,
-            "memory_mib": 9728,
-            "multiprocessors": 16,
-            "copy_engines": 1,
-            "decoders": 1,
-            "encoders": 0,
-            "jpeg": 1,
-            "ofa": 0,
-            "max_instances": 7,
-            "remaining": 3,
-            "starts": [0, 1],
-            "size": 1,
-        }
-    ]
+    assert read_gpus(tree.source(), None, ("profiles",))["gpus"][0]["profiles"] == [PROFILE]
     opened(monkeypatch, FakeNvml())
     found = read_gpus(tree.source(), None, ("profiles",))
     assert found["gpus"][0]["profiles"] is None
     assert "NO_PERMISSION" in found["unknown"]["gpus[0].profiles"]
-
-
-def test_a_profile_whose_places_are_not_told():
-    assert shape_profile(GpuInstanceProfile(0, 19, "1g.10gb", 1, 7, 9728, 16, 1, 1, 0, 1, 0))["starts"] is None
 
 
 MEMORY_ERRORS = ("remap_pending", "remap_failed", "uncorrected", "remapped_correctable", "remapped_uncorrectable")

@@ -496,7 +496,7 @@ def test_compute_mode_and_time_slice_come_back(machine, monkeypatch, tmp_path, c
     monkeypatch.setattr(sharing, "set_time_slice", slices.append)
     assert restore_sharing.restore_sharing(str(tmp_path / "l"), 0.0) == 0
     with open_nvml() as nvml:
-        assert nvml.gpu(0).compute_mode == "exclusive_process"
+        assert nvml.gpu(0).facts["compute_mode"] == "exclusive_process"
     assert slices == ["short"] and "compute mode exclusive_process" in capsys.readouterr().out
 
 

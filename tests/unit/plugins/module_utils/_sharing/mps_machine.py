@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import CommandError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.mps_control import MpsError, MpsNotRunning
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_types import GpuState
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.processes import ProgramProcess
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.mps_commands import limit_text
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused, carry_out
@@ -134,12 +135,14 @@ class Machine:
     # NVML
     def gpus(self):
         return [
-            SimpleNamespace(
-                index=index,
-                uuid=f"GPU-{index}",
-                compute_mode=mode,
-                processes=self.processes[index],
-                lost=index in self.lost,
+            GpuState(
+                {
+                    "index": index,
+                    "uuid": f"GPU-{index}",
+                    "compute_mode": mode,
+                    "processes": self.processes[index],
+                    "lost": index in self.lost,
+                }
             )
             for index, mode in self.compute.items()
         ]

@@ -212,7 +212,7 @@ def test_processes_that_are_no_clients_of_ours_are_foreign(machine):
     bring(machine, DESIRED)
     machine.servers[DESIRED.daemons[0].pipe_directory] = {910: [1001]}
     machine.processes[0] = [
-        SimpleNamespace(pid=pid, type=kind, name="train") for pid, kind in ((910, "C"), (1001, "C"), (5, "G"), (6, "C"))
+        {"pid": pid, "type": kind, "name": "train"} for pid, kind in ((910, "C"), (1001, "C"), (5, "G"), (6, "C"))
     ]
     machine.processes[1] = None
     assert [names(gpu.foreign) for gpu in sharing_apply.observe(machine).gpus] == [("train (PID 6)",), ()]
