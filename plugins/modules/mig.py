@@ -300,6 +300,7 @@ refusals:
 """
 
 from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.host_files import HostFiles
@@ -311,9 +312,9 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.stopwatc
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig import apply_run
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply import ApplyFailed
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_clients import ServicesFailed
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_machine import Machine, Policy
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_machine import Machine
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.journal import Journal
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.request import Request, request_of
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.request import variables_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import NotInEffect, Plan, Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._results import refuse, succeed
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._settings import apply as settings_apply
@@ -338,23 +339,15 @@ def main() -> None:
         supports_check_mode=True,
     )
     parameters = module.params
-    policy = Policy(
-        disruption=parameters["disruption"],
-        reset=parameters["reset"] == "auto",
-        reboot_allowed=parameters["reboot"] == "allow",
-        restart_services=tuple(parameters["restart_services"]),
-        busy_instances=frozenset(parameters["busy_instances"]),
-        read_allocations=parameters["allocations"] == "read",
-    )
     try:
-        request = request_of(parameters)
-        if request.original and apply_run.nothing_kept(Journal()):
+        variables = variables_of(parameters)
+        to_original = parameters["state"] == "original"
+        if to_original and apply_run.nothing_kept(Journal()):
             # Also where there is no driver any more to ask.
             succeed(module, "MIG", Plan(), reboot_required=False, reboot_reason=None)
         with Stopwatch() as watch, _lock(module), open_nvml(parameters["_pynvml_archive"]) as nvml:
-            machine = Machine(nvml, Journal(), policy)
-            gpus = apply_run.read(machine)
-            prepared = apply_run.plan(machine, request, gpus)
+            machine = Machine(nvml, Journal(), variables)
+            prepared = apply_run.plan(machine, apply_run.read(machine), to_original)
             if module.check_mode or not (prepared.changes or prepared.interrupted):
                 result = apply_run.report(prepared)
             else:
@@ -370,7 +363,7 @@ def main() -> None:
     except NvmlUnavailable as error:
         if not module.check_mode or error.reason not in ("driver_not_loaded", "library_not_found"):
             module.fail_json(msg=error.message, reason=error.reason)
-        _exit_offline(module, request, policy, error)
+        _exit_offline(module, variables, error)
     except ApplyFailed as error:
         module.fail_json(msg=str(error), outcome=error.outcome, carried_out=error.done.steps)
     except (NvmlError, ServicesFailed, NotInEffect, apply_run.AfterChangeFailed, OSError) as error:
@@ -383,9 +376,9 @@ def _lock(module: AnsibleModule) -> AbstractContextManager[None]:
     return nullcontext() if module.check_mode else exclusive(module.params["lock_timeout"])
 
 
-def _exit_offline(module: AnsibleModule, request: Request, policy: Policy, error: NvmlUnavailable) -> None:
+def _exit_offline(module: AnsibleModule, variables: dict[str, Any], error: NvmlUnavailable) -> None:
     """End a check-mode run on a host whose driver does not answer yet with what the PCI bus lets us plan."""
-    plan = apply_run.plan_offline(HostFiles(), request, policy, error.message)
+    plan = apply_run.plan_offline(HostFiles(), variables, error.message)
     if plan.refusals:
         refuse(module, *plan.refusals)
     notes = (*plan.warnings, *([plan.unknown] if plan.unknown else []))

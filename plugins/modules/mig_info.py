@@ -84,7 +84,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml imp
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_library import NvmlError, NvmlUnavailable
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.pynvml_loader import PynvmlMissing
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_export import Unexportable, export
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_machine import Machine, Policy
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_machine import Machine
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.journal import Journal
 
 
@@ -99,7 +99,7 @@ def main() -> None:
     journal = Journal()
     try:
         with open_nvml(module.params["_pynvml_archive"]) as nvml:
-            gpus = Machine(nvml, journal, Policy()).read()
+            gpus = Machine(nvml, journal, {}).read()
         exported = export(gpus, module.params["label"])
     except PynvmlMissing as error:
         module.fail_json(msg=str(error), pynvml_missing=True)

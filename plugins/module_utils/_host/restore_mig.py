@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from typing import Any
 
 from .._adapters import cdi
 from .._adapters.files import read_text
@@ -19,7 +20,7 @@ from .._formats import utc_time
 from .._formats.documents import read_json
 from .._mig.apply import ApplyFailed, apply, reset_obstacles
 from .._mig.apply_exact import plan_exact
-from .._mig.apply_machine import Machine, Policy
+from .._mig.apply_machine import Machine
 from .._mig.journal import Entry, Journal
 from .._mig.record import GpuRecord, Unreadable, read_recorded_layout
 from .output import fail, say
@@ -34,7 +35,7 @@ _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 def restore_mig(
     recorded: str = RECORDED_MIG,
     journal: Journal | None = None,
-    machine: Callable[[Nvml, Journal, Policy], Machine] = Machine,
+    machine: Callable[[Nvml, Journal, dict[str, Any]], Machine] = Machine,
     lock: str = LOCK_PATH,
     driver_seconds: float = _DRIVER_SECONDS,
 ) -> int:
@@ -53,7 +54,7 @@ def restore_mig(
         fail(f"Failed to read {recorded}: {error}. Run gpufleet.nvidia.site (role nvidia_mig) again")
         return 1
     with exclusive(_LOCK_SECONDS, lock), open_when_ready(driver_seconds) as nvml:
-        return _restore(machine(nvml, journal or Journal(), Policy()), records)
+        return _restore(machine(nvml, journal or Journal(), {}), records)
 
 
 def _restore(machine: Machine, records: Sequence[GpuRecord]) -> int:

@@ -9,7 +9,7 @@ Every step is in the journal before it is taken. Nothing here decides what is do
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,33 +28,13 @@ from .host_plan import GpuChange
 from .journal import Journal
 from .mode import OFF, ON
 from .model import ComputeInstance, GpuInstance
-from .plan import Create, GpuPlan
+from .plan import FORCE, Create, GpuPlan
 from .profiles import parse
 from .state import instance_title, why_no_reset
 
 
 class StepFailed(Exception):
     """A step was taken and what is read back is not what it should have done."""
-
-
-@dataclass(frozen=True)
-class Policy:
-    """What a run may do.
-
-    :param disruption: C(refuse), C(idle_only) or C(force).
-    :param reset: whether GPUs may be reset.
-    :param reboot_allowed: whether a GPU may wait for a reboot.
-    :param restart_services: services that are stopped for a change of mode and started again.
-    :param busy_instances: UUIDs of MIG devices that the caller knows to be in use.
-    :param read_allocations: whether what the kubelet allocated to pods is in use, too. At boot its record is of pods that ended.
-    """
-
-    disruption: str = "refuse"
-    reset: bool = True
-    reboot_allowed: bool = True
-    restart_services: tuple[str, ...] = ()
-    busy_instances: frozenset[str] = frozenset()
-    read_allocations: bool = False
 
 
 @dataclass
@@ -78,6 +58,8 @@ class Machine:
 
     :param nvml: an open NVML.
     :param journal: where every step is written down first.
+    :param variables: of the role: C(nvidia_mig_disruption), C(nvidia_mig_reset), C(nvidia_mig_busy_instances), C(nvidia_mig_allocations) (what the
+        kubelet allocated to pods counts only with C(read): at boot its record is of pods that ended) and C(nvidia_mig_restart_services).
     :param files: the files of the host, for who holds a GPU.
     :param reset: resets the GPU at a PCI address and returns what the tool said.
     """
@@ -86,7 +68,7 @@ class Machine:
         self,
         nvml: Nvml,
         journal: Journal,
-        policy: Policy,
+        variables: Mapping[str, Any],
         files: HostFiles | None = None,
         reset: Callable[[str], str] | None = None,
     ) -> None:
@@ -94,7 +76,7 @@ class Machine:
         # What NVML did not tell from the beginning, by index: what it stops telling on the way is a failure of that pass.
         self._unknown: dict[int, frozenset[str]] = {}
         self.journal = journal
-        self.policy = policy
+        self.variables = variables
         self.done = Done()
         self.files = files or HostFiles()
         self._reset = reset or _nvidia_smi_reset
@@ -127,7 +109,9 @@ class Machine:
         """Return why a GPU cannot be reset now, or None when nothing stands against it."""
         if gpu.index in self.reset_failed:
             return self.reset_failed[gpu.index]
-        return gpu.problem or why_no_reset(gpu.facts, self._holders(gpu), self.policy.reset)
+        return gpu.problem or why_no_reset(
+            gpu.facts, self._holders(gpu), self.variables.get("nvidia_mig_reset") != "never"
+        )
 
     def change_mode(self, change: GpuChange) -> None:
         """Set the MIG mode of a GPU to what the change says, by a reset where that is needed and possible.
@@ -171,8 +155,11 @@ class Machine:
         gpu = {**state.facts, "device_id": state.device_id, "subsystem_id": state.subsystem_id}
         if gpu["mig"]["supported"]:
             gpu["profiles"] = self.nvml.profiles(state.index, remaining=False)
-        add_allocations([gpu], read_allocations(self.files) if self.policy.read_allocations else {})
-        (found,) = node_gpus({"gpus": [gpu], "unknown": state.unknown_facts}, self.policy.busy_instances)
+        add_allocations(
+            [gpu], read_allocations(self.files) if self.variables.get("nvidia_mig_allocations") == "read" else {}
+        )
+        in_use = self.variables.get("nvidia_mig_busy_instances") or ()
+        (found,) = node_gpus({"gpus": [gpu], "unknown": state.unknown_facts}, in_use)
         return found
 
     def _reset_gpu(self, gpu: NodeGpu, wanted: bool) -> None:
@@ -250,7 +237,7 @@ class Machine:
 
     def _free(self, gpu: NodeGpu, pids: Collection[int]) -> None:
         """End the processes on what is about to go. The planner lets it come to that only with disruption C(force)."""
-        if not pids or self.policy.disruption != "force":
+        if not pids or self.variables.get("nvidia_mig_disruption") != FORCE:
             return
         self._step(f"end processes {', '.join(map(str, sorted(pids)))}: {gpu.title}")
         left = gpu_clients.terminate(pids)
@@ -265,7 +252,7 @@ class Machine:
     def _is_mine(self, pid: int) -> bool:
         """Whether a process belongs to a service that is stopped for the change anyway."""
         cgroup = self.files.read(f"/proc/{pid}/cgroup") or ""
-        return any(f"/{service}" in cgroup for service in self.policy.restart_services)
+        return any(f"/{service}" in cgroup for service in self.variables.get("nvidia_mig_restart_services") or ())
 
 
 def widest(profiles: Collection[ComputeInstanceProfile], slices: int) -> ComputeInstanceProfile | None:

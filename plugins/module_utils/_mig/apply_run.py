@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from .. import _plan
@@ -25,14 +25,14 @@ from .._steps import Kind
 from . import original
 from .apply import ApplyFailed, MigOutcome, apply, reset_obstacles
 from .apply_clients import Clients, ServicesFailed, active, to_notify
-from .apply_machine import Machine, Policy
+from .apply_machine import Machine
 from .apply_report import describe_gpus, stale_uuids, states
 from .current import NodeGpu, offered_by
 from .host_plan import MigPlan, plan_host
 from .journal import Entry, Journal
 from .mode import OFF, ON
 from .record import RECORD_PATH, GpuRecord, record_step, recorded_gpus, recorded_layout, with_others
-from .request import Request
+from .request import asked
 from .stage import LayoutPlan, plan_layout, stage
 from .state import instance_title
 
@@ -47,15 +47,16 @@ class AfterChangeFailed(Exception):
 class Prepared:
     """What was read and what is planned.
 
-    :param variables: the request as the variables of the role.
+    :param variables: what is asked for.
+    :param original: whether what the GPUs had before the collection changed them comes back, and is forgotten with what is recorded.
     :param found: the plan for the GPUs, as far as it is known.
     :param interrupted: the journal of a run before that was cut off, or None.
     :param owed: services that such a run left stopped, or with GPUs that are not there any more.
     :param steps: all steps: of the GPUs, and what follows them.
     """
 
-    request: Request
     variables: Mapping[str, Any]
+    original: bool
     gpus: tuple[NodeGpu, ...]
     found: LayoutPlan
     interrupted: Entry | None
@@ -75,26 +76,28 @@ def read(machine: Machine) -> list[NodeGpu]:
     return machine.read()
 
 
-def plan(machine: Machine, request: Request, gpus: Sequence[NodeGpu]) -> Prepared:
+def plan(machine: Machine, gpus: Sequence[NodeGpu], to_original: bool = False) -> Prepared:
     """Return what has to be done.
 
+    :param to_original: whether the layout is the one from before the first change.
     :raises Refused: the request cannot be met; nothing was touched.
     """
-    if request.original:
+    variables = machine.variables
+    if to_original:
         uuids = [str(gpu.facts["uuid"]) for gpu in gpus if gpu.facts.get("uuid")]
-        request = replace(request, layout=original.layout(original.read(machine.journal), _recorded(), uuids))
-    variables = request.variables(machine.policy)
+        layout = original.layout(original.read(machine.journal), _recorded(), uuids)
+        variables = {**variables, "nvidia_mig_layout": layout}
     found = plan_layout(gpus, variables, reset_obstacles(machine, gpus))
     last = machine.journal.last()
     return Prepared(
-        request=request,
         variables=variables,
+        original=to_original,
         gpus=tuple(gpus),
         found=found,
         interrupted=last if last is not None and last.open else None,
         owed=_owed(last),
         steps=Plan(
-            steps=_steps(machine, request, found.plan, gpus),
+            steps=_steps(machine, to_original, found.plan, gpus),
             before=states(gpus),
             after=states(gpus, found.plan),
             warnings=(*found.warnings, *found.unknown),
@@ -102,13 +105,13 @@ def plan(machine: Machine, request: Request, gpus: Sequence[NodeGpu]) -> Prepare
     )
 
 
-def plan_offline(files: HostFiles, request: Request, policy: Policy, reason: str) -> StagePlan:
+def plan_offline(files: HostFiles, variables: Mapping[str, Any], reason: str) -> StagePlan:
     """Return what is known of the plan of a host whose driver does not answer yet: from the PCI bus and the table of boards.
 
     :param reason: why the driver does not answer.
     """
     facts = {"nvml": {"available": False, "reason": reason}, "gpus": [], "pci": _cards(files)}
-    return stage(facts, request.variables(policy))
+    return stage(facts, variables)
 
 
 def carry_out(machine: Machine, prepared: Prepared) -> dict[str, Any]:
@@ -129,7 +132,7 @@ def carry_out(machine: Machine, prepared: Prepared) -> dict[str, Any]:
         report_of.update(report(prepared, outcome, last[-1][1]), restarted_services=list(restarted))
 
     def plan_again() -> Plan:
-        return Plan(_steps(machine, prepared.request, *last[-1]))
+        return Plan(_steps(machine, prepared.original, *last[-1]))
 
     _plan.carry_out("apply the MIG layout", prepared.steps, apply_all, plan_again)
     return report_of
@@ -137,8 +140,8 @@ def carry_out(machine: Machine, prepared: Prepared) -> dict[str, Any]:
 
 def _apply(machine: Machine, prepared: Prepared) -> tuple[MigOutcome | None, tuple[str, ...]]:
     """Do what was planned, and return how the change of the GPUs ended, if there was one, and the services that were restarted."""
-    request = prepared.request
-    clients = Clients(active(request.services) if prepared.found.plan.active else (), prepared.owed)
+    variables = prepared.variables
+    clients = Clients(active(_services(variables)) if prepared.found.plan.active else (), prepared.owed)
     try:
         outcome = _change_gpus(machine, prepared, clients)
     except ApplyFailed as error:
@@ -157,15 +160,15 @@ def _apply(machine: Machine, prepared: Prepared) -> tuple[MigOutcome | None, tup
     if prepared.interrupted is not None and prepared.interrupted.unfinished and outcome is None:
         machine.journal.end("reached", "the next run found the layout reached")
     problems = []
-    if request.record and _record_step(last_plan, after) is not None:
+    if variables["nvidia_mig_restore"] and _record_step(last_plan, after) is not None:
         facts = {"gpus": [gpu.facts for gpu in after], "pci": _cards(machine.files), "recorded": {"mig": _record()}}
         recorded = with_others(facts, last_plan.records(after))
         try:
-            text = json.dumps(recorded_layout(recorded, request.as_dict()), indent=1, sort_keys=True) + "\n"
+            text = json.dumps(recorded_layout(recorded, asked(variables)), indent=1, sort_keys=True) + "\n"
             write_whole(RECORD_PATH, text)
         except OSError as error:
             problems.append(str(error))
-    for path in _to_remove(machine, request, last_plan):
+    for path in _to_remove(machine, prepared.original, last_plan):
         remove(path)
     begun = outcome is not None or prepared.interrupted is not None
     # A run that was cut off may not have come to this.
@@ -232,7 +235,7 @@ def report(
         "unselected": list(prepared.found.desired.unselected),
         "left_alone": {str(index): refused.as_dict() for index, refused in prepared.found.plan.left_alone.items()},
         "stale_uuids": stale_uuids(prepared.gpus, after) if after is not None else [],
-        "clients_to_notify": list(to_notify(prepared.request.services)) if prepared.changes else [],
+        "clients_to_notify": list(to_notify(_services(prepared.variables))) if prepared.changes else [],
         "interrupted_run": None if prepared.interrupted is None else prepared.interrupted.as_dict(),
     }
 
@@ -245,14 +248,14 @@ def _change_gpus(machine: Machine, prepared: Prepared, clients: Clients) -> MigO
     changes = prepared.found.plan.active
     if not changes:
         return None
-    if prepared.request.record:
+    if prepared.variables["nvidia_mig_restore"]:
         original.keep(machine.journal, [change.gpu.record for change in changes], _recorded())
     entry = Entry(
         started=utc_time.now(),
         boot_id=read_text(_BOOT_ID) or "",
         program="mig",
         previous=(),
-        request=prepared.request.as_dict(),
+        request=asked(prepared.variables),
         services=clients.concerned,
     )
     return apply(
@@ -265,17 +268,17 @@ def _change_gpus(machine: Machine, prepared: Prepared, clients: Clients) -> MigO
     )
 
 
-def _steps(machine: Machine, request: Request, plan: MigPlan, gpus: Sequence[NodeGpu]) -> tuple[Step, ...]:
+def _steps(machine: Machine, to_original: bool, plan: MigPlan, gpus: Sequence[NodeGpu]) -> tuple[Step, ...]:
     """Return everything that is to be done: to the GPUs, and what follows that."""
     steps = list(plan.steps())
     changes = bool(steps)
-    record = _record_step(plan, gpus) if request.record else None
+    record = _record_step(plan, gpus) if machine.variables["nvidia_mig_restore"] else None
     if record is not None:
         steps.append(record)
-    steps += [Step(Kind.REMOVE_FILE, path, "state is original") for path in _to_remove(machine, request, plan)]
+    steps += [Step(Kind.REMOVE_FILE, path, "state is original") for path in _to_remove(machine, to_original, plan)]
     if cdi.available() and (changes or _cdi_is_stale(gpus)):
         steps.append(Step(Kind.GENERATE_CDI_SPECIFICATION, GPU_KIND, "it has to name the MIG devices that exist"))
-    services = request.services if changes else ()
+    services = _services(machine.variables) if changes else ()
     steps += [Step(Kind.RESTART_SERVICE, name, "it reads the GPUs when it starts", (name,)) for name in services]
     last = machine.journal.last()
     steps += [
@@ -288,6 +291,10 @@ def _steps(machine: Machine, request: Request, plan: MigPlan, gpus: Sequence[Nod
     return tuple(steps)
 
 
+def _services(variables: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(variables.get("nvidia_mig_restart_services") or ())
+
+
 def _owed(last: Entry | None) -> tuple[str, ...]:
     return last.owed(read_text(_BOOT_ID) or "") if last is not None else ()
 
@@ -296,9 +303,9 @@ def _record_step(plan: MigPlan, gpus: Sequence[NodeGpu]) -> Step | None:
     return record_step({"recorded": {"mig": _record()}}, plan.records(gpus), offered_by(gpus))
 
 
-def _to_remove(machine: Machine, request: Request, plan: MigPlan) -> list[str]:
+def _to_remove(machine: Machine, to_original: bool, plan: MigPlan) -> list[str]:
     """Return the files that a return to the original layout removes. What waits for a reboot, or for its users, is restored by a later run."""
-    if not request.original:
+    if not to_original:
         return []
     record, kept = kept_files(machine.journal)
     return [path for path in ((record,) if plan.deferred or plan.left_alone else (record, kept)) if _exists(path)]

@@ -22,9 +22,8 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.host_fil
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml import open_nvml
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig import apply_run
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_export import export
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_machine import Machine, Policy
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_machine import Machine
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.journal import Journal
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.request import Request
 
 
 def reset(address: str) -> str:
@@ -38,12 +37,19 @@ def main(folder: Path, verb: str, *layout: str) -> None:
     apply_run.cdi.available = lambda: False
     apply_run.to_notify = lambda _services: ()
     with open_nvml() as nvml:
-        machine = Machine(nvml, Journal(str(folder / "journal")), Policy(), HostFiles(str(folder / "nobody")), reset)
+        asked = {
+            "layout": json.loads(layout[0]) if layout else [],
+            "strategy": "mixed",
+            "restore": True,
+            "reboot": True,
+        }
+        variables = {f"nvidia_mig_{name}": value for name, value in asked.items()}
+        machine = Machine(nvml, Journal(str(folder / "journal")), variables, HostFiles(str(folder / "nobody")), reset)
         gpus = apply_run.read(machine)
         if verb == "export":
             answer = export(gpus, "ours")
         else:
-            prepared = apply_run.plan(machine, Request(json.loads(layout[0]), "mixed"), gpus)
+            prepared = apply_run.plan(machine, gpus)
             answer = apply_run.carry_out(machine, prepared) if prepared.changes else apply_run.report(prepared)
     print(json.dumps(answer))
 

@@ -23,15 +23,18 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply import 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_clients import ServicesFailed
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_machine import (
     Machine,
-    Policy,
     StepFailed,
     widest,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.journal import Journal
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.journal_lines import NOT_RESTORED, RESTORED
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.request import Request, request_of
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.request import variables_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import NotInEffect, Refused
-from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._mig.virtual_gpus import VirtualHost, build
+from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._mig.virtual_gpus import (
+    VirtualHost,
+    build,
+    variables,
+)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -54,16 +57,16 @@ def make(tmp_path, monkeypatch):
     return create
 
 
-def run(host, layout, policy=None, reset=None, files=None, check=False, **request):
+def run(host, layout, by=None, files=None, check=False, to_original=False, **asked):
     with open_nvml() as nvml:
         machine = Machine(
             nvml,
             Journal(str(host.root / "journal")),
-            policy or Policy(),
+            variables(layout, **asked),
             files=files or HostFiles(str(host.root / "nobody")),
-            reset=reset or host._reset,
+            reset=by or host._reset,
         )
-        prepared = apply_run.plan(machine, Request(layout, "mixed", **request), apply_run.read(machine))
+        prepared = apply_run.plan(machine, apply_run.read(machine), to_original)
         return apply_run.report(prepared) if check else apply_run.carry_out(machine, prepared)
 
 
@@ -91,7 +94,7 @@ def test_the_layout_is_recorded_with_its_places(make, tmp_path):
     again = run(host, one(**{"3g_40gb": 1}))
     assert [step["kind"] for step in again["steps"]] == ["record_layout"] and again["changed"]
     (tmp_path / "mig.json").unlink()
-    assert not run(host, one(**{"3g_40gb": 1}), record=False)["changed"]
+    assert not run(host, one(**{"3g_40gb": 1}), restore=False)["changed"]
 
 
 def test_a_task_for_other_gpus_leaves_the_record_of_the_first(make, tmp_path):
@@ -155,10 +158,10 @@ def test_a_gpu_that_is_held_waits_for_a_reboot(make, tmp_path):
     again = run(host, one(**{"3g_20gb": 1}), files=files)
     assert again["reboot_required"] and not again["changed"]
     with pytest.raises(Refused, match="nv-hostengine"):
-        run(host, one(**{"3g_20gb": 1}), Policy(reboot_allowed=False), files=files)
+        run(host, one(**{"3g_20gb": 1}), reboot=False, files=files)
     # Its service is stopped for the change, so that it holds nothing then.
-    mine = Policy(restart_services=("nvidia-dcgm.service",))
-    assert run(host, one(**{"3g_20gb": 1}), mine, files=files)["reset"]
+    mine = {"restart_services": ["nvidia-dcgm.service"]}
+    assert run(host, one(**{"3g_20gb": 1}), files=files, **mine)["reset"]
 
 
 def holding(root, pid, command):
@@ -220,19 +223,19 @@ def test_what_the_kubelet_gave_to_a_pod_is_not_destroyed_unless_forced(make, tmp
     with pytest.raises(
         Refused, match=r"3g.40gb at 4:4 .* by pod team/notebook \(nvidia.com/mig-3g.40gb\).*repartition"
     ):
-        run(host, seven, Policy(read_allocations=True), files=files)
-    left = run(host, seven, Policy("idle_only", read_allocations=True), files=files)
+        run(host, seven, allocations="read", files=files)
+    left = run(host, seven, disruption="idle_only", allocations="read", files=files)
     assert host.layout() == before and "pod team/notebook" in left["left_alone"]["0"]["reason"]
     whole = record.read_text()
     record.write_text("{")
     with pytest.raises(Refused, match=r"by unknown .*it is not what a kubelet writes"):
-        run(host, seven, Policy(read_allocations=True), files=files)
+        run(host, seven, allocations="read", files=files)
     assert host.layout() == before
     record.write_text(whole)
     # Another layout that keeps the instance goes on, and so does one that is allowed to destroy it.
-    run(host, one(**{"3g_40gb": 1, "2g_20gb": 1}), Policy(read_allocations=True), files=files)
+    run(host, one(**{"3g_40gb": 1, "2g_20gb": 1}), allocations="read", files=files)
     assert host.counts(0) == {"3g.40gb": 1, "2g.20gb": 1}
-    run(host, seven, Policy("force", read_allocations=True), files=files)
+    run(host, seven, disruption="force", allocations="read", files=files)
     assert host.counts(0) == {"7g.80gb": 1}
 
 
@@ -241,7 +244,7 @@ def test_a_hopper_gpu_that_somebody_holds_unseen_keeps_its_mode(make):
     host.control("run", "--gpu", "0", "--pid", str(os.getpid()), "--type", "N")
     desired = one(**{"3g_40gb": 1})
     with pytest.raises(ApplyFailed, match=r"(?s)cannot be reset.*The former layout is restored"):
-        run(host, desired, Policy(reboot_allowed=False))
+        run(host, desired, reboot=False)
     assert host.layout() == [(False, False, ())]
     waiting = run(host, desired)
     assert waiting["reboot_required"] and "nvidia-smi -r" in waiting["reboot_reason"]
@@ -249,9 +252,9 @@ def test_a_hopper_gpu_that_somebody_holds_unseen_keeps_its_mode(make):
 
 def test_a_reset_that_does_nothing_waits_for_a_reboot(make):
     host = make("a100-40gb")
-    found = run(host, one(**{"3g_20gb": 1}), reset=lambda address: f"GPU {address} could not be reset")
+    found = run(host, one(**{"3g_20gb": 1}), by=lambda address: f"GPU {address} could not be reset")
     assert "could not be reset" in found["reboot_reason"]
-    assert "nvidia_mig_reset is never" in run(host, one(**{"3g_20gb": 1}), Policy(reset=False))["reboot_reason"]
+    assert "nvidia_mig_reset is never" in run(host, one(**{"3g_20gb": 1}), reset="never")["reboot_reason"]
 
 
 def test_switching_off_destroys_first(make):
@@ -269,7 +272,7 @@ def test_what_is_in_use_is_refused_and_nothing_is_touched(make):
     with pytest.raises(Refused, match="in use"):
         run(host, one(**{"7g_80gb": 1}))
     assert host.layout() == before
-    alone = run(host, one(**{"7g_80gb": 1}), Policy("idle_only"))
+    alone = run(host, one(**{"7g_80gb": 1}), disruption="idle_only")
     assert list(alone["left_alone"]) == ["0"] and host.layout() == before
 
 
@@ -284,7 +287,7 @@ def test_force_ends_the_processes_on_what_goes(make):
     try:
         place = ("--gpu", "0", "--gi", str(instance["id"]), "--ci", "0", "--pid", str(victim.pid))
         host.control("run", *place, "--memory", "10")
-        found = run(host, one(**{"7g_80gb": 1}), Policy("force"))
+        found = run(host, one(**{"7g_80gb": 1}), disruption="force")
         assert found["terminated"] == [victim.pid]
         reaper.join(timeout=10)
         assert victim.returncode is not None and victim.returncode < 0
@@ -350,7 +353,7 @@ def test_a_failure_on_the_way_is_reported_as_a_setback(make):
 def test_what_nvml_stops_telling_is_a_failure_of_that_reading(make):
     host = make()
     with open_nvml() as nvml:
-        machine = Machine(nvml, Journal(str(host.root / "journal")), Policy())
+        machine = Machine(nvml, Journal(str(host.root / "journal")), {})
         machine.read()
         host.control("fail", "nvmlDeviceGetMigMode", "UNKNOWN")
         with pytest.raises(StepFailed, match="GPU 0"):
@@ -438,7 +441,7 @@ def services(monkeypatch):
     return Services(monkeypatch)
 
 
-DCGM = {"services": ("dcgm.service",)}
+DCGM = {"restart_services": ["dcgm.service"]}
 
 
 def test_services_are_stopped_for_a_mode_and_restarted_for_a_layout(make, services):
@@ -539,13 +542,20 @@ PARAMETERS = {
     "strategy": "none",
     "record": True,
     "restart_services": ["nvidia-dcgm"],
+    "disruption": "refuse",
+    "reset": "auto",
+    "reboot": "allow",
+    "busy_instances": [],
+    "allocations": "read",
 }
 
 
 def test_requests_of_parameters():
     with pytest.raises(Refused, match="needed"):
-        request_of(PARAMETERS)
+        variables_of(PARAMETERS)
     with pytest.raises(Refused, match="takes no layout"):
-        request_of({**PARAMETERS, "state": "absent", "layout": "all-balanced"})
-    assert request_of({**PARAMETERS, "state": "absent"}).layout == "all-disabled"
-    assert request_of({**PARAMETERS, "layout": "all-balanced"}).services == ("nvidia-dcgm.service",)
+        variables_of({**PARAMETERS, "state": "absent", "layout": "all-balanced"})
+    assert variables_of({**PARAMETERS, "state": "absent"})["nvidia_mig_layout"] == "all-disabled"
+    assert variables_of({**PARAMETERS, "layout": "all-balanced"})["nvidia_mig_restart_services"] == [
+        "nvidia-dcgm.service"
+    ]

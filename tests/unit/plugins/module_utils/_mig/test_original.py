@@ -9,37 +9,23 @@ from __future__ import annotations
 import subprocess
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.host_files import HostFiles
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml import open_nvml
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig import apply_run, original
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_machine import Machine, Policy
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.journal import Journal
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.record import GpuRecord, PlacedInstance
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.request import request_of
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.request import variables_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._mig import test_apply_run as mig
 
 make, virtual_nvml, run, one = mig.make, mig.virtual_nvml, mig.run, mig.one
-BACK = {
-    "state": "original",
-    "layout": None,
-    "strategy": "none",
-    "record": True,
-    "restart_services": [],
-}
 
 
 def journal(host):
     return Journal(str(host.root / "journal"))
 
 
-def back(host, policy=None, check=False):
-    with open_nvml() as nvml:
-        machine = Machine(
-            nvml, journal(host), policy or Policy(), files=HostFiles(str(host.root / "nobody")), reset=host._reset
-        )
-        prepared = apply_run.plan(machine, request_of(BACK), apply_run.read(machine))
-        return apply_run.report(prepared) if check else apply_run.carry_out(machine, prepared)
+def back(host, **asked):
+    asked = {"restore": False, **asked}
+    return run(host, [], to_original=True, **asked)
 
 
 def modes(host):
@@ -64,7 +50,7 @@ def test_whole_gpus_are_whole_again_and_nothing_is_kept(make, tmp_path):
 
 def test_a_layout_that_was_there_comes_back_with_its_compute_instances(make):
     host = make()
-    run(host, one(**{"3g_40gb": 1, "1c.2g_20gb": 2}), record=False)
+    run(host, one(**{"3g_40gb": 1, "1c.2g_20gb": 2}), restore=False)
     before = host.layout()
     assert not original.read(journal(host)), "what is not recorded is not kept either"
     run(host, one(**{"1g_10gb": 7}))
@@ -75,7 +61,7 @@ def test_a_layout_that_was_there_comes_back_with_its_compute_instances(make):
 
 def test_gpus_that_were_never_changed_are_left_alone(make):
     host = make(count=2)
-    run(host, [{"devices": [1], "instances": {"3g.40gb": 1}}], record=False)
+    run(host, [{"devices": [1], "instances": {"3g.40gb": 1}}], restore=False)
     run(host, [{"devices": [0], "instances": {"1g.10gb": 2}}])
     assert len(original.read(journal(host))) == 1
     back(host)
@@ -107,7 +93,7 @@ def test_a_gpu_that_is_left_to_its_users_is_brought_back_later(make, tmp_path):
         place = ("--gpu", "0", "--gi", str(instance["id"]), "--ci", "0", "--pid", str(job.pid))
         try:
             host.control("run", *place, "--memory", "10")
-            back(host, Policy(disruption="idle_only"))
+            back(host, disruption="idle_only")
             assert modes(host) == [True, False] and not (tmp_path / "mig.json").exists()
         finally:
             job.kill()
@@ -139,4 +125,4 @@ def test_a_layout_names_only_gpus_that_are_there():
 
 def test_it_takes_no_layout():
     with pytest.raises(Refused, match="original takes its layout from the host"):
-        request_of({**BACK, "layout": "all-balanced"})
+        variables_of({**mig.PARAMETERS, "state": "original", "layout": "all-balanced"})

@@ -26,9 +26,8 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files im
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.host_files import HostFiles
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml import open_nvml
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig import apply, apply_run
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_machine import Machine, Policy
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_machine import Machine
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.journal import Journal
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.request import Request
 
 REPOSITORY = Path(__file__).resolve().parents[5]
 SOURCE = REPOSITORY / "tests" / "lab" / "virtual_nvml"
@@ -91,6 +90,12 @@ def counts_of(gpu: dict) -> dict[str, int]:
         assert len(one["compute_instances"]) == 1, one
         found[one["profile"]] = found.get(one["profile"], 0) + 1
     return found
+
+
+def variables(layout: object, **others: object) -> dict:
+    """Return what is asked for; the others by their names without C(nvidia_mig_)."""
+    asked = {"layout": layout, "strategy": "mixed", "restore": True, "reboot": True, **others}
+    return {f"nvidia_mig_{name}": value for name, value in asked.items()}
 
 
 class VirtualHost:
@@ -156,7 +161,7 @@ class VirtualHost:
         """Return the calls of the last traced run, in order."""
         return [line.split()[1] for line in self.control("trace", "log").splitlines()]
 
-    def run(self, layout: object, fail: str | None = None, policy: Policy | None = None) -> Run:
+    def run(self, layout: object, fail: str | None = None, **asked: object) -> Run:
         """Bring the machine to a layout in a process of its own.
 
         :param fail: a rule for the virtual NVML, such as C(nvmlDeviceSetMigMode:error=IN_USE:nth=1).
@@ -168,7 +173,7 @@ class VirtualHost:
         child = os.fork()
         if child == 0:
             os.close(reader)
-            self._child(writer, layout, policy or Policy())
+            self._child(writer, variables(layout, **asked))
         os.close(writer)
         with os.fdopen(reader, "rb") as pipe:
             answer = pipe.read()
@@ -180,17 +185,17 @@ class VirtualHost:
             return Run(killed=True)
         return Run(**json.loads(answer))
 
-    def _child(self, writer: int, layout: object, policy: Policy) -> None:
+    def _child(self, writer: int, asked: dict) -> None:
         answer: dict = {}
         try:
             os.environ["VIRTUAL_GPU_ROOT"] = str(self.root)
-            answer["report"] = self._four_calls(layout, policy)
+            answer["report"] = self._four_calls(asked)
         except Exception as error:
             answer.update(error=type(error).__name__, message=str(error), outcome=getattr(error, "outcome", None))
         os.write(writer, json.dumps(answer).encode())
         os._exit(0)
 
-    def _four_calls(self, layout: object, policy: Policy) -> dict:
+    def _four_calls(self, asked: dict) -> dict:
         apply._PAUSE_SECONDS = 0.0
         apply_run.RECORD_PATH = str(self.root / "mig.json")
         apply_run.cdi.available = lambda: False
@@ -199,12 +204,11 @@ class VirtualHost:
             machine = Machine(
                 nvml,
                 Journal(str(self.root / "journal")),
-                policy,
+                asked,
                 files=HostFiles(str(self.root / "nobody")),
                 reset=self._reset,
             )
-            gpus = apply_run.read(machine)
-            prepared = apply_run.plan(machine, Request(layout, "mixed"), gpus)
+            prepared = apply_run.plan(machine, apply_run.read(machine))
             if not prepared.changes and prepared.interrupted is None:
                 return apply_run.report(prepared)
             report = apply_run.carry_out(machine, prepared)
