@@ -13,7 +13,6 @@ import ctypes
 
 from .nvml import Nvml
 from .nvml_library import IN_USE, RESET_REQUIRED
-from .nvml_types import Placement
 
 #: What L(set_mig_mode) answers.
 ACTIVE = "active"
@@ -35,36 +34,26 @@ def set_mig_mode(nvml: Nvml, index: int, enabled: bool) -> str:
     return {0: ACTIVE, IN_USE: PENDING_IN_USE, RESET_REQUIRED: PENDING_RESET}.get(status, f"status {status}")
 
 
-def create_gpu_instance(nvml: Nvml, index: int, profile_id: int, placement: Placement) -> int:
-    """Make a GPU instance at C(placement) and return its id.
+def create_gpu_instance(nvml: Nvml, index: int, profile_id: int, start: int, size: int) -> int:
+    """Make a GPU instance at a place and return its id.
 
     :raises NvmlError: the place is taken (INSUFFICIENT_RESOURCES), or the driver refused otherwise.
     """
     place = nvml.library.pynvml.c_nvmlGpuInstancePlacement_t()
-    place.start, place.size = placement.start, placement.size
+    place.start, place.size = start, size
     handle = nvml.library.call(
         "nvmlDeviceCreateGpuInstanceWithPlacement", nvml.device(index), profile_id, ctypes.byref(place)
     )
     return int(nvml.library.call("nvmlGpuInstanceGetInfo", handle).id)
 
 
-def create_compute_instance(
-    nvml: Nvml, index: int, gpu_instance_id: int, profile_id: int, placement: Placement | None
-) -> int:
-    """Make a compute instance inside a GPU instance and return its id.
+def create_compute_instance(nvml: Nvml, index: int, gpu_instance_id: int, profile_id: int) -> int:
+    """Make a compute instance inside a GPU instance, where the driver puts it, and return its id.
 
-    :param placement: in compute slices of the GPU instance, or None to let the driver choose.
     :raises NvmlError: the driver refused.
     """
     parent = nvml.gpu_instance_handle(index, gpu_instance_id)
-    if placement is None:
-        handle = nvml.library.call("nvmlGpuInstanceCreateComputeInstance", parent, profile_id)
-    else:
-        place = nvml.library.pynvml.c_nvmlComputeInstancePlacement_t()
-        place.start, place.size = placement.start, placement.size
-        handle = nvml.library.call(
-            "nvmlGpuInstanceCreateComputeInstanceWithPlacement", parent, profile_id, ctypes.byref(place)
-        )
+    handle = nvml.library.call("nvmlGpuInstanceCreateComputeInstance", parent, profile_id)
     return int(nvml.library.call("nvmlComputeInstanceGetInfo", handle).id)
 
 

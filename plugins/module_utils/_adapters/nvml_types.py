@@ -58,14 +58,6 @@ class Process:
 
 
 @dataclass(frozen=True)
-class Placement:
-    """A place on the grid: C(size) units from C(start). The unit of the grid differs between boards."""
-
-    start: int
-    size: int
-
-
-@dataclass(frozen=True)
 class GpuState:
     """One GPU as NVML sees it.
 

@@ -20,7 +20,7 @@ from .._adapters.host_files import HostFiles
 from .._adapters.kubelet_pods import read_allocations
 from .._adapters.nvml import Nvml
 from .._adapters.nvml_library import IN_USE, NvmlError
-from .._adapters.nvml_types import ComputeInstanceProfile, GpuState, Placement
+from .._adapters.nvml_types import ComputeInstanceProfile, GpuState
 from .._adapters.processes import device_holders
 from .._users import TOLERATE_RESET, add_allocations, holders_of, named
 from .current import NodeGpu, node_gpus
@@ -197,7 +197,7 @@ class Machine:
         place = f"{made.profile.name} at {made.start}:{made.size}"
         self._step(f"create GPU instance {place}: {gpu.title}")
         with self._in_use(gpu, place):
-            new = nvml_mig.create_gpu_instance(self.nvml, gpu.index, profile_id, Placement(made.start, made.size))
+            new = nvml_mig.create_gpu_instance(self.nvml, gpu.index, profile_id, made.start, made.size)
         self.done.created.append(instance_title(gpu.facts, made.as_dict()))
         self._create_compute(gpu, new, made.profile.name, made.compute)
 
@@ -212,7 +212,7 @@ class Machine:
                     f"{gpu_instance} ({name})"
                 )
             self._step(f"create compute instance {profile.name} in GPU instance {gpu_instance}: {gpu.title}")
-            nvml_mig.create_compute_instance(self.nvml, gpu.index, gpu_instance, profile.id, None)
+            nvml_mig.create_compute_instance(self.nvml, gpu.index, gpu_instance, profile.id)
 
     @contextmanager
     def _in_use(self, gpu: NodeGpu, place: str) -> Iterator[None]:

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""GPUs as the modules return them, and as C(--diff) compares them. Pure."""
+"""GPUs as the modules return them: in our form, in nvidia-mig-parted's, and as C(--diff) compares them. Pure."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from typing import Any
 
 from .current import NodeGpu
 from .host_plan import MigPlan
+from .mig_parted import layout_of, write
+from .model import DesiredGpu
 from .profiles import parse
 from .record import GpuRecord
-from .state import devices_of
+from .state import devices_of, present
 
 
 def describe_gpus(gpus: Sequence[NodeGpu]) -> list[dict[str, Any]]:
@@ -66,3 +68,30 @@ def stale_uuids(before: Sequence[NodeGpu], after: Sequence[NodeGpu]) -> list[str
     """Return the UUIDs of MIG devices that were there and are not any more, in order."""
     there = {uuid for gpu in after for uuid in devices_of(gpu.facts)}
     return [uuid for gpu in before for uuid in devices_of(gpu.facts) if uuid not in there]
+
+
+class Unexportable(Exception):
+    """The layout of a GPU cannot be read."""
+
+
+def export(gpus: Sequence[NodeGpu], label: str) -> dict[str, Any]:
+    """Return the GPUs, the layout in our form, and mig-parted's file.
+
+    :param label: of the configuration in mig-parted's file.
+    :raises Unexportable: a GPU does not tell its layout; what is exported without it would be wrong.
+    """
+    layouts: dict[int, DesiredGpu] = {}
+    for gpu in gpus:
+        if gpu.problem is not None:
+            raise Unexportable(
+                f"Failed to export the MIG layout: {gpu.title} cannot be read: {gpu.problem}. "
+                "Check it with the module gpufleet.nvidia.health"
+            )
+        now = present(gpu.facts)
+        if now is not None:
+            layouts[gpu.index] = now
+    return {
+        "gpus": describe_gpus(gpus),
+        "layout": layout_of(layouts, len(gpus)),
+        "mig_parted": write(label, layouts, len(gpus)),
+    }

@@ -118,17 +118,17 @@ def write(label: str, gpus: Mapping[int, DesiredGpu], total: int) -> dict[str, A
 
 def layout_of(gpus: Mapping[int, DesiredGpu], total: int) -> list[dict[str, Any]]:
     """Return the entries of C(nvidia_mig_layout) that make the GPUs what they are to be; parameters as for C(write)."""
-    entries = []
-    for desired, indices in _alike(gpus):
-        entry: dict[str, Any] = {"devices": "all" if len(indices) == total else indices}
-        if not desired.enabled:
-            entry["enabled"] = False
-        elif desired.devices:
-            entry["instances"] = dict(sorted(desired.devices.items()))
-        else:
-            entry["layout"] = "all-enabled"
-        entries.append(entry)
-    return entries
+    return [
+        {"devices": "all" if len(indices) == total else indices, **entry_of(desired)}
+        for desired, indices in _alike(gpus)
+    ]
+
+
+def entry_of(desired: DesiredGpu) -> dict[str, Any]:
+    """Return what an entry of C(nvidia_mig_layout) says beside its devices."""
+    if not desired.enabled:
+        return {"enabled": False}
+    return {"instances": dict(sorted(desired.devices.items()))} if desired.devices else {"layout": "all-enabled"}
 
 
 def _alike(gpus: Mapping[int, DesiredGpu]) -> Sequence[tuple[DesiredGpu, list[int]]]:

@@ -17,8 +17,8 @@ from typing import Any
 from .._adapters.files import read_text, write_whole
 from .._formats.documents import read_json
 from .journal import Journal
-from .profiles import compute_name
-from .record import GpuRecord, PlacedInstance, Unreadable, read_recorded_layout, recorded_layout
+from .mig_parted import entry_of
+from .record import GpuRecord, Unreadable, read_recorded_layout, recorded_layout
 
 #: The file's name beside the journal.
 NAME = "mig-original.json"
@@ -66,27 +66,10 @@ def layout(kept: Sequence[GpuRecord], recorded: Iterable[GpuRecord], uuids: Iter
     here = set(uuids)
     known = {record.uuid for record in kept}
     return [
-        *(_entry(record) for record in kept if record.uuid in here),
+        *({"devices": [record.uuid], **entry_of(record.desired)} for record in kept if record.uuid in here),
         *(
             {"devices": [record.uuid], "enabled": False}
             for record in recorded
             if record.uuid in here and record.uuid not in known
         ),
     ]
-
-
-def _entry(record: GpuRecord) -> dict[str, Any]:
-    if not record.mig:
-        return {"devices": [record.uuid], "enabled": False}
-    if not record.instances:
-        return {"devices": [record.uuid], "layout": "all-enabled"}
-    counts: dict[str, int] = {}
-    for instance in record.instances:
-        for name in _names(instance):
-            counts[name] = counts.get(name, 0) + 1
-    return {"devices": [record.uuid], "instances": counts}
-
-
-def _names(instance: PlacedInstance) -> list[str]:
-    """Return the profiles of an instance's compute instances; a GPU instance without any gets one that fills it."""
-    return [compute_name(instance.profile, slices) for slices in instance.compute] or [instance.profile]

@@ -21,8 +21,8 @@ from typing import Any
 from .._boards.model import GpuInstanceProfile
 from .._plan import Step
 from .._steps import Kind
-from .model import GpuInstance
-from .profiles import canonical
+from .model import DesiredGpu, DesiredInstance, GpuInstance
+from .profiles import canonical, parse
 
 RECORD_PATH = "/etc/gpufleet/mig.json"
 Profiles = Mapping[str, Sequence[GpuInstanceProfile]]
@@ -57,6 +57,14 @@ class GpuRecord:
     name: str
     mig: bool | None
     instances: tuple[PlacedInstance, ...] = ()
+
+    @property
+    def desired(self) -> DesiredGpu:
+        """The desired state that makes it so, at any places; a GPU instance without compute instances gets one that fills it."""
+        instances = (
+            DesiredInstance(one.profile, one.compute or (parse(one.profile).compute,)) for one in self.instances
+        )
+        return DesiredGpu(bool(self.mig), tuple(sorted(instances)))
 
     def as_dict(self) -> dict[str, Any]:
         return {

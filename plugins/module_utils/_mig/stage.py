@@ -12,7 +12,7 @@ from typing import Any
 
 from .._plan import Refused, StagePlan, Step
 from .._steps import Kind, gpu_title
-from .current import NodeGpu, node_gpus, offered_by
+from .current import NodeGpu, gpus_on_bus, node_gpus, offered_by
 from .desired import DesiredLayout, Unread, desired_layout
 from .host_plan import MigPlan, plan_host
 from .plan import DISRUPTIONS, REFUSE
@@ -147,7 +147,7 @@ def _offered_whole(
 
 
 def _without_driver(facts: Mapping[str, Any], variables: Mapping[str, Any]) -> StagePlan:
-    gpus = gpus_without_driver(facts)
+    gpus = gpus_on_bus(facts)
     found = _desired(variables, gpus).gpus
     strangers = [gpu_title(gpu) for gpu in gpus if board_of(gpu) is None]
     if not variables.get("nvidia_mig_layout") or not (found or strangers):
@@ -162,26 +162,3 @@ def _without_driver(facts: Mapping[str, Any], variables: Mapping[str, Any]) -> S
         if int(gpu["index"]) in found
     )
     return StagePlan(STAGE, needed=True, steps=steps, unknown=f"the present instances are not known: {reason}")
-
-
-def gpus_without_driver(facts: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the GPUs of a host without a driver, from C(pci), as the entries of C(gpus) that they will be.
-
-    NVML numbers GPUs by their PCI address. A product name is set only where a board has a single one.
-    """
-    cards = [card for card in facts.get("pci") or () if card.get("kind") == "gpu"]
-    found = []
-    for index, card in enumerate(sorted(cards, key=lambda card: str(card.get("address")))):
-        board = board_of(card)
-        names = board.product_names if board is not None else ()
-        found.append(
-            {
-                "index": index,
-                "pci_address": card.get("address"),
-                "device_id": card.get("device_id"),
-                "subsystem_id": card.get("subsystem_id"),
-                "board": board.key if board is not None else None,
-                "name": names[0] if len(names) == 1 else None,
-            }
-        )
-    return found

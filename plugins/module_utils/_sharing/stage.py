@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .._boards.lookup import BOARDS
 from .._formats.driver_versions import branch_of, is_branch, is_driver_version
+from .._mig.current import gpus_on_bus
 from .._mig.desired import desired_layout
 from .._mig.profiles import compute_name, resolve
-from .._mig.state import profiles_of
+from .._mig.state import board_of, profiles_of
 from .._plan import Refused, StagePlan, Step
 from .._steps import gpu_title
 from . import contradictions
@@ -109,23 +109,12 @@ def _boards(facts: Mapping[str, Any], most: bool = False) -> list[dict[str, Any]
 
     :param most: with the most memory that a driver can report of them, instead of that of the table of boards.
     """
-    boards = {board.key: board for board in BOARDS}
-    cards = [card for card in facts.get("pci") or () if card.get("kind") == "gpu"]
-    gpus = []
-    for index, card in enumerate(sorted(cards, key=lambda one: str(one.get("address")))):
-        board = boards.get(str(card.get("board")))
-        if board is None or board.total_memory_mib is None:
-            return []
-        gpus.append(
-            {
-                "index": index,
-                "uuid": "",
-                "board": board.key,
-                "memory_mib": board.most_memory_mib if most else board.total_memory_mib,
-                "architecture": board.architecture,
-            }
-        )
-    return gpus
+    gpus = gpus_on_bus(facts)
+    if any(gpu["memory_mib"] is None for gpu in gpus):
+        return []
+    if most:
+        gpus = [{**gpu, "memory_mib": getattr(board_of(gpu), "most_memory_mib", None)} for gpu in gpus]
+    return [{**gpu, "uuid": ""} for gpu in gpus]
 
 
 def _steps_of_boards(sharing: Sharing, strategy: str, facts: Mapping[str, Any], branch: int | None) -> tuple[Step, ...]:

@@ -18,9 +18,9 @@ from typing import Any
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup import described_board
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.desired import desired_layout
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.model import DesiredGpu, DesiredInstance
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.model import DesiredGpu
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.profiles import compute_name
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.state import instances_of
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.state import present
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.clients import refuse_clients
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.contradictions import refuse_on_mig
@@ -180,21 +180,10 @@ def _common(labels: Sequence[Mapping[str, str]]) -> dict[str, str]:
 def _divided(gpus: Sequence[Mapping[str, Any]], strategy: str, layout: Any) -> dict[int, DesiredGpu]:
     """Return what MIG makes of each GPU; a GPU that the layout does not select stays as it is."""
     found = desired_layout(layout, strategy, gpus).gpus if strategy != "none" or layout else {}
-    result = {}
-    for gpu in gpus:
-        index = int(gpu["index"])
-        present = bool((gpu.get("mig") or {}).get("current"))
-        result[index] = found.get(index) or DesiredGpu(present, _present(gpu) if present else ())
+    result = {int(gpu["index"]): found.get(int(gpu["index"])) or present(gpu) or DesiredGpu(False) for gpu in gpus}
     for desired in result.values():
         _refuse_parts(desired, strategy)
     return result
-
-
-def _present(gpu: Mapping[str, Any]) -> tuple[DesiredInstance, ...]:
-    return tuple(
-        DesiredInstance(instance.profile, tuple(compute.slices for compute in instance.compute))
-        for instance in instances_of(gpu)
-    )
 
 
 def _refuse_parts(desired: DesiredGpu, strategy: str) -> None:

@@ -21,8 +21,8 @@ from pathlib import Path
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.host_files import HostFiles
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml import open_nvml
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig import apply_run
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_export import export
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_machine import Machine
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_report import export
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.journal import Journal
 
 

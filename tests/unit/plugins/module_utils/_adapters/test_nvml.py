@@ -23,7 +23,6 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_lib
     NvmlUnavailable,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_processes import processes
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_types import Placement
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.schema import check_facts
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._mig.virtual_gpus import VirtualHost, build
 
@@ -68,9 +67,9 @@ def test_instances_with_their_places_uuids_and_processes(make):
         profiles = {profile["name"]: profile for profile in nvml.profiles(0)}
         assert (profiles["1g.20gb"]["starts"], profiles["1g.20gb"]["size"]) == ([0, 2, 4, 6], 2)
         assert profiles["1g.20gb"]["remaining"] == 4
-        number = nvml_mig.create_gpu_instance(nvml, 0, profiles["3g.40gb"]["id"], Placement(4, 4))
+        number = nvml_mig.create_gpu_instance(nvml, 0, profiles["3g.40gb"]["id"], 4, 4)
         (whole, *_rest) = [p for p in nvml.compute_profiles(0, number, "3g.40gb", 3) if p.slices == 3]
-        inner = nvml_mig.create_compute_instance(nvml, 0, number, whole.id, Placement(0, 3))
+        inner = nvml_mig.create_compute_instance(nvml, 0, number, whole.id)
         host.control("run", "--gpu", "0", "--gi", str(number), "--ci", str(inner), "--pid", str(os.getpid()))
         (gpu,) = nvml.gpus()
         (instance,) = gpu.facts["gpu_instances"]

@@ -6,8 +6,12 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_exact import exact_gpu, plan_exact
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_export import Unexportable, export
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_report import stale_uuids, states
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_report import (
+    Unexportable,
+    export,
+    stale_uuids,
+    states,
+)
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.current import NodeGpu
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.desired import Unread
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.host_plan import plan_host
