@@ -87,7 +87,10 @@ def plan(machine: Machine, gpus: Sequence[NodeGpu], to_original: bool = False) -
         uuids = [str(gpu.facts["uuid"]) for gpu in gpus if gpu.facts.get("uuid")]
         layout = original.layout(original.read(machine.journal), _recorded(), uuids)
         variables = {**variables, "nvidia_mig_layout": layout}
-    found = plan_layout(gpus, variables, reset_obstacles(machine, gpus))
+    # As in the plan of the fleet: what the host still has is brought into its state, and the record of what fell off the bus stays.
+    lost = [gpu.title for gpu in gpus if gpu.facts.get("lost")]
+    there = [gpu for gpu in gpus if not gpu.facts.get("lost")]
+    found = plan_layout(there, variables, reset_obstacles(machine, there))
     last = machine.journal.last()
     return Prepared(
         variables=variables,
@@ -100,7 +103,11 @@ def plan(machine: Machine, gpus: Sequence[NodeGpu], to_original: bool = False) -
             steps=_steps(machine, to_original, found.plan, gpus),
             before=states(gpus),
             after=states(gpus, found.plan),
-            warnings=(*found.warnings, *found.unknown),
+            warnings=(
+                *found.warnings,
+                *found.unknown,
+                *(f"{title} fell off the bus: nothing is planned for it" for title in lost),
+            ),
         ),
     )
 

@@ -108,6 +108,20 @@ def test_a_task_for_other_gpus_leaves_the_record_of_the_first(make, tmp_path):
     assert not run(host, first)["changed"] and not run(host, second)["changed"]
 
 
+def test_a_gpu_that_fell_off_the_bus_keeps_its_record_and_no_other_from_its_layout(make, tmp_path):
+    host = make(count=2)
+    run(host, one(**{"3g_40gb": 1}))
+    host.control("lose", "--gpu", "1")
+    found = run(host, one(**{"1g_10gb": 2}))
+    assert found["changed"] and host.counts(0) == {"1g.10gb": 2}
+    recorded = json.loads((tmp_path / "mig.json").read_text())["gpus"]
+    assert [[place["profile"] for place in gpu["instances"]] for gpu in recorded] == [["1g.10gb"] * 2, ["3g.40gb"]]
+    assert not run(host, one(**{"1g_10gb": 2}))["changed"]
+    # Nor is one that is named passed over.
+    with pytest.raises(Refused, match="the host has no GPU 1"):
+        run(host, [{"devices": [1], "enabled": False}])
+
+
 def test_only_what_has_to_go_goes(make):
     host = make()
     run(host, one(**{"3g_40gb": 1, "2g_20gb": 1, "1g_10gb": 2}))
