@@ -13,6 +13,9 @@ from collections.abc import Mapping, Sequence
 from enum import Enum, unique
 from typing import Any
 
+#: What the name of a file ends with that was moved out of the way of the programs that read all files of a folder of one kind.
+ASIDE = ".disabled-by-gpufleet"
+
 
 @unique
 class Kind(Enum):
@@ -72,6 +75,7 @@ class Kind(Enum):
     ACCEPT_DEVICES = "accept devices by {method} only"
     NAME_LOW_LEVEL_RUNTIME = "have nvidia-container-runtime call {runtime}"
     GENERATE_CDI_SPECIFICATION = "generate the CDI specification"
+    MOVE_ASIDE = "move {target} aside"
     CONFIGURE_RUNTIME = "configure the runtime {runtime} of {target}"
     CORRECT_RUNTIME = "correct the runtime {runtime} of {target}"
     CORRECT_CGROUPS = "correct the cgroups of the runtime {runtime} of {target}"

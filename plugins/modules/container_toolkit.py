@@ -16,7 +16,8 @@ description:
   - Refuses versions with published vulnerabilities, which allow a container to escape its isolation.
   - Configures C(/etc/nvidia-container-runtime/config.toml) so that unprivileged containers get GPUs in one way only, set by O(device_injection). All
     other settings and comments in that file stay.
-  - Keeps the CDI specification in agreement with the installed driver and GPUs.
+  - Keeps the CDI specification in agreement with the installed driver and GPUs. Another specification of C(nvidia.com/gpu) that describes what the host
+    does not have, such as an old C(/etc/cdi/nvidia.yaml), is moved to its name with C(.disabled-by-gpufleet), because runtimes read every file.
   - Does not configure a container runtime; use M(gpufleet.nvidia.container_runtime).
 options:
   state:
@@ -100,7 +101,7 @@ options:
   cdi:
     description:
       - Whether a CDI specification is maintained and NVIDIA's units that refresh it are enabled.
-      - Without a loaded driver, the specification is generated later, when the driver is installed.
+      - Without a loaded driver, or one whose NVML does not answer, the specification is generated later, when the GPUs can be read.
     type: bool
     default: true
   allow_vulnerable:
@@ -110,6 +111,7 @@ options:
 extends_documentation_fragment:
   - gpufleet.nvidia.attributes
   - gpufleet.nvidia.attributes.changes
+  - gpufleet.nvidia.nvml
 author:
   - The gpufleet.nvidia authors (@gpufleet)
 seealso:
@@ -173,6 +175,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.downloads import fetching
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.openpgp import KeyRefused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages import PackageError
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.pynvml_loader import PynvmlMissing
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.repositories import (
     REPOSITORY_OPTION,
     UrlRefused,
@@ -198,6 +201,7 @@ ARGUMENTS: dict[str, Any] = {
     "hold": {"type": "bool", "default": True},
     "cdi": {"type": "bool", "default": True},
     "allow_vulnerable": {"type": "bool", "default": False},
+    "_pynvml_archive": {"type": "path"},
 }
 
 
@@ -205,9 +209,12 @@ def main() -> None:
     module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
     try:
         with Stopwatch() as watch:
-            report = run_stage(ToolkitSystem(fetching(open_url)), from_options(module.params), module.check_mode)
+            system = ToolkitSystem(fetching(open_url), archive=module.params["_pynvml_archive"])
+            report = run_stage(system, from_options(module.params), module.check_mode)
     except Refused as refusal:
         refuse(module, refusal)
+    except PynvmlMissing as error:
+        module.fail_json(msg=str(error), pynvml_missing=True)
     except TomlError as error:
         module.fail_json(msg=f"Failed to read {PATH}: {error}. Correct the file by hand; nothing was changed.")
     except (NotInEffect, PackageError, KeyRefused, UrlRefused, CommandError) as error:

@@ -156,7 +156,9 @@ gpu:
       type: dict
       returned: always
     cdi:
-      description: The CDI specifications, and which devices are missing from those of C(nvidia.com/gpu) or no longer exist.
+      description: >-
+        The CDI specifications, which of them the collection writes, and for those of C(nvidia.com/gpu) which devices are missing or no longer exist, and
+        how they differ from the loaded driver and its device nodes.
       type: list
       elements: dict
       returned: always

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The CDI specification of the GPUs, which NVIDIA's own units do not follow through a change of MIG (host.md, section 8).
+"""Read and write the CDI specification of the GPUs, which NVIDIA's own units do not follow through a change of MIG (host.md, section 8).
 
 It is written by C(nvidia-ctk cdi generate) with the settings of C(nvidia-cdi-refresh.service), whether or not that unit
 is there: at boot, other units wait for the file, and restarting a unit from within a unit can wait for ever.
@@ -14,11 +14,14 @@ first, as the unit of 1.20.1 does (nvidia-container-toolkit, deployments/systemd
 from __future__ import annotations
 
 import os
-from typing import Callable
+from collections.abc import Mapping, Sequence
+from typing import Any, Callable
 
-from .cdi_specifications import DEFAULT_PATH
+from .._formats.cdi import DEFAULT_PATH, FOLDERS, Expected, parse_specification, shape_specification
 from .command import CommandError, Result, find, run
-from .files import read_bytes, read_text
+from .files import read_bytes
+from .host_files import HostFiles
+from .host_reader import HostReader
 
 Runner = Callable[..., Result]
 
@@ -38,19 +41,45 @@ def available() -> bool:
     return find("nvidia-ctk") is not None
 
 
-def settings() -> dict[str, str]:
+def settings(files: HostFiles | None = None) -> dict[str, str]:
     """Return the variables that the site set for NVIDIA's own refresh unit."""
     found = {}
-    for line in (read_text(_SETTINGS) or "").splitlines():
+    for line in ((files or HostFiles()).read(_SETTINGS) or "").splitlines():
         name, separator, value = line.strip().partition("=")
         if separator and not name.startswith(("#", ";")):
             found[name.strip()] = value.strip().strip("\"'")
     return found
 
 
-def path() -> str:
+def path(files: HostFiles | None = None) -> str:
     """Return where the specification is."""
-    return settings().get(_OUTPUT) or DEFAULT_PATH
+    found = settings(files).get(_OUTPUT) or DEFAULT_PATH
+    return f"/var{found}" if found.startswith("/run/") else found
+
+
+def read_cdi(source: HostReader, gpus: Sequence[Mapping[str, Any]] | None, driver: str | None) -> list[dict[str, Any]]:
+    """Return the part C(cdi) of the facts.
+
+    :param gpus: the part C(gpus) of the facts, or None where NVML does not answer: then nothing can be compared.
+    :param driver: version of the loaded driver.
+    """
+    own, files = path(source.files), source.files
+    nodes = {} if any(map(files.exists, _OTHER_NODES)) else {node: files.device_major(node) for node in CONTROL_NODES}
+    expected = None if gpus is None else Expected(gpus, driver, nodes)
+    names = [f"{folder}/{name}" for folder in FOLDERS for name in files.names(folder)]
+    found: list[dict[str, Any]] = []
+    for one in (*names, *(() if own in names or not files.exists(own) else (own,))):
+        if not one.endswith((".json", ".yaml", ".yml")):
+            continue
+        text = files.read(one)
+        try:
+            if text is None:
+                raise ValueError("it cannot be read")
+            found.append(shape_specification(parse_specification(one, text), one == own, expected))
+        except ValueError as error:
+            source.note(f"cdi[{len(found)}].kind", f"{one}: {error}")
+            found.append({"path": one, "kind": None, "devices": None, "version": None, "own": one == own})
+    return found
 
 
 def missing_nodes() -> tuple[str, ...]:

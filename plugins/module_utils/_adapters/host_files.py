@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import fnmatch
 import os
+import stat
 from collections.abc import Iterator
 
 from .files import open_regular
@@ -120,6 +121,15 @@ class HostFiles:
             return None if real is None else os.stat(real).st_size
         except OSError:
             return None
+
+    def device_major(self, path: str) -> int | None:
+        """Return the major number of the character device C(path), or None where there is none."""
+        real = self.real(path)
+        try:
+            status = os.stat(real or "")
+        except OSError:
+            return None
+        return os.major(status.st_rdev) if stat.S_ISCHR(status.st_mode) else None
 
     def link_name(self, path: str) -> str | None:
         """Return the last part of what the symbolic link C(path) points to, or None where it is no link."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Callable
 
-from .._adapters.cdi_specifications import read_cdi
+from .._adapters.cdi import read_cdi
 from .._adapters.host_reader import HostReader
 from .._adapters.installed_packages import kernel_packages
 from .._adapters.kubelet_pods import EVERY_GPU, read_allocations
@@ -84,7 +84,7 @@ def read_contents(
         "dcgm": read_dcgm(source, packages, driver["holds"], services),
         "runtimes": read_runtimes(source, services),
         "kubelet": read_kubelet(source, services),
-        "cdi": read_cdi(source, gpus),
+        "cdi": read_cdi(source, gpus, driver["loaded_version"]),
         "recorded": read_recorded(source),
         "host_program": read_host_program(source, services),
     }

@@ -179,6 +179,8 @@ _CDI = fields(
         "devices": number(0, 65536),
         "missing": items(_NAME, 64),
         "stale": items(_NAME, 64),
+        "differs": items(_TEXT, 64),
+        "own": boolean,
     },
     required=("path",),
 )

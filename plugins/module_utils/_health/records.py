@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from .._formats.cdi import cdi_of
 from .._mig.apply_exact import plan_exact
 from .._mig.current import node_gpus
 from .._mig.record import Unreadable, match, read_recorded_layout
@@ -21,7 +22,6 @@ from .._sharing.host import UNREADABLE
 from .._sharing.plan import plan as plan_sharing
 from .._sharing.state import from_facts
 from .._steps import Kind
-from .._toolkit.state import stale_specification
 
 Gpus = Sequence[Mapping[str, Any]]
 
@@ -47,7 +47,7 @@ def record_differences(facts: Mapping[str, Any]) -> dict[str, str]:
 
 def cdi_difference(facts: Mapping[str, Any]) -> str | None:
     """Return what is wrong with the CDI specification; None where there is none, or nothing to compare it with."""
-    return stale_specification(facts) if facts.get("cdi") and facts.get("gpus") is not None else None
+    return cdi_of(facts).stale if facts.get("cdi") and facts.get("gpus") is not None else None
 
 
 def _mig(facts: Mapping[str, Any], gpus: Gpus) -> str:

@@ -15,11 +15,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from .._formats.cdi import cdi_of
 from .._formats.unit_names import CDI_UNIT, FABRIC_UNIT, MIG_UNIT, PERSISTENCE_UNIT, SETTINGS_UNIT, SHARING_UNIT
 from .._mig.state import has_mig
 from .._sharing import mps_units
 from .._steps import gpu_title
-from .._toolkit.state import stale_specification
 from . import fabric, hardware, software
 from .records import record_differences
 from .recovery import NONE, recovery_of
@@ -347,7 +347,7 @@ def _cdi(facts: Mapping[str, Any], described: Described) -> str:
     """Return what is wrong with the CDI specification, which is written anew at boot."""
     if not (described.cdi or facts.get("cdi")):
         return ""
-    stale = stale_specification(facts)
+    stale = cdi_of(facts).stale
     return f"its CDI specification: {stale}" if stale else ""
 
 

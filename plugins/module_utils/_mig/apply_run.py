@@ -13,12 +13,13 @@ from typing import Any
 
 from .. import _plan
 from .._adapters import cdi
-from .._adapters.cdi_specifications import GPU_KIND, compare, parse_specification
 from .._adapters.command import CommandError
 from .._adapters.files import read_text, remove, write_whole
 from .._adapters.host_files import HostFiles
+from .._adapters.host_reader import HostReader
 from .._adapters.pci import read_pci_devices
 from .._formats import utc_time
+from .._formats.cdi import GPU_KIND
 from .._formats.documents import read_json
 from .._plan import Plan, StagePlan, Step
 from .._steps import Kind
@@ -350,12 +351,6 @@ def _recorded() -> tuple[GpuRecord, ...]:
 
 
 def _cdi_is_stale(gpus: Sequence[NodeGpu]) -> bool:
-    """Return whether a specification is there that names other MIG devices than the host has."""
-    path = cdi.path()
-    text = read_text(path)
-    try:
-        devices = parse_specification(path, text or "").devices
-    except ValueError:
-        return False
-    missing, stale = compare(devices, [gpu.facts for gpu in gpus if not gpu.facts.get("lost")])
-    return any(name.startswith("MIG-") or ":" in name for name in (*missing, *stale))
+    """Return whether the specification is there and names other devices than the host has."""
+    files = cdi.read_cdi(HostReader(HostFiles()), [gpu.facts for gpu in gpus if not gpu.facts.get("lost")], None)
+    return any(one["own"] and (one.get("missing") or one.get("stale")) for one in files)

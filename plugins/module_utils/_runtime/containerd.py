@@ -41,6 +41,7 @@ from .._formats.toml_edit import (
 )
 from .._formats.toml_read import Document, Path, dig, parse
 from .._plan import Refused
+from .._steps import ASIDE
 from .containerd_keys import imports_of, merged, spellings, version_by_format
 from .desired import NAME, DesiredRuntime, Effective, FileChange, Files
 
@@ -52,8 +53,6 @@ LEFTOVERS = (
     "/etc/containerd/conf.d/99-nvidia.toml",
     "/etc/containerd/config.toml.d/99-nvidia.toml",
 )
-#: What a moved drop-in is called; not C(*.toml), so that no import finds it.
-ASIDE = ".disabled-by-gpufleet"
 RUNTIME_TYPE = "io.containerd.runc.v2"
 
 _CRI: Mapping[int, Path] = {

@@ -20,13 +20,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from .._formats.toml_read import Path, dig, parse
+from .._steps import ASIDE
 from .desired import NAME, DesiredRuntime, Effective, FileChange, Files
 
 FOLDER = "/etc/crio/crio.conf.d"
 DROP_IN = f"{FOLDER}/99-gpufleet-nvidia.conf"
 #: What nvidia-ctk wrote: up to 1.19.0 where CRI-O never reads it, later into the right folder.
 LEFTOVERS = ("/etc/crio/conf.d/99-nvidia.toml", f"{FOLDER}/99-nvidia.toml")
-ASIDE = ".disabled-by-gpufleet"
 #: The low-level runtimes in the order in which NVIDIA looks for them after the default runtime.
 _LOW_LEVEL = ("runc", "crun")
 #: What a handler says about its own program. C(platform_runtime_paths) and C(inherit_default_runtime) would have CRI-O run that

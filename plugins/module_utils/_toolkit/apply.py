@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from .._adapters import cdi
 from .._adapters.packages import Package, PackageError, PackageManager, Transaction
 from .._plan import Plan, Refused, Step, carry_out
 from .._steps import Kind
 from .._versions import product_version
-from . import cdi
 from .desired import PACKAGES, DesiredToolkit
 from .distributions import IDENTIFIER
 from .plan import check_simulation, edited, plan, select, transaction
@@ -158,6 +158,10 @@ def _generate(_system: ToolkitSystem, _state: ToolkitState, _desired: DesiredToo
     cdi.refresh()
 
 
+def _move_aside(system: ToolkitSystem, _state: ToolkitState, _desired: DesiredToolkit, step: Step) -> None:
+    system.move_aside(step.target)
+
+
 def _uninstall(system: ToolkitSystem, _state: ToolkitState, _desired: DesiredToolkit, step: Step) -> None:
     system.manager.apply(Transaction(remove=tuple(map(str, step.data["packages"]))))
 
@@ -178,6 +182,7 @@ _APPLIERS: dict[Kind, Callable[[ToolkitSystem, ToolkitState, DesiredToolkit, Ste
     Kind.NAME_LOW_LEVEL_RUNTIME: _settings,
     Kind.ENABLE_SERVICE: _enable,
     Kind.GENERATE_CDI_SPECIFICATION: _generate,
+    Kind.MOVE_ASIDE: _move_aside,
     Kind.UNINSTALL_TOOLKIT: _uninstall,
     Kind.REMOVE_REPOSITORY: _forget,
 }

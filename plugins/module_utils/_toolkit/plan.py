@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from .._adapters.cdi_specifications import GPU_KIND
 from .._adapters.packages import Change, Package, Transaction
+from .._formats.cdi import GPU_KIND
 from .._injection import VARIABLE, Injection, docker_warning
 from .._plan import Plan, Refused, Step
 from .._steps import Kind
@@ -195,15 +195,24 @@ def _present(state: ToolkitState, desired: DesiredToolkit) -> Plan:
         if state.cdi_unit is False:
             why = "it keeps the CDI specification fresh after driver changes"
             steps.append(Step(Kind.ENABLE_SERVICE, "nvidia-cdi-refresh", why))
-        stale = state.cdi_stale or ("the toolkit changes" if differing and state.driver_loaded else "")
+        stale = state.cdi.stale or ("the toolkit changes" if differing and state.driver_loaded else "")
         if stale:
             steps.append(Step(Kind.GENERATE_CDI_SPECIFICATION, GPU_KIND, stale))
+        why = "it describes other devices or another driver than this host has, and runtimes read every specification"
+        steps += [Step(Kind.MOVE_ASIDE, path, why) for path in state.cdi.leftovers]
     return Plan(
         tuple(steps),
         before={"packages": dict(state.packages), "config": state.config},
         after={"packages": dict.fromkeys(PACKAGES, desired.version), "config": edited(state, desired)},
-        warnings=tuple(text for text in (warning, docker_warning(desired.injection, desired.runtime)) if text),
+        warnings=tuple(
+            text for text in (warning, docker_warning(desired.injection, desired.runtime), *_unreadable(state)) if text
+        ),
     )
+
+
+def _unreadable(state: ToolkitState) -> list[str]:
+    """Return which CDI specifications cannot be read: they may be of other devices, so nobody moves them."""
+    return [f"{path} is no CDI specification that can be read: correct or remove it" for path in state.cdi.unreadable]
 
 
 def _absent(state: ToolkitState, desired: DesiredToolkit) -> Plan:

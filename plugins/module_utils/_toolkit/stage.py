@@ -16,7 +16,7 @@ from .desired import from_variables
 from .distributions import distribution_of
 from .floors import check_floor
 from .plan import plan
-from .state import foreign_specifications, from_facts
+from .state import from_facts
 
 
 def stage(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> StagePlan:
@@ -42,22 +42,8 @@ def stage(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> StagePlan:
         return StagePlan("toolkit", True, warnings=tuple(warnings), unread="the installed packages are not known")
     planned = plan(state, wanted)
     installs = any(step.kind is Kind.INSTALL_TOOLKIT for step in planned.steps)
-    warnings = [
-        *planned.warnings,
-        *(_reload_warning(facts, wanted.runtime) if installs else ()),
-        *(_foreign_warning(facts) if wanted.cdi else ()),
-    ]
+    warnings = [*planned.warnings, *(_reload_warning(facts, wanted.runtime) if installs else ())]
     return StagePlan("toolkit", planned.changes, planned.steps, warnings=tuple(warnings))
-
-
-def _foreign_warning(facts: Mapping[str, Any]) -> list[str]:
-    """Return which CDI specifications of others are wrong: no stage writes or removes them, and runtimes read them all."""
-    foreign = ", ".join(foreign_specifications(facts))
-    return (
-        [f"{foreign} is not the toolkit's own CDI specification and does not describe the GPUs of this host: remove it"]
-        if foreign
-        else []
-    )
 
 
 def _reload_warning(facts: Mapping[str, Any], runtime: str) -> list[str]:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from .._adapters.cdi_specifications import DEFAULT_PATH, GPU_KIND
+from .._formats.cdi import CdiState, cdi_of
 from .._versions import product_version
 from .config import ACCEPT_ENVVAR, ACCEPT_VOLUME_MOUNTS, accepts, low_level_runtimes
 from .desired import OLD_PACKAGES, PACKAGES, DesiredToolkit
@@ -28,7 +28,7 @@ class ToolkitState:
     :param accepts: whether devices are accepted by the environment variable and by volume mounts; None where it is not known, as without a file.
     :param low_level_runtimes: the programs that nvidia-container-runtime looks for.
     :param interrupted: packages that an earlier transaction left half done.
-    :param cdi_stale: why the CDI specification has to be written anew; empty when it is right (or cannot be judged).
+    :param cdi: the CDI specifications, where one is kept.
     :param driver_loaded: whether there are GPUs to describe.
     :param cdi_unit: whether C(nvidia-cdi-refresh.path) is enabled; None where there is no such unit.
     :param low_level_runtime: absolute path of the program that nvidia-container-runtime has to call; None where PATH has it.
@@ -44,7 +44,7 @@ class ToolkitState:
     accepts: tuple[bool, bool] | None = None
     low_level_runtimes: tuple[str, ...] = ()
     interrupted: tuple[str, ...] = ()
-    cdi_stale: str = ""
+    cdi: CdiState = field(default_factory=CdiState)
     driver_loaded: bool = False
     cdi_unit: bool | None = None
     missing_for_holds: tuple[str, ...] = ()
@@ -93,40 +93,6 @@ def from_facts(facts: Mapping[str, Any], desired: DesiredToolkit) -> ToolkitStat
         accepts=None if envvar is None or mounts is None else (envvar, mounts),
         low_level_runtime=runtime if runtimes is not None else None,
         low_level_runtimes=tuple(runtimes or ()),
-        cdi_stale=stale_specification(facts) if desired.cdi else "",
+        cdi=cdi_of(facts) if desired.cdi else CdiState(),
         driver_loaded=bool(facts.get("gpus")),
     )
-
-
-def stale_specification(facts: Mapping[str, Any]) -> str:
-    """Return why the CDI specification has to be written anew. Without a driver there is nothing to describe: its stage makes this one run again."""
-    if not facts.get("gpus"):
-        return ""
-    own, _others = _specifications(facts)
-    if not own:
-        return "there is none"
-    wrong = [entry for entry in own if _is_wrong(entry)]
-    if not wrong:
-        return ""
-    return f"{wrong[0].get('path')} {'describes other devices' if wrong[0].get('kind') else 'cannot be read'}"
-
-
-def foreign_specifications(facts: Mapping[str, Any]) -> list[str]:
-    """Return the CDI specifications beside the toolkit's own that describe other GPUs than the host has, or that cannot be read."""
-    return [str(entry.get("path")) for entry in _specifications(facts)[1] if _is_wrong(entry)]
-
-
-def _specifications(facts: Mapping[str, Any]) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]:
-    """Return the toolkit's own specification, and those that somebody else wrote: only the first is written anew.
-
-    Facts do not tell where a host that keeps it elsewhere has its own: without one in its usual place all of them may be.
-    """
-    found = [entry for entry in facts.get("cdi") or () if entry.get("kind") in (GPU_KIND, None)]
-    own = [entry for entry in found if entry.get("path") == DEFAULT_PATH]
-    if not own:
-        return [entry for entry in found if entry.get("kind")], []
-    return own, [entry for entry in found if entry not in own]
-
-
-def _is_wrong(specification: Mapping[str, Any]) -> bool:
-    return bool(not specification.get("kind") or specification.get("missing") or specification.get("stale"))

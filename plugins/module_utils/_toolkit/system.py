@@ -10,34 +10,49 @@ import os
 import platform
 from collections.abc import Mapping
 
-from .._adapters import systemd
+from .._adapters import cdi, systemd
 from .._adapters.credentials import for_server_of
 from .._adapters.downloads import Fetch
 from .._adapters.files import read_bytes, remove, write_whole
 from .._adapters.host_files import HostFiles
+from .._adapters.host_reader import HostReader
 from .._adapters.installed_packages import is_toolkit
+from .._adapters.kernel import loaded_version
+from .._adapters.nvml import open_nvml
+from .._adapters.nvml_facts import shape_gpu
+from .._adapters.nvml_library import NvmlError, NvmlUnavailable
 from .._adapters.openpgp import verified_key
 from .._adapters.packages import PackageManager, manager_for
 from .._adapters.repositories import Repository, check_url, sources_in
+from .._formats.cdi import CdiState, state_of
 from .._plan import Refused
 from .._runtime.state import crio_configuration
-from . import cdi
+from .._steps import ASIDE
 from .config import PATH
 from .desired import OLD_PACKAGES, DesiredToolkit
 from .distributions import BASE, IDENTIFIER, KEY_FINGERPRINT, KEY_URL, OLD_SOURCES, distribution_of
 from .state import ToolkitState, settings
 
+#: NVIDIA's units, enabled where the packages have them (1.18 and newer).
+UNITS = ("nvidia-cdi-refresh.path", "nvidia-cdi-refresh.service")
+
 
 class ToolkitSystem:
     """One host.
 
+    :param archive: a zip file with pynvml that was sent for this call.
     :param fetch: fetches a URL (TLS verified) with credentials or without, and raises an exception of its own when it cannot.
     :param os_release: fields of /etc/os-release; read when not given.
     """
 
     def __init__(
-        self, fetch: Fetch, manager: PackageManager | None = None, os_release: Mapping[str, str] | None = None
+        self,
+        fetch: Fetch,
+        manager: PackageManager | None = None,
+        os_release: Mapping[str, str] | None = None,
+        archive: str | None = None,
     ) -> None:
+        self._archive = archive
         self._fetch = fetch
         fields = os_release if os_release is not None else _os_release()
         self._distribution = distribution_of({"id": fields.get("ID"), "version": fields.get("VERSION_ID")})
@@ -56,14 +71,16 @@ class ToolkitSystem:
     def read(self, desired: DesiredToolkit) -> ToolkitState:
         """Return the present state of the host.
 
-        :raises CommandError: the toolkit cannot describe the GPUs.
+        :raises PynvmlMissing: the GPUs cannot be read without it.
         """
         installed = self.manager.installed()
         packages = {n: v for n, v in installed.items() if is_toolkit(n) or n in OLD_PACKAGES}
         managed = self._is_configured(desired) if desired.present else True
         found = read_bytes(PATH)
         config = None if found is None else found.decode("utf-8", "replace")
-        units = cdi.unit_names() if desired.cdi else ()
+        units = _units() if desired.cdi else ()
+        driver = loaded_version(HostFiles())
+        specification = cdi.path()
         return ToolkitState(
             packages=packages,
             holds=tuple(self.manager.holds()),
@@ -72,12 +89,25 @@ class ToolkitSystem:
             repository=managed and self._key_is_there(),
             old_sources=self._old_sources(),
             interrupted=tuple(self.manager.interrupted()),
-            cdi_stale=cdi.compare().stale if desired.cdi and cdi.possible() else "",
-            driver_loaded=cdi.driver_loaded(),
+            cdi=self._cdi(driver) if desired.present and desired.cdi and driver else CdiState(),
+            driver_loaded=driver is not None,
             **settings(config),
-            specifications=() if desired.present else cdi.specifications(),
+            specifications=() if desired.present or not os.path.lexists(specification) else (specification,),
             cdi_unit=len(systemd.enabled(units)) == len(units) if units else None,
         )
+
+    def _cdi(self, driver: str) -> CdiState:
+        try:
+            with open_nvml(self._archive) as nvml:
+                gpus = [shape_gpu(state) for state in nvml.gpus()]
+        except (NvmlUnavailable, NvmlError):
+            # As facts have it: nothing can be compared.
+            return CdiState()
+        return state_of(cdi.read_cdi(HostReader(HostFiles()), gpus, driver)) if gpus and cdi.available() else CdiState()
+
+    def move_aside(self, path: str) -> None:
+        """Rename a file, so that runtimes read it no more."""
+        os.replace(path, path + ASIDE)
 
     def _is_configured(self, desired: DesiredToolkit) -> bool:
         url = self.url(desired)
@@ -134,10 +164,10 @@ class ToolkitSystem:
 
         :raises CommandError: they are not enabled, or not active, afterwards.
         """
-        names = cdi.unit_names()
+        names = _units()
         systemd.enable(names)
-        if cdi.UNITS[0] in names:
-            systemd.start(cdi.UNITS[0])
+        if UNITS[0] in names:
+            systemd.start(UNITS[0])
 
     def _key_is_there(self) -> bool:
         places = (
@@ -156,6 +186,12 @@ class ToolkitSystem:
             if any(url.startswith((BASE, "https://nvidia.github.io/")) for url in urls):
                 found.append(path)
         return tuple(found)
+
+
+def _units() -> tuple[str, ...]:
+    """Return those of NVIDIA's units that are installed."""
+    folders = ("/etc/systemd/system", "/lib/systemd/system", "/usr/lib/systemd/system")
+    return tuple(unit for unit in UNITS if any(os.path.exists(f"{folder}/{unit}") for folder in folders))
 
 
 def _low_level_runtime() -> str | None:

@@ -231,6 +231,9 @@ EDITS: dict[str, Callable[[Facts], Any]] = {
     "a second, broken CDI file": lambda facts: facts["cdi"].append(
         {**facts["cdi"][0], "path": "/etc/cdi/nvidia.yaml", "stale": ["/usr/lib/libcuda.so.570.195.03"]}
     ),
+    "the CDI specification is of another driver": lambda facts: facts["cdi"][0].update(
+        differs=["mounts libraries of driver 570.195.03, but 580.178.04 is loaded"]
+    ),
     "an MPS daemon of somebody else": lambda facts: facts["mps"].append(
         {"pid": 77, "pipe_directory": "/tmp/nvidia-mps", "responds": True, "in_container": False, "percentage": 100.0}
         | {"limits": [], "clients": 0, "servers": []}

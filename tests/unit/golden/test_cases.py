@@ -53,6 +53,8 @@ def test_a_variable_that_was_changed_since_site_is_a_failed_check_of_the_descrip
         ("a release candidate of the toolkit", "toolkit"),
         ("toolkit packages of two versions", "toolkit"),
         ("the toolkit's packages are not held", "toolkit"),
+        ("the CDI specification is of another driver", "toolkit"),
+        ("a second, broken CDI file", "toolkit"),
         ("the driver's packages are not held", "driver"),
         ("nouveau is loaded", "driver"),
         ("compute mode prohibited", "sharing"),
@@ -77,8 +79,6 @@ def test_what_was_done_to_a_host_since_site_is_a_failed_check_of_the_description
         ("the runtime is down", "runtime"),
         ("a GPU is lost", "nvml"),
         ("nvidia-smi fails", "nvidia_smi"),
-        # It is not the one that the toolkit keeps, and nothing that site does ends it.
-        ("a second, broken CDI file", ""),
         ("the record has the instances in another order", ""),
         ("an Xid", ""),
     ],
@@ -93,11 +93,11 @@ def test_what_no_stage_plans_for_is_a_failed_check_of_the_function_at_most(what,
         )
 
 
-def test_a_lost_gpu_and_a_foreign_cdi_file_are_named_by_the_plan():
+def test_a_lost_gpu_and_a_second_cdi_file_are_named_by_the_plan():
     found = verified(corpus.edited()[f"{corpus.TRAINING}, a GPU is lost"])
     assert any("GPU 1 fell off the bus" in check["evidence"] for check in found.checks)
     found = verified(corpus.edited()[f"{corpus.TRAINING}, a second, broken CDI file"])
-    assert any("/etc/cdi/nvidia.yaml is not the toolkit's own" in check["evidence"] for check in found.checks)
+    assert any("move /etc/cdi/nvidia.yaml aside" in check["evidence"] for check in found.failed)
 
 
 @pytest.mark.parametrize("devices", [1, [0, 1]])

@@ -405,7 +405,7 @@ def test_cdi_follows_a_change_and_a_stale_specification(make, monkeypatch, tmp_p
         listed = "".join(f"- name: '{device}'\n" for device in (*devices, "all"))
         specification.write_text(f"kind: nvidia.com/gpu\ncdiVersion: 0.5.0\ndevices:\n{listed}")
 
-    monkeypatch.setattr(apply_run.cdi, "path", lambda: str(specification))
+    monkeypatch.setattr(apply_run.cdi, "path", lambda *_files: str(specification))
     monkeypatch.setattr(apply_run.cdi, "available", lambda: True)
 
     def refresh():

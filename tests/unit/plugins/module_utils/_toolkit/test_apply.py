@@ -10,6 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages import Change, Package, PackageError
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.cdi import CdiState
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._injection import Injection, choose
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import NotInEffect, Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit import apply, system
@@ -337,18 +338,29 @@ def test_cdi_and_its_units(host, monkeypatch):
     states = [
         ToolkitState({}, driver_loaded=True),
         ToolkitState(
-            dict.fromkeys(PACKAGES, "1.20.0-1"), PACKAGES, True, config=None, cdi_stale="there is none", cdi_unit=False
+            dict.fromkeys(PACKAGES, "1.20.0-1"),
+            PACKAGES,
+            True,
+            config=None,
+            cdi=CdiState("there is none", ("/etc/cdi/nvidia.yaml",)),
+            cdi_unit=False,
         ),
     ]
     first = plan(states[0], DesiredToolkit())
     assert [s.kind.key for s in first.steps][-1] == "generate_cdi_specification"
     second = plan(states[1], DesiredToolkit())
-    assert [s.kind.key for s in second.steps] == ["accept_devices", "enable_service", "generate_cdi_specification"]
+    assert [s.kind.key for s in second.steps] == [
+        "accept_devices",
+        "enable_service",
+        "generate_cdi_specification",
+        "move_aside",
+    ]
     monkeypatch.setattr(host, "enable_refresh", lambda: done.append("enable"))
     monkeypatch.setattr(apply.cdi, "refresh", lambda: done.append("generate"))
+    monkeypatch.setattr(host, "move_aside", done.append, raising=False)
     for step in second.steps[1:]:
         apply._APPLIERS[step.kind](host, states[1], DESIRED, step)
-    assert done == ["enable", "generate"]
+    assert done == ["enable", "generate", "/etc/cdi/nvidia.yaml"]
 
 
 def test_old_source_files_go_first(host, monkeypatch):

@@ -6,15 +6,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from contextlib import contextmanager
+from types import SimpleNamespace
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import CommandError, Result
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_library import NvmlUnavailable
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.openpgp import KeyRefused
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.pynvml_loader import PynvmlMissing
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.repositories import UrlRefused
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.cdi import CdiState
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.state import Configuration
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit import cdi, system
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit import system
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.desired import PACKAGES, DesiredToolkit
 
 SPECIFICATION = """---
@@ -59,8 +62,8 @@ def host(tmp_path, monkeypatch):
     monkeypatch.setattr(system, "PATH", str(tmp_path / "config.toml"))
     monkeypatch.setattr(system.platform, "machine", lambda: "x86_64")
     monkeypatch.setattr(system, "OLD_SOURCES", (str(tmp_path / "nvidia-docker.list"), str(tmp_path / "none.list")))
-    monkeypatch.setattr(system.cdi, "unit_names", lambda: cdi.UNITS)
-    monkeypatch.setattr(system.cdi, "possible", lambda: False)
+    monkeypatch.setattr(system, "_units", lambda: system.UNITS)
+    monkeypatch.setattr(system, "loaded_version", lambda _files: None)
     monkeypatch.setattr(system.systemd, "enabled", frozenset)
     return system.ToolkitSystem(
         lambda _url, _credentials: b"no key", Manager(), {"ID": "ubuntu", "VERSION_ID": "24.04"}
@@ -106,7 +109,7 @@ def test_units_are_enabled_and_the_watching_one_started(host, monkeypatch):
     monkeypatch.setattr(system.systemd, "enable", lambda names: done.append(tuple(names)))
     monkeypatch.setattr(system.systemd, "start", done.append)
     host.enable_refresh()
-    assert done == [cdi.UNITS, "nvidia-cdi-refresh.path"]
+    assert done == [system.UNITS, "nvidia-cdi-refresh.path"]
 
 
 @pytest.mark.parametrize(
@@ -142,78 +145,51 @@ def test_os_release_of_this_machine():
 
 
 class TestCdi:
+    """What the host finds is judged by the same rule as what its facts say."""
+
     @pytest.fixture
-    def place(self, tmp_path, monkeypatch):
-        path = tmp_path / "cdi" / "nvidia.yaml"
-        monkeypatch.setattr(cdi.adapter, "path", lambda: str(path))
-        monkeypatch.setattr(cdi.adapter, "settings", lambda: {"NVIDIA_CTK_DEBUG": "true"})
-        monkeypatch.setattr(cdi, "possible", lambda: True)
-        monkeypatch.setattr(cdi.adapter, "CONTROL_NODES", ())
-        return path
+    def read(self, host, tree, monkeypatch):
+        tree.program("/usr/bin/nvidia-ctk")
+        tree.link("/var/run", "/run")
+        files = tree.source().files
+        monkeypatch.setattr(system, "HostFiles", lambda: files)
+        monkeypatch.setattr(system.cdi, "available", lambda: True)
+        monkeypatch.setattr(system, "loaded_version", lambda _files: "580.178.04")
+        monkeypatch.setattr(system, "shape_gpu", lambda gpu: gpu)
+        monkeypatch.setattr(system.cdi, "CONTROL_NODES", ())
+        gpus = [{"index": 0, "uuid": "GPU-0", "mig": {"current": False}}]
 
-    @staticmethod
-    def generator(text):
-        def run(command, **options):
-            assert options["environment"] == {"NVIDIA_CTK_DEBUG": "true"}
-            Path(command[3].partition("=")[2]).write_text(text)
-            return Result(tuple(command), 0, "", "it said")
+        def read(error=None, **options):
+            @contextmanager
+            def opened(_archive):
+                if error:
+                    raise error
+                yield SimpleNamespace(gpus=lambda: gpus)
 
-        return run
+            monkeypatch.setattr(system, "open_nvml", opened)
+            return host.read(DesiredToolkit(repository_url="https://mirror/deb", **options)).cdi
 
-    def test_made_and_then_right(self, place):
-        assert cdi.refresh(self.generator(SPECIFICATION)) == "there is none"
-        assert place.read_text() == SPECIFICATION
-        assert cdi.refresh(self.generator(SPECIFICATION)) == ""
+        return read
 
-    @pytest.mark.parametrize(
-        ("now", "why"),
-        [
-            (SPECIFICATION.replace('"0"', '"0:0"'), "0:0 missing; 0 gone"),
-            (SPECIFICATION.replace("args: [x]", "args: [y]"), "it is for another driver or toolkit"),
-        ],
-    )
-    def test_stale(self, place, now, why):
-        cdi.refresh(self.generator(SPECIFICATION))
-        assert cdi.refresh(self.generator(now)) == why
-        assert place.read_text() == now
+    def test_the_files_of_the_host(self, read, tree):
+        assert read() == CdiState("there is none")
+        assert read(cdi=False) == CdiState()
+        tree.write("/run/cdi/nvidia.yaml", SPECIFICATION)
+        assert read() == CdiState()
+        tree.write("/etc/cdi/nvidia.yaml", SPECIFICATION.replace('"0"', '"7"'))
+        assert read() == CdiState("", ("/etc/cdi/nvidia.yaml",))
+        tree.write("/run/cdi/nvidia.yaml", SPECIFICATION + "# /lib/libcuda.so.570.195.03\n")
+        assert read().stale == (
+            "/var/run/cdi/nvidia.yaml mounts libraries of driver 570.195.03, but 580.178.04 is loaded"
+        )
 
-    def test_missing_device_nodes_are_created_before_it_is_compared(self, place, tmp_path, monkeypatch):
-        node = tmp_path / "nvidia-uvm"
-        cdi.refresh(self.generator(SPECIFICATION))
-        monkeypatch.setattr(cdi.adapter, "CONTROL_NODES", (str(node),))
-        monkeypatch.setattr(cdi.adapter, "_OTHER_NODES", ())
+    def test_without_pynvml_nothing_is_touched_and_without_an_answer_nothing_is_compared(self, read):
+        with pytest.raises(PynvmlMissing):
+            read(PynvmlMissing("/usr/bin/python3"))
+        assert read(NvmlUnavailable("driver_not_loaded", "x")) == CdiState()
 
-        def toolkit(command, **options):
-            if command[1] == "system":
-                node.touch()
-                return Result(tuple(command), 0, "", "")
-            text = SPECIFICATION if node.exists() else SPECIFICATION.replace("args: [x]", "args: []")
-            return self.generator(text)(command, **options)
-
-        # In check mode nothing is created, and the plan says what is missing.
-        assert cdi.compare(toolkit).stale == f"the device nodes {node} are missing"
-        assert not node.exists()
-        assert cdi.refresh(toolkit) == f"the device nodes {node} were missing"
-        assert place.read_text() == SPECIFICATION
-        assert cdi.compare(toolkit).stale == cdi.refresh(toolkit) == ""
-
-    def test_one_that_cannot_be_read_is_replaced(self, place):
-        place.parent.mkdir()
-        place.write_text("nonsense")
-        assert cdi.refresh(self.generator(SPECIFICATION)).startswith("it cannot be read")
-
-    @pytest.mark.parametrize("text", ["", "nonsense"])
-    def test_a_generator_that_lies(self, place, text):
-        with pytest.raises(CommandError, match=r"wrote nothing|cannot be read"):
-            cdi.refresh(self.generator(text))
-        assert not place.exists()
-
-    def test_nothing_to_describe(self, monkeypatch):
-        monkeypatch.setattr(cdi, "possible", lambda: False)
-        assert cdi.refresh() == ""
-
-    def test_what_is_possible(self, monkeypatch):
-        monkeypatch.setattr(cdi.adapter, "available", lambda: True)
-        monkeypatch.setattr(cdi, "_DRIVER", "/nowhere")
-        assert not cdi.possible()
-        assert cdi.unit_names() in ((), cdi.UNITS)
+    def test_a_leftover_gets_a_name_that_no_runtime_reads(self, host, tmp_path):
+        path = tmp_path / "nvidia.yaml"
+        path.write_text(SPECIFICATION)
+        host.move_aside(str(path))
+        assert [one.name for one in tmp_path.iterdir()] == ["nvidia.yaml.disabled-by-gpufleet"]

@@ -1,0 +1,253 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""CDI specifications: which of a host's is the collection's, and whether they describe the GPUs and the driver that are there. Pure.
+
+NVIDIA's own refresh unit does not notice a change of MIG instances (host.md, section 8). Runtimes read every file of both folders; of two with the same
+device, that in /var/run/cdi counts, and of two in one folder neither (CDI specification, pkg/cdi/cache.go [code]).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from .documents import read_json
+from .driver_versions import is_driver_version
+from .numbers import whole_number
+
+#: The kind of the specification of the GPUs.
+GPU_KIND = "nvidia.com/gpu"
+FOLDERS = ("/etc/cdi", "/var/run/cdi")
+#: Where the container toolkit keeps its own.
+DEFAULT_PATH = "/var/run/cdi/nvidia.yaml"
+_SHOWN = 8
+_INDEX = re.compile(r"\d+(:\d+)?")
+_LIBRARY = re.compile(r"/lib(?:cuda|nvidia-ml)\.so\.(\d{3}(?:\.\d{1,3}){1,2})\b")
+
+
+@dataclass(frozen=True)
+class Specification:
+    """A CDI specification.
+
+    :param kind: such as C(nvidia.com/gpu).
+    :param version: of CDI.
+    :param devices: their names.
+    :param drivers: versions of the driver whose libraries it mounts.
+    :param nodes: the device nodes, with their major numbers; None where that is left to the runtime.
+    """
+
+    path: str
+    kind: str | None
+    version: str | None
+    devices: tuple[str, ...]
+    drivers: tuple[str, ...] = ()
+    nodes: Mapping[str, int | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What a specification of the GPUs has to describe.
+
+    :param gpus: the part C(gpus) of the facts.
+    :param driver: version of the loaded driver, None where it is not known.
+    :param nodes: the device nodes that belong to no GPU, with their major numbers; None for one that is not there.
+    """
+
+    gpus: Sequence[Mapping[str, Any]]
+    driver: str | None = None
+    nodes: Mapping[str, int | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class CdiState:
+    """The specifications of a host.
+
+    :param stale: why the collection's own has to be written anew; empty when it is right, or nothing can be compared.
+    :param leftovers: specifications of the GPUs beside it that describe what is not there.
+    :param unreadable: other files that cannot be read, which may be of anything.
+    """
+
+    stale: str = ""
+    leftovers: tuple[str, ...] = ()
+    unreadable: tuple[str, ...] = ()
+
+
+def state_of(files: Iterable[Mapping[str, Any]]) -> CdiState:
+    """Return the state of a host with GPUs.
+
+    :param files: the part C(cdi) of the facts.
+    """
+    found = [one for one in files if one.get("kind") in (GPU_KIND, None)]
+    # Facts of an earlier release do not say which is the collection's.
+    own = next((one for one in found if one.get("own", one["path"] == DEFAULT_PATH)), None)
+    others = [one for one in found if one is not own]
+    leftovers = [one for one in others if one.get("stale") or one.get("differs")]
+    right = [one for one in others if one.get("kind") and one not in leftovers and not one.get("missing")]
+    return CdiState(
+        # A host that somebody set up with one elsewhere has what it needs.
+        _stale(own) if own else "" if right else "there is none",
+        tuple(str(one["path"]) for one in leftovers),
+        tuple(str(one["path"]) for one in others if not one.get("kind")),
+    )
+
+
+def cdi_of(facts: Mapping[str, Any]) -> CdiState:
+    """Return what facts tell. Without a driver there is nothing to describe: its stage makes the toolkit's run again."""
+    return state_of(facts.get("cdi") or ()) if facts.get("gpus") else CdiState()
+
+
+def _stale(own: Mapping[str, Any]) -> str:
+    if not own.get("kind"):
+        return f"{own['path']} cannot be read"
+    if own.get("missing") or own.get("stale"):
+        return f"{own['path']} describes other devices"
+    return f"{own['path']} {', '.join(own['differs'])}" if own.get("differs") else ""
+
+
+def shape_specification(found: Specification, own: bool, expected: Expected | None) -> dict[str, Any]:
+    """Return one entry of the part C(cdi) of the facts.
+
+    :param own: whether it is the collection's. Another one need not have all: a site may have given names of its own to some devices.
+    :param expected: None where NVML does not answer: then nothing can be compared.
+    """
+    entry: dict[str, Any] = {
+        "path": found.path,
+        "kind": found.kind,
+        "devices": len(found.devices),
+        "version": found.version,
+    }
+    if found.kind == GPU_KIND and expected is not None:
+        missing, stale = compare(found.devices, expected.gpus)
+        differs = [*_differs(found, expected), *(_lacks(found, expected) if own else ())]
+        if not own:
+            # From before MIG: the collection's own names no GPU that is partitioned, which would be given to a container whole.
+            divided = [gpu for gpu in expected.gpus if gpu.get("gpu_instances")]
+            whole = {name for gpu in divided for name in (str(gpu["index"]), str(gpu["uuid"]))}
+            stale += sorted(whole.intersection(found.devices))
+        entry |= {"missing": missing[:_SHOWN], "stale": stale[:_SHOWN], "differs": differs}
+    return {**entry, "own": own}
+
+
+def compare(devices: Sequence[str], gpus: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[str]]:
+    """Return the devices of the host that C(devices) lacks, and the names in it that stand for nothing any more.
+
+    A device may be named by its index (C(0), C(0:1)) or its UUID; either is enough, also when a generator writes both.
+    What a GPU that fell off the bus was named by is not known, so that then no name is one of nothing.
+    """
+    names = set(devices) - {"all"}
+    known: set[str] = set()
+    missing = []
+    for gpu in gpus:
+        if gpu.get("lost"):
+            continue
+        known |= {str(gpu["index"]), str(gpu["uuid"])}
+        if not (gpu.get("mig") or {}).get("current"):
+            if not names & {str(gpu["index"]), str(gpu["uuid"])}:
+                missing.append(str(gpu["uuid"]))
+            continue
+        for instance in gpu.get("gpu_instances") or []:
+            for compute in instance["compute_instances"]:
+                index = compute.get("index")
+                both = {str(compute["uuid"])} | ({f"{gpu['index']}:{index}"} if index is not None else set())
+                known |= both
+                if not names & both:
+                    missing.append(str(compute["uuid"]))
+    if any(gpu.get("lost") for gpu in gpus):
+        return missing, []
+    rest = names - known
+    return missing, sorted(name for name in rest if _INDEX.fullmatch(name) or name.startswith(("GPU-", "MIG-")))
+
+
+def _differs(found: Specification, expected: Expected) -> Iterator[str]:
+    others = [version for version in found.drivers if version != expected.driver]
+    if others and expected.driver:
+        yield f"mounts libraries of driver {', '.join(others[:_SHOWN])}, but {expected.driver} is loaded"
+    for node, major in expected.nodes.items():
+        if found.nodes.get(node) is not None and major not in (None, found.nodes[node]):
+            yield f"gives {node} the major number {found.nodes[node]}, but it is {major}"
+
+
+def _lacks(found: Specification, expected: Expected) -> Iterator[str]:
+    absent = [node for node, major in expected.nodes.items() if node not in found.nodes or major is None]
+    if absent:
+        yield f"lacks {', '.join(absent)}"
+
+
+def parse_specification(path: str, text: str) -> Specification:
+    """Return the specification in C(text).
+
+    The files for a host full of MIG instances have thousands of lines, which the pure Python YAML parser takes
+    seconds for, and hosts need not have one: the shape that generators write is read line by line.
+
+    :raises ValueError: it is neither JSON nor YAML of that shape.
+    """
+    versions = dict.fromkeys(match.group(1) for match in _LIBRARY.finditer(text))
+    drivers = tuple(version for version in versions if is_driver_version(version))
+    if not path.endswith(".json"):
+        return _scan_yaml(path, text, drivers)
+    document = read_json(text)
+    devices = document.get("devices") or [] if isinstance(document, dict) else None
+    if not isinstance(devices, list) or not all(isinstance(device, dict) for device in devices):
+        raise ValueError("not a JSON object with a list of devices")
+    nodes = {
+        str(node.get("path")): major if isinstance(major := node.get("major"), int) else None
+        for part in (document, *devices)
+        for node in _nodes(part)
+    }
+    kind, version = (None if document.get(key) is None else str(document[key]) for key in ("kind", "cdiVersion"))
+    return Specification(path, kind, version, tuple(str(device.get("name")) for device in devices), drivers, nodes)
+
+
+def _nodes(part: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    edits = part.get("containerEdits")
+    nodes = edits.get("deviceNodes") if isinstance(edits, dict) else None
+    return [node for node in nodes if isinstance(node, dict)] if isinstance(nodes, list) else []
+
+
+def _scan_yaml(path: str, text: str, drivers: tuple[str, ...]) -> Specification:
+    top: dict[str, str] = {}
+    names: list[str] = []
+    item: dict[str, str] = {}
+    nodes: dict[str, int | None] = {}
+    section = ""
+    item_indent: int | None = None
+    for line in text.splitlines():
+        stripped = line.strip()
+        if not stripped or stripped.startswith("#") or stripped == "---":
+            continue
+        indent = len(line) - len(line.lstrip(" "))
+        if indent == 0 and not stripped.startswith("-"):
+            section, colon, value = stripped.partition(":")
+            if not colon:
+                raise ValueError(f"line {stripped!r} is not understood")
+            top[section] = _scalar(value)
+            item_indent = None
+            continue
+        # The fields of a device node, in any order.
+        if stripped.startswith("- "):
+            item = {}
+        name, _colon, value = stripped.removeprefix("- ").strip().partition(":")
+        if name in ("path", "major"):
+            item[name] = _scalar(value)
+            nodes[item.get("path", "")] = whole_number(item.get("major"))
+        if section != "devices":
+            continue
+        if item_indent is None and stripped.startswith("-"):
+            item_indent = indent
+        if item_indent is None:
+            raise ValueError("the list of devices is not understood")
+        if indent == item_indent and stripped.startswith("-"):
+            stripped, indent = stripped[1:].strip(), item_indent + 2
+        if indent == item_indent + 2 and stripped.startswith("name:"):
+            names.append(_scalar(stripped[len("name:") :]))
+    if "kind" not in top:
+        raise ValueError("it has no kind")
+    return Specification(path, top["kind"], top.get("cdiVersion"), tuple(names), drivers, nodes)
+
+
+def _scalar(text: str) -> str:
+    return text.strip().strip("\"'")
