@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any, Callable
 
 from ansible import constants as C
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup import described_board
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup import cards_on_bus, described_board
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._dcgm.stage import stage as dcgm
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.stage import stage as driver
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.stage import PROGRAM
@@ -154,10 +154,9 @@ def _beside_lost_gpus(plans: Mapping[str, StagePlan], lost: str) -> dict[str, St
 
 def _other_gpus(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> Refused | None:
     """Nothing is installed for GPUs that are not there. What could not be read is not taken for absent."""
-    cards = facts.get("pci")
-    if cards is None:
+    if facts.get("pci") is None:
         return None
-    boards = [card.get("board") for card in cards if card.get("kind") == "gpu"]
+    boards = [card.get("board") for card in cards_on_bus(facts)]
     there = len(boards)
     described: Counter[Any] = Counter()
     try:

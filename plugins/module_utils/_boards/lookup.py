@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections.abc import Mapping
+from typing import Any
 
 from .._plan import Refused
 from . import table_ampere, table_blackwell, table_hopper_h100, table_hopper_h200, table_rtx_pro, table_without_mig
@@ -116,6 +118,42 @@ def find_board(
             if wanted in names and _memory_agrees(candidate, memory_mib):
                 return candidate
     return None
+
+
+def board_of(gpu: Mapping[str, Any]) -> Board | None:
+    """Return the board of one entry of C(gpus) or C(pci) of the facts, or None when the table does not have it."""
+    found = _BY_KEY.get(str(gpu.get("board")))
+    return found or find_board(gpu.get("device_id"), gpu.get("name"), gpu.get("memory_mib"))
+
+
+def cards_on_bus(facts: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return those entries of C(pci) of the facts that are GPUs, in the order in which NVML numbers them: by address."""
+    cards = (card for card in facts.get("pci") or () if card.get("kind") == "gpu")
+    return sorted(cards, key=lambda card: str(card.get("address")))
+
+
+def gpus_on_bus(facts: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the GPUs of a host without a driver, as the entries of C(gpus) that they will be, as far as the table knows them.
+
+    A product name is set only where a board has a single one.
+    """
+    found = []
+    for index, card in enumerate(cards_on_bus(facts)):
+        board = board_of(card)
+        names = board.product_names if board else ()
+        found.append(
+            {
+                "index": index,
+                "pci_address": card.get("address"),
+                "device_id": card.get("device_id"),
+                "subsystem_id": card.get("subsystem_id"),
+                "board": board.key if board else None,
+                "architecture": board.architecture if board else None,
+                "name": names[0] if len(names) == 1 else None,
+                "memory_mib": board.total_memory_mib if board else None,
+            }
+        )
+    return found
 
 
 def _plain_name(name: str) -> str:

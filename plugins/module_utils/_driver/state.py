@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .._adapters.package_databases import parse_versionlock
+from .._boards.lookup import cards_on_bus
 from .._distributions.distributions import Distribution, distribution_of
 from .._distributions.kernels import module_flavours
 from .._formats import imex
@@ -156,7 +157,7 @@ def from_facts(facts: Mapping[str, Any], **seen: Any) -> Host:
         "distribution": distribution_of(host),
         "machine": str(host.get("architecture") or ""),
         "kernel": str(host.get("kernel") or ""),
-        "gpus": tuple(_gpu(device) for device in facts.get("pci") or () if device.get("kind") == "gpu"),
+        "gpus": tuple(map(_gpu, cards_on_bus(facts))),
         "nvswitches": int(fabric.get("nvswitches") or 0),
         "headers": bool(host.get("kernel_headers")),
         "kernel_packages": None if host.get("kernel_packages") is None else tuple(host["kernel_packages"]),

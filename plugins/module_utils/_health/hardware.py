@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from .._boards.lookup import cards_on_bus
 from .exit_statuses import judge_exit_status
 from .report import DRIVER_ROLE, Evidence, Outcome, failed, passed, skipped, warning
 
@@ -23,7 +24,7 @@ def pci(evidence: Evidence) -> Outcome:
     if devices is None:
         reason = _unknown(evidence, "pci")
         return warning(f"the PCI bus cannot be read: {reason}", "Run where /sys of the host is visible")
-    gpus = gpus_on_bus(evidence)
+    gpus = cards_on_bus(evidence.facts)
     if not gpus:
         return failed(
             "there is no NVIDIA GPU on the PCI bus",
@@ -104,9 +105,9 @@ def nvml(evidence: Evidence) -> Outcome:
     if lost:
         return failed(f"NVML cannot reach {', '.join(lost)}", _FALLEN)
     visible = {gpu.get("pci_address") for gpu in gpus}
-    missing = [device["address"] for device in gpus_on_bus(evidence) if device["address"] not in visible]
+    missing = [device["address"] for device in cards_on_bus(evidence.facts) if device["address"] not in visible]
     if missing:
-        bound = {device["address"]: device.get("kernel_driver") for device in gpus_on_bus(evidence)}
+        bound = {device["address"]: device.get("kernel_driver") for device in cards_on_bus(evidence.facts)}
         others = sorted({str(bound[address]) for address in missing if bound[address] not in (None, "nvidia")})
         if others:
             return failed(
@@ -163,11 +164,6 @@ def memory(evidence: Evidence) -> Outcome:
     if not reported:
         return skipped("the boards do not report memory errors")
     return passed("no memory error")
-
-
-def gpus_on_bus(evidence: Evidence) -> list[Mapping[str, Any]]:
-    """Return the GPUs among the PCI devices."""
-    return [device for device in evidence.facts.get("pci") or [] if device.get("kind") == "gpu"]
 
 
 def _unknown(evidence: Evidence, path: str) -> str:

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from .._boards.lookup import cards_on_bus
 from . import software
 from .error_counts import ErrorCounts
 from .exposition import Sample
-from .hardware import gpus_on_bus, version_differences
+from .hardware import version_differences
 from .metric_table import Metrics
 from .report import FAILED, PASSED, SKIPPED, UNPROVEN, WARNING, Evidence, HealthReport
 
@@ -91,7 +92,7 @@ def _driver(facts: Mapping[str, Any]) -> Iterator[Sample]:
 def _gpus(evidence: Evidence) -> Iterator[Sample]:
     gpus: Sequence[Mapping[str, Any]] | None = evidence.facts.get("gpus")
     if evidence.facts.get("pci") is not None:
-        yield Sample(Metrics.GPUS.value, len(gpus_on_bus(evidence)), ("pci",))
+        yield Sample(Metrics.GPUS.value, len(cards_on_bus(evidence.facts)), ("pci",))
     if gpus is None:
         return
     yield Sample(Metrics.GPUS.value, sum(1 for gpu in gpus if not gpu.get("lost")), ("nvml",))

@@ -15,12 +15,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from .._boards.lookup import cards_on_bus
 from .._formats.cdi import cdi_of
 from .._formats.unit_names import CDI_UNIT, FABRIC_UNIT, MIG_UNIT, PERSISTENCE_UNIT, SETTINGS_UNIT, SHARING_UNIT
 from .._mig.state import has_mig
 from .._sharing import mps_units
 from .._steps import gpu_title
-from . import fabric, hardware, software
+from . import fabric, software
 from .records import record_differences
 from .recovery import NONE, recovery_of
 from .repair_actions import Action, of_recovery, of_sxid, of_xid
@@ -168,7 +169,7 @@ def _nvml(evidence: Evidence) -> Iterator[Fault | str]:
 
 
 def _bus(evidence: Evidence, gpus: int | None) -> Iterator[Fault | str]:
-    on_bus = hardware.gpus_on_bus(evidence)
+    on_bus = cards_on_bus(evidence.facts)
     if evidence.facts.get("pci") is not None and gpus is not None and len(on_bus) < gpus:
         reason = f"the PCI bus shows {len(on_bus)} of {gpus} GPUs"
         yield _host(
@@ -190,7 +191,7 @@ def _unseen(evidence: Evidence) -> list[Mapping[str, Any]]:
     if gpus is None:
         return []
     seen = {gpu.get("pci_address") for gpu in gpus}
-    return [device for device in hardware.gpus_on_bus(evidence) if device["address"] not in seen]
+    return [device for device in cards_on_bus(evidence.facts) if device["address"] not in seen]
 
 
 def _is_taken(device: Mapping[str, Any]) -> bool:

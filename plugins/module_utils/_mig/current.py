@@ -17,7 +17,7 @@ from .._users import names, users_of
 from .model import GpuInstance
 from .record import GpuRecord, placed
 from .selection import normalize_address
-from .state import board_of, has_mig, instances_of, profiles_of
+from .state import has_mig, instances_of, profiles_of
 
 #: What a change of MIG cannot do without.
 _NEEDED = ("mig", "gpu_instances", "uuid", "pci_address", "minor")
@@ -113,31 +113,6 @@ def gpus_with_pci(facts: Mapping[str, Any]) -> list[dict[str, Any]]:
         card = by_address.get(normalize_address(str(gpu.get("pci_address"))), {})
         known = {key: card[key] for key in ("device_id", "subsystem_id") if card.get(key)}
         found.append({**known, **gpu})
-    return found
-
-
-def gpus_on_bus(facts: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the GPUs of a host without a driver, from C(pci), as the entries of C(gpus) that they will be.
-
-    NVML numbers GPUs by their PCI address. A product name is set only where a board has a single one.
-    """
-    cards = [card for card in facts.get("pci") or () if card.get("kind") == "gpu"]
-    found = []
-    for index, card in enumerate(sorted(cards, key=lambda card: str(card.get("address")))):
-        board = board_of(card)
-        named = board.product_names if board is not None else ()
-        found.append(
-            {
-                "index": index,
-                "pci_address": card.get("address"),
-                "device_id": card.get("device_id"),
-                "subsystem_id": card.get("subsystem_id"),
-                "board": board.key if board is not None else None,
-                "name": named[0] if len(named) == 1 else None,
-                "memory_mib": board.total_memory_mib if board is not None else None,
-                "architecture": board.architecture if board is not None else None,
-            }
-        )
     return found
 
 

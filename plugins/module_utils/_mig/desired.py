@@ -28,6 +28,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from .._boards.lookup import board_of
 from .._boards.model import GpuInstanceProfile
 from .._plan import Refused
 from .._steps import gpu_title
@@ -39,7 +40,7 @@ from .nodes import distribute
 from .plan import REFUSE, named_as
 from .profiles import ProfileName, parse, resolve
 from .selection import matches, select
-from .state import board_of, has_mig, instances_of, profiles_of
+from .state import has_mig, instances_of, profiles_of
 
 LAYOUT = "nvidia_mig_layout"
 #: More than any host has, which could keep a planner busy for ever: 64 GPUs of 8.

@@ -10,10 +10,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .._boards.lookup import normalize_device_id
+from .._boards.lookup import board_of, normalize_device_id
 from .._formats.numbers import whole_number
 from .._plan import Refused
-from .state import board_of
 
 _PCI = re.compile(r"^(?:([0-9a-f]{4}|[0-9a-f]{8}):)?([0-9a-f]{2}):([0-9a-f]{2})\.([0-7])$", re.IGNORECASE)
 _PCI_FILTER = re.compile(r"^0x[0-9a-f]{4}(?:10de)?(?::0x[0-9a-f]{4}(?:[0-9a-f]{4})?)?$", re.IGNORECASE)

@@ -10,14 +10,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from .._boards.lookup import board_of, gpus_on_bus
 from .._plan import Refused, StagePlan, Step
 from .._steps import Kind, gpu_title
-from .current import NodeGpu, gpus_on_bus, node_gpus, offered_by
+from .current import NodeGpu, node_gpus, offered_by
 from .desired import DesiredLayout, Unread, desired_layout
 from .host_plan import MigPlan, plan_host
 from .plan import DISRUPTIONS, REFUSE
 from .record import record_step
-from .state import board_of, gpu_step, why_no_reset
+from .state import gpu_step, why_no_reset
 
 STAGE = "mig"
 

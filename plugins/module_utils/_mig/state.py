@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from .._boards.lookup import BOARDS, find_board
+from .._boards.lookup import board_of
 from .._boards.model import Board, GpuInstanceProfile, Placements
 from .._plan import Refused, Step
 from .._steps import Kind, gpu_title
@@ -23,8 +23,6 @@ _WRONG_COUNTS = ("a30-24gb",)
 
 #: What a profile is called alike in the facts and in the table.
 _SAME = ("memory_mib", "multiprocessors", "copy_engines", "decoders", "encoders", "jpeg", "ofa")
-
-_BY_KEY = {board.key: board for board in BOARDS}
 
 
 def why_no_reset(
@@ -77,14 +75,6 @@ def present(gpu: Mapping[str, Any]) -> DesiredGpu | None:
         for one in instances_of(gpu)
     )
     return DesiredGpu(bool(mode), tuple(sorted(instances)) if mode else ())
-
-
-def board_of(gpu: Mapping[str, Any]) -> Board | None:
-    """Return the board of one entry of C(gpus) or C(pci), or None when the table does not have it."""
-    key = gpu.get("board")
-    if key in _BY_KEY:
-        return _BY_KEY[str(key)]
-    return find_board(gpu.get("device_id"), gpu.get("name"), gpu.get("memory_mib"))
 
 
 def profiles_of(gpu: Mapping[str, Any]) -> tuple[GpuInstanceProfile, ...]:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from .._boards.architectures import FIRST_BRANCH_WITH_CUDA_13_1, mps_clients, mps_clients_of_device_plugin
+from .._boards.lookup import board_of
 from .._mig.profiles import parse
-from .._mig.state import board_of
 from . import arithmetic
 from .modes import Sharing
 

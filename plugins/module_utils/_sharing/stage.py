@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from .._boards.lookup import board, gpus_on_bus
 from .._formats.driver_versions import branch_of, is_branch, is_driver_version
-from .._mig.current import gpus_on_bus
 from .._mig.desired import desired_layout
 from .._mig.profiles import compute_name, resolve
-from .._mig.state import board_of, profiles_of
+from .._mig.state import profiles_of
 from .._plan import Refused, StagePlan, Step
 from .._steps import gpu_title
 from . import contradictions
@@ -109,12 +109,10 @@ def _boards(facts: Mapping[str, Any], most: bool = False) -> list[dict[str, Any]
 
     :param most: with the most memory that a driver can report of them, instead of that of the table of boards.
     """
-    gpus = gpus_on_bus(facts)
+    gpus = [{**gpu, "uuid": ""} for gpu in gpus_on_bus(facts)]
     if any(gpu["memory_mib"] is None for gpu in gpus):
         return []
-    if most:
-        gpus = [{**gpu, "memory_mib": getattr(board_of(gpu), "most_memory_mib", None)} for gpu in gpus]
-    return [{**gpu, "uuid": ""} for gpu in gpus]
+    return [{**gpu, "memory_mib": board(gpu["board"]).most_memory_mib} for gpu in gpus] if most else gpus
 
 
 def _steps_of_boards(sharing: Sharing, strategy: str, facts: Mapping[str, Any], branch: int | None) -> tuple[Step, ...]:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup import cards_on_bus
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import StagePlan, Verdict, verdict_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._users import users_of
 
@@ -105,8 +106,7 @@ def _gpus(facts: Mapping[str, Any]) -> list[str]:
     """Return the GPUs, equal ones together; from the PCI bus where the driver does not tell."""
     gpus = facts.get("gpus")
     if gpus is None:
-        cards = [card for card in facts.get("pci") or () if card.get("kind") == "gpu"]
-        boards = [str(card.get("board") or f"PCI device {card.get('device_id')}") for card in cards]
+        boards = [str(card.get("board") or f"PCI device {card.get('device_id')}") for card in cards_on_bus(facts)]
         return [
             f"{boards.count(board)} x {board} on the PCI bus, not seen by a driver" for board in dict.fromkeys(boards)
         ]

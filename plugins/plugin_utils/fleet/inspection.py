@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup import cards_on_bus
+
 from .expectations import different_resources
 from .text import ranges, table
 from .usage import UNITS, GpuUsage, NodeUsage
@@ -130,7 +132,7 @@ def host_table(
         ]
         if not uses:
             reason = (facts.get("nvml") or {}).get("reason") or "no NVIDIA GPU"
-            count = sum(1 for device in facts.get("pci") or [] if device.get("kind") == "gpu")
+            count = len(cards_on_bus(facts))
             rows.append([host, driver, f"{count} on PCI", "-", f"unknown: {reason}", "-", "-"])
         for group in _runs(uses):
             first = group[0]

@@ -15,9 +15,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.architectures import ARCHITECTURES
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup import board_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.model import DesiredGpu
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.profiles import compute_name
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.state import board_of, has_mig
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.state import has_mig
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.modes import Sharing
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.resources import GPU, mig_resource
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import read_text, write_whole
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup import is_complete
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup import cards_on_bus, is_complete
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.schema import check_gpus
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.documents import read_json
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import (
@@ -74,7 +74,7 @@ class RecordedFacts:
                 self._fresh[host] = self._equal.setdefault(json.dumps(gpus, sort_keys=True), gpus)
                 return self._fresh[host]
             else:
-                cards = [card for card in document.get("pci") or () if card.get("kind") == "gpu"]
+                cards = cards_on_bus(document)
         kept = self._read(host)
         return list(kept["gpus"]) if kept else _of_bus(cards)
 
@@ -136,9 +136,7 @@ def _of_bus(cards: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]] | None:
 
     They are not kept: what a driver says of them later is more exact.
     """
-    boards = [
-        str(card["board"]) for card in sorted(cards, key=lambda card: str(card.get("address"))) if card.get("board")
-    ]
+    boards = [str(card["board"]) for card in cards if card.get("board")]
     if not boards or len(boards) != len(cards):
         return None
     return gpus_of_inventory([{"board": board, "count": 1} for board in boards])

@@ -18,9 +18,11 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.architectu
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup import (
     BOARDS,
     board,
+    cards_on_bus,
     described_board,
     find_board,
     first_driver,
+    gpus_on_bus,
     normalize_device_id,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.model import Placements, parse_placements
@@ -255,3 +257,26 @@ def test_a_board_that_is_written_otherwise_is_refused_with_its_key(written, reme
     with pytest.raises(Refused) as caught:
         described_board(written, "gpu_facts_gpus[0].board")
     assert str(caught.value).startswith(f"gpu_facts_gpus[0].board: the table of boards has no {written!r}. {remedy}")
+
+
+def test_the_gpus_of_a_host_without_a_driver_are_numbered_as_nvml_will():
+    def card(address, **fields):
+        return {"address": address, "kind": "gpu", "board": None, "device_id": None, **fields}
+
+    facts = {
+        "pci": [
+            card("0000:2a:00.0", device_id="0x2330"),
+            {"address": "0000:03:00.0", "kind": "nvswitch"},
+            card("0000:18:00.0", board="h100-80gb-pcie"),
+            card("0000:99:00.0", device_id="0xffff"),
+        ]
+    }
+    assert [card["address"] for card in cards_on_bus(facts)] == ["0000:18:00.0", "0000:2a:00.0", "0000:99:00.0"]
+    found = gpus_on_bus(facts)
+    assert [(gpu["index"], gpu["pci_address"], gpu["board"]) for gpu in found] == [
+        (0, "0000:18:00.0", "h100-80gb-pcie"),
+        (1, "0000:2a:00.0", "h100-80gb-sxm"),
+        (2, "0000:99:00.0", None),
+    ]
+    assert [gpu["memory_mib"] is None for gpu in found] == [False, False, True]
+    assert gpus_on_bus({"pci": None}) == cards_on_bus({}) == []
