@@ -22,6 +22,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import objec
 #: Statuses of a server that is starting, overloaded or behind a proxy that does not reach it.
 _AWAY = (0, 500, 502, 503, 504)
 _PAUSE = 2.0
+_NOT_ENDED = "status.phase!=Succeeded,status.phase!=Failed"
 #: Kinds of patches: a list is replaced as a whole, or merged by what Kubernetes knows of its items.
 MERGE, STRATEGIC = "application/merge-patch+json", "application/strategic-merge-patch+json"
 
@@ -155,8 +156,14 @@ class Cluster:
         self.call("PATCH", f"/api/v1/nodes/{name}/status", f"set a condition of node {name}", body, patch=STRATEGIC)
 
     def pods_on(self, node: str, selector: str = "") -> list[dict[str, Any]]:
-        """Return the pods on a node, those with the labels of C(selector) alone where it is given."""
-        query = {"fieldSelector": f"spec.nodeName={node}", **({"labelSelector": selector} if selector else {})}
+        """Return the pods on a node that have not ended, those with the labels of C(selector) alone where it is given.
+
+        A kubelet limits how many there are, and rejects what somebody assigns to it beyond.
+        """
+        query = {
+            "fieldSelector": f"spec.nodeName={node},{_NOT_ENDED}",
+            **({"labelSelector": selector} if selector else {}),
+        }
         answer = self.call("GET", "/api/v1/pods", f"list the pods on {node}", **query)
         return objects.taken(answer["items"], objects.POD)
 
@@ -170,7 +177,8 @@ class Cluster:
                 raise
 
     def pods(self) -> list[dict[str, Any]]:
-        answer = self.call("GET", "/api/v1/pods", "list the pods", resourceVersion="0")
+        """Return all pods that have not ended."""
+        answer = self.call("GET", "/api/v1/pods", "list the pods", resourceVersion="0", fieldSelector=_NOT_ENDED)
         return objects.taken(answer["items"], objects.POD)
 
     def daemon_sets(self) -> list[dict[str, Any]]:

@@ -118,6 +118,15 @@ def test_a_lease_is_made_changed_or_lost_to_another(connect):
     assert connect((404, "none")).lease("n", "l") is None
 
 
+def test_pods_that_have_ended_are_not_asked_for_and_what_is_no_pod_is_none(connect):
+    """Anybody can assign any number of pods to a node; the kubelet rejects them, and they stay."""
+    pod = {"metadata": {"name": "a"}}
+    for ask in (lambda cluster: cluster.pods_on("n"), lambda cluster: cluster.pods()):
+        cluster = connect({"items": [pod, {"metadata": "x"}, None, {"spec": {"containers": {}}}]})
+        assert ask(cluster) == [pod]
+        assert "status.phase!=Failed" in str(cluster.calls[0])
+
+
 def test_a_kubeconfig_that_cannot_be_read_names_the_variable(tmp_path):
     with pytest.raises(AnsibleError, match="Set gpu_cluster_kubeconfig"):
         Cluster(str(tmp_path / "missing"), "", 0)

@@ -265,3 +265,14 @@ def test_what_is_no_configuration_shares_nothing(text):
     found, strategy, differences = read_plugin_file(text)
     assert (found, strategy) == ({}, None)
     assert len(differences) == (text[0] == "{" or text[:2] == "[[" or text.endswith(("99", "5}}")))
+
+
+def test_what_looks_like_a_plugin_in_a_namespace_that_nobody_named_is_named_and_decides_nothing():
+    hostile = plugin("hostile", "config", arguments=["--mig-strategy=single"])
+    hostile["metadata"]["namespace"] = "tenant"
+    objects = Objects([labelled()], daemon_sets=[hostile], config_maps={("tenant", "config"): {"only": FOUR}})
+    assert objects.strangers == ["tenant/hostile"] and objects.wanted_config_maps() == []
+    assert objects.variables() == Objects([labelled()]).variables()
+    assert objects.served(objects.nodes[0]) == Objects([labelled()]).served(labelled())
+    theirs = Objects([labelled()], daemon_sets=[hostile], namespaces=["tenant"])
+    assert theirs.strangers == [] and theirs.variables()["gpu_kubernetes_namespace"] == "tenant"
