@@ -55,10 +55,15 @@ class ActionModule(ControllerAction):
         known, racks, members = pools(groups), Racks(task_vars), frozenset(groups.get(GPU_HOSTS) or ())
         # Hosts with the same description are planned once.
         planned: dict[str, tuple[Refused, ...]] = {}
+        firsts: dict[str, tuple[str, Any]] = {}
         for host in hosts:
             variables = task_vars["hostvars"][host]
             found = playbook_variables.check(playbook, variables)
             wrong += [(host, refusal) for refusal in found.refusals]
+            for name, value in found.of_run.items():
+                first = firsts.setdefault(name, (host, value))
+                if value != first[1]:
+                    wrong.append((host, playbook_variables.different(name, first, (host, value))))
             for name in found.unknown:
                 unknown.setdefault(name, []).append(str(host))
             if host not in members:

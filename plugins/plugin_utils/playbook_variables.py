@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Callable
 
@@ -62,6 +62,8 @@ SHARES = {
     "gpu_repartition_serial": True,
     "gpu_rollback_serial": True,
 }
+#: The cluster that a run reads.
+_OF_CLUSTER = ("gpu_cluster_kubeconfig", "gpu_cluster_context")
 #: What the names of the variables of these playbooks begin with.
 PREFIXES = (
     "gpu_plan_",
@@ -86,10 +88,12 @@ class Findings:
 
     :param refusals: what cannot be taken.
     :param unknown: names that begin as the variables of these playbooks do, and are near none of them.
+    :param of_run: what it says of the run, which reads these variables of one of its hosts.
     """
 
     refusals: tuple[Refused, ...] = ()
     unknown: tuple[str, ...] = ()
+    of_run: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
 
 def check(
@@ -101,6 +105,7 @@ def check(
     :param template: renders a value that may hold templates.
     """
     refusals: list[Refused] = []
+    of_run: dict[str, Any] = dict.fromkeys(OWN[playbook])
     for interface in _interfaces(playbook):
         given: dict[str, Any] = {}
         for name in sorted(interface.options):
@@ -112,10 +117,22 @@ def check(
             if value is not None:
                 given[name] = value
         refusals += validated(interface, given)[1]
+        # Hosts outside of Kubernetes need not name a cluster.
+        of_run.update((name, given[name]) for name in (*OWN[playbook], *_OF_CLUSTER) if given.get(name))
         refusals += [wrong for name in SHARES if name in given for wrong in _share(name, given[name], SHARES[name])]
         refusals += _namespace(given)
     near, unknown = _names(variables)
-    return Findings((*refusals, *near), unknown)
+    return Findings((*refusals, *near), unknown, of_run)
+
+
+def different(name: str, first: tuple[str, Any], second: tuple[str, Any]) -> Refused:
+    """Return the refusal of a variable of the run of which two hosts say different things.
+
+    :param first: a host and its value.
+    """
+    said = " and ".join(f"{host} has {'none' if value is None else repr(value)}" for host, value in (first, second))
+    remedy = "Set it for all hosts alike, or run once for each value, with --limit."
+    return Refused(name, f"{said}, and one run takes one value for all of its hosts", remedy)
 
 
 def _interfaces(playbook: str) -> list[RoleInterface]:

@@ -130,3 +130,27 @@ def test_a_keyword_where_a_group_belongs_is_refused(call, name, hosts):
 
 def test_a_group_of_others_may_be_called_so(call):
     assert "failed" not in check(call, {"a": {}}, {"hosts": ["a", "switch-1"]})[0]
+
+
+@pytest.mark.parametrize(
+    ("playbook", "first", "second", "refused"),
+    [
+        ("plan", {"gpu_plan_report": "a.json"}, {"gpu_plan_report": "b.json"}, "a has 'a.json' and b has 'b.json'"),
+        ("plan", {}, {"gpu_plan_report": "b.json"}, "a has none and b has 'b.json'"),
+        (
+            "inspect",
+            {"gpu_cluster_kubeconfig": "one"},
+            {"gpu_cluster_kubeconfig": "two"},
+            "a has 'one' and b has 'two'",
+        ),
+        ("plan", {"gpu_plan_report": "a.json"}, {"gpu_plan_report": "a.json"}, ""),
+        ("inspect", {}, {"gpu_cluster_kubeconfig": "two"}, ""),
+        ("inspect", {"gpu_cluster_kubeconfig": ""}, {"gpu_cluster_kubeconfig": "two"}, ""),
+    ],
+)
+def test_a_variable_of_the_run_is_the_same_for_all_hosts(call, playbook, first, second, refused):
+    """The first host would decide, and what is set for another would be ignored."""
+    result, _shown = check(call, {"a": first, "b": second}, playbook=playbook)
+    assert bool(result.get("failed")) is bool(refused), result
+    if refused:
+        assert f"b: {next(iter(second))}: {refused}, and one run takes one value" in result["msg"]
