@@ -2,22 +2,25 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Whether data from outside (facts, records, annotations) is what it has to be, within bounds. Pure.
+"""Whether data from outside (facts, records, annotations) is what it has to be, within bounds, and what it says. Pure.
 
-A schema is a function that takes a value and its path in the document, and raises L(Unfit) with that path. None is taken for "unknown"
-everywhere but where a field is required.
+A schema is a function that takes a value and its path in the document, and returns what the value says: a list is a tuple, and a mapping with known
+fields is the dataclass that L(fields) was given. It raises L(Unfit) with the path of what does not fit. None is taken for "unknown" everywhere but where
+a field is required. L(encode) is the way back.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Mapping, Sequence
+from enum import Enum
 from typing import Any, Callable
 
 from ._plan import Refused
 from ._printable import LONGEST, LONGEST_OUTPUT, is_printable, printable
 
-Schema = Callable[[Any, str], None]
+Schema = Callable[[Any, str], Any]
 #: What JSON carries without loss.
 _LARGEST = 2**53
 _MOST, _DEEPEST, _SHOWN = 16384, 20, 60
@@ -30,15 +33,15 @@ class Unfit(Refused):
         super().__init__(path or "the document", reason)
 
 
-def check(schema: Schema, document: Any) -> None:
-    """Hold a document against a schema.
+def check(schema: Schema, document: Any) -> Any:
+    """Hold a document against a schema, and return what it says.
 
     :raises Unfit: the first value that does not fit.
     """
     if document is None:
         raise Unfit("", "it must not be null")
     try:
-        schema(document, "")
+        return schema(document, "")
     except RecursionError as error:
         raise Unfit("", "it is nested too deeply") from error
 
@@ -52,9 +55,9 @@ def text(longest: int = LONGEST, pattern: str = "", lines: bool = False) -> Sche
     """
     matches = re.compile(pattern).fullmatch if pattern else None
 
-    def schema(value: Any, path: str) -> None:
+    def schema(value: Any, path: str) -> Any:
         if value is None:
-            return
+            return None
         if not isinstance(value, str):
             raise Unfit(path, f"{_shown(value)} must be text")
         if len(value) > longest:
@@ -63,6 +66,17 @@ def text(longest: int = LONGEST, pattern: str = "", lines: bool = False) -> Sche
             raise Unfit(path, f"{_shown(value)} has control characters")
         if matches and not matches(value):
             raise Unfit(path, f"{_shown(value)} is not of the form {pattern}")
+        return value
+
+    return schema
+
+
+def one_of(choices: type[Enum]) -> Schema:
+    """A text that is the value of one of these."""
+    values = text(pattern="|".join(re.escape(str(choice.value)) for choice in choices))
+
+    def schema(value: Any, path: str) -> Any:
+        return None if values(value, path) is None else choices(value)
 
     return schema
 
@@ -76,37 +90,40 @@ def number(low: int = 0, high: int = _LARGEST, real: bool = False) -> Schema:
     :param real: whether it may have a fraction.
     """
 
-    def schema(value: Any, path: str) -> None:
+    def schema(value: Any, path: str) -> Any:
         if value is None:
-            return
+            return None
         if isinstance(value, bool) or not isinstance(value, (int, float) if real else int):
             raise Unfit(path, f"{_shown(value)} must be {'a number' if real else 'an integer'}")
         if not low <= value <= high:
             raise Unfit(path, f"{_shown(value)} is not between {low} and {high}")
+        return float(value) if real else value
 
     return schema
 
 
-def boolean(value: Any, path: str) -> None:
+def boolean(value: Any, path: str) -> Any:
     """True or false."""
     if value is not None and not isinstance(value, bool):
         raise Unfit(path, f"{_shown(value)} must be true or false")
+    return value
 
 
-def items(of: Schema, most: int = _MOST) -> Schema:
+def items(of: Schema, most: int = _MOST, least: int = 0) -> Schema:
     """A list of values, none of which is null."""
 
-    def schema(value: Any, path: str) -> None:
+    def schema(value: Any, path: str) -> Any:
         if value is None:
-            return
+            return None
         if not isinstance(value, (list, tuple)):
             raise Unfit(path, f"{_shown(value)} must be a list")
         if len(value) > most:
             raise Unfit(path, f"the list has {len(value)} entries, and may have at most {most}")
-        for position, item in enumerate(value):
-            if item is None:
-                raise Unfit(f"{path}[{position}]", "an entry must not be null")
-            of(item, f"{path}[{position}]")
+        if len(value) < least:
+            raise Unfit(path, f"the list has {len(value)} entries, and must have at least {least}")
+        if None in value:
+            raise Unfit(f"{path}[{value.index(None)}]", "an entry must not be null")
+        return tuple([of(item, f"{path}[{position}]") for position, item in enumerate(value)])
 
     return schema
 
@@ -114,10 +131,10 @@ def items(of: Schema, most: int = _MOST) -> Schema:
 def not_null(of: Schema) -> Schema:
     """A value that is not null."""
 
-    def schema(value: Any, path: str) -> None:
+    def schema(value: Any, path: str) -> Any:
         if value is None:
             raise Unfit(path, "it must not be null")
-        of(value, path)
+        return of(value, path)
 
     return schema
 
@@ -125,39 +142,51 @@ def not_null(of: Schema) -> Schema:
 def mapping(of: Schema, most: int = _MOST) -> Schema:
     """A mapping whose keys are names of any kind."""
 
-    def schema(value: Any, path: str) -> None:
+    def schema(value: Any, path: str) -> Any:
         if value is None:
-            return
+            return None
         _names(value, path, most)
-        for name, item in value.items():
-            of(item, _below(path, name))
+        return {name: of(item, _below(path, name)) for name, item in value.items()}
 
     return schema
 
 
-def fields(known: Mapping[str, Schema], required: Sequence[str] = ()) -> Schema:
+def fields(known: Mapping[str, Schema], required: Sequence[str] = (), into: Callable[..., Any] = dict) -> Schema:
     """A mapping with known fields. Others, such as those of another release, only have to be within bounds.
 
     :param required: what has to be there, and not null.
+    :param into: the dataclass that it becomes; what is null or missing has its default, and what it has no field for is left out.
     """
+    kept = None if into is dict else {field.name for field in dataclasses.fields(into)}  # type: ignore[arg-type]
 
-    def schema(value: Any, path: str) -> None:
+    def schema(value: Any, path: str) -> Any:
         if value is None:
-            return
+            return None
         _names(value, path, _MOST)
         for name in required:
             if value.get(name) is None:
                 raise Unfit(_below(path, name), "it is missing")
-        for name, item in value.items():
-            known.get(name, anything)(item, _below(path, name))
+        found = {name: known.get(name, anything)(item, _below(path, name)) for name, item in value.items()}
+        return found if kept is None else into(**{name: found[name] for name in kept if found.get(name) is not None})
 
     return schema
 
 
-def anything(value: Any, path: str, depth: int = 0) -> None:
+def encode(value: Any) -> Any:
+    """Return as plain data what a schema made of it."""
+    if dataclasses.is_dataclass(value):
+        return {field.name: encode(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {name: encode(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [encode(item) for item in value]
+    return value.value if isinstance(value, Enum) else value
+
+
+def anything(value: Any, path: str, depth: int = 0) -> Any:
     """Plain data within bounds."""
     if value is None or isinstance(value, bool):
-        return
+        return value
     if depth > _DEEPEST:
         raise Unfit(path, "it is nested too deeply")
     if isinstance(value, str):
@@ -168,6 +197,7 @@ def anything(value: Any, path: str, depth: int = 0) -> None:
         items(lambda item, place: anything(item, place, depth + 1))([item for item in value if item is not None], path)
     else:
         mapping(lambda item, place: anything(item, place, depth + 1))(value, path)
+    return value
 
 
 def _names(value: Any, path: str, most: int) -> None:

@@ -23,7 +23,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.reload_ri
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.stage import stage as runtime
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._settings.stage import stage as settings
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.stage import stage as sharing
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.state import recorded_sharing
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.state import sharing_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.stage import stage as toolkit
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.driver_advisories import VARIABLE, read_folder
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_program import program_identity
@@ -105,7 +105,7 @@ def without_lost_gpus(facts: Mapping[str, Any]) -> tuple[Mapping[str, Any], str]
 
 def _daemons_of(gpus: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) -> dict[str, Any]:
     """Return the parts of the facts about MPS daemons of the host as if they served these GPUs alone."""
-    record = recorded_sharing(facts)
+    record = sharing_of(facts)
     if record is None or not record.daemons:
         return {}
     instances = [one for gpu in gpus for one in gpu.get("gpu_instances") or ()]

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-from .._schema import OUTPUT, boolean, check, fields, items, number, text
+from .._schema import OUTPUT, boolean, check, encode, fields, items, number, one_of, text
 from .repair_actions import Action
 
 SCHEMA = 1
@@ -33,33 +33,6 @@ _KEPT = 50
 _TRIES = 2
 
 _NAME = text(256)
-_RECORD = fields(
-    {
-        "schema": number(SCHEMA, SCHEMA),
-        "state": text(pattern="|".join(("", *STEPS, *ENDS))),
-        "reason": OUTPUT,
-        "bundle": text(),
-        "operator": text(1024),
-        "since": text(64),
-        "boot_id": text(64),
-        "initial_unschedulable": boolean,
-        "dealt_with": items(text(1024), 1024),
-        "attempts": items(
-            fields(
-                {
-                    "at": text(64),
-                    "action": text(pattern="|".join(action.value for action in Action)),
-                    "outcome": text(pattern=f"|{REPAIRED}|{FAILED}"),
-                    "reason": OUTPUT,
-                    "tries": number(0, 1000),
-                    "faults": items(items(_NAME, 2), 256),
-                },
-                required=("at", "action", "faults"),
-            ),
-            _KEPT,
-        ),
-    }
-)
 
 
 @dataclass(frozen=True)
@@ -123,15 +96,39 @@ class Record:
         return self.interrupted or self.state in (FAILED, HANDED_OVER)
 
     def values(self) -> dict[str, Any]:
-        attempts = [
-            {**asdict(attempt), "action": attempt.action.value, "faults": [list(fault) for fault in attempt.faults]}
-            for attempt in self.attempts
-        ]
-        return {**asdict(self), "attempts": attempts, "dealt_with": list(self.dealt_with), "schema": SCHEMA}
+        return {**encode(self), "schema": SCHEMA}
 
     def as_text(self) -> str:
         """Return the file on the host."""
         return json.dumps(self.values(), indent=2, sort_keys=True) + "\n"
+
+
+_ATTEMPT = fields(
+    {
+        "at": text(64),
+        "action": one_of(Action),
+        "outcome": text(pattern=f"|{REPAIRED}|{FAILED}"),
+        "reason": OUTPUT,
+        "tries": number(0, 1000),
+        "faults": items(items(_NAME, 2, least=2), 256),
+    },
+    required=("at", "action", "faults"),
+    into=Attempt,
+)
+_RECORD = fields(
+    {
+        "schema": number(SCHEMA, SCHEMA),
+        "state": text(pattern="|".join(("", *STEPS, *ENDS))),
+        "reason": OUTPUT,
+        "bundle": text(),
+        "operator": text(1024),
+        **dict.fromkeys(("since", "boot_id"), text(64)),
+        "initial_unschedulable": boolean,
+        "dealt_with": items(text(1024), 1024),
+        "attempts": items(_ATTEMPT, _KEPT),
+    },
+    into=Record,
+)
 
 
 def from_values(values: Mapping[str, Any] | None) -> Record:
@@ -139,26 +136,8 @@ def from_values(values: Mapping[str, Any] | None) -> Record:
 
     :raises Unfit: it is not a record.
     """
-    if not values:
-        return Record()
-    check(_RECORD, values)
-    attempts = tuple(
-        Attempt(
-            at=str(entry["at"]),
-            action=Action(entry["action"]),
-            faults=tuple((str(fault[0]), str(fault[-1])) for fault in entry["faults"] if fault),
-            outcome=str(entry.get("outcome") or ""),
-            reason=str(entry.get("reason") or ""),
-            tries=int(entry.get("tries") or 0),
-        )
-        for entry in values.get("attempts") or ()
-    )
-    return Record(
-        attempts=attempts,
-        dealt_with=tuple(values.get("dealt_with") or ()),
-        initial_unschedulable=bool(values.get("initial_unschedulable")),
-        **{name: str(values.get(name) or "") for name in ("state", "reason", "bundle", "operator", "since", "boot_id")},
-    )
+    found: Record = check(_RECORD, values) if values else Record()
+    return found
 
 
 def begin(

@@ -14,7 +14,7 @@ from typing import Any
 
 from .._formats.mps_commands import limit_text
 from .._sharing.host import Daemon
-from .._sharing.state import recorded_sharing
+from .._sharing.state import sharing_of
 from .report import Evidence, Outcome, failed, passed, skipped, warning
 
 
@@ -77,7 +77,7 @@ def recorded_pipe_directories(facts: Mapping[str, Any]) -> list[str]:
 
 
 def _recorded_daemons(facts: Mapping[str, Any]) -> tuple[Daemon, ...]:
-    found = recorded_sharing(facts)
+    found = sharing_of(facts)
     return found.daemons if found else ()
 
 

@@ -28,7 +28,7 @@ from .._health.repair_faults import subject_of
 from .._health.repair_users import users_of_gpus
 from .._plan import Refused
 from .._sharing import mps_units
-from .._sharing.host import HostSharing
+from .._sharing.host import UNREADABLE, recorded_sharing
 
 _PAUSE = 2.0
 
@@ -166,10 +166,10 @@ class Repair:
         wanted = [MIG_UNIT, CDI_UNIT] if recorded.get("mig") is not None else []
         wanted += [SETTINGS_UNIT] if recorded.get("settings") is not None else []
         if recorded.get("sharing") is not None:
-            try:
-                daemons = HostSharing.from_dict(recorded["sharing"]).daemons
-            except (KeyError, TypeError, ValueError) as error:
-                raise NotRepaired(f"/etc/gpufleet/sharing.json cannot be used: {error}") from error
+            sharing = recorded_sharing(recorded["sharing"])
+            if sharing is UNREADABLE:
+                raise NotRepaired("/etc/gpufleet/sharing.json cannot be used")
+            daemons = sharing.daemons if sharing else ()
             wanted += [SHARING_UNIT, *(mps_units.instance(daemon.name) for daemon in daemons)]
         present = [name for name in wanted if systemd.unit(name).exists]
         return self.restart(present, ()) if present else "nothing is recorded"

@@ -18,7 +18,7 @@ from .._plan import Refused, StagePlan
 from .._settings import desired as settings
 from .._sharing import desired as sharing
 from .._sharing.host import host_sharing
-from .._sharing.state import recorded_sharing
+from .._sharing.state import sharing_of
 from .plan import Present, plan
 
 STAGE = "boot"
@@ -76,7 +76,7 @@ def _restores(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> bool:
     """Whether something is restored at boot: what is recorded, and what other stages are about to record."""
     recorded = facts.get("recorded") or {}
     former = settings.recorded(recorded.get("settings"))
-    shared = recorded_sharing(facts)
+    shared = sharing_of(facts)
     if recorded.get("mig") or (former and former.anything) or (shared and not shared.is_default):
         return True
     if desired.get("nvidia_mig_layout") and desired.get("nvidia_mig_restore", True):

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .._plan import Refused
+from .._schema import Unfit, boolean, check, encode, fields, items, number
 
 PREFIX = "nvidia_settings_"
 SCHEMA = 1
@@ -45,40 +46,29 @@ class Settings:
         return self != Settings()
 
     def as_dict(self) -> dict[str, Any]:
-        pairs = {
-            name: None if pair is None else list(pair)
-            for name, pair in (
-                ("graphics_clocks", self.graphics_clocks),
-                ("memory_clocks", self.memory_clocks),
-                ("application_clocks", self.application_clocks),
-            )
-        }
-        return {"schema": SCHEMA, "power_limit": self.power_limit, "ecc": self.ecc, **pairs}
+        return {"schema": SCHEMA, **encode(self)}
 
-    @classmethod
-    def from_dict(cls, value: Mapping[str, Any]) -> Settings:
-        """Return what a record says.
 
-        :raises AttributeError, KeyError, TypeError, ValueError: it is none.
-        """
-        power, ecc = value["power_limit"], value["ecc"]
-        if ecc not in (None, True, False):
-            raise ValueError("ecc must be true, false or null")
-        return cls(
-            power_limit=None if power is None else int(power),
-            graphics_clocks=_recorded(value["graphics_clocks"]),
-            memory_clocks=_recorded(value["memory_clocks"]),
-            application_clocks=_recorded(value["application_clocks"]),
-            ecc=ecc,
-        )
+_PAIR = items(number(0, _FASTEST), 2, least=2)
+_SETTINGS = fields(
+    {
+        "schema": number(SCHEMA, SCHEMA),
+        "power_limit": number(),
+        "ecc": boolean,
+        **dict.fromkeys(("graphics_clocks", "memory_clocks", "application_clocks"), _PAIR),
+    },
+    required=("schema",),
+    into=Settings,
+)
 
 
 def recorded(value: Any) -> Settings | None:
     """Return what a record says, or None where there is none that can be read."""
     try:
-        return Settings.from_dict(value) if isinstance(value, Mapping) else None
-    except (KeyError, TypeError, ValueError):
+        found: Settings = check(_SETTINGS, value)
+    except Unfit:
         return None
+    return found
 
 
 def read(desired: Mapping[str, Any]) -> Settings:
@@ -128,10 +118,3 @@ def _pair(desired: Mapping[str, Any], name: str, shape: str) -> Pair | None:
     if len(numbers) != 2 or not all(0 < one <= _FASTEST for one in numbers):
         raise Refused(f"{PREFIX}{name}", f"{list(given)} is not a pair of frequencies", f"Give {shape}.")
     return numbers[0], numbers[1]
-
-
-def _recorded(value: Any) -> Pair | None:
-    if value is None:
-        return None
-    first, second = value
-    return int(first), int(second)

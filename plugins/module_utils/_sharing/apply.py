@@ -28,7 +28,7 @@ from .._runtime.unit_reload import reload_units
 from .._steps import Kind
 from .._users import PROCESS, User, add_allocations
 from . import mps_instances, mps_units
-from .host import SHM, UNREADABLE, Daemon, HostSharing
+from .host import SHM, UNREADABLE, Daemon, HostSharing, recorded_sharing
 from .state import ForeignDaemon, Observed, ObservedDaemon, ObservedGpu, Server, pods_of
 
 RECORD = "/etc/gpufleet/sharing.json"
@@ -86,8 +86,8 @@ def recorded() -> HostSharing | None:
     """Return what this host restores at boot, or None when nothing is recorded."""
     text = files.read_text(RECORD, links=False)
     try:
-        return HostSharing.from_dict(read_json(text)) if text else None
-    except (AttributeError, ValueError, KeyError, TypeError):
+        return recorded_sharing(read_json(text)) if text else None
+    except ValueError:
         return UNREADABLE
 
 

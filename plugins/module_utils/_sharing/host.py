@@ -17,6 +17,7 @@ from typing import Any
 from .._boards.architectures import FIRST_BRANCH_WITH_MPS_MULTI_USER, mps_has_multi_user
 from .._formats.mps_commands import LONGEST_PIPE_DIRECTORY
 from .._plan import Refused
+from .._schema import Unfit, boolean, check, encode, fields, items, number, text
 from .clients import ClientLimits, client_limits, refuse_clients, refuse_clients_of_devices
 from .host_options import PRIORITIES
 from .modes import Sharing
@@ -56,35 +57,6 @@ class Daemon:
     protocol: int = 2
     shm_directory: str = ""
 
-    def as_dict(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "devices": list(self.devices),
-            "pipe_directory": self.pipe_directory,
-            "log_directory": self.log_directory,
-            "limits_mib": list(self.limits_mib),
-            "percentage": self.percentage,
-            "priority": self.priority,
-            "multi_user": self.multi_user,
-            "protocol": self.protocol,
-            "shm_directory": self.shm_directory,
-        }
-
-    @classmethod
-    def from_dict(cls, value: Mapping[str, Any]) -> Daemon:
-        return cls(
-            name=str(value["name"]),
-            devices=tuple(value["devices"]),
-            pipe_directory=str(value["pipe_directory"]),
-            log_directory=str(value["log_directory"]),
-            limits_mib=tuple(int(item) for item in value["limits_mib"]),
-            percentage=float(value["percentage"]),
-            priority=int(value["priority"]),
-            multi_user=bool(value["multi_user"]),
-            protocol=int(value.get("protocol", 2)),
-            shm_directory=str(value.get("shm_directory", "")),
-        )
-
 
 @dataclass(frozen=True)
 class HostSharing:
@@ -109,24 +81,46 @@ class HostSharing:
         return not self.daemons and {self.compute_mode, self.time_slice} <= {None, DEFAULT}
 
     def as_dict(self) -> dict[str, Any]:
-        return {
-            "schema": SCHEMA,
-            "compute_mode": self.compute_mode,
-            "time_slice": self.time_slice,
-            "daemons": [daemon.as_dict() for daemon in self.daemons],
-        }
+        return {"schema": SCHEMA, **encode(self)}
 
-    @classmethod
-    def from_dict(cls, value: Mapping[str, Any]) -> HostSharing:
-        return cls(
-            compute_mode=value.get("compute_mode"),
-            time_slice=value.get("time_slice"),
-            daemons=tuple(Daemon.from_dict(item) for item in value.get("daemons", ())),
-        )
+
+DAEMON = fields(
+    {
+        "name": text(256),
+        "devices": items(text(256), 1024),
+        **dict.fromkeys(("pipe_directory", "log_directory", "shm_directory"), text()),
+        "limits_mib": items(number(), 1024),
+        "percentage": number(0, 100, real=True),
+        "priority": number(0, 100),
+        "multi_user": boolean,
+        "protocol": number(2, 3),
+    },
+    required=(
+        *("name", "devices", "pipe_directory", "log_directory", "limits_mib", "percentage", "priority", "multi_user"),
+    ),
+    into=Daemon,
+)
+_SHARING = fields(
+    {
+        "schema": number(SCHEMA, SCHEMA),
+        **dict.fromkeys(("compute_mode", "time_slice"), text(64)),
+        "daemons": items(DAEMON, 4096),
+    },
+    into=HostSharing,
+)
 
 
 #: Stands for a record that cannot be read: it is like none that is wanted, so it is written anew.
 UNREADABLE = HostSharing(compute_mode="unreadable")
+
+
+def recorded_sharing(value: Any) -> HostSharing | None:
+    """Return what a record says that a host restores at boot; None without one, C(UNREADABLE) where it says nothing that is understood."""
+    try:
+        found: HostSharing | None = None if value is None else check(_SHARING, value)
+    except Unfit:
+        return UNREADABLE
+    return found
 
 
 def host_sharing(

@@ -10,7 +10,8 @@ import json
 
 from .._formats.documents import read_json
 from .._runtimes import KUBELETS
-from .host import SHM, Daemon
+from .._schema import Unfit, check, encode
+from .host import DAEMON, SHM, Daemon
 from .mps_instances import instance
 
 SHM_UNIT = "run-nvidia-mps-shm.mount"
@@ -103,7 +104,7 @@ def environment_text(daemon: Daemon, multi_user: str = MULTI_USER_OPTIONS[0]) ->
     """
     return (
         "# Managed by gpufleet.nvidia, module mps.\n"
-        f"# {json.dumps(daemon.as_dict(), sort_keys=True)}\n"
+        f"# {json.dumps(encode(daemon), sort_keys=True)}\n"
         f"CUDA_MPS_PIPE_DIRECTORY={daemon.pipe_directory}\n"
         f"CUDA_MPS_LOG_DIRECTORY={daemon.log_directory}\n"
         f"CUDA_VISIBLE_DEVICES={','.join(daemon.devices)}\n"
@@ -124,8 +125,9 @@ def daemon_of(text: str) -> Daemon | None:
     for line in text.splitlines():
         if line.startswith("# {"):
             try:
-                return Daemon.from_dict(read_json(line[2:]))
-            except (AttributeError, ValueError, KeyError, TypeError):
+                found: Daemon = check(DAEMON, read_json(line[2:]))
+                return found
+            except (ValueError, Unfit):
                 return None
     return None
 

@@ -22,7 +22,7 @@ from .clients import refuse_clients, refuse_clients_of_devices
 from .desired import read
 from .host import HostSharing, host_sharing, one_user_at_a_time
 from .modes import Sharing
-from .state import Observed, from_facts, recorded_sharing
+from .state import Observed, from_facts, sharing_of
 
 STAGE = "sharing"
 
@@ -141,7 +141,7 @@ def _steps_of_cards(
     for gpu in gpus:
         _refuse_on_gpu(sharing, gpu, branch)
     wanted = _wanted(sharing, facts, gpus, branch)
-    plan = sharing_plan.plan(Observed(recorded=recorded_sharing(facts)), wanted, "force")
+    plan = sharing_plan.plan(Observed(recorded=sharing_of(facts)), wanted, "force")
     mode = wanted.compute_mode
     if mode in (None, "default"):
         return plan.steps

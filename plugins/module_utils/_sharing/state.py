@@ -12,7 +12,7 @@ from typing import Any
 
 from .._formats.mps_commands import limit_text
 from .._users import User, allocated, merged
-from .host import UNREADABLE, Daemon, HostSharing
+from .host import Daemon, HostSharing, recorded_sharing
 from .mps_instances import UNIT, instance
 
 
@@ -105,7 +105,7 @@ class Observed:
 
 def from_facts(facts: Mapping[str, Any], gpus: Sequence[Mapping[str, Any]]) -> Observed:
     """What facts tell of the present sharing. Who the clients of a daemon are, only the module on the host sees."""
-    recorded = recorded_sharing(facts)
+    recorded = sharing_of(facts)
     answering = {
         str(daemon.get("pipe_directory")): daemon
         for daemon in facts.get("mps") or ()
@@ -123,13 +123,9 @@ def from_facts(facts: Mapping[str, Any], gpus: Sequence[Mapping[str, Any]]) -> O
     )
 
 
-def recorded_sharing(facts: Mapping[str, Any]) -> HostSharing | None:
-    """Return what the host restores at boot; C(UNREADABLE) where its record says nothing that is understood."""
-    record = (facts.get("recorded") or {}).get("sharing")
-    try:
-        return HostSharing.from_dict(record) if record else None
-    except (AttributeError, KeyError, TypeError, ValueError):
-        return UNREADABLE
+def sharing_of(facts: Mapping[str, Any]) -> HostSharing | None:
+    """Return L(recorded_sharing) of what facts have."""
+    return recorded_sharing((facts.get("recorded") or {}).get("sharing"))
 
 
 def _is_enabled(facts: Mapping[str, Any], name: str) -> bool:

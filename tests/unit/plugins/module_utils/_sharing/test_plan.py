@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
@@ -14,9 +15,11 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.clients i
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.host import (
     ROOT,
     SHM,
+    UNREADABLE,
     HostSharing,
     host_sharing,
     one_user_at_a_time,
+    recorded_sharing,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.host_options import HostOptions
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.modes import Sharing
@@ -231,7 +234,34 @@ def test_the_unit_names_the_host_program():
 
 def test_sharing_survives_its_record():
     sharing = desired(scope="gpu", limits_mib={0: 1024}, priority="below_normal", percentage=25.0)
-    assert HostSharing.from_dict(sharing.as_dict()) == sharing
+    assert recorded_sharing(json.loads(json.dumps(sharing.as_dict()))) == sharing
+    assert recorded_sharing(None) is None
+
+
+def _without(daemon, name):
+    return {key: value for key, value in daemon.items() if key != name}
+
+
+@pytest.mark.parametrize(
+    ("change", "read"),
+    [
+        # Of a release before protocol 3 and shared memory.
+        (lambda one: _without(_without(one, "protocol"), "shm_directory"), True),
+        (lambda one: {**one, "of_a_newer_release": [1]}, True),
+        (lambda one: _without(one, "devices"), False),
+        (lambda one: {**one, "devices": "GPU-0"}, False),
+        (lambda one: {**one, "multi_user": "no"}, False),
+        (lambda one: {**one, "percentage": "25"}, False),
+        (lambda one: {**one, "pipe_directory": "/run\n"}, False),
+        (lambda _one: [], False),
+    ],
+)
+def test_a_record_is_read_whole_or_not_at_all(change, read):
+    sharing = desired(scope="gpu")
+    record = sharing.as_dict()
+    record["daemons"][1] = change(record["daemons"][1])
+    assert recorded_sharing(record) == (sharing if read else UNREADABLE)
+    assert recorded_sharing({**sharing.as_dict(), "schema": 2}) is UNREADABLE
 
 
 def test_the_daemon_of_a_node_is_where_the_plugin_looks_for_the_resource():

@@ -1,0 +1,101 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""One declaration checks a document, says what it holds, and is written back by the same fields."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from enum import Enum
+
+import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import (
+    Unfit,
+    boolean,
+    check,
+    encode,
+    fields,
+    items,
+    mapping,
+    number,
+    one_of,
+    text,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+
+
+class Color(Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+@dataclass(frozen=True)
+class Inner:
+    name: str
+    share: float = 0.0
+
+
+@dataclass(frozen=True)
+class Outer:
+    pair: tuple[int, int]
+    color: Color = Color.RED
+    on: bool = False
+    inner: tuple[Inner, ...] = ()
+    named: dict[str, int] = field(default_factory=dict)
+
+
+INNER = fields({"name": text(8), "share": number(0, 1, real=True)}, required=("name",), into=Inner)
+OUTER = fields(
+    {
+        "schema": number(1, 1),
+        "pair": items(number(0, 9), 2, least=2),
+        "color": one_of(Color),
+        "on": boolean,
+        "inner": items(INNER, 3),
+        "named": mapping(number()),
+    },
+    required=("pair",),
+    into=Outer,
+)
+_inner = st.builds(Inner, st.text("abc", max_size=8), st.floats(0, 1))
+_outer = st.builds(
+    Outer,
+    st.tuples(st.integers(0, 9), st.integers(0, 9)),
+    st.sampled_from(Color),
+    st.booleans(),
+    st.lists(_inner, max_size=3).map(tuple),
+    st.dictionaries(st.text("xyz", min_size=1), st.integers(0, 10)),
+)
+
+
+@given(_outer)
+def test_what_was_written_is_read_as_it_was(value):
+    assert check(OUTER, json.loads(json.dumps({"schema": 1, **encode(value)}))) == value
+
+
+def test_what_is_missing_or_null_has_its_default_and_what_is_not_known_is_left_out():
+    assert check(OUTER, {"pair": [1, 2], "color": None, "newer": {"x": [1]}}) == Outer((1, 2))
+
+
+@pytest.mark.parametrize(
+    ("document", "message"),
+    [
+        ({}, "pair: it is missing"),
+        ({"pair": [1]}, "pair: the list has 1 entries, and must have at least 2"),
+        ({"pair": [1, 2, 3]}, "pair: the list has 3 entries, and may have at most 2"),
+        ({"pair": [1, None]}, r"pair\[1\]: an entry must not be null"),
+        ({"pair": [1, 2], "color": "green"}, "color: 'green' is not of the form red|blue"),
+        ({"pair": [1, 2], "inner": [{"name": "a"}, {"share": 1}]}, r"inner\[1\].name: it is missing"),
+        ({"pair": [1, 2], "on": "yes"}, "on: 'yes' must be true or false"),
+        ({"pair": [1, 2], "schema": 2}, "schema: 2 is not between 1 and 1"),
+        ({"pair": [1, 2], "newer": "\x1b[2J"}, "newer: .* has control characters"),
+        ([], "must be a mapping"),
+        (None, "it must not be null"),
+    ],
+)
+def test_what_does_not_fit_is_named_by_its_path(document, message):
+    with pytest.raises(Unfit, match=message):
+        check(OUTER, document)
