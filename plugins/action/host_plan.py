@@ -13,7 +13,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.stage import
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import describe
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import FleetAction, described
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.imex_rack import Racks
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of, plain
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of, is_true, plain
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import pools
 
 
@@ -43,6 +43,8 @@ class ActionModule(FleetAction):
             self._templar.template,
             Racks(described(task_vars)),
         )
+        if is_true(self._templar.template(task_vars.get("__gpu_facts_emptied"))):
+            description = description.emptied()
         result["pool"] = description.pool
         stages = description.stages(facts)
         refusals = [refusal for stage in stages.values() for refusal in stage.refusals]

@@ -41,7 +41,8 @@ class User:
 
 
 _NAME_LENGTH = 15
-_UNREPORTED = User(UNREPORTED, "unknown", detail="NVML reports no processes")
+#: NVML does not tell the processes of a GPU.
+PROCESSES_UNKNOWN = User(UNREPORTED, "unknown", detail="NVML reports no processes")
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ def users_of(gpu: Mapping[str, Any]) -> GpuUsers:
     )
     # A GPU that was described and not read has no list of them, and one that fell off the bus has no users.
     if gpu.get("processes", ()) is None and not gpu.get("lost"):
-        anywhere = (*anywhere, _UNREPORTED)
+        anywhere = (*anywhere, PROCESSES_UNKNOWN)
     compute = {ids: merged(_on(part), anywhere) for ids, part in inside.items()}
     instances = {}
     for one in parts:
@@ -151,7 +152,7 @@ def mps_clients(pids: Iterable[int]) -> tuple[User, ...]:
 def reset_obstacle(gpu: Mapping[str, Any], holders: Iterable[Mapping[str, Any]] | None) -> str:
     """Return who keeps one entry of C(gpus) from being reset, as the end of a sentence about it; empty for nobody."""
     # A pod that has not opened it keeps no GPU from a reset; whether it may lose it is decided before.
-    users = [user for user in users_of(gpu).everybody if user.kind == PROCESS or user == _UNREPORTED]
+    users = [user for user in users_of(gpu).everybody if user.kind == PROCESS or user == PROCESSES_UNKNOWN]
     if users:
         return f"is in use by {named(users)}"
     held = holders_of(holders, gpu.get("minor"), TOLERATE_RESET)

@@ -16,7 +16,8 @@ description:
     simulate the transaction, runs it, and reads the host back.
   - Success means that the module is built for the running kernel, that the loaded module, the module on disk and the
     library are of one version, that C(nvidia-smi) responds, and that the services run. Exit statuses are not trusted.
-  - Reloads the driver without a reboot when it is not in use. Otherwise, RV(reboot_required) is true and RV(reboot_reasons) says what uses it.
+  - Reloads the driver without a reboot when it is not in use. Otherwise, it refuses to change it (O(disruption)); where that is allowed,
+    RV(reboot_required) is true and RV(reboot_reasons) says what uses it.
   - The package set before a change is recorded in C(/var/lib/gpufleet/driver-previous.json), and
     O(state=previous) restores it in one transaction. The version of the container toolkit is recorded with it, for the playbook
     C(gpufleet.nvidia.rollback).
@@ -114,6 +115,19 @@ options:
     type: str
     choices: [auto, never]
     default: auto
+  reboot:
+    description:
+      - Whether you reboot the host when RV(reboot_required) is true. The module does not reboot it.
+    type: bool
+    default: false
+  disruption:
+    description:
+      - V(refuse) changes nothing if another driver would have to be loaded while processes have the loaded one open, or could only be loaded by a reboot
+        and O(reboot) is V(false). Pods that were given a GPU and have not opened it are known to the playbooks only.
+      - V(force) installs it nevertheless.
+    type: str
+    choices: [refuse, force]
+    default: refuse
   persistence:
     description:
       - Whether the persistence daemon runs and persistence mode is on, so that the GPUs stay initialised.
@@ -314,7 +328,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.reposito
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.stopwatch import Stopwatch
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.apply import Failed, Stopped, run_stage
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired import from_options
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired import DISRUPTIONS, REFUSE, from_options
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.system import DriverSystem
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex import MODES, UNMANAGED
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Plan, Refused
@@ -330,6 +344,8 @@ ARGUMENTS: dict[str, Any] = {
     "repository": REPOSITORY_OPTION,
     "hold": {"type": "bool", "default": True},
     "reload": {"type": "str", "choices": ["auto", "never"], "default": "auto"},
+    "reboot": {"type": "bool", "default": False},
+    "disruption": {"type": "str", "choices": list(DISRUPTIONS), "default": REFUSE},
     "persistence": {"type": "bool", "default": True},
     "fabric_manager": {"type": "str", "choices": ["auto", "always", "never"], "default": "auto"},
     "imex": {

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Callable
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex import NODES
@@ -18,6 +18,10 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.imex_rack import R
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import pool_of
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import collect, refusals_of, value_of
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.stages import plan_stages
+
+
+#: What C(site) may disturb on a host in service.
+_DISRUPTIONS = ("nvidia_driver_disruption", "nvidia_mig_disruption")
 
 
 @dataclass(frozen=True)
@@ -32,6 +36,11 @@ class Description:
     pool: str | None
     variables: Mapping[str, Any]
     refusals: tuple[Refused, ...] = ()
+
+    def emptied(self) -> Description:
+        """Return the description for a playbook that takes the host from its users before it changes it: their use refuses nothing."""
+        allowed = {name: "force" for name in _DISRUPTIONS if self.variables.get(name) == "refuse"}
+        return replace(self, variables={**self.variables, **allowed})
 
     def stages(self, facts: Mapping[str, Any] | None) -> dict[str, StagePlan]:
         """Return the plan of every stage of C(site); one alone that says what is refused of the variables.

@@ -20,7 +20,13 @@ RELEASED, FIXED = "535.261.03", "535.309.01"
 REVISIONS = {RELEASED: "535.261.03-1", FIXED: "535.309.01-0+deb12u1"}
 #: Those with a version of the driver; the others (nvidia-persistenced, nvidia-support, ...) have versions of their own.
 EXACT = ("nvidia-kernel-dkms", "nvidia-smi", "libnvidia-ml1", "libcuda1", "libnvidia-cfg1", "firmware-nvidia-gsp")
-DESIRED = {"source": "distribution", "flavour": "proprietary", "reload": "never", "allow_vulnerable": True}
+DESIRED = {
+    "source": "distribution",
+    "flavour": "proprietary",
+    "reload": "never",
+    "disruption": "force",
+    "allow_vulnerable": True,
+}
 #: What a host of L(DebianHost.runs) takes for its kernel, and the library by which its programs do.
 RELEASE_FILE, PRELOADED = "/etc/lab-kernel-release", "/usr/local/lib/kernel_release.so"
 

@@ -10,6 +10,7 @@ The exit status is returned, never trusted: callers read the state back (exit co
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,8 +25,22 @@ class CommandError(Exception):
         self.command = tuple(command)
         self.reason = reason
         self.output = output
-        text = f"Failed to run {' '.join(command)}: {reason}"
-        super().__init__(f"{text}: {output.strip()[-2000:]}" if output.strip() else text)
+        text, said = f"Failed to run {' '.join(command)}: {reason}", output.strip()[-2000:]
+        # Some show only the first line of a message, and tools warn before they say why they fail.
+        whole = f"{cause(output)}\n{said}" if "\n" in said else said
+        super().__init__(f"{text}: {whole}" if said else text)
+
+
+#: How tools mark a line that says why they failed, and one that does not: logrus (NVIDIA's and the container tools), apt, and most others.
+_ERROR = re.compile(r"level=(error|fatal|panic)|^(E:|error|fatal|failed)", re.IGNORECASE)
+_ASIDE = re.compile(r"level=(warning|info|debug|trace)|^(W:|N:|warning|note|info)", re.IGNORECASE)
+
+
+def cause(output: str) -> str:
+    """Return the line of a tool's output that says why it failed: the last that is marked as an error, or the last that is no warning."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    marked = [line for line in lines if _ERROR.search(line)] or [line for line in lines if not _ASIDE.search(line)]
+    return (marked or lines or [""])[-1]
 
 
 @dataclass(frozen=True)

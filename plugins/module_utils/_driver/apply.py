@@ -16,9 +16,10 @@ from .._health.exit_statuses import judge_exit_status
 from .._plan import NotInEffect, Plan, Refused, Step, carry_out
 from .._steps import Kind
 from .desired import DesiredDriver
+from .impact import disruption_refusals
 from .packages import closure
-from .plan import DriverPlan
-from .post_install import LOADS, PostInstall
+from .plan import DriverPlan, first_refusal, settled
+from .post_install import PostInstall
 from .runner import (
     PackageApplier,
     Resolved,
@@ -32,6 +33,7 @@ from .running import mismatch, not_built
 from .selection import NotOffered
 from .services import PREFERENCES_NAME, preferences
 from .state import Host
+from .steps import LOADS
 from .system import DriverSystem
 
 
@@ -89,6 +91,7 @@ def run_stage(system: DriverSystem, desired: DesiredDriver, check: bool) -> Driv
     """
     before = system.read()
     plan = plan_packages(system, before, desired, check)
+    _refuse_disruption(system, before, desired, plan)
     repaired: tuple[Step, ...] = ()
     if before.interrupted and not check:
         # What is refused is refused above. The rest can only be planned from a package database that is whole.
@@ -132,6 +135,20 @@ def run_stage(system: DriverSystem, desired: DesiredDriver, check: bool) -> Driv
     )
 
 
+def _refuse_disruption(system: DriverSystem, host: Host, desired: DesiredDriver, plan: DriverPlan) -> None:
+    """Refuse before a package moves what would not be loaded in this run, by who has the driver open now.
+
+    :raises Refused: it is so.
+    """
+    run = PostInstall(system, desired)
+    changes = plan.transaction is not None or bool(plan.unknown)
+    version = plan.version or settled(host, desired).version if desired.state != "absent" else ""
+    # What stands in the way of the driver that there will be: nouveau stands in nobody's way before.
+    there = replace(host, on_disk=version or "another") if changes and desired.state != "absent" else host
+    follows = run.plan(there, changes)
+    first_refusal(disruption_refusals(host, desired, version, (*plan.plan.steps, *follows.steps), run.noticed))
+
+
 def _install(
     system: DriverSystem, before: Host, desired: DesiredDriver, resolved: Resolved, wanted: str
 ) -> tuple[Host, DesiredDriver]:
@@ -146,7 +163,8 @@ def _install(
     def plan_again() -> Plan:
         nonlocal installed
         installed = system.read()
-        return make_plan(system, installed, exactly).plan
+        # The flavour of the facts is that of the loaded modules. Which one is on disk its packages tell.
+        return make_plan(system, replace(installed, flavour=None), exactly).plan
 
     if plan.stop is not None:
         applier.apply()

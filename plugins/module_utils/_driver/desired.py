@@ -19,6 +19,7 @@ from . import parameters
 from .floors import FLOORS, Floor, with_advisories
 
 PREFIX = "nvidia_driver_"
+REFUSE, FORCE = DISRUPTIONS = ("refuse", "force")
 #: Under this name the collection configures the repository of the driver.
 REPOSITORY_NAME = "gpufleet-nvidia-driver"
 
@@ -56,6 +57,8 @@ class DesiredDriver:
     repository: DesiredRepository = DesiredRepository()
     hold: bool = True
     reload: str = "auto"
+    reboot: bool = False
+    disruption: str = REFUSE
     persistence: bool = True
     fabric_manager: str = "auto"
     allow_vulnerable: bool = False
@@ -109,7 +112,17 @@ def from_options(options: Mapping[str, Any]) -> DesiredDriver:
     default = DesiredDriver()
     plain = {
         name: _text(options.get(name), getattr(default, name))
-        for name in ("state", "branch", "version", "flavour", "variant", "source", "reload", "fabric_manager")
+        for name in (
+            "state",
+            "branch",
+            "version",
+            "flavour",
+            "variant",
+            "source",
+            "reload",
+            "disruption",
+            "fabric_manager",
+        )
     }
     nested = options.get("repository") or {}
     desired = DesiredDriver(
@@ -120,6 +133,7 @@ def from_options(options: Mapping[str, Any]) -> DesiredDriver:
             credentials=_credentials(nested),
         ),
         hold=bool(options.get("hold", True)),
+        reboot=bool(options.get("reboot", False)),
         persistence=bool(options.get("persistence", True)),
         allow_vulnerable=bool(options.get("allow_vulnerable", False)),
         imex=imex.read(options.get("imex") or {}),
@@ -151,6 +165,12 @@ def _check(desired: DesiredDriver) -> None:
             f"{PREFIX}version",
             f"{desired.version!r} is not a driver version",
             "Give the driver's own version, such as 580.178.04, without the package's epoch and revision.",
+        )
+    if desired.disruption not in DISRUPTIONS:
+        raise Refused(
+            f"{PREFIX}disruption",
+            f"{desired.disruption!r} is not a disruption policy",
+            f"Use {', '.join(DISRUPTIONS)}.",
         )
     if not is_branch(desired.branch):
         raise Refused(

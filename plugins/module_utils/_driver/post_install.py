@@ -29,15 +29,14 @@ from .services import (
     without_drop_in,
 )
 from .state import Host
+from .steps import LOADS
 from .system import DriverSystem
-
-#: The kinds of the step that changes which driver is loaded.
-LOADS = frozenset({Kind.LOAD_DRIVER, Kind.RELOAD_DRIVER, Kind.UNLOAD_DRIVER})
 
 
 class PostInstall:
     """Makes what runs what is installed.
 
+    :ivar noticed: whom the last plan disturbs, and what keeps the driver from being reloaded.
     :ivar reboot: why only a reboot loads the driver on disk, as far as it is known; empty where none is needed.
     :ivar problems: what failed and a reboot would not mend.
     :ivar done: the steps that were carried out.
@@ -46,6 +45,7 @@ class PostInstall:
     def __init__(self, system: DriverSystem, desired: DesiredDriver) -> None:
         self._system = system
         self._desired = desired
+        self.noticed = Impact()
         self.reboot: tuple[str, ...] = ()
         self.problems: list[str] = []
         self.done: list[Step] = []
@@ -63,8 +63,8 @@ class PostInstall:
         self.reboot = self.reboot or reload.blockers
         told = {"reboot": REBOOT_NEEDED} if self.reboot else {}
         disturbed = (*reload.stop, "MIG instances, which do not survive a reload") if host.loaded else ()
-        noticed = Impact((*disturbed, *self.reboot), told.get("reboot"))
-        users = [str(user) for user in self._system.users() if user.name[:15] not in SERVICES.values()]
+        users = tuple(str(user) for user in self._system.users() if user.name[:15] not in SERVICES.values())
+        self.noticed = noticed = Impact((*disturbed, *self.reboot), told.get("reboot"), users, self.reboot)
         seen = self._look(host)
         try:
             return Plan(plan_running(host, self._desired, noticed, users, changes, seen))

@@ -12,8 +12,8 @@ from typing import Any
 from .._adapters.packages import Package
 from .._plan import Refused, StagePlan
 from .desired import DesiredDriver, from_variables
-from .impact import Impact, gpu_users, impact
-from .plan import Repositories, plan_absent, plan_present, plan_previous
+from .impact import Impact, disruption_refusals, gpu_users, impact
+from .plan import Repositories, plan_absent, plan_present, plan_previous, settled
 from .previous import Remains, from_values
 from .refusals import board_warnings, refusals
 from .running import plan_running, seen_in_facts
@@ -34,10 +34,11 @@ def stage(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> StagePlan:
     try:
         wanted = from_variables(desired)
         host = from_facts(facts)
-        noticed = impact(facts, host, wanted, bool(desired.get("nvidia_driver_reboot")))
+        noticed = impact(facts, host, wanted)
         if wanted.state == "absent":
             planned = plan_absent(host, Remains(), noticed)
-            return StagePlan("driver", planned.plan.changes, planned.plan.steps)
+            refused = disruption_refusals(host, wanted, "", planned.plan.steps, noticed)
+            return StagePlan("driver", planned.plan.changes, planned.plan.steps, refusals=tuple(refused))
         if wanted.state == "previous":
             return _previous(facts, host, wanted, noticed)
         if not host.gpus and facts.get("pci") is not None:
@@ -51,7 +52,10 @@ def stage(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> StagePlan:
     except Refused as refusal:
         return StagePlan("driver", True, refusals=(refusal,))
     steps = (*planned.plan.steps, *running)
-    return StagePlan("driver", bool(steps), steps, planned.unknown or None, warnings=planned.plan.warnings)
+    refused = disruption_refusals(host, wanted, settled(host, wanted).version, steps, noticed)
+    return StagePlan(
+        "driver", bool(steps), steps, planned.unknown or None, tuple(refused), warnings=planned.plan.warnings
+    )
 
 
 def _previous(facts: Mapping[str, Any], host: Host, wanted: DesiredDriver, noticed: Impact) -> StagePlan:
@@ -66,8 +70,14 @@ def _previous(facts: Mapping[str, Any], host: Host, wanted: DesiredDriver, notic
     running = plan_running(host, wanted, noticed, gpu_users(facts), False, seen_in_facts(host))
     unknown = "whether the repositories still have these packages is known once they are queried"
     steps = (*planned.plan.steps, *running)
+    refused = disruption_refusals(host, wanted, planned.version, steps, noticed)
     return StagePlan(
-        "driver", bool(steps), steps, unknown if planned.transaction else None, warnings=planned.plan.warnings
+        "driver",
+        bool(steps),
+        steps,
+        unknown if planned.transaction else None,
+        tuple(refused),
+        warnings=planned.plan.warnings,
     )
 
 

@@ -21,6 +21,9 @@ DRIVER = "driver"
 #: The kinds of the step that has the main transaction.
 PACKAGES = frozenset({Kind.INSTALL_DRIVER, Kind.CHANGE_DRIVER, Kind.REMOVE_DRIVER})
 
+#: The kinds of the step that changes which driver is loaded.
+LOADS = frozenset({Kind.LOAD_DRIVER, Kind.RELOAD_DRIVER, Kind.UNLOAD_DRIVER})
+
 
 def driver_step(host: Host, why: str, disturbs: Sequence[str], data: Mapping[str, Any], present: bool = True) -> Step:
     """Return the step that installs, changes or removes the packages of the driver.

@@ -10,6 +10,8 @@ from ansible_collections.gpufleet.nvidia.plugins.action import host_plan
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import StagePlan
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import descriptions
 
+from ...host_documents import UNLISTED_FACTS
+
 GROUPS = {"all": ["gpu-1"], "gpu_hosts": ["gpu-1"], "training": ["gpu-1"]}
 
 
@@ -77,6 +79,14 @@ def test_all_that_is_refused_is_told(plan):
     result, _shown = plan(nvidia_sharing_gpus_per_pod="many", nvidia_toolkit_runtime="containred")
     assert len(result["refusals"]) == 2
     assert result["msg"].count("gpu-1: ") == 2
+
+
+def test_users_of_a_host_that_is_emptied_first_refuse_nothing(plan):
+    given = {"facts": UNLISTED_FACTS, "nvidia_mig_strategy": "mixed"}
+    result, _shown = plan(**given)
+    assert "is in use by" in result["msg"] and "gpufleet.nvidia.upgrade" in result["msg"]
+    result, _shown = plan(**given, __gpu_facts_emptied=True)
+    assert "failed" not in result and "driver" in result["needed"]
 
 
 def test_warnings_are_given(plan, monkeypatch):

@@ -12,6 +12,7 @@ import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages import PackageError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.apply import Failed, Stopped, run_stage
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired import DesiredDriver
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.previous import Record
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.services import (
     NOUVEAU_FILE,
     PERSISTENCE_DROP_IN,
@@ -151,16 +152,61 @@ def test_an_upgrade_reloads_in_the_right_order_and_can_be_taken_back():
     assert not run_stage(system, DesiredDriver(state="previous"), check=False).changed
 
 
-def test_a_driver_in_use_needs_a_reboot_and_says_who():
+@pytest.mark.parametrize("change", [{"version": NEW}, {"state": "absent"}, {"state": "previous"}])
+@pytest.mark.parametrize("check", [False, True])
+def test_a_driver_in_use_is_refused_before_a_package_moves(change, check):
+    system = ready()
+    system.record = Record(NEW, "open", "nvidia", full(NEW))
+    system.user_list = (User(HOLDER, "python3", 42),)
+    with pytest.raises(
+        Refused, match=r"is in use by python3 \(PID 42\).*gpufleet\.nvidia\.upgrade.*nvidia_driver_disruption: force"
+    ):
+        run_stage(system, DesiredDriver(**change), check=check)
+    assert (system.manager.packages, system.manager.log, system.log, system.files) == (full(OLD), [], [], {})
+
+
+def test_what_does_not_touch_the_loaded_driver_is_done_under_its_users():
+    system = ready()
+    system.manager.held = set()
+    system.user_list = (User(HOLDER, "python3", 42),)
+    report = run_stage(system, DesiredDriver(), check=False)
+    assert [step.kind for step in report.steps] == [Kind.HOLD_PACKAGES]
+
+
+@pytest.mark.parametrize("allowed", [{"disruption": "force"}, {"reboot": True}])
+def test_a_driver_in_use_that_is_allowed_waits_for_a_reboot_and_says_for_whom(allowed):
     system = ready()
     system.user_list = (User(HOLDER, "python3", 42),)
-    report = run_stage(system, DesiredDriver(version=NEW), check=False)
+    report = run_stage(system, DesiredDriver(version=NEW, **allowed), check=False)
     assert report.reboot == ("python3 (PID 42) uses the driver",)
     assert system.loaded == OLD
     (waiting,) = report.pending
     assert waiting.kind is Kind.RELOAD_DRIVER and waiting not in report.steps
-    again = run_stage(system, DesiredDriver(version=NEW), check=False)
+    again = run_stage(system, DesiredDriver(version=NEW, **allowed), check=False)
     assert (again.changed, again.pending, again.reboot) == (False, report.pending, report.reboot)
+    # What leads on is not another run of the same.
+    with pytest.raises(
+        Refused, match=f"packages are of driver {NEW}, and driver {OLD} is loaded and is in use.*upgrade.*reboot"
+    ):
+        run_stage(system, DesiredDriver(version=NEW), check=False)
+
+
+def test_packages_that_cannot_be_finished_leave_a_sentence_that_leads_on():
+    system = ready()
+
+    def cut_off(_transaction):
+        system.manager.half = ("libcuda1",)
+        raise PackageError("Failed to install packages: No space left on device")
+
+    system.manager.apply = cut_off
+    with pytest.raises(
+        PackageError, match=r"No space left.*cut off at libcuda1\. Run again: its database is repaired first"
+    ):
+        run_stage(system, DesiredDriver(version=NEW), check=False)
+    system = ready()
+    system.load_error = "Key was rejected by service"
+    with pytest.raises(Failed, match=r"still needed: load driver.*could not be loaded: Key was rejected"):
+        run_stage(system, DesiredDriver(version=NEW), check=False)
 
 
 def test_whatever_else_is_left_fails_with_its_own_sentence():
@@ -179,7 +225,9 @@ def test_a_module_that_cannot_be_unloaded_leaves_the_host_as_it_was():
     system = ready()
     system.unload_error = "rmmod: Module nvidia is in use"
     report = run_stage(system, DesiredDriver(version=NEW), check=False)
-    assert "could not be unloaded" in report.reboot[0]
+    assert "could not be unloaded" in report.reboot[0] and [step.kind for step in report.pending] == [
+        Kind.RELOAD_DRIVER
+    ]
     assert {"load nvidia_uvm", "load nvidia_drm"} <= set(system.log)
     assert "nvidia-persistenced.service" in system.active
 
@@ -275,7 +323,10 @@ def test_older_lists_are_fetched_anew_before_a_version_is_refused():
 def test_nouveau_is_blocked_and_needs_a_reboot_when_it_is_loaded():
     system = System(nouveau_loaded=True)
     system.blocked = False
-    report = run_stage(system, DesiredDriver(), check=False)
+    with pytest.raises(Refused, match=r"nouveau holds the GPUs.*nvidia_driver_reboot: true"):
+        run_stage(system, DesiredDriver(), check=False)
+    assert not system.manager.packages
+    report = run_stage(system, DesiredDriver(reboot=True), check=False)
     assert "nouveau" in report.reboot[0]
     assert "blacklist nouveau" in system.files["/etc/modprobe.d/gpufleet-nouveau.conf"]
     assert "update-initramfs -u -k 6.1.0-50-amd64" in system.log

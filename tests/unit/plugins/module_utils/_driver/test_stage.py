@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.apply import run_stage
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired import from_variables
@@ -17,6 +19,7 @@ from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._driver
     FACTS,
     HELD,
     NEW,
+    OLD,
     facts,
     ready,
 )
@@ -36,7 +39,7 @@ def test_the_stage_is_not_needed_only_when_the_facts_prove_it():
         ({"holds": []}, {}),
         ({}, {"nvidia_driver_hold": False}),
         ({"persistence_daemon": {"installed": True, "active": False}}, {}),
-        ({"nouveau_loaded": True}, {}),
+        ({"nouveau_loaded": True}, {"nvidia_driver_reboot": True}),
         ({}, {"nvidia_driver_branch": "595"}),
         ({}, {"nvidia_driver_state": "absent"}),
         ({}, {"nvidia_driver_state": "previous"}),
@@ -78,7 +81,11 @@ def test_the_stage_is_needed(driver, desired):
 def test_the_plan_says_whom_another_driver_disturbs_and_whether_the_host_reboots(holders, desired, who, reboot, change):
     given = {**FACTS, "gpus": [{"gpu_instances": [{"id": 1}, {"id": 2}]}, {"gpu_instances": None}]}
     given.update({"holders": holders} if holders is not None else {})
-    *_releases_first, step = stage(given, {**change, **desired}).steps
+    planned = stage(given, {**change, **desired})
+    *_releases_first, step = planned.steps
+    # Where the facts tell that somebody is in the way, nothing begins without leave.
+    assert bool(planned.refusals) == (reboot == "needed" and "nvidia_driver_reboot" not in desired)
+    assert not stage(given, {**change, **desired, "nvidia_driver_disruption": "force"}).refusals
     assert step.disturbs[:2] == ("every process that uses a GPU", "2 MIG instances, which a reload destroys")
     assert len(step.disturbs) == 2 + len(who)
     assert all(part in found for part, found in zip(who, step.disturbs[2:]))
@@ -113,6 +120,45 @@ def test_check_mode_of_the_module_and_the_plan_from_facts_are_the_same(driver, d
     ]
 
 
+POD = {"pod": "team/notebook", "pod_uid": "1", "container": "main", "resource": "nvidia.com/gpu"}
+
+
+@pytest.mark.parametrize(
+    ("gpu", "holders", "who"),
+    [
+        ({"processes": [], "allocations": [POD]}, [], r"pod team/notebook \(nvidia\.com/gpu\)"),
+        (
+            {"processes": [], "allocations": [{"reason": "its checkpoint cannot be read"}]},
+            [],
+            r"unknown \(its checkpoint",
+        ),
+        ({"processes": [{"pid": 7, "name": "train"}]}, [], r"train \(PID 7\)"),
+        ({"processes": [{"pid": 4711, "name": "python3"}]}, [HELD], r"python3 \(PID 4711\)\. Run"),
+        ({"processes": None}, None, r"unknown \(NVML reports no processes\)"),
+    ],
+)
+def test_a_driver_in_use_is_refused_whoever_uses_it(gpu, holders, who):
+    given = {**FACTS, "gpus": [{"index": 0, **gpu}], **({"holders": holders} if holders is not None else {})}
+    (refusal,) = stage(given, {"nvidia_driver_branch": "595"}).refusals
+    assert re.search(f"driver {OLD} is loaded and is in use by {who}", refusal.message)
+    for part in ("gpufleet.nvidia.upgrade", "nvidia_driver_reboot: true", "nvidia_driver_disruption: force"):
+        assert part in refusal.remedy
+    # Nobody is asked to leave for what touches neither packages nor the loaded module.
+    assert not stage(given, {"nvidia_driver_hold": False}).refusals
+
+
+def test_nvmls_silence_is_no_user_where_the_holders_are_known():
+    given = {**FACTS, "gpus": [{"index": 0, "processes": None}], "holders": [DAEMON]}
+    assert not stage(given, {"nvidia_driver_branch": "595"}).refusals
+
+
+def test_a_module_that_is_not_of_the_packages_leads_to_what_mends_it():
+    given = {**facts(loaded_version=NEW), "holders": [HELD]}
+    (refusal,) = stage(given, {}).refusals
+    assert f"the packages are of driver {OLD}, and driver {NEW} is loaded" in refusal.reason
+    assert not stage(given, {"nvidia_driver_reboot": True}).refusals
+
+
 def test_on_a_bare_host_a_driver_disturbs_nobody_but_nouveau_asks_for_a_reboot():
     bare = {**FACTS, "driver": {}}
     (step,) = stage(bare, {}).steps
@@ -131,6 +177,7 @@ def test_on_a_bare_host_a_driver_disturbs_nobody_but_nouveau_asks_for_a_reboot()
         ({"nvidia_driver_version": "580.126.09"}, "nvidia_driver_version"),
         ({"nvidia_driver_branch": "570"}, "nvidia_driver_branch"),
         ({"nvidia_driver_branch": "abc"}, "nvidia_driver_branch"),
+        ({"nvidia_driver_disruption": "idle_only"}, "nvidia_driver_disruption"),
         ({"nvidia_driver_source": "distribution", "nvidia_driver_branch": "535"}, "nvidia_driver_source"),
     ],
 )
