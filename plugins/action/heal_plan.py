@@ -35,6 +35,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import 
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of, is_true, plain
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import GPU_HOSTS, node_of
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import value_of
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.users_of_host import refuse_users
 
 
 class ActionModule(ClusterAction):
@@ -75,7 +76,10 @@ class ActionModule(ClusterAction):
                 record = from_values((facts.get("recorded") or {}).get("heal"))
                 if nodes is not None:
                     record = repair.known(record, repair.marks(nodes[names[host]]))
-                plans[host] = plan_repair(evidence_of(facts), _described(variables), record, policy)
+                plan = plan_repair(evidence_of(facts), _described(variables), record, policy)
+                if cluster is None and plan.needed and plan.action.whole_host:
+                    refuse_users({host: (facts, variables)})
+                plans[host] = plan
                 records[host] = record
                 boots[host] = str((facts.get("host") or {}).get("boot_id") or "")
             except Refused as wrong:

@@ -25,9 +25,13 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade impo
     from_annotations,
     from_values,
     if_failed,
+    with_driver,
 )
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.waves import DONE, FAILED
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import registered
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.upgrade_run import UpgradeRun
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.users_of_host import refuse_users
 
 _STARTED = STEPS[0]
 
@@ -38,6 +42,7 @@ class ActionModule(ClusterAction):
         "state": {"type": "str", "choices": [*STEPS, DONE, FAILED, REFUSED], "required": True},
         "record": {"type": "dict", "default": {}},
         "origin": {"type": "str", "default": ""},
+        "driver": {"type": "str", "default": ""},
         "toolkit": {"type": "str", "default": ""},
         "kernel": {"type": "str", "default": ""},
         "target": {"type": "str", "default": ""},
@@ -51,19 +56,28 @@ class ActionModule(ClusterAction):
         cluster = self.cluster(arguments) if arguments["kubernetes"] else None
         if cluster and arguments["lease_namespace"]:
             self.hold_lease(cluster, arguments, arguments["lease_namespace"], arguments["lease_duration"])
+        if cluster is None and not arguments["reason"] and arguments["state"] in (_STARTED, ROLLING_BACK):
+            facts, _unread = facts_of(registered(task_vars, "gpu_facts_host"))
+            refuse_users({arguments["node"]: (facts, task_vars)})
         now = utc_time.now()
         node = cluster.node(arguments["node"]) if cluster else None
         before = from_annotations(node["metadata"].get("annotations")) if node else from_values(arguments["record"])
         state = arguments["state"]
         # What is written has to be read again by the next run.
         arguments["reason"] = printable(arguments["reason"], lines=True, longest=LONGEST_OUTPUT)
-        record = from_values(self._record(arguments, before, node, now).values())
+        record = with_driver(self._record(arguments, before, node, now), before, arguments["driver"])
+        record = from_values(record.values())
         changed = replace(record, since="") != replace(before, since="")
         if changed and cluster and node is not None and not self._task.check_mode:
             _write(cluster, arguments["node"], record, before, state)
         run = UpgradeRun(constants.DEFAULT_LOCAL_TMP)
         if run.exists:
             run.record(str(task_vars["inventory_hostname"]), record.values())
+        if state == REFUSED and record.driver != before.driver and not self._task.check_mode:
+            line = f'nvidia_driver_version: "{record.driver}"'
+            self._display.display(
+                f"  {arguments['node']}: gpufleet.nvidia.site refuses to install driver {record.former} again until the inventory says {line}"
+            )
         self._display.v(f"{arguments['node']}: {before.state or 'untouched'} -> {state} {arguments['reason']}")
         return {
             "changed": changed,

@@ -15,6 +15,7 @@ from dataclasses import asdict, replace
 from typing import Any, Callable
 
 from ansible import constants
+from ansible.utils.vars import load_extra_vars
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.utc_time import in_future
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.upgrade_record import PATH
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
@@ -35,6 +36,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade impo
     progress,
     turn,
     wave_node,
+    would,
 )
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade_racks import (
     RackHost,
@@ -42,8 +44,11 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade_rack
     changed_racks,
     mixed_racks,
 )
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import registered
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.inventory_lines import inventory_lines
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of, plain
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.upgrade_run import HOLDS, UpgradeRun
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.users_of_host import refuse_users
 
 #: Seconds between two looks at the run while a host waits.
 _PAUSE = 1.0
@@ -102,6 +107,7 @@ class ActionModule(ClusterAction):
             hosts[host] = {
                 "node": str(about.get("node", host)),
                 "needed": bool(about.get("needed")),
+                "reboots": bool(about.get("reboots")),
                 "reachable": bool(about),
                 "recorded": plain(hostvars[host].get("__gpu_upgrade_record") or {}),
             }
@@ -118,6 +124,9 @@ class ActionModule(ClusterAction):
                 raise
         if cluster is None and not arguments["take_over"]:
             _refuse_a_second(members.values(), arguments["lease_duration"], self._display.warning)
+        used: Mapping[str, tuple[str, ...]] = {}
+        if cluster is None:
+            used = refuse_users({host: _read(hostvars[host]) for host in hosts if hosts[host]["needed"]})
         order = waves.order([node for node in nodes if not members[node.name].unread])
         decision = waves.decide(nodes, _budget(arguments))
         self._display.display("\n" + progress(nodes, members, arguments["target"]))
@@ -127,6 +136,13 @@ class ActionModule(ClusterAction):
             )
             return {"order": [], "stopped": decision.stopped}
         run.line_up(order)
+        if self._task.check_mode:
+            for host in order:
+                users = f"; would end the work of {', '.join(used[host])}" if host in used else ""
+                reboots = (
+                    "; would reboot, unless what uses its driver has left by then" if hosts[host]["reboots"] else ""
+                )
+                self._display.display(f"  would change {host}{users}{reboots}")
         groups = plain(task_vars.get("groups") or {})
         for text in announcements(nodes, _budget(arguments), constants.DEFAULT_FORKS, groups):
             self._display.warning(text)
@@ -170,7 +186,7 @@ class ActionModule(ClusterAction):
         failures = waves.too_many_failed(nodes, budget)
         if failures and run.stop(failures):
             self._display.warning(f"The rollout stops: {failures}.")
-        if start:
+        if start and not self._task.check_mode:
             count = collections.Counter(node.phase for node in nodes)
             self._display.display(
                 f"\n{arguments['target']}: {count[waves.DONE]} done, {count[waves.WORKING] + len(start)} worked on, "
@@ -202,7 +218,8 @@ class ActionModule(ClusterAction):
         nodes = [replace(node, phase=phases[node.name]) for node in looked_at]
         if cluster:
             cluster_lease.release(cluster, arguments["lease_namespace"], cluster_lease.this_run())
-        self._display.display("\n" + progress(nodes, members, arguments["target"]))
+        said = would(nodes) if self._task.check_mode else progress(nodes, members, arguments["target"])
+        self._display.display("\n" + said)
         report = {}
         for node in nodes:
             record = members[node.name].record
@@ -219,6 +236,12 @@ class ActionModule(ClusterAction):
         failed = [node.name for node in nodes if node.phase == waves.FAILED]
         if left:
             self._display.display(f"  left as they were: {titles(left)}")
+        lines = inventory_lines(load_extra_vars(self._loader))
+        if lines and waves.DONE in phases.values() and not self._task.check_mode:
+            text = "".join(f"\n    {line}" for line in lines)
+            self._display.display(
+                f"  Write into the inventory of these hosts what was given with -e; gpufleet.nvidia.site takes nothing back:{text}"
+            )
         mixed = mixed_racks(nodes)
         for text in mixed.values():
             self._display.warning(text)
@@ -304,6 +327,10 @@ def _refuse_a_second(members: Iterable[FleetHost], seconds: int, warn: Callable[
             f"Wait until it ends. If it is dead, it no longer counts {seconds} s after it was last seen, or at once with "
             "gpu_node_lease_take_over=true.",
         )
+
+
+def _read(variables: Mapping[str, Any]) -> tuple[Mapping[str, Any] | None, Mapping[str, Any]]:
+    return facts_of(registered(variables, "gpu_facts_host"))[0], variables
 
 
 def _budget(arguments: dict[str, Any]) -> waves.Budget:

@@ -53,6 +53,7 @@ class Kind(Enum):
     # The driver.
     INSTALL_DRIVER = "install driver {release}"
     CHANGE_DRIVER = "change driver {before} to {release}"
+    DOWNGRADE_DRIVER = "downgrade driver {before} to {release}"
     REMOVE_DRIVER = "remove driver {before}"
     HOLD_DRIVER = "hold the whole driver"
     PIN_DRIVER = "pin the driver to {version} with {target}"

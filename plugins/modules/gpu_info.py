@@ -34,7 +34,7 @@ options:
       - Additional parts of RV(gpu), which are long and which few callers need.
       - V(errors) adds the memory errors of each GPU, and the recovery action that the driver reports for it.
       - V(health) adds the result of C(nvidia-smi) and the Xid and SXid errors in the kernel log, for O(gpufleet.nvidia.health#module:facts).
-      - V(holders) lists every process that has an NVIDIA device file open, with its pod and container.
+      - V(holders) lists every process that has an NVIDIA device file open, with its pod and container, or its service.
       - V(mig_parted) adds the layout that the service of nvidia-mig-parted is configured to restore at boot, with its configuration file.
       - V(profiles) adds to each GPU that supports MIG the table of GPU instance profiles that its driver offers.
     type: list
@@ -165,7 +165,8 @@ gpu:
     recorded:
       description: >-
         The MIG layout and the sharing that are restored at boot, the attempts to repair the host (C(heal)), the current step of an upgrade
-        (C(upgrade_state)), and whether a repartition (C(repartition_unfinished)) or the last change of MIG (C(mig_unfinished)) was interrupted.
+        (C(upgrade_state)), the driver that an upgrade or a rollback left (C(rolled_out)), and whether a repartition (C(repartition_unfinished))
+        or the last change of MIG (C(mig_unfinished)) was interrupted.
       type: dict
       returned: always
     host_program:

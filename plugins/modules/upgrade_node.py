@@ -32,6 +32,10 @@ options:
     description: The driver version before the rollout.
     type: str
     default: ""
+  driver:
+    description: The driver version of the host now. Empty if none is loaded.
+    type: str
+    default: ""
   toolkit:
     description: The version of the container toolkit before the rollout. Empty if there was none.
     type: str

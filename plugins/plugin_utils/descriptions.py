@@ -19,7 +19,6 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import pool_
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import collect, refusals_of, value_of
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.stages import plan_stages
 
-
 #: What C(site) may disturb on a host in service.
 _DISRUPTIONS = ("nvidia_driver_disruption", "nvidia_mig_disruption")
 
@@ -38,9 +37,9 @@ class Description:
     refusals: tuple[Refused, ...] = ()
 
     def emptied(self) -> Description:
-        """Return the description for a playbook that takes the host from its users before it changes it: their use refuses nothing."""
+        """Return the description for a playbook of day two: it takes the host from its users first, and what it brings is what counts from then on."""
         allowed = {name: "force" for name in _DISRUPTIONS if self.variables.get(name) == "refuse"}
-        return replace(self, variables={**self.variables, **allowed})
+        return replace(self, variables={**self.variables, **allowed, "nvidia_driver_allow_downgrade": True})
 
     def stages(self, facts: Mapping[str, Any] | None) -> dict[str, StagePlan]:
         """Return the plan of every stage of C(site); one alone that says what is refused of the variables.

@@ -178,9 +178,11 @@ def test_a_driver_in_use_is_refused_by_all_until_a_reboot_is_allowed(host):
         assert played.rc != 0 and sentence in " ".join(played.text.split()), played.text[-4000:]
 
     assert f"python3 (PID {holder})" in host.driver(version=NEW)["msg"]
-    for playbook in ("plan", "site", "verify", "doctor"):
-        says(f"driver {OLD} is loaded and is in use by python3 (PID {holder})", playbook)
+    sentence = f"driver {OLD} is loaded and is in use by python3 (PID {holder})"
+    for playbook in ("plan", "site", "verify"):
+        says(sentence, playbook)
         assert (host.versions(), host.packages()) == ((OLD, OLD), before)
+    assert sentence in " ".join(host.fleet.play("doctor").text.split())
     forced = ("--tags", "driver", "-e", "nvidia_driver_disruption=force")
     says(
         f"Driver {NEW} is installed and not loaded: python3 (PID {holder}) uses the driver. Reboot the host",

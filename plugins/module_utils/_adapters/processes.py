@@ -33,6 +33,7 @@ class Holder:
     :param devices: the device files, sorted.
     :param pod_uid: of the Kubernetes pod that it runs in, or None.
     :param container_id: of the container that it runs in, or None.
+    :param unit: the systemd service of the host that it belongs to, or None.
     :param scope: the systemd scope of that container, or None where systemd does not have it (cgroup driver C(cgroupfs)).
     """
 
@@ -42,6 +43,7 @@ class Holder:
     devices: tuple[str, ...]
     pod_uid: str | None = None
     container_id: str | None = None
+    unit: str | None = None
     scope: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
@@ -53,6 +55,7 @@ class Holder:
             "devices": list(self.devices),
             "pod_uid": self.pod_uid,
             "container_id": self.container_id,
+            "unit": self.unit,
         }
 
 
@@ -111,6 +114,7 @@ def device_holders(files: HostFiles, node: str | None = None) -> HolderScan:
                     devices=devices,
                     pod_uid=pod,
                     container_id=container,
+                    unit=None if container else unit_of(cgroup, ".service"),
                     scope=unit_of(cgroup, ".scope") if container else None,
                 )
             )

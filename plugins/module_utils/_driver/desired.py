@@ -62,6 +62,7 @@ class DesiredDriver:
     persistence: bool = True
     fabric_manager: str = "auto"
     allow_vulnerable: bool = False
+    allow_downgrade: bool = False
     imex: imex.DesiredImex = field(default_factory=imex.DesiredImex)
     parameters: tuple[tuple[str, str], ...] = ()
     floors: Mapping[int, Floor] = field(default_factory=lambda: FLOORS, hash=False)
@@ -136,6 +137,7 @@ def from_options(options: Mapping[str, Any]) -> DesiredDriver:
         reboot=bool(options.get("reboot", False)),
         persistence=bool(options.get("persistence", True)),
         allow_vulnerable=bool(options.get("allow_vulnerable", False)),
+        allow_downgrade=bool(options.get("allow_downgrade", False)),
         imex=imex.read(options.get("imex") or {}),
         parameters=parameters.read(
             options.get("module_parameters") or {}, str(options.get("coherent_memory") or "default")

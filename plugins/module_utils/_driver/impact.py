@@ -109,12 +109,17 @@ def disruption_refusals(
 
 
 def gpu_users(facts: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return who uses the GPUs, as people call them."""
+    return names(in_use(facts))
+
+
+def in_use(facts: Mapping[str, Any]) -> tuple[User, ...]:
     """Return who uses the GPUs, NVIDIA's own services of the host excepted: processes, who has the driver open, and pods that were given a GPU."""
     known = facts.get("holders") is not None
     services = {user.pid for user in holders_of(_on_host(facts))} - {user.pid for user in driver_users(facts)}
     users = merged(*(users_of(gpu).everybody for gpu in facts.get("gpus") or ()), driver_users(facts))
     # Whoever has the driver open is known, also where NVML tells no processes.
-    return names(
+    return tuple(
         user for user in users if user.pid not in services - {None} and not (known and user == PROCESSES_UNKNOWN)
     )
 

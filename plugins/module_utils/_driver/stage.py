@@ -15,7 +15,7 @@ from .desired import DesiredDriver, from_variables
 from .impact import Impact, disruption_refusals, gpu_users, impact
 from .plan import Repositories, plan_absent, plan_present, plan_previous, settled
 from .previous import Remains, from_values
-from .refusals import board_warnings, refusals
+from .refusals import board_warnings, refusals, rollout_refusals
 from .running import plan_running, seen_in_facts
 from .state import Host, from_facts
 
@@ -44,7 +44,8 @@ def stage(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> StagePlan:
         if not host.gpus and facts.get("pci") is not None:
             note = "there is no NVIDIA GPU on the PCI bus, so no driver is installed"
             return StagePlan("driver", False, warnings=(note,))
-        refused = refusals(host, wanted)
+        rolled_out = (facts.get("recorded") or {}).get("rolled_out")
+        refused = [*refusals(host, wanted), *rollout_refusals(host, wanted, rolled_out)]
         if refused:
             return StagePlan("driver", True, refusals=tuple(refused), warnings=tuple(board_warnings(host)))
         planned = plan_present(host, wanted, None, noticed)

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from .._adapters.packages import Package
+from .._formats.driver_versions import is_lower, newest
 from .._plan import Step
 from .._steps import Kind
 from .desired import REPOSITORY_NAME, DesiredDriver
@@ -19,7 +20,7 @@ from .state import Host
 #: The target of steps on the packages of the driver.
 DRIVER = "driver"
 #: The kinds of the step that has the main transaction.
-PACKAGES = frozenset({Kind.INSTALL_DRIVER, Kind.CHANGE_DRIVER, Kind.REMOVE_DRIVER})
+PACKAGES = frozenset({Kind.INSTALL_DRIVER, Kind.CHANGE_DRIVER, Kind.DOWNGRADE_DRIVER, Kind.REMOVE_DRIVER})
 
 #: The kinds of the step that changes which driver is loaded.
 LOADS = frozenset({Kind.LOAD_DRIVER, Kind.RELOAD_DRIVER, Kind.UNLOAD_DRIVER})
@@ -31,6 +32,8 @@ def driver_step(host: Host, why: str, disturbs: Sequence[str], data: Mapping[str
     :param data: with C(version), or C(branch) where no version was chosen yet, unless the driver goes.
     """
     change = Kind.CHANGE_DRIVER if host.versions else Kind.INSTALL_DRIVER
+    if is_lower(str(data.get("version") or data.get("branch") or ""), newest(host.versions) or ""):
+        change = Kind.DOWNGRADE_DRIVER
     before = ", ".join(host.versions) or "packages"
     return Step(change if present else Kind.REMOVE_DRIVER, DRIVER, why, tuple(disturbs), {"before": before, **data})
 

@@ -186,7 +186,8 @@ def read_recorded(source: HostReader) -> dict[str, Any]:
 
     C(heal) is what was tried to repair the host, C(driver_previous) what the driver was before its last change. C(mig_unfinished) says whether the
     last change of MIG was cut off before its end,
-    C(upgrade_state) and C(repartition_unfinished) how far an upgrade came, and whether a repartition was cut off. C(acceptance_owed) says whether
+    C(upgrade_state) and C(repartition_unfinished) how far an upgrade came, and whether a repartition was cut off, C(rolled_out) which driver an upgrade
+    or a rollback left, in place of which, by whom and when. C(acceptance_owed) says whether
     C(site) changed the host and C(dcgmi diag) has not accepted it since.
     """
     found: dict[str, Any] = {}
@@ -207,7 +208,7 @@ def read_recorded(source: HostReader) -> dict[str, Any]:
         else:
             source.note(f"recorded.{name}", f"{path} is not a JSON object")
     found["mig_unfinished"] = _mig_unfinished(source)
-    found["upgrade_state"] = _upgrade_state(source)
+    found.update(_of_upgrade(source))
     found["acceptance_owed"] = source.files.exists(ACCEPTANCE_RECORD)
     found["repartition_unfinished"] = source.files.exists(REPARTITION_RECORD)
     return found
@@ -224,14 +225,19 @@ def _mig_unfinished(source: HostReader) -> bool:
     return last is not None and last.open
 
 
-def _upgrade_state(source: HostReader) -> str | None:
+def _of_upgrade(source: HostReader) -> dict[str, Any]:
     text = source.files.read(UPGRADE_RECORD)
     try:
         recorded = read_json(text) if text else None
     except ValueError:
         recorded = None
         source.note("recorded.upgrade_state", f"{UPGRADE_RECORD} is not JSON")
-    return str(recorded.get("state") or "") or None if isinstance(recorded, dict) else None
+    record = recorded if isinstance(recorded, dict) else {}
+    rolled_out = {name: str(record.get(name) or "") for name in ("driver", "former", "operator", "since")}
+    return {
+        "upgrade_state": str(record.get("state") or "") or None,
+        "rolled_out": rolled_out if rolled_out["driver"] else None,
+    }
 
 
 def read_host_program(source: HostReader, services: Services, python: str = sys.executable) -> dict[str, Any]:

@@ -187,7 +187,7 @@ _CDI = fields(
 _HOLDER = fields(
     {
         "pid": _PID,
-        **dict.fromkeys(("command", "command_line", "pod_uid", "container_id"), _TEXT),
+        **dict.fromkeys(("command", "command_line", "pod_uid", "container_id", "unit"), _TEXT),
         "devices": items(_TEXT),
     },
     required=("pid", "command", "devices"),
@@ -267,6 +267,7 @@ _FACTS = fields(
                 **dict.fromkeys(("mig", "sharing", "settings", "heal", "driver_previous"), mapping(anything)),
                 **dict.fromkeys(("mig_unfinished", "repartition_unfinished", "acceptance_owed"), boolean),
                 "upgrade_state": _NAME,
+                "rolled_out": fields(dict.fromkeys(("driver", "former", "operator", "since"), _TEXT)),
             }
         ),
         "host_program": fields(

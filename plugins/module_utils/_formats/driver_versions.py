@@ -44,6 +44,15 @@ def branch_of(version: str) -> int:
     return driver_key(version)[0]
 
 
+def is_lower(wanted: str, version: str) -> bool:
+    """Return whether C(wanted), a driver version or a branch, is older than a driver version; False where one of them is neither."""
+    if not is_driver_version(version):
+        return False
+    if is_branch(wanted):
+        return int(wanted) < branch_of(version)
+    return is_driver_version(wanted) and driver_key(wanted) < driver_key(version)
+
+
 def driver_version_in(package_version: str) -> str | None:
     """Return the driver version that a deb or rpm version carries, or None where it carries none.
 

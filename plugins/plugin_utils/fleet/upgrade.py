@@ -49,6 +49,8 @@ _FIELDS = {
     "from_toolkit": f"{PREFIX}upgrade-from-toolkit",
     "from_kernel": f"{PREFIX}upgrade-from-kernel",
     "to": f"{PREFIX}upgrade-to",
+    "driver": f"{PREFIX}upgrade-driver",
+    "former": f"{PREFIX}upgrade-former",
     "wave": f"{PREFIX}upgrade-wave",
     "initial_unschedulable": f"{PREFIX}upgrade-initial-unschedulable",
     "failed_reason": f"{PREFIX}upgrade-failed-reason",
@@ -61,7 +63,7 @@ _WAVE = re.compile("[0-9]{1,6}")
 _RECORD = fields(
     {
         "state": text(pattern="|".join(("", *STEPS, DONE, FAILED, REFUSED))),
-        **dict.fromkeys(("from", "from_toolkit", "from_kernel", "to", "operator"), text(1024)),
+        **dict.fromkeys(("from", "from_toolkit", "from_kernel", "to", "driver", "former", "operator"), text(1024)),
         "wave": number(0, 10**6),
         "initial_unschedulable": boolean,
         "failed_reason": OUTPUT,
@@ -79,6 +81,7 @@ class Record:
     :param origin: the driver version before the rollout.
     :param toolkit: the version of the container toolkit before it; empty when there was none.
     :param kernel: the release of the kernel before it; empty where the rollout leaves kernels alone.
+    :param driver: the driver that the last rollout which changed it, or a rollback, left the host with; C(former) the one it took the place of.
     :param target: what the rollout brings; a record with another target belongs to an older rollout.
     :param wave: the how-manyeth node of its rollout this one was.
     :param initial_unschedulable: whether somebody had cordoned the node before; it stays so.
@@ -95,6 +98,8 @@ class Record:
     since: str = ""
     toolkit: str = ""
     kernel: str = ""
+    driver: str = ""
+    former: str = ""
 
     @property
     def interrupted(self) -> bool:
@@ -113,6 +118,8 @@ class Record:
             "from_toolkit": self.toolkit,
             "from_kernel": self.kernel,
             "to": self.target,
+            "driver": self.driver,
+            "former": self.former,
             "wave": self.wave,
             "initial_unschedulable": self.initial_unschedulable,
             "failed_reason": self.failed_reason,
@@ -146,6 +153,8 @@ def from_values(values: Any) -> Record:
         since=values.get("since") or "",
         toolkit=values.get("from_toolkit") or "",
         kernel=values.get("from_kernel") or "",
+        driver=values.get("driver") or "",
+        former=values.get("former") or "",
     )
 
 
@@ -189,7 +198,9 @@ def begin(
     half_way = record.interrupted and record.host_changed
     if half_way:
         origin, toolkit, kernel = record.origin, record.toolkit, record.kernel or kernel
-    return Record("started", origin, target, wave, kept, "", operator, now, toolkit, kernel)
+    return Record(
+        "started", origin, target, wave, kept, "", operator, now, toolkit, kernel, record.driver, record.former
+    )
 
 
 def advance(record: Record, state: str) -> Record:
@@ -201,6 +212,21 @@ def advance(record: Record, state: str) -> Record:
     if record.state in STEPS and state in STEPS and STEPS.index(state) < STEPS.index(record.state):
         return record
     return replace(record, state=state)
+
+
+def with_driver(record: Record, before: Record, driver: str) -> Record:
+    """Return the record with what became of the driver: a run of C(site) must not take it back by itself.
+
+    :param before: the record until now.
+    :param driver: that the host has at this step; empty where none is loaded.
+    """
+    if record.state == ROLLING_BACK:
+        return record if before.state == ROLLING_BACK else replace(record, driver="", former=driver)
+    former = before.former if before.state == ROLLING_BACK else record.origin
+    ended = record.state == DONE or (before.state == ROLLING_BACK and record.state in (FAILED, REFUSED))
+    if not ended or not driver or driver == former:
+        return record
+    return replace(record, driver=driver, former=former)
 
 
 def turn(record: Record, work: str = UPGRADE) -> str:
@@ -332,6 +358,12 @@ def progress(nodes: Sequence[Node], members: Mapping[str, FleetHost], target: st
     if resumed:
         parts.append(f"{len(resumed)} cut off earlier ({', '.join(resumed[:5])})")
     return f"{target}: {', '.join(parts)}"
+
+
+def would(nodes: Sequence[Node]) -> str:
+    """Return one line for check mode, in which nothing is done."""
+    counts = {phase: sum(1 for node in nodes if node.phase == phase and not node.skip) for phase in (DONE, FAILED)}
+    return f"check mode: {counts[DONE]} hosts would be changed, {counts[FAILED]} would be refused or left as they are. Nothing was changed."
 
 
 def _text(value: Any) -> str:

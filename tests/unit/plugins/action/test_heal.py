@@ -98,6 +98,24 @@ def test_only_hosts_with_work_are_in_the_order(plan):
     assert "b: reset gpu" in shown.text and "a:" not in shown.text
 
 
+HELD = [{"pid": 4711, "command": "python3", "devices": ["/dev/nvidia0"], "container_id": None}]
+
+
+@pytest.mark.parametrize(
+    ("asks", "cluster", "refused"),
+    [("node_reboot", None, True), ("node_reboot", ("a",), False), ("gpu_reset", None, False)],
+)
+def test_without_a_cluster_no_host_is_rebooted_under_its_users(plan, asks, cluster, refused):
+    # Of a reset the host's own program asks, which may wait until they have left.
+    document = {**facts(asks), "holders": HELD}
+    result, _shown = plan({"a": document}, cluster=FakeCluster(*cluster) if cluster else None, size=20)
+    assert result["order"] == ([] if refused else ["a"])
+    found = [refusal["message"] for refusal in result["refusals"]]
+    assert len(found) == refused
+    for message in found:
+        assert "in use by python3 (PID 4711)" in message and "gpu_node_disruption: force" in message
+
+
 def test_the_breaker_repairs_nothing(plan):
     result, _shown = plan({"a": BROKEN, "b": BROKEN, "c": BROKEN}, size=20)
     assert result["failed"] and result["order"] == []

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import datetime
+import json
 import threading
 import time
 
@@ -14,6 +15,7 @@ from ansible_collections.gpufleet.nvidia.plugins.action import upgrade_lease, up
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.utc_time import text_of
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import cluster_lease, lease_renewal
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade import Record, from_annotations
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.inventory_lines import inventory_lines
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.upgrade_run import UpgradeRun
 
 TARGET = "driver 580.178.04"
@@ -127,6 +129,51 @@ def test_a_rollback_by_hand_of_a_rollout_keeps_what_the_rollout_found_and_brough
     assert (cluster.record.toolkit, cluster.record.target) == ("1.19.1", TARGET)
 
 
+OLD, NEW = "580.126.09", "580.178.04"
+
+
+def rolled_out(cluster):
+    return cluster.record.driver, cluster.record.former
+
+
+def test_what_a_rollout_and_a_rollback_left_is_recorded_and_outlives_the_next_rollout(mark):
+    cluster = FakeCluster()
+    mark(cluster, "started", driver=OLD)
+    assert rolled_out(cluster) == ("", "")
+    mark(cluster, "done", driver=NEW)
+    assert rolled_out(cluster) == (NEW, OLD)
+    # The toolkit alone.
+    mark(cluster, "started", driver=NEW, origin=NEW, target="toolkit 1.20.0")
+    mark(cluster, "done", driver=NEW, origin=NEW, target="toolkit 1.20.0")
+    assert rolled_out(cluster) == (NEW, OLD)
+    mark(cluster, "rolling-back", driver=NEW, origin=OLD, target=TARGET)
+    assert rolled_out(cluster) == ("", NEW)
+    # Cut off, and begun again with the packages of before.
+    mark(cluster, "rolling-back", driver=OLD, origin=OLD, target=TARGET)
+    mark(cluster, "refused", driver=OLD, reason="Rolled back by hand.")
+    assert rolled_out(cluster) == (OLD, NEW)
+    assert json.loads(mark(cluster, "refused", driver=OLD)["text"])["driver"] == OLD
+
+
+def test_a_rollout_that_failed_and_was_rolled_back_is_not_brought_again_by_site(mark):
+    cluster = FakeCluster(Record("verifying", OLD, TARGET), unschedulable=True)
+    mark(cluster, "failed", driver=NEW, reason="CUDA error")
+    assert rolled_out(cluster) == ("", "")
+    mark(cluster, "rolling-back", driver=NEW, reason="CUDA error")
+    mark(cluster, "failed", driver=OLD, reason="CUDA error Rolled back.")
+    assert rolled_out(cluster) == (OLD, NEW)
+
+
+def test_lines_for_the_inventory_are_those_of_hosts_that_were_given_for_this_run_alone():
+    given = {
+        "nvidia_driver_branch": "595",
+        "gpu_upgrade_retry": True,
+        "nvidia_mig_layout": [{"devices": "all"}],
+        "x": 1,
+    }
+    assert inventory_lines(given) == ['nvidia_driver_branch: "595"', 'nvidia_mig_layout: [{"devices": "all"}]']
+
+
 @pytest.fixture
 def lease(call, monkeypatch):
     def do(cluster, state, **arguments):
@@ -170,6 +217,70 @@ def plan(call):
         return result
 
     return do
+
+
+HOLDER = {"pid": 4711, "command": "python3", "devices": ["/dev/nvidia0"], "container_id": None}
+EXPORTER = {**HOLDER, "pid": 4712, "command": "node", "unit": "dcgm-exporter.service"}
+MPS_SERVER = {**HOLDER, "pid": 4713, "command": "nvidia-cuda-mps", "unit": "gpufleet-mps@node.service"}
+
+
+def plain_host(*holders, **variables):
+    """A host of no cluster, as the survey leaves it."""
+    facts = {"schema": 1, "holders": list(holders), "gpus": [{"index": 0, "processes": []}]}
+    about = {"node": "a", "needed": True, "reboots": True, "target": TARGET}
+    return {"__gpu_upgrade_host": about, "gpu_facts_host": {"gpu": facts}, **variables}
+
+
+@pytest.fixture
+def plan_plain(call):
+    def do(host, check=False, **arguments):
+        given = {"target": TARGET, "hosts": ["a"], "kubernetes": False, **arguments}
+        return call(upgrade_waves, {"state": "planned", **given}, {**AT_A, "hostvars": {"a": host}}, check)
+
+    return do
+
+
+def test_without_a_cluster_a_host_with_users_is_refused_before_any_is_begun(plan_plain):
+    result, _shown = plan_plain(plain_host(HOLDER, EXPORTER, MPS_SERVER))
+    assert result["failed"]
+    for part in ("host a, in use by python3 (PID 4711):", "gpu_node_drain_command", "gpu_node_disruption: force"):
+        assert part in result["msg"]
+    assert "4712" not in result["msg"] and "4713" not in result["msg"], "what the playbook stops itself"
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        plain_host(EXPORTER, MPS_SERVER),
+        plain_host(HOLDER, gpu_node_drain_command=["scontrol", "update"]),
+        plain_host(HOLDER, gpu_node_disruption="force"),
+        {**plain_host(HOLDER), "__gpu_upgrade_host": {"node": "a", "needed": False}},
+    ],
+)
+def test_without_a_cluster_a_host_goes_that_is_free_or_emptied_or_allowed_or_has_nothing_to_do(plan_plain, host):
+    assert "failed" not in plan_plain(host)[0]
+
+
+def test_check_mode_says_what_would_be_and_counts_nothing_as_done(plan_plain, call):
+    host = plain_host(HOLDER, gpu_node_disruption="force")
+    _result, shown = plan_plain(host, check=True)
+    assert "  would change a; would end the work of python3 (PID 4711); would reboot" in shown.text
+    call(upgrade_waves, {"state": "next"}, {**AT_A, "hostvars": {"a": host}}, True)
+    call(upgrade_node, {"node": "a", "state": "done", "kubernetes": False}, AT_A, True)
+    call(upgrade_waves, {"state": "ended"}, AT_A, True)
+    _result, shown = call(upgrade_waves, {"state": "finished"}, AT_A, True)
+    assert "1 hosts would be changed" in shown.text and "Nothing was changed." in shown.text
+    assert "done" not in shown.text
+
+
+@pytest.mark.parametrize(("state", "refused"), [("started", True), ("rolling-back", True), ("evicting", False)])
+@pytest.mark.parametrize("reason", ["", "CUDA error"])
+def test_a_host_is_asked_once_more_in_its_turn_and_never_kept_from_going_back_after_a_failure(
+    call, state, refused, reason
+):
+    given = {"node": "a", "state": state, "target": TARGET, "kubernetes": False, "reason": reason}
+    result, _shown = call(upgrade_node, given, {**AT_A, **plain_host(HOLDER)})
+    assert bool(result.get("failed")) == (refused and not reason), result
 
 
 def node(**labels):

@@ -13,6 +13,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.apply impo
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired import from_variables
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.stage import stage
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.state import from_facts
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.steps import PACKAGES
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.unit_names import PERSISTENCE_UNIT
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._driver.host_double import (
     DAEMON,
@@ -21,6 +22,7 @@ from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._driver
     NEW,
     OLD,
     facts,
+    full,
     ready,
 )
 
@@ -157,6 +159,43 @@ def test_a_module_that_is_not_of_the_packages_leads_to_what_mends_it():
     (refusal,) = stage(given, {}).refusals
     assert f"the packages are of driver {OLD}, and driver {NEW} is loaded" in refusal.reason
     assert not stage(given, {"nvidia_driver_reboot": True}).refusals
+
+
+@pytest.mark.parametrize(
+    ("driver", "former", "desired", "refused"),
+    [
+        # What an upgrade brought, and the inventory of before it.
+        ("580.178.04", "575.57.08", {"nvidia_driver_branch": "575"}, 'upgrade gave it .*nvidia_driver_branch: "580"'),
+        ("580.178.04", "580.126.09", {"nvidia_driver_version": "580.126.09"}, 'nvidia_driver_version: "580.178.04"'),
+        ("580.178.04", "575.57.08", {"nvidia_driver_branch": "570"}, "upgrade gave it"),
+        # It follows, or goes on.
+        ("580.178.04", "575.57.08", {"nvidia_driver_branch": "580"}, ""),
+        ("580.178.04", "575.57.08", {"nvidia_driver_branch": "595"}, ""),
+        ("580.178.04", "575.57.08", {"nvidia_driver_branch": "575", "nvidia_driver_allow_downgrade": True}, ""),
+        # What was rolled back is not brought again.
+        ("580.178.04", "595.91.07", {"nvidia_driver_branch": "595"}, "rollback gave it .*595.91.07.*who@where"),
+        ("580.178.04", "595.91.07", {"nvidia_driver_branch": "610"}, ""),
+        # Somebody has changed it since.
+        ("580.126.09", "575.57.08", {"nvidia_driver_branch": "575"}, ""),
+        ("", "", {"nvidia_driver_branch": "575"}, ""),
+    ],
+)
+def test_what_a_rollout_left_is_not_taken_back_until_the_inventory_follows(driver, former, desired, refused):
+    about = {"driver": driver, "former": former, "operator": "who@where", "since": "2026-11-26T10:00:00Z"}
+    given = {**FACTS, "holders": [], "recorded": {"rolled_out": about if driver else None}}
+    options = {"nvidia_driver_allow_vulnerable": True, **desired}
+    found = [refusal.message for refusal in stage(given, options).refusals]
+    assert len(found) == bool(refused) and all(re.search(refused, message) for message in found), found
+
+
+@pytest.mark.parametrize(
+    ("branch", "kind"), [("575", "downgrade_driver"), ("595", "change_driver"), ("580", "change_driver")]
+)
+def test_the_plan_says_where_another_driver_is_an_older_one(branch, kind):
+    given = {**facts(packages={**full(OLD), "libcuda1": f"{NEW}-1"}), "holders": []}
+    planned = stage(given, {"nvidia_driver_branch": branch, "nvidia_driver_allow_vulnerable": True})
+    (step,) = [step for step in planned.steps if step.kind in PACKAGES]
+    assert step.kind.key == kind and step.what.startswith(kind.replace("_", " "))
 
 
 def test_on_a_bare_host_a_driver_disturbs_nobody_but_nouveau_asks_for_a_reboot():

@@ -271,6 +271,7 @@ def test_holders_on_request(tree, monkeypatch):
             "devices": ["/dev/nvidia0"],
             "pod_uid": None,
             "container_id": None,
+            "unit": None,
         }
     ]
 

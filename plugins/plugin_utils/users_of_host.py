@@ -1,0 +1,63 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Whose work a playbook of day two ends on a host that no cluster empties: upgrade, rollback and heal ask here before they touch it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.impact import in_use
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._users import mps_pids, names
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import role_interface
+
+_ROLE, _DRAIN, _DISRUPTION, _SERVICES = (
+    "gpu_node",
+    "gpu_node_drain_command",
+    "gpu_node_disruption",
+    "gpu_node_stop_services",
+)
+_MPS_DAEMONS = "gpufleet-mps@"
+
+
+def users_of_host(facts: Mapping[str, Any] | None, variables: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return who uses the GPUs of a host, but for what the playbooks stop themselves: services of theirs, and MPS daemons.
+
+    :param facts: with the holders of device files; None where the host was not read.
+    :param variables: of the host.
+    """
+    facts = facts or {}
+    stopped = {f"{name}.service" for name in _value(variables, _SERVICES) or ()}
+    units = {one["pid"]: str(one.get("unit") or "") for one in facts.get("holders") or ()}
+    ours = {pid for pid, unit in units.items() if unit in stopped or unit.startswith(_MPS_DAEMONS)}
+    return names(user for user in in_use(facts) if user.pid is None or user.pid not in ours | mps_pids(facts))
+
+
+def refuse_users(hosts: Mapping[str, tuple[Mapping[str, Any] | None, Mapping[str, Any]]]) -> dict[str, tuple[str, ...]]:
+    """Return who uses which of some plain hosts, where what takes them out of service, or leave to end their work, was given.
+
+    :param hosts: facts and variables, by name.
+    :raises Refused: of one of them neither was.
+    """
+    found = {host: users_of_host(facts, variables) for host, (facts, variables) in hosts.items()}
+    refused = {
+        host: users
+        for host, users in found.items()
+        if users and not _value(hosts[host][1], _DRAIN) and _value(hosts[host][1], _DISRUPTION) != "force"
+    }
+    if refused:
+        raise Refused(
+            "; ".join(f"host {host}, in use by {', '.join(users)}" for host, users in refused.items()),
+            "without Kubernetes nothing takes them out of service",
+            f"Set {_DRAIN}, end their work, leave these hosts out with --limit, or allow it with {_DISRUPTION}: force. Nothing was changed on them.",
+        )
+    return {host: users for host, users in found.items() if users}
+
+
+def _value(variables: Mapping[str, Any], name: str) -> Any:
+    """Return a variable of the role gpu_node; the defaults of a role are not among the variables of a host."""
+    return plain(variables.get(name, role_interface(_ROLE).defaults.get(name)))
