@@ -106,7 +106,9 @@ class Containerd:
             if text is None:
                 dump = _output(self._run, ["containerd", "config", "default"])
             else:
-                _write(main, containerd.importing(text, imported) if imported else text)
+                # What a pattern matches on the host is not what is planned: a file that is moved aside is still there.
+                follows = imported or imports_of(self._main, text, self.version)
+                _write(main, containerd.importing(text, imported) if follows else text)
                 dump = _output(self._run, ["containerd", "--config", main, "config", "dump"])
         section = containerd.section(dump)
         return Merged(containerd.effective(dump), json.dumps(section, sort_keys=True))

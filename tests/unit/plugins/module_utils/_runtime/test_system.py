@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import glob
 import json
 from pathlib import Path
 
@@ -68,7 +69,9 @@ class TestContainerd:
     def dump(command):
         with open(command[2], encoding="utf-8") as handle:
             text = handle.read()
-        for path in containerd_keys.imports_of(command[2], text, (2,)):
+        for path in (
+            one for pattern in containerd_keys.imports_of(command[2], text, (2,)) for one in glob.glob(pattern)
+        ):
             with open(path, encoding="utf-8") as handle:
                 text += "".join(line for line in handle if not line.startswith(("version", "imports")))
         return text
@@ -99,6 +102,18 @@ class TestContainerd:
         assert "imports" not in merged.text
         assert str(main) not in programs.asked[-1]
         assert site.read_text() == files[str(site)]
+
+    def test_a_file_that_is_to_go_is_not_judged_although_a_pattern_matches_it(self, tmp_path):
+        """As nvidia-ctk leaves its drop-in, which is moved aside."""
+        (tmp_path / "conf.d").mkdir()
+        main, left = tmp_path / "config.toml", tmp_path / "conf.d" / "99-nvidia.toml"
+        main.write_text(f'version = 2\nimports = ["{tmp_path}/conf.d/*.toml"]\n')
+        left.write_text(
+            "version = 2\n[plugins.'io.containerd.grpc.v1.cri'.containerd]\ndefault_runtime_name = 'nvidia'\n"
+        )
+        engine, _programs = self.engine(tmp_path)
+        assert engine.merged(engine.files()).effective.default_runtime == "nvidia"
+        assert engine.merged({str(main): main.read_text()}).effective.default_runtime != "nvidia"
 
     def test_without_a_main_file_the_defaults_count(self, tmp_path):
         engine, programs = self.engine(tmp_path)
