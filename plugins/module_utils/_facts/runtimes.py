@@ -53,6 +53,8 @@ def read_runtimes(source: HostReader, services: Services) -> dict[str, Any]:
             "default_runtime": configuration.default_runtime if configuration else None,
             "cdi": configuration.cdi if configuration else None,
         }
+        if configuration and not configuration.has_type:
+            found[name]["has_type"] = False
         if configuration and configuration.cgroup_driver:
             found[name]["cgroup_drivers"] = {
                 "nvidia": configuration.cgroup_driver,

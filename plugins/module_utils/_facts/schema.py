@@ -148,6 +148,7 @@ _RUNTIME = fields(
         "active": boolean,
         "config_version": number(0, 1000),
         "nvidia": boolean,
+        "has_type": boolean,
         "cdi": boolean,
         "cgroup_drivers": _VERSIONS,
         "monitors": mapping(_TEXT),

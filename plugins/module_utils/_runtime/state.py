@@ -29,6 +29,7 @@ class Configuration:
     :param binary: the program of that runtime; None where none is named.
     :param default_runtime: what containers without a runtime class get.
     :param cdi: whether CDI is switched on or off; None where the file leaves it to the runtime's default.
+    :param has_type: containerd only: whether that runtime has a C(runtime_type), without which containerd starts no container.
     :param cgroup_driver: containerd only: who makes the cgroups of the runtime C(nvidia), C(systemd) or C(cgroupfs).
     :param other_cgroup_driver: the same of runc, which it has to agree with.
     :param monitors: CRI-O only: the program that watches the containers of the runtime C(nvidia), and that of the low-level
@@ -43,6 +44,7 @@ class Configuration:
     binary: str | None = None
     default_runtime: str = "runc"
     cdi: bool | None = None
+    has_type: bool = True
     cgroup_driver: str | None = None
     other_cgroup_driver: str | None = None
     monitors: Mapping[str, str | None] | None = None
@@ -60,10 +62,12 @@ def parse_containerd(texts: Sequence[str], version: tuple[int, ...] = ()) -> Con
     number = top(files[0], (2,)).get("version", 1)
     default, cdi, legacy = "runc", None, False
     runtimes: dict[str, dict[str, Any]] = {}
+    typed = False
     for plugin in data["plugins"].values():
         # "io.containerd.grpc.v1.cri", "io.containerd.cri.v1.runtime" or "cri", whichever version is written.
         for name, runtime in dig(plugin, ("containerd", "runtimes"), {}).items():
             runtimes.setdefault(name, {}).update(dig(runtime, ("options",), {}))
+            typed = typed or (name == "nvidia" and bool(dig(runtime, ("runtime_type",))))
         default = dig(plugin, ("containerd", "default_runtime_name"), default)
         cdi = dig(plugin, ("enable_cdi",), cdi)
         legacy = dig(plugin, ("systemd_cgroup",), legacy)
@@ -77,6 +81,7 @@ def parse_containerd(texts: Sequence[str], version: tuple[int, ...] = ()) -> Con
         binary=(nvidia or {}).get("BinaryName"),
         default_runtime=default,
         cdi=cdi,
+        has_type=nvidia is None or typed,
         cgroup_driver=None if nvidia is None else _cgroup_driver(nvidia.get("SystemdCgroup", False)),
         other_cgroup_driver=_cgroup_driver(other),
     )

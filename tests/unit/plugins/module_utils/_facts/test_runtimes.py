@@ -73,6 +73,16 @@ runtime_type = "io.containerd.runc.v2"
             {"version": 1, "nvidia": True, "cgroup_driver": "cgroupfs", "other_cgroup_driver": "cgroupfs"},
         ),
         ([""], {"version": 1}),
+        # The drop-in of toolkit 1.19.1 for containerd 2: the type is the file's that it is merged into, which has none.
+        (
+            [
+                V3_CGROUPS.replace(
+                    "  runtime_type = 'io.containerd.runc.v2'\n", "  privileged_without_host_devices = false\n"
+                )
+            ],
+            {"version": 3, "nvidia": True, "has_type": False, "other_cgroup_driver": "systemd"}
+            | {"cgroup_driver": "cgroupfs"},
+        ),
     ],
 )
 def test_containerd(texts, expected):

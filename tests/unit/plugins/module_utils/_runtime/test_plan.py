@@ -144,6 +144,7 @@ class TestStage:
             ({"cdi": None}, {}, "enable_cdi"),
             ({"binary": "/opt/other"}, {}, "correct_runtime"),
             ({"binary": None}, {}, "correct_runtime"),
+            ({"has_type": False}, {}, "correct_runtime"),
             ({"monitors": {"nvidia": None, "crun": "/usr/libexec/crio/conmon"}}, {}, "correct_runtime"),
             ({"cgroup_drivers": {"nvidia": "cgroupfs", "runc": "systemd"}}, {}, "correct_cgroups"),
         ],
