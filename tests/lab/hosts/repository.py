@@ -19,8 +19,10 @@ from .progress import Progress
 
 
 def ensure_repository(base: Path, progress: Progress) -> Path:
-    """The directory to serve, built again when the generator, the virtual NVML, the base or the kernel changes."""
-    generator = [path for path in (LAB_SOURCE / "packages").rglob("*") if path.is_file() and path.suffix != ".pyc"]
+    """The directory to serve, built again when the generator, the virtual NVML, nvidia-smi, the base or the kernel changes."""
+    folders = ("packages", "nvidia_smi")
+    files = [path for name in folders for path in (LAB_SOURCE / name).rglob("*") if path.is_file()]
+    generator = [path for path in files if path.suffix != ".pyc"]
     name = cache.content_hash(
         cache.files_hash(generator), cache.files_hash(virtual_nvml_sources()), base.name, platform.release()
     )

@@ -2,7 +2,7 @@
  * GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
  * SPDX-License-Identifier: GPL-3.0-or-later
  *
- * What changes a GPU as a whole: compute mode, persistence, MIG mode, reset, time slice; and topo.
+ * What changes a GPU as a whole: compute mode, persistence, MIG mode, power limit, reset, time slice; and topo.
  */
 #include "smi.h"
 
@@ -93,6 +93,35 @@ int set_mig_mode(const char *which, const char *word)
                    verb, s.gpus[i].bus_id, s.gpus[i].bus_id);
         } else {
             printf("%s MIG Mode for GPU %s\n", mode ? "Enabled" : "Disabled", s.gpus[i].bus_id);
+        }
+    }
+    puts("All done.");
+    return 0;
+}
+
+int set_power_limit(const char *which, const char *watts)
+{
+    char *end;
+    double wanted = strtod(watts, &end);
+    if (!*watts || *end || wanted <= 0)
+        return bad_argument("Unable to parse power limit \"%s\".\n", watts);
+    struct selection s = select_gpus(which);
+    for (int i = 0; i < s.count; i++) {
+        unsigned before = 0, least = 0, most = 0;
+        nvml.nvmlDeviceGetPowerManagementLimit(s.gpus[i].handle, &before);
+        nvmlReturn_t result = nvml.nvmlDeviceSetPowerManagementLimit(s.gpus[i].handle, (unsigned)(wanted * 1000));
+        if (result == NVML_ERROR_NOT_SUPPORTED) {
+            printf("Changing power management limit is not supported for GPU: %s.\nTreating as warning and moving on.\n", s.gpus[i].bus_id);
+        } else if (result == NVML_ERROR_INVALID_ARGUMENT) {
+            nvml.nvmlDeviceGetPowerManagementLimitConstraints(s.gpus[i].handle, &least, &most);
+            printf("Provided power limit %.2f W is not a valid power limit which should be between %.2f W and %.2f W for GPU %s\n", wanted,
+                   least / 1000.0, most / 1000.0, s.gpus[i].bus_id);
+            return early_end(result);
+        } else if (result != NVML_SUCCESS) {
+            printf("Failed to set power management limit for GPU %s: %s\n", s.gpus[i].bus_id, nvml.nvmlErrorString(result));
+            return early_end(result);
+        } else {
+            printf("Power limit for GPU %s was set to %.2f W from %.2f W.\n", s.gpus[i].bus_id, wanted, before / 1000.0);
         }
     }
     puts("All done.");

@@ -182,7 +182,8 @@ static int version(void)
 
 int main(int argc, char **argv)
 {
-    const char *which = NULL, *gpu_fields = NULL, *app_fields = NULL, *format = NULL, *compute = NULL, *persistence = NULL, *mig = NULL, *value;
+    const char *which = NULL, *gpu_fields = NULL, *app_fields = NULL, *format = NULL, *compute = NULL, *persistence = NULL, *mig = NULL;
+    const char *limit = NULL, *value;
     bool list = false, full = false, reset = false;
     if (argc > 1 && strcmp(argv[1], "mig") == 0)
         return mig_command(argc - 2, argv + 2);
@@ -213,6 +214,8 @@ int main(int argc, char **argv)
             persistence = value;
         else if ((value = option_value(argc, argv, &i, "-mig")) || (value = option_value(argc, argv, &i, "--multi-instance-gpu")))
             mig = value;
+        else if ((value = option_value(argc, argv, &i, "-pl")) || (value = option_value(argc, argv, &i, "--power-limit")))
+            limit = value;
         else if ((value = option_value(argc, argv, &i, "-d")) || (value = option_value(argc, argv, &i, "--display")))
             full = true; /* one section asked, all shown */
         else {
@@ -235,6 +238,8 @@ int main(int argc, char **argv)
         return set_persistence_mode(which, persistence);
     if (mig)
         return set_mig_mode(which, mig);
+    if (limit)
+        return set_power_limit(which, limit);
     if (reset)
         return reset_gpus(which);
     return full ? query(which) : summary(which);

@@ -37,6 +37,9 @@
     F(nvmlDeviceGetTemperature, (nvmlDevice_t, int, unsigned *))                                                     \
     F(nvmlDeviceGetPowerUsage, (nvmlDevice_t, unsigned *))                                                           \
     F(nvmlDeviceGetEnforcedPowerLimit, (nvmlDevice_t, unsigned *))                                                   \
+    F(nvmlDeviceGetPowerManagementLimit, (nvmlDevice_t, unsigned *))                                                 \
+    F(nvmlDeviceGetPowerManagementLimitConstraints, (nvmlDevice_t, unsigned *, unsigned *))                          \
+    F(nvmlDeviceSetPowerManagementLimit, (nvmlDevice_t, unsigned))                                                   \
     F(nvmlDeviceGetPersistenceMode, (nvmlDevice_t, int *))                                                           \
     F(nvmlDeviceSetPersistenceMode, (nvmlDevice_t, int))                                                             \
     F(nvmlDeviceGetComputeMode, (nvmlDevice_t, int *))                                                               \
@@ -110,6 +113,7 @@ int query_compute_apps(const char *which, const char *fields, const char *format
 int set_compute_mode(const char *which, const char *mode);                   /* -c */
 int set_persistence_mode(const char *which, const char *mode);               /* -pm */
 int set_mig_mode(const char *which, const char *mode);                       /* -mig */
+int set_power_limit(const char *which, const char *watts);                   /* -pl */
 int reset_gpus(const char *which);                                           /* -r */
 int mig_command(int argc, char **argv);                                      /* mig ... */
 int compute_policy(int argc, char **argv);                                   /* compute-policy ... */

@@ -140,6 +140,18 @@ def test_modes(machine: VirtualMachine) -> None:
     assert machine.smi("-c", "sometimes").returncode == 2
 
 
+def test_power_limit(machine: VirtualMachine) -> None:
+    machine.start("h100-80gb-sxm", "--count=2")
+    assert machine.smi("-i", "1", "-pl", "400").stdout == (
+        "Power limit for GPU 00000000:2A:00.0 was set to 400.00 W from 700.00 W.\nAll done.\n"
+    )
+    refused = machine.smi("-pl", "900")
+    assert refused.returncode == 2
+    assert "should be between 200.00 W and 700.00 W for GPU 00000000:18:00.0" in refused.stdout
+    assert machine.smi("-pl", "much").returncode == 2
+    assert machine.smi("-pl", "400", VIRTUAL_GPU_PRIVILEGED="0").returncode == 4
+
+
 def test_processes(machine: VirtualMachine) -> None:
     machine.start("h100-80gb-sxm")
     machine.gpu("run", "--gpu", "0", "--pid", "4100001", "--memory", "512", "--name", "train.py")
