@@ -165,7 +165,7 @@ gpu:
     recorded:
       description: >-
         The MIG layout and the sharing that are restored at boot, the attempts to repair the host (C(heal)), the current step of an upgrade
-        (C(upgrade_state)), the driver that an upgrade or a rollback left (C(rolled_out)), and whether a repartition (C(repartition_unfinished))
+        (C(upgrade_state)), what upgrade, rollback and repartition left (C(rolled_out)), and whether a repartition (C(repartition_unfinished))
         or the last change of MIG (C(mig_unfinished)) was interrupted.
       type: dict
       returned: always

@@ -71,12 +71,30 @@ def plan_stages(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> dict[st
             plans[name] = function(facts, given)
         except Refused as refusal:
             plans[name] = StagePlan(name, needed=True, refusals=(refusal,))
+    former = former_layout(facts, desired)
+    if former is not None and plans["mig"].steps:
+        plans["mig"] = replace(plans["mig"], refusals=(*plans["mig"].refusals, former))
     if lost:
         plans = _beside_lost_gpus(plans, lost)
     writing = next((plan for name, plan in plans.items() if name in _WRITE_UNITS and plan.steps), None)
     if writing is not None:
         plans[writing.stage] = replace(writing, warnings=(*writing.warnings, *refused_reload(facts, desired)))
     return plans
+
+
+def former_layout(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> Refused | None:
+    """Return that the described layout is the one whose place C(repartition) took, and would take that back; None where it is not, or may."""
+    former = ((facts.get("recorded") or {}).get("rolled_out") or {}).get("former_layout") or {}
+    layout, strategy = desired.get("nvidia_mig_layout"), desired.get("nvidia_mig_strategy")
+    if not layout or (former.get("layout"), former.get("strategy")) != (layout, strategy):
+        return None
+    if desired.get("nvidia_mig_disruption") == "force":
+        return None
+    return Refused(
+        "nvidia_mig_layout",
+        "it is the layout that repartition replaced on this host, and the inventory did not follow",
+        "Write the new layout into the inventory, go back with gpufleet.nvidia.repartition, or set nvidia_mig_disruption to force.",
+    )
 
 
 def _without_root(facts: Mapping[str, Any]) -> Refused | None:

@@ -187,7 +187,7 @@ def read_recorded(source: HostReader) -> dict[str, Any]:
     C(heal) is what was tried to repair the host, C(driver_previous) what the driver was before its last change. C(mig_unfinished) says whether the
     last change of MIG was cut off before its end,
     C(upgrade_state) and C(repartition_unfinished) how far an upgrade came, and whether a repartition was cut off, C(rolled_out) which driver an upgrade
-    or a rollback left, in place of which, by whom and when. C(acceptance_owed) says whether
+    or a rollback left, in place of which, by whom and when, and the C(former_layout) that a repartition replaced. C(acceptance_owed) says whether
     C(site) changed the host and C(dcgmi diag) has not accepted it since.
     """
     found: dict[str, Any] = {}
@@ -233,10 +233,13 @@ def _of_upgrade(source: HostReader) -> dict[str, Any]:
         recorded = None
         source.note("recorded.upgrade_state", f"{UPGRADE_RECORD} is not JSON")
     record = recorded if isinstance(recorded, dict) else {}
-    rolled_out = {name: str(record.get(name) or "") for name in ("driver", "former", "operator", "since")}
+    rolled_out: dict[str, Any] = {name: record.get(name) or "" for name in ("driver", "former", "operator", "since")}
+    layout = record.get("former_layout")
+    if isinstance(layout, dict):
+        rolled_out["former_layout"] = layout
     return {
         "upgrade_state": str(record.get("state") or "") or None,
-        "rolled_out": rolled_out if rolled_out["driver"] else None,
+        "rolled_out": rolled_out if rolled_out["driver"] or "former_layout" in rolled_out else None,
     }
 
 

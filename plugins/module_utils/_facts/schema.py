@@ -268,7 +268,12 @@ _FACTS = fields(
                 **dict.fromkeys(("mig", "sharing", "settings", "heal", "driver_previous"), mapping(anything)),
                 **dict.fromkeys(("mig_unfinished", "repartition_unfinished", "acceptance_owed"), boolean),
                 "upgrade_state": _NAME,
-                "rolled_out": fields(dict.fromkeys(("driver", "former", "operator", "since"), _TEXT)),
+                "rolled_out": fields(
+                    {
+                        **dict.fromkeys(("driver", "former", "operator", "since"), _TEXT),
+                        "former_layout": mapping(anything),
+                    }
+                ),
             }
         ),
         "host_program": fields(

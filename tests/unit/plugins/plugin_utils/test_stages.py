@@ -9,6 +9,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refus
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import stages
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import collect
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.stages import STAGES, plan_stages
+from ansible_collections.gpufleet.nvidia.tests.unit.golden.corpus import TRAINING, described, recorded
 from ansible_collections.gpufleet.nvidia.tests.unit.host_documents import installed_program
 
 BARE = {
@@ -161,3 +162,25 @@ def test_a_reload_that_would_be_refused_is_told_with_the_first_stage_that_writes
     plans = plan_stages(busy, desired(nvidia_toolkit_device_injection="envvar", nvidia_health_metrics=True))
     told = [name for name, plan in plans.items() if any("the host refuses that while" in one for one in plan.warnings)]
     assert told == ["driver"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "variables", "refused"),
+    [
+        (True, {}, True),
+        # The inventory followed, or says what was never there.
+        (False, {}, False),
+        (True, {"nvidia_mig_layout": "all-balanced"}, False),
+        (True, {"nvidia_mig_disruption": "force"}, False),
+    ],
+)
+def test_a_layout_that_repartition_replaced_is_not_brought_back(changed, variables, refused):
+    facts, given = recorded(TRAINING, "ready"), described(TRAINING)
+    request = facts["recorded"]["mig"]["request"]
+    facts["recorded"]["rolled_out"] = {"former_layout": {name: request[name] for name in ("layout", "strategy")}}
+    if changed:
+        facts["gpus"][0]["gpu_instances"] = []
+    found = plan_stages(facts, desired(**{**given, **variables}))["mig"]
+    assert bool(found.steps) == (changed or "nvidia_mig_layout" in variables)
+    said = [refusal.message for refusal in found.refusals if "that repartition replaced" in refusal.message]
+    assert len(said) == refused and all("gpufleet.nvidia.repartition" in message for message in said)

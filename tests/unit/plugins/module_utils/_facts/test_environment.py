@@ -334,3 +334,23 @@ def test_how_far_other_runs_came(tree):
         True,
         "repairing",
     )
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        (
+            '{"state": "done", "driver": "580.178.04", "former": "575.57.08"}',
+            {"driver": "580.178.04", "former": "575.57.08"},
+        ),
+        ('{"former_layout": {"layout": []}}', {"driver": "", "former_layout": {"layout": []}}),
+        ('{"state": "done", "from": "575.57.08"}', None),
+        ('{"former_layout": 1}', None),
+        ("[]", None),
+        ("{", None),
+    ],
+)
+def test_what_other_runs_left(tree, written, expected):
+    tree.write(environment.UPGRADE_RECORD, written)
+    found = environment.read_recorded(tree.source())["rolled_out"]
+    assert found is None if expected is None else {name: found[name] for name in expected} == expected
