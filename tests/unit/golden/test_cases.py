@@ -124,7 +124,7 @@ def _previous(packages):
     ("version", "words"),
     [
         ("580.178.04", ""),
-        ("580.159.03", "change driver 580.178.04 to 580.159.03"),
+        ("580.159.03", "downgrade driver 580.178.04 to 580.159.03"),
         (None, "no previous driver is recorded"),
     ],
 )
