@@ -36,7 +36,7 @@ _UNAVAILABLE = {
     VERSION_MISMATCH: (
         "version_mismatch",
         "the loaded kernel driver and libnvidia-ml.so.1 are of different versions",
-        "Reload the driver or reboot: the role gpufleet.nvidia.nvidia_driver does either",
+        "Run gpufleet.nvidia.upgrade, which empties the host and loads the driver on disk, or reboot it",
     ),
     NO_PERMISSION: (
         "no_permission",

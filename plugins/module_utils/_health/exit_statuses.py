@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .report import Outcome, failed, passed
+from .report import LOAD_ON_DISK, Outcome, failed, passed
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def judge_exit_status(rc: int, text: str) -> Outcome:
     if _MISMATCH in text.lower():
         return failed(
             f"nvidia-smi ended with {rc}: driver and library are of different versions{quoted}",
-            "Reload the driver or reboot: the role gpufleet.nvidia.nvidia_driver does either",
+            LOAD_ON_DISK,
         )
     known = EXIT_STATUSES.get(rc, ExitStatus("a status that NVIDIA does not document", EXIT_STATUSES[255].next_step))
     return failed(f"nvidia-smi ended with {rc}: {known.meaning}{quoted}", known.next_step)

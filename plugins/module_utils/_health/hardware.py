@@ -15,7 +15,7 @@ from typing import Any
 
 from .._boards.lookup import cards_on_bus
 from .exit_statuses import judge_exit_status
-from .report import DRIVER_ROLE, Evidence, Outcome, failed, passed, skipped, warning
+from .report import DRIVER_ROLE, LOAD_ON_DISK, Evidence, Outcome, failed, passed, skipped, warning
 
 
 def pci(evidence: Evidence) -> Outcome:
@@ -43,8 +43,7 @@ def driver(evidence: Evidence) -> Outcome:
     if differing:
         return failed(
             f"driver {loaded} is loaded, but {' and '.join(differing)} is installed",
-            f"Reload the driver or reboot the host, after draining it. {DRIVER_ROLE} with "
-            "nvidia_driver_reload or a reboot allowed",
+            LOAD_ON_DISK,
         )
     if library is None:
         return failed(f"driver {loaded} is loaded, but libnvidia-ml.so.1 is not installed", DRIVER_ROLE)

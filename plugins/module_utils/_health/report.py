@@ -22,6 +22,8 @@ SKIPPED = "skipped"
 UNPROVEN = "unproven"
 #: What mends most of what is wrong with a driver.
 DRIVER_ROLE = "Run gpufleet.nvidia.site (role nvidia_driver)"
+#: Where module and library are of different drivers: site refuses that host while somebody uses it.
+LOAD_ON_DISK = "Run gpufleet.nvidia.upgrade, which empties the host and loads the driver on disk, or reboot it"
 
 
 @dataclass(frozen=True)

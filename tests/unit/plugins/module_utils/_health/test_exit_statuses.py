@@ -44,4 +44,4 @@ def test_the_message_on_standard_output_is_quoted():
 def test_a_mismatch_is_recognised_whatever_the_status():
     for rc in (1, 18, 255):
         assert "different versions" in judge_exit_status(rc, MISMATCH).evidence
-        assert "Reload" in judge_exit_status(rc, MISMATCH).next_step
+        assert "gpufleet.nvidia.upgrade" in judge_exit_status(rc, MISMATCH).next_step
