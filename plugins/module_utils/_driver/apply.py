@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from .._adapters.command import CommandError
 from .._adapters.openpgp import fingerprints
 from .._adapters.packages import PackageError
 from .._health.exit_statuses import judge_exit_status
@@ -118,7 +119,7 @@ def run_stage(system: DriverSystem, desired: DesiredDriver, check: bool) -> Driv
         after, left = _take_effect(system, installed, run, wanted)
     except PackageError as error:
         raise PackageError(f"{error}{leads_on(system.read(), desired)}") from error
-    except NotInEffect as failure:
+    except (NotInEffect, CommandError) as failure:
         raise Failed(f"{failure}{leads_on(system.read(), desired)}", steps) from failure
     steps += run.done
     return DriverReport(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import CommandError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages import PackageError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.apply import Failed, Stopped, run_stage
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired import DesiredDriver
@@ -206,6 +207,16 @@ def test_packages_that_cannot_be_finished_leave_a_sentence_that_leads_on():
     system = ready()
     system.load_error = "Key was rejected by service"
     with pytest.raises(Failed, match=r"still needed: load driver.*could not be loaded: Key was rejected"):
+        run_stage(system, DesiredDriver(version=NEW), check=False)
+    system = ready()
+
+    def cannot_stop(name):
+        raise CommandError(["systemctl", "stop", name], "exit status 1")
+
+    system.stop = cannot_stop
+    with pytest.raises(
+        Failed, match=rf"systemctl stop.*packages are of driver {NEW} and the loaded module is of {OLD}: reboot"
+    ):
         run_stage(system, DesiredDriver(version=NEW), check=False)
 
 
