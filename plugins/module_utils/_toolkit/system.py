@@ -19,7 +19,6 @@ from .._adapters.host_reader import HostReader
 from .._adapters.installed_packages import is_toolkit
 from .._adapters.kernel import loaded_version
 from .._adapters.nvml import open_nvml
-from .._adapters.nvml_facts import shape_gpu
 from .._adapters.nvml_library import NvmlError, NvmlUnavailable
 from .._adapters.openpgp import verified_key
 from .._adapters.packages import PackageManager, manager_for
@@ -99,7 +98,7 @@ class ToolkitSystem:
     def _cdi(self, driver: str) -> CdiState:
         try:
             with open_nvml(self._archive) as nvml:
-                gpus = [shape_gpu(state) for state in nvml.gpus()]
+                gpus = [state.facts for state in nvml.gpus()]
         except (NvmlUnavailable, NvmlError):
             # As facts have it: nothing can be compared.
             return CdiState()

@@ -155,9 +155,8 @@ class TestCdi:
         monkeypatch.setattr(system, "HostFiles", lambda: files)
         monkeypatch.setattr(system.cdi, "available", lambda: True)
         monkeypatch.setattr(system, "loaded_version", lambda _files: "580.178.04")
-        monkeypatch.setattr(system, "shape_gpu", lambda gpu: gpu)
         monkeypatch.setattr(system.cdi, "CONTROL_NODES", ())
-        gpus = [{"index": 0, "uuid": "GPU-0", "mig": {"current": False}}]
+        gpus = [SimpleNamespace(facts={"index": 0, "uuid": "GPU-0", "mig": {"current": False}})]
 
         def read(error=None, **options):
             @contextmanager
