@@ -16,7 +16,7 @@ from typing import Any, Callable
 
 from ansible.errors import AnsibleError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import write_whole
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.software import changed_settings
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.records import sharing_differences
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import modes
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.resources import GPU
@@ -277,7 +277,9 @@ def _read(host: str, variables: Any, known: Mapping[str, Sequence[str]], racks: 
 def _other_limits(sharing: modes.Sharing, found: Capacity, facts: Mapping[str, Any]) -> list[str]:
     """Return where an MPS daemon that runs gives its clients something else than the table says."""
     if not sharing.mps_of_plugin or not any(daemon.get("in_container") for daemon in facts.get("mps") or ()):
-        return changed_settings(facts)
+        recorded = (facts.get("recorded") or {}).get("sharing") is not None
+        different = sharing_differences(facts, facts.get("gpus") or (), answering=False)["sharing"] if recorded else ""
+        return [different] if different else []
     limits = mps_limits_check({name: unit.replicas for name, unit in found.slices.items()}, facts)
     return [limits.evidence] if limits.status == FAILED else []
 

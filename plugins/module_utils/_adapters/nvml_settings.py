@@ -37,46 +37,69 @@ class Power:
 
     limit: int | None = None
     default: int | None = None
-    minimum: int | None = None
-    maximum: int | None = None
+    min: int | None = None
+    max: int | None = None
+
+
+@dataclass(frozen=True)
+class Ecc:
+    """Whether ECC is on; C(pending) as it will be after the next reset or reboot."""
+
+    current: bool | None = None
+    pending: bool | None = None
+
+
+@dataclass(frozen=True)
+class ClockSpeeds:
+    """Frequencies in MHz, pairs of memory and graphics where nothing else is said.
+
+    :param graphics: the present one.
+    :param max: the highest.
+    :param application: those that applications run at; C(default) those of the board.
+    :param locked_graphics: lowest and highest, as the clock was locked since the driver was loaded; C(locked_memory) the same.
+    """
+
+    graphics: int | None = None
+    max: Clocks | None = None
+    application: Clocks | None = None
+    default: Clocks | None = None
+    locked_graphics: Clocks | None = None
+    locked_memory: Clocks | None = None
 
 
 @dataclass(frozen=True)
 class GpuSettings:
-    """What can be set of a GPU and is lost. What the board or the driver does not tell is None.
+    """What can be set of a GPU and is lost. What the board or the driver does not tell is None."""
 
-    :param ecc: whether ECC is on; C(ecc_pending) as it will be after the next reset or reboot.
-    :param graphics_clock: the present frequency in MHz.
-    :param max_clocks: the highest frequencies of memory and graphics.
-    :param application_clocks: the frequencies that applications run at; C(default_application_clocks) those of the board.
+    power_w: Power = Power()
+    ecc: Ecc = Ecc()
+    clocks_mhz: ClockSpeeds = ClockSpeeds()
+
+
+def settings_of(nvml: Nvml, index: int, locks: Mapping[str, Clocks] | None = None) -> GpuSettings:
+    """Return the settings of a GPU.
+
+    :param locks: how its clocks were locked, which NVML does not tell.
     """
-
-    power: Power = Power()
-    ecc: bool | None = None
-    ecc_pending: bool | None = None
-    graphics_clock: int | None = None
-    max_clocks: Clocks | None = None
-    application_clocks: Clocks | None = None
-    default_application_clocks: Clocks | None = None
-
-
-def settings_of(nvml: Nvml, index: int) -> GpuSettings:
-    limits = _call(nvml, "nvmlDeviceGetPowerManagementLimitConstraints", index)
+    limits, locks = _call(nvml, "nvmlDeviceGetPowerManagementLimitConstraints", index), locks or {}
     ecc = _call(nvml, "nvmlDeviceGetEccMode", index)
     return GpuSettings(
-        power=Power(
+        Power(
             limit=_watts(_call(nvml, "nvmlDeviceGetPowerManagementLimit", index)),
             default=_watts(_call(nvml, "nvmlDeviceGetPowerManagementDefaultLimit", index)),
             # Of a limit with a fraction only whole watts within it can be set.
-            minimum=None if limits is None else -(-int(limits[0]) // _MILLIWATTS),
-            maximum=None if limits is None else int(limits[1]) // _MILLIWATTS,
+            min=None if limits is None else -(-int(limits[0]) // _MILLIWATTS),
+            max=None if limits is None else int(limits[1]) // _MILLIWATTS,
         ),
-        ecc=None if ecc is None else bool(ecc[0]),
-        ecc_pending=None if ecc is None else bool(ecc[1]),
-        graphics_clock=_number(_call(nvml, "nvmlDeviceGetClockInfo", index, _GRAPHICS)),
-        max_clocks=_clocks(nvml, "nvmlDeviceGetMaxClockInfo", index),
-        application_clocks=_clocks(nvml, "nvmlDeviceGetApplicationsClock", index),
-        default_application_clocks=_clocks(nvml, "nvmlDeviceGetDefaultApplicationsClock", index),
+        Ecc() if ecc is None else Ecc(bool(ecc[0]), bool(ecc[1])),
+        ClockSpeeds(
+            graphics=_number(_call(nvml, "nvmlDeviceGetClockInfo", index, _GRAPHICS)),
+            max=_clocks(nvml, "nvmlDeviceGetMaxClockInfo", index),
+            application=_clocks(nvml, "nvmlDeviceGetApplicationsClock", index),
+            default=_clocks(nvml, "nvmlDeviceGetDefaultApplicationsClock", index),
+            locked_graphics=locks.get(GRAPHICS),
+            locked_memory=locks.get(MEMORY),
+        ),
     )
 
 

@@ -38,7 +38,7 @@ def _read(nvml: Nvml, subsets: Sequence[str], locks: locked_clocks.Locks) -> dic
                 gpu["profiles"] = None
                 unknown[f"gpus[{state.index}].profiles"] = error.reason
         if not state.lost:
-            gpu["settings"] = shape_settings(settings_of(nvml, state.index), locks.get(gpu["uuid"] or ""))
+            gpu["settings"] = shape_settings(settings_of(nvml, state.index, locks.get(gpu["uuid"] or "")))
             found = fabric_of(nvml, state.index)
             fabric.add(found.state if found else None)
             if found:

@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterator
 from typing import Any
 
 from .._schema import OUTPUT, Unfit, anything, boolean, check, fields, items, mapping, not_null, number, text
+from .._settings.state import SETTINGS
 from .schema_version import SCHEMA
 
 _NAME, _TEXT = text(256), text()
@@ -85,22 +86,6 @@ _ERRORS = fields(
         **dict.fromkeys(("uncorrected", "remapped_correctable", "remapped_uncorrectable"), number()),
     }
 )
-#: Watts; the largest rack-scale boards take 1.4 kW.
-_WATTS = number(0, 100_000)
-_MHZ = number(0, 100_000)
-_PAIR_OF_CLOCKS = items(_MHZ, 2)
-_SETTINGS = fields(
-    {
-        "power_w": fields(dict.fromkeys(("limit", "default", "min", "max"), _WATTS)),
-        "ecc": fields({"current": boolean, "pending": boolean}),
-        "clocks_mhz": fields(
-            {
-                "graphics": _MHZ,
-                **dict.fromkeys(("max", "application", "default", "locked_graphics", "locked_memory"), _PAIR_OF_CLOCKS),
-            }
-        ),
-    }
-)
 GPU = fields(
     {
         "index": _INDEX,
@@ -118,7 +103,7 @@ GPU = fields(
         "fabric": fields(
             {"state": _NAME, "status": number(), "degraded": items(_NAME, 64), "summary": _NAME, "clique": _NAME}
         ),
-        "settings": _SETTINGS,
+        "settings": SETTINGS,
         "lost": boolean,
     },
     required=("index",),

@@ -16,8 +16,9 @@ from .._mig.record import Unreadable, match, read_recorded_layout
 from .._plan import Refused, Step
 from .._settings.desired import RECORD as SETTINGS_RECORD
 from .._settings.desired import recorded as recorded_settings
-from .._settings.plan import Means, ObservedGpu
+from .._settings.plan import Means
 from .._settings.plan import plan as plan_settings
+from .._settings.state import observed
 from .._sharing.host import UNREADABLE
 from .._sharing.plan import plan as plan_sharing
 from .._sharing.state import from_facts
@@ -41,7 +42,7 @@ def record_differences(facts: Mapping[str, Any]) -> dict[str, str]:
     if recorded.get("settings") is not None and answering:
         found["settings"] = _settings(recorded["settings"], gpus)
     if recorded.get("sharing") is not None:
-        found.update(_sharing(facts, gpus, answering))
+        found.update(sharing_differences(facts, gpus, answering))
     return found
 
 
@@ -65,15 +66,18 @@ def _settings(record: Any, gpus: Gpus) -> str:
     if wanted is None:
         return f"{SETTINGS_RECORD} cannot be used"
     # Facts of an earlier release have no settings.
-    read = [ObservedGpu(gpu) for gpu in gpus if "settings" in gpu]
+    read = [observed(gpu) for gpu in gpus if "settings" in gpu]
     try:
         return _words(plan_settings(read, wanted, wanted, Means(reset=True, reboot=True)).steps)
     except Refused as refusal:
         return refusal.message
 
 
-def _sharing(facts: Mapping[str, Any], gpus: Gpus, answering: bool) -> dict[str, str]:
-    """The compute mode is of the GPUs, which NVML has to show; whether a daemon answers is known without."""
+def sharing_differences(facts: Mapping[str, Any], gpus: Gpus, answering: bool) -> dict[str, str]:
+    """Return what L(record_differences) has of the recorded sharing.
+
+    :param answering: whether NVML shows the compute modes; whether a daemon answers is known without.
+    """
     observed = from_facts(facts, gpus)
     wanted = observed.recorded
     if wanted is None or wanted is UNREADABLE:

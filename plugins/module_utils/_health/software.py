@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from .._formats.mps_commands import limit_text
 from .._sharing.host import Daemon
 from .._sharing.state import sharing_of
 from .report import Evidence, Outcome, failed, passed, skipped, warning
@@ -64,13 +63,6 @@ def broken_daemons(facts: Mapping[str, Any]) -> list[str]:
     return [one.name for one in _recorded_daemons(facts) if one.pipe_directory not in answering]
 
 
-def changed_settings(facts: Mapping[str, Any]) -> list[str]:
-    """Return what recorded MPS daemons that run give a client in place of what is recorded."""
-    by_pipe = _by_pipe_directory(facts)
-    daemons = [one for one in _recorded_daemons(facts) if one.pipe_directory in by_pipe]
-    return [text for daemon in daemons if (text := _daemon_differs(daemon, by_pipe))]
-
-
 def recorded_pipe_directories(facts: Mapping[str, Any]) -> list[str]:
     """Return the pipe directories of the MPS daemons that are recorded; none where the record cannot be used."""
     return [daemon.pipe_directory for daemon in _recorded_daemons(facts)]
@@ -79,24 +71,3 @@ def recorded_pipe_directories(facts: Mapping[str, Any]) -> list[str]:
 def _recorded_daemons(facts: Mapping[str, Any]) -> tuple[Daemon, ...]:
     found = sharing_of(facts)
     return found.daemons if found else ()
-
-
-def _by_pipe_directory(facts: Mapping[str, Any]) -> dict[Any, Mapping[str, Any]]:
-    return {daemon.get("pipe_directory"): daemon for daemon in mps_of_host(facts)}
-
-
-def _daemon_differs(wanted: Daemon, running: Mapping[Any, Mapping[str, Any]]) -> str | None:
-    found = running.get(wanted.pipe_directory)
-    if found is None:
-        return f"the recorded MPS daemon {wanted.name} does not run"
-    # 0 is recorded for "no limit", which a daemon shows as 100.
-    percentage = wanted.percentage or 100.0
-    present = found.get("percentage")
-    wrong = []
-    if present is not None and abs(present - percentage) > 0.05:
-        wrong.append(f"gives a client {present:g} % of the threads, recorded is {percentage:g} %")
-    for device, (limit, mib) in enumerate(zip(found.get("limits") or (), wanted.limits_mib)):
-        if limit != limit_text(mib):
-            limited = f"limits a client to {limit}" if limit else "limits no client"
-            wrong.append(f"{limited} on its device {device}, recorded is {f'{mib} MiB' if mib else 'no limit'}")
-    return f"the MPS daemon {wanted.name} {' and '.join(wrong)}" if wrong else None

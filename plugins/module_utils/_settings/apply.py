@@ -24,8 +24,8 @@ from .._steps import Kind
 from .._users import add_allocations, reset_obstacle
 from . import desired
 from .desired import RECORD, Settings
-from .plan import Means, ObservedGpu, plan
-from .state import shape_settings
+from .plan import Means, plan
+from .state import ObservedGpu, observed
 
 
 class SettingsError(Exception):
@@ -40,16 +40,19 @@ def observe(nvml: Nvml, wanted: Settings) -> list[ObservedGpu]:
     locks = locked_clocks.read()
     found = []
     for state in nvml.gpus():
+        if state.lost:
+            continue
         gpu = state.facts
-        if not state.lost:
-            gpu["settings"] = shape_settings(nvml_settings.settings_of(nvml, state.index), locks.get(gpu["uuid"] or ""))
-        seen = ObservedGpu(gpu)
-        if wanted.application_clocks is not None and not state.lost:
-            seen = replace(seen, supported=_supported(nvml, state.index))
-        if wanted.ecc is not None and not state.lost:
+        if wanted.ecc is not None:
             add_allocations([gpu], read_allocations(HostFiles()))
-            seen = replace(seen, no_reset=_no_reset(gpu))
-        found.append(seen)
+        found.append(
+            replace(
+                observed(gpu),
+                settings=nvml_settings.settings_of(nvml, state.index, locks.get(gpu["uuid"] or "")),
+                supported=None if wanted.application_clocks is None else _supported(nvml, state.index),
+                no_reset=None if wanted.ecc is None else _no_reset(gpu),
+            )
+        )
     return found
 
 
@@ -138,7 +141,7 @@ def _reset_gpu(nvml: Nvml, step: Step, reset: Callable[[str], str]) -> None:
     with nvml.closed():
         said = reset(str(step.data["pci_address"]))
     found = nvml_settings.settings_of(nvml, index)
-    if found.ecc is not found.ecc_pending:
+    if found.ecc.current is not found.ecc.pending:
         raise SettingsError(f"Failed to {step.what}: its ECC still waits for a reset. nvidia-smi said: {said}")
 
 

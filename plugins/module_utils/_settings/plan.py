@@ -10,53 +10,19 @@ GPU that nobody uses.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from .._adapters.locked_clocks import GRAPHICS, MEMORY
 from .._plan import REBOOT_NEEDED, Plan, Refused, Step, awaited_reboot
-from .._steps import Kind, gpu_title
-from .._users import named, users_of
+from .._steps import Kind
+from .._users import named
 from .desired import PREFIX, RECORD, Pair, Settings
+from .state import ObservedGpu, shape_settings
 
 #: Two readings of a limit may differ by what a board rounds.
 _WATT = 1
-
-
-@dataclass(frozen=True)
-class ObservedGpu:
-    """One GPU as it was read. What the board does not tell is None.
-
-    :param gpu: an entry of C(gpus) of the facts: C(index), C(pci_address), C(uuid), C(settings), C(processes), C(gpu_instances).
-    :param supported: the graphics clocks of each memory clock that it takes as application clocks; None where they were not asked for.
-    :param no_reset: why it cannot be reset now; None where nothing stands against it, or nobody has looked.
-    """
-
-    gpu: Mapping[str, Any]
-    supported: Mapping[int, Sequence[int]] | None = None
-    no_reset: str | None = None
-
-    @property
-    def index(self) -> int:
-        return int(self.gpu["index"])
-
-    @property
-    def title(self) -> str:
-        return gpu_title(self.gpu)
-
-    @property
-    def data(self) -> dict[str, Any]:
-        """What a step says of its GPU."""
-        return {"index": self.index, "pci_address": self.gpu.get("pci_address"), "uuid": self.gpu.get("uuid")}
-
-    def part(self, name: str) -> Mapping[str, Any]:
-        found = (self.gpu.get("settings") or {}).get(name)
-        return found if isinstance(found, Mapping) else {}
-
-    def pair(self, part: str, name: str) -> Pair | None:
-        found = self.part(part).get(name)
-        return None if found is None else (int(found[0]), int(found[1]))
 
 
 @dataclass(frozen=True)
@@ -81,7 +47,9 @@ def plan(gpus: Sequence[ObservedGpu], wanted: Settings, record: Settings | None,
     """
     former = record or Settings()
     for gpu in gpus:
-        _refuse(gpu, wanted, means)
+        _refuse_power(gpu, wanted)
+        _refuse_clocks(gpu, wanted)
+        _refuse_ecc(gpu, wanted, means)
     steps: list[Step] = []
     for gpu in gpus:
         steps += _ecc(gpu, wanted, means)
@@ -97,35 +65,27 @@ def plan(gpus: Sequence[ObservedGpu], wanted: Settings, record: Settings | None,
     return Plan(tuple(steps), before=_state(gpus), after={"wanted": wanted.as_dict()})
 
 
-def _refuse(gpu: ObservedGpu, wanted: Settings, means: Means) -> None:
-    if gpu.gpu.get("lost"):
-        return
-    _refuse_power(gpu, wanted)
-    _refuse_clocks(gpu, wanted)
-    _refuse_ecc(gpu, wanted, means)
-
-
 def _refuse_power(gpu: ObservedGpu, wanted: Settings) -> None:
     if wanted.power_limit is None:
         return
-    power = gpu.part("power_w")
-    lowest, highest = power.get("min"), power.get("max")
+    power = gpu.settings.power_w
+    lowest, highest = power.min, power.max
     if lowest is None or highest is None:
         raise Refused(
             f"{PREFIX}power_limit",
-            f"the board of {gpu.title}, {gpu.gpu.get('name')}, does not let its power limit be set",
+            f"the board of {gpu.title}, {gpu.name}, does not let its power limit be set",
             "Remove the variable for this host.",
         )
     if not lowest <= wanted.power_limit <= highest:
         raise Refused(
             f"{PREFIX}power_limit",
-            f"{gpu.title}, {gpu.gpu.get('name')}, takes {lowest} to {highest} W, not {wanted.power_limit} W",
-            f"Give a value between {lowest} and {highest}; 0 leaves the board's own limit of {power.get('default')} W.",
+            f"{gpu.title}, {gpu.name}, takes {lowest} to {highest} W, not {wanted.power_limit} W",
+            f"Give a value between {lowest} and {highest}; 0 leaves the board's own limit of {power.default} W.",
         )
 
 
 def _refuse_clocks(gpu: ObservedGpu, wanted: Settings) -> None:
-    highest = gpu.pair("clocks_mhz", "max")
+    highest = gpu.settings.clocks_mhz.max
     application = wanted.application_clocks
     asked = (
         ("memory_clocks", 0, wanted.memory_clocks and wanted.memory_clocks[1]),
@@ -140,21 +100,21 @@ def _refuse_clocks(gpu: ObservedGpu, wanted: Settings) -> None:
         if highest is None:
             raise Refused(
                 f"{PREFIX}{name}",
-                f"the board of {gpu.title}, {gpu.gpu.get('name')}, does not report its clocks, so they cannot be set",
+                f"the board of {gpu.title}, {gpu.name}, does not report its clocks, so they cannot be set",
                 "Remove the variable for this host.",
             )
         if frequency > highest[position]:
             raise Refused(
                 f"{PREFIX}{name}",
-                f"the {clock} clock of {gpu.title}, {gpu.gpu.get('name')}, reaches {highest[position]} MHz, not {frequency} MHz",
+                f"the {clock} clock of {gpu.title}, {gpu.name}, reaches {highest[position]} MHz, not {frequency} MHz",
                 f"Give {highest[position]} or less.",
             )
     if application is not None and gpu.supported is not None:
         _refuse_unsupported(gpu, application)
-    if application is not None and gpu.pair("clocks_mhz", "application") is None:
+    if application is not None and gpu.settings.clocks_mhz.application is None:
         raise Refused(
             f"{PREFIX}application_clocks",
-            f"the board of {gpu.title}, {gpu.gpu.get('name')}, has no application clocks",
+            f"the board of {gpu.title}, {gpu.name}, has no application clocks",
             f"Lock its clocks in place of them: {PREFIX}graphics_clocks.",
         )
 
@@ -165,14 +125,14 @@ def _refuse_unsupported(gpu: ObservedGpu, wanted: Pair) -> None:
     if memory not in supported:
         raise Refused(
             f"{PREFIX}application_clocks",
-            f"{gpu.title}, {gpu.gpu.get('name')}, has no memory clock of {memory} MHz",
+            f"{gpu.title}, {gpu.name}, has no memory clock of {memory} MHz",
             f"It has {', '.join(map(str, supported))} MHz.",
         )
     if graphics not in supported[memory]:
         near = sorted(supported[memory], key=lambda one: abs(one - graphics))[:2]
         raise Refused(
             f"{PREFIX}application_clocks",
-            f"{gpu.title}, {gpu.gpu.get('name')}, has no graphics clock of {graphics} MHz with {memory} MHz memory",
+            f"{gpu.title}, {gpu.name}, has no graphics clock of {graphics} MHz with {memory} MHz memory",
             f"The nearest are {', '.join(map(str, sorted(near)))} MHz: nvidia-smi -q -d SUPPORTED_CLOCKS.",
         )
 
@@ -180,19 +140,16 @@ def _refuse_unsupported(gpu: ObservedGpu, wanted: Pair) -> None:
 def _refuse_ecc(gpu: ObservedGpu, wanted: Settings, means: Means) -> None:
     if wanted.ecc is None:
         return
-    present = gpu.part("ecc").get("current")
+    present = gpu.settings.ecc.current
     thing, state = f"{PREFIX}ecc", _on(wanted.ecc)
     if present is None:
-        raise Refused(
-            thing, f"{gpu.title}, {gpu.gpu.get('name')}, has no ECC that can be set", "Remove it for this host."
-        )
+        raise Refused(thing, f"{gpu.title}, {gpu.name}, has no ECC that can be set", "Remove it for this host.")
     if present is wanted.ecc:
         return
-    users = users_of(gpu.gpu).everybody
-    if users:
+    if gpu.users:
         raise Refused(
             thing,
-            f"ECC {state} needs a reset of {gpu.title}, which is in use by {named(users)}",
+            f"ECC {state} needs a reset of {gpu.title}, which is in use by {named(gpu.users)}",
             "Drain the host first (kubectl drain, or end these processes), then run again.",
         )
     reason = _no_reset(gpu, means)
@@ -208,14 +165,14 @@ def _no_reset(gpu: ObservedGpu, means: Means) -> str | None:
     """Return why ECC of a GPU can only change by a reboot; None where a reset can do it, as far as is known."""
     if not means.reset:
         return f"{PREFIX}reset is never"
-    if gpu.gpu.get("gpu_instances"):
+    if gpu.divided:
         return "that would destroy its GPU instances, which only a boot restores"
     return gpu.no_reset
 
 
 def _ecc(gpu: ObservedGpu, wanted: Settings, means: Means) -> list[Step]:
-    ecc = gpu.part("ecc")
-    if wanted.ecc is None or ecc.get("current") is wanted.ecc or gpu.gpu.get("lost"):
+    ecc = gpu.settings.ecc
+    if wanted.ecc is None or ecc.current is wanted.ecc:
         return []
     reason = _no_reset(gpu, means)
     steps = []
@@ -223,9 +180,9 @@ def _ecc(gpu: ObservedGpu, wanted: Settings, means: Means) -> list[Step]:
     if reason:
         data["reboot"] = REBOOT_NEEDED
     disturbs = (awaited_reboot([reason], means.reboot, f"{PREFIX}reboot"),) if reason else ()
-    if ecc.get("pending") is not wanted.ecc or reason:
-        why = f"it is {_on(ecc.get('current'))}"
-        if ecc.get("pending") is wanted.ecc:
+    if ecc.pending is not wanted.ecc or reason:
+        why = f"it is {_on(ecc.current)}"
+        if ecc.pending is wanted.ecc:
             why += ", and the change waits for a reboot"
         steps.append(Step(Kind.SET_ECC, _target(gpu), why, disturbs, data))
     if not reason:
@@ -235,22 +192,21 @@ def _ecc(gpu: ObservedGpu, wanted: Settings, means: Means) -> list[Step]:
 
 
 def _power(gpu: ObservedGpu, wanted: Settings, former: Settings, reset: bool) -> list[Step]:
-    power = gpu.part("power_w")
+    power = gpu.settings.power_w
     target = wanted.power_limit
     if target is None and former.power_limit is not None:
-        target = power.get("default")
-    if target is None or gpu.gpu.get("lost") or (not reset and _same_watts(power.get("limit"), target)):
+        target = power.default
+    if target is None or (not reset and _same_watts(power.limit, target)):
         return []
     own = wanted.power_limit is None
-    why = f"it is {power.get('limit')} W" + (", and the board's own has to be restored" if own else "")
+    why = f"it is {power.limit} W" + (", and the board's own has to be restored" if own else "")
     return [Step(Kind.SET_POWER_LIMIT, _target(gpu), why, (), {**gpu.data, "watts": int(target)})]
 
 
 def _clocks(gpu: ObservedGpu, wanted: Settings, former: Settings, reset: bool) -> list[Step]:
-    if gpu.gpu.get("lost"):
-        return []
     steps = []
-    present = gpu.part("clocks_mhz").get("graphics")
+    speeds = gpu.settings.clocks_mhz
+    present = speeds.graphics
     for name, clocks, before in (
         (GRAPHICS, wanted.graphics_clocks, former.graphics_clocks),
         (MEMORY, wanted.memory_clocks, former.memory_clocks),
@@ -260,7 +216,7 @@ def _clocks(gpu: ObservedGpu, wanted: Settings, former: Settings, reset: bool) -
             if before is not None:
                 steps.append(Step(Kind.UNLOCK_CLOCKS, _target(gpu), "it is no longer to be locked", (), data))
             continue
-        locked = gpu.pair("clocks_mhz", f"locked_{name}")
+        locked = speeds.locked_graphics if name == GRAPHICS else speeds.locked_memory
         faster = name == GRAPHICS and present is not None and present > _step_above(clocks[1])
         if reset or locked != clocks or faster:
             why = (
@@ -273,10 +229,10 @@ def _clocks(gpu: ObservedGpu, wanted: Settings, former: Settings, reset: bool) -
 
 
 def _application_clocks(gpu: ObservedGpu, wanted: Settings, former: Settings, reset: bool) -> list[Step]:
-    present = gpu.pair("clocks_mhz", "application")
+    present = gpu.settings.clocks_mhz.application
     clocks = wanted.application_clocks
     if clocks is None:
-        if former.application_clocks is None or present == gpu.pair("clocks_mhz", "default"):
+        if former.application_clocks is None or present == gpu.settings.clocks_mhz.default:
             return []
         why = f"they are {_both(present)}, and the board's own have to be restored"
         return [Step(Kind.RESET_APPLICATION_CLOCKS, _target(gpu), why, (), gpu.data)]
@@ -296,7 +252,7 @@ def _step_above(highest: int) -> int:
 
 
 def _target(gpu: ObservedGpu) -> str:
-    return str(gpu.gpu.get("pci_address") or gpu.index)
+    return str(gpu.pci_address or gpu.index)
 
 
 def _on(value: Any) -> str:
@@ -312,4 +268,4 @@ def _both(clocks: Pair | None) -> str:
 
 
 def _state(gpus: Sequence[ObservedGpu]) -> dict[str, Any]:
-    return {gpu.title: gpu.gpu.get("settings") for gpu in gpus}
+    return {gpu.title: shape_settings(gpu.settings) for gpu in gpus}

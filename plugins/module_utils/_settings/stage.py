@@ -12,7 +12,8 @@ from typing import Any
 from .._plan import StagePlan, Step
 from .._steps import Kind
 from .desired import PREFIX, RECORD, read, recorded
-from .plan import Means, ObservedGpu, plan
+from .plan import Means, plan
+from .state import observed
 
 STAGE = "settings"
 
@@ -38,7 +39,7 @@ def stage(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> StagePlan:
         unread = "the facts are of an earlier release, which did not read the settings of GPUs"
         return StagePlan(STAGE, needed=True, unread=unread)
     means = means_of(desired)
-    found = plan([ObservedGpu(gpu) for gpu in gpus], wanted, former, means)
+    found = plan([observed(gpu) for gpu in gpus if not gpu.get("lost")], wanted, former, means)
     return StagePlan(STAGE, needed=found.changes, steps=found.steps, warnings=found.warnings)
 
 

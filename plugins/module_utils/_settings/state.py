@@ -2,40 +2,73 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The settings of a GPU as the facts document has them. Pure."""
+"""A GPU and its settings, as the facts document has them and as the planner takes them. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from .._adapters.locked_clocks import GRAPHICS, MEMORY
-from .._adapters.nvml_settings import GpuSettings
+from .._adapters.nvml_settings import ClockSpeeds, Ecc, GpuSettings, Power
+from .._schema import boolean, check, encode, fields, items, number
+from .._steps import gpu_title
+from .._users import User, users_of
+
+#: Watts; the largest rack-scale boards take 1.4 kW.
+_WATTS = number(0, 100_000)
+_MHZ = number(0, 100_000)
+_PAIRS = ("max", "application", "default", "locked_graphics", "locked_memory")
+#: C(settings) of one entry of C(gpus) of the facts: what can be set of a GPU and is lost. What the board does not tell is missing.
+SETTINGS = fields(
+    {
+        "power_w": fields(dict.fromkeys(("limit", "default", "min", "max"), _WATTS), into=Power),
+        "ecc": fields({"current": boolean, "pending": boolean}, into=Ecc),
+        "clocks_mhz": fields({"graphics": _MHZ, **dict.fromkeys(_PAIRS, items(_MHZ, 2, least=2))}, into=ClockSpeeds),
+    },
+    into=GpuSettings,
+)
 
 
-def shape_settings(found: GpuSettings, locks: Mapping[str, tuple[int, int]] | None = None) -> dict[str, Any]:
-    """Return C(settings) of one entry of C(gpus): what can be set of a GPU and is lost. What the board does not tell is missing.
+@dataclass(frozen=True)
+class ObservedGpu:
+    """One GPU as it was read.
 
-    :param locks: how its clocks were locked since the driver was loaded, which NVML does not tell.
+    :param divided: whether it has GPU instances.
+    :param supported: the graphics clocks of each memory clock that it takes as application clocks; None where they were not asked for.
+    :param no_reset: why it cannot be reset now; None where nothing stands against it, or nobody has looked.
     """
-    power, locks = found.power, locks or {}
+
+    index: int
+    pci_address: str | None
+    uuid: str | None
+    name: str | None
+    settings: GpuSettings
+    users: tuple[User, ...] = ()
+    divided: bool = False
+    supported: Mapping[int, Sequence[int]] | None = None
+    no_reset: str | None = None
+
+    @property
+    def title(self) -> str:
+        return gpu_title(self.data)
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """What a step says of its GPU."""
+        return {"index": self.index, "pci_address": self.pci_address, "uuid": self.uuid}
+
+
+def observed(gpu: Mapping[str, Any]) -> ObservedGpu:
+    """Return one entry of C(gpus) of the facts."""
+    settings = check(SETTINGS, gpu.get("settings") or {})
+    identity = gpu["index"], gpu.get("pci_address"), gpu.get("uuid"), gpu.get("name")
+    return ObservedGpu(*identity, settings, users_of(gpu).everybody, bool(gpu.get("gpu_instances")))
+
+
+def shape_settings(found: GpuSettings) -> dict[str, Any]:
+    """Return C(settings) of one entry of C(gpus)."""
     return {
-        "power_w": _known(limit=power.limit, default=power.default, min=power.minimum, max=power.maximum),
-        "ecc": _known(current=found.ecc, pending=found.ecc_pending),
-        "clocks_mhz": _known(
-            graphics=found.graphics_clock,
-            max=_pair(found.max_clocks),
-            application=_pair(found.application_clocks),
-            default=_pair(found.default_application_clocks),
-            locked_graphics=_pair(locks.get(GRAPHICS)),
-            locked_memory=_pair(locks.get(MEMORY)),
-        ),
+        part: {name: value for name, value in values.items() if value is not None}
+        for part, values in encode(found).items()
     }
-
-
-def _known(**values: Any) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if value is not None}
-
-
-def _pair(clocks: Sequence[int] | None) -> list[int] | None:
-    return None if clocks is None else list(clocks)

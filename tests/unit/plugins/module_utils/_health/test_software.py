@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health import software
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.records import sharing_differences
 
 
 def judge(outcome, status, *texts):
@@ -54,6 +55,6 @@ def test_what_a_restart_would_end_clients_for_is_no_broken_daemon(facts):
     """Settings that somebody changed are told again, and no client ends."""
     facts["mps"][0]["limits"] = ["1G", "4G"]
     assert software.broken_daemons(facts) == []
-    assert "limits a client to 1G" in software.changed_settings(facts)[0]
+    assert "limit 1G on device 0" in sharing_differences(facts, facts["gpus"], answering=True)["sharing"]
     facts["mps"][0]["responds"] = False
     assert software.broken_daemons(facts) == ["node"]

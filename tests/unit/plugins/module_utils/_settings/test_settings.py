@@ -24,8 +24,9 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._host import resto
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import NotInEffect, Refused, carry_out
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._settings import apply
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._settings.desired import Settings, read, recorded
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._settings.plan import Means, ObservedGpu, plan
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._settings.plan import Means, plan
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._settings.stage import stage
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._settings.state import observed, shape_settings
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._mig.virtual_gpus import VirtualHost, build
 
 RESET = Means()
@@ -129,7 +130,7 @@ def test_a_board_that_lets_nothing_be_set_is_refused(options):
 
 
 def test_an_application_clock_that_the_board_lacks_is_refused_with_the_nearest():
-    seen = ObservedGpu(gpu(), supported={2619: (1980, 1965, 1950)})
+    seen = replace(observed(gpu()), supported={2619: (1980, 1965, 1950)})
     with pytest.raises(Refused, match="The nearest are 1950, 1965 MHz"):
         plan([seen], Settings(application_clocks=(2619, 1960)), None, Means())
     with pytest.raises(Refused, match="It has 2619 MHz"):
@@ -358,8 +359,17 @@ def test_a_board_without_power_limit_and_clocks(host):
     host("rtx-2080-ti", 1)
     with open_nvml() as nvml:
         (seen,) = apply.observe(nvml, FULL)
-    assert seen.part("power_w") == {"limit": 260, "default": 260}
-    assert seen.part("clocks_mhz") == {}
+    shown = shape_settings(seen.settings)
+    assert (shown["power_w"], shown["clocks_mhz"]) == ({"limit": 260, "default": 260}, {})
+
+
+def test_settings_are_read_from_facts_as_the_driver_told_them(host):
+    host("h100-80gb-sxm", 1)
+    with open_nvml() as nvml:
+        (seen,) = apply.observe(nvml, FULL)
+    facts = {"index": 0, "settings": json.loads(json.dumps(shape_settings(seen.settings)))}
+    assert observed(facts).settings == seen.settings
+    assert seen.settings.power_w.limit and seen.settings.clocks_mhz.max
 
 
 def test_locks_are_forgotten_where_gpus_lose_them(tmp_path, monkeypatch):
