@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_library import NvmlUnavailable
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_types import GpuState
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.openpgp import KeyRefused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.pynvml_loader import PynvmlMissing
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.repositories import UrlRefused
@@ -156,7 +157,7 @@ class TestCdi:
         monkeypatch.setattr(system.cdi, "available", lambda: True)
         monkeypatch.setattr(system, "loaded_version", lambda _files: "580.178.04")
         monkeypatch.setattr(system.cdi, "CONTROL_NODES", ())
-        gpus = [SimpleNamespace(facts={"index": 0, "uuid": "GPU-0", "mig": {"current": False}})]
+        gpus = [GpuState({"index": 0, "uuid": "GPU-0", "mig": {"current": False}})]
 
         def read(error=None, **options):
             @contextmanager
