@@ -88,7 +88,7 @@ class HostVariables:
         found = {
             **role.defaults,
             **_run_variables(
-                {name: local[name] for name in local if name not in {**of_play, **first}}, local, template
+                {name: local[name] for name in OF_RUN if name in local and name not in first}, local, template
             ),
             **self._of_run[1],
             **_run_variables(of_play, task_vars, template),
