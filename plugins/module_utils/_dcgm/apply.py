@@ -146,6 +146,7 @@ def _release(manager: PackageManager, state: DcgmState, _desired: DesiredDcgm, _
 
 
 def _enable(_manager: PackageManager, _state: DcgmState, _desired: DesiredDcgm, step: Step) -> None:
+    systemd.unmask(step.target)
     systemd.enable([step.target])
 
 

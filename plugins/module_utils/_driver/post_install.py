@@ -146,9 +146,13 @@ class PostInstall:
             names = (*written, parameters.FILE, *links, *imex)
             return Seen(files=tuple(filter(system.has_file, names)))
         units = {
-            name: Unit(bool(system.active_units([name])), system.unit_enabled(name) or system.unit_wanted_at_boot(name))
+            name: Unit(
+                bool(system.active_units([name])),
+                system.unit_enabled(name) or system.unit_wanted_at_boot(name),
+                name in host.masked,
+            )
             for name in wanted_units(host, self._desired)
-            if system.unit_exists(name)
+            if system.unit_exists(name) or name in host.masked
         }
         shown, wanted = self._drop_in()
         there = system.has_file(MODULES_FILE)

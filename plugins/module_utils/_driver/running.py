@@ -28,10 +28,15 @@ from .steps import DRIVER
 
 @dataclass(frozen=True)
 class Unit:
-    """A service that exists on the host."""
+    """A service that exists on the host.
+
+    :param at_boot: whether it is started at boot.
+    :param masked: whether nothing can start it.
+    """
 
     active: bool
     at_boot: bool = True
+    masked: bool = False
 
 
 @dataclass(frozen=True)
@@ -56,8 +61,11 @@ class Seen:
 
 def seen_in_facts(host: Host) -> Seen:
     """Return what the facts tell of it. Whether anything blocks nouveau is not in them; where it is loaded, it has to be."""
-    persistence = {PERSISTENCE_UNIT: Unit(bool(host.persistence_active))} if host.persistence_installed else {}
-    return Seen(not host.nouveau_loaded, units={**persistence, FABRIC_UNIT: Unit(bool(host.fabric_active))})
+    active = {FABRIC_UNIT: host.fabric_active}
+    if host.persistence_installed:
+        active[PERSISTENCE_UNIT] = host.persistence_active
+    units = {name: Unit(bool(runs), masked=name in host.masked) for name, runs in active.items()}
+    return Seen(not host.nouveau_loaded, units=units)
 
 
 def plan_running(
@@ -205,6 +213,8 @@ def service_steps(host: Host, desired: DesiredDriver, units: Mapping[str, Unit])
         unit = units.get(name)
         if unit is None:
             continue
+        if unit.masked:
+            steps.append(Step(Kind.UNMASK_SERVICE, name, "it has to run"))
         if not unit.at_boot:
             steps.append(Step(Kind.ENABLE_SERVICE, name, "it has to run after a reboot too"))
         if not unit.active:

@@ -15,6 +15,7 @@ from .._boards.lookup import cards_on_bus
 from .._distributions.distributions import Distribution, distribution_of
 from .._distributions.kernels import module_flavours
 from .._formats import imex
+from .._formats.unit_names import FABRIC_UNIT, PERSISTENCE_UNIT
 from .packages import versioned
 
 
@@ -78,6 +79,7 @@ class Host:
     :param signing: with Secure Boot, what DKMS signs modules with; None where it was not read.
     :param free_mib: free space in MiB, by the paths (joined with commas) that share a file system.
     :param configured_parameters: of the module, in our file; C(loaded_parameters) the values that the loaded module has of them.
+    :param masked: services of the driver that nothing can start.
     :param lacking_modules: kernel modules that the fabric manager of NVLink 5 needs and that are not loaded.
     :param imex: what a host of a rack has of it.
     :param missing_for_holds: packages that the package manager needs to hold others, and that are not installed.
@@ -109,6 +111,7 @@ class Host:
     loaded_parameters: Mapping[str, str] = field(default_factory=dict)
     persistence_installed: bool = False
     persistence_active: bool | None = None
+    masked: tuple[str, ...] = ()
     fabric_installed: bool = False
     fabric_active: bool | None = None
     fabric_version: str | None = None
@@ -181,6 +184,9 @@ def from_facts(facts: Mapping[str, Any], **seen: Any) -> Host:
         "loaded_parameters": dict(driver.get("loaded_parameters") or {}),
         "persistence_installed": bool(daemon.get("installed")),
         "persistence_active": daemon.get("active"),
+        "masked": tuple(
+            unit for unit, found in ((PERSISTENCE_UNIT, daemon), (FABRIC_UNIT, manager)) if found.get("masked")
+        ),
         "fabric_installed": bool(manager.get("installed")),
         "fabric_active": manager.get("active"),
         "fabric_version": manager.get("version"),

@@ -78,6 +78,7 @@ def read_driver(
         "persistence_daemon": {
             "installed": files.find_program("nvidia-persistenced") is not None,
             "active": services.active("nvidia-persistenced"),
+            **services.masked("nvidia-persistenced"),
         },
     }, packages
 

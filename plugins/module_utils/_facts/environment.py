@@ -81,6 +81,7 @@ def read_fabric(
         "manager": {
             "installed": program is not None,
             "active": services.active("nvidia-fabricmanager"),
+            **services.masked("nvidia-fabricmanager"),
             "version": version,
         },
         "state": state,

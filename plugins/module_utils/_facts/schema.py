@@ -109,7 +109,7 @@ GPU = fields(
     required=("index",),
 )
 GPUS = items(GPU, 64)
-_UNIT = fields({"installed": boolean, "active": boolean, "version": _VERSION})
+_UNIT = fields({"installed": boolean, "active": boolean, "masked": boolean, "version": _VERSION})
 _VERSIONS = mapping(not_null(_VERSION))
 _DRIVER = fields(
     {

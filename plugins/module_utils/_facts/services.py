@@ -43,6 +43,11 @@ class Services:
             return None
         return any(name in self.units and self.units[name].active in ("active", "reloading") for name in names)
 
+    def masked(self, name: str) -> dict[str, bool]:
+        """Return that a unit is masked as facts have it: nothing where it is not."""
+        found = self.units.get(name)
+        return {"masked": True} if found is not None and found.load == "masked" else {}
+
     def installed(self, *names: str) -> bool | None:
         """Return whether one of the units exists, or None where systemd did not answer."""
         if not self.units:

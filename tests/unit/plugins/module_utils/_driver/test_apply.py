@@ -232,6 +232,19 @@ def test_whatever_else_is_left_fails_with_its_own_sentence():
         run_stage(system, DesiredDriver(version=NEW), check=False)
 
 
+def test_a_persistence_daemon_that_was_masked_runs_again():
+    system = ready()
+    unit, read = "nvidia-persistenced.service", system.read
+    for names in (system.active, system.enabled):
+        names.discard(unit)
+    system.unit_exists = lambda _name: f"unmask {unit}" in system.log
+    system.read = lambda: replace(read(), masked=() if system.unit_exists(unit) else (unit,))
+    report = run_stage(system, DesiredDriver(version=OLD), check=False)
+    assert [step.kind for step in report.steps] == [Kind.UNMASK_SERVICE, Kind.ENABLE_SERVICE, Kind.START_SERVICE]
+    assert unit in system.active & system.enabled
+    assert not run_stage(system, DesiredDriver(version=OLD), check=False).changed
+
+
 def test_a_module_that_cannot_be_unloaded_leaves_the_host_as_it_was():
     system = ready()
     system.unload_error = "rmmod: Module nvidia is in use"

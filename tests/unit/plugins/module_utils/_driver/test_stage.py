@@ -15,6 +15,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.stage impo
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.state import from_facts
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.steps import PACKAGES
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.unit_names import PERSISTENCE_UNIT
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import Kind
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._driver.host_double import (
     DAEMON,
     FACTS,
@@ -53,6 +54,12 @@ def test_the_stage_is_needed(driver, desired):
     assert planned.needed
     assert planned.steps or planned.unknown or planned.unread
     assert not planned.refusals
+
+
+def test_a_masked_service_is_unmasked_before_it_is_started():
+    daemon = {"installed": True, "active": False, "masked": True}
+    kinds = [step.kind for step in stage(facts(persistence_daemon=daemon), {}).steps]
+    assert kinds == [Kind.UNMASK_SERVICE, Kind.START_SERVICE]
 
 
 @pytest.mark.parametrize(
