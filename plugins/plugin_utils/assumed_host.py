@@ -33,18 +33,18 @@ def assumed_host(desired: Mapping[str, Any]) -> tuple[str, dict[str, StagePlan]]
     except Refused as refusal:
         return "", {"hardware": StagePlan("hardware", needed=True, refusals=(refusal,))}
     everywhere: list[tuple[str, dict[str, StagePlan]]] = []
-    said: set[str] = set()
+    said: set[tuple[str, ...]] = set()
     arm = any(gpu["board"] in COHERENT_BOARDS for gpu in gpus)
     for host in _systems(("aarch64", "x86_64") if arm else ("x86_64", "aarch64")):
         found = _text(host, desired), plan_stages(_facts(host, gpus, desired), desired)
-        here = {refusal.message for stage in found[1].values() for refusal in stage.refusals}
+        here = {refusal.args for stage in found[1].values() for refusal in stage.refusals}
         if not here:
             return found
         said = said & here if everywhere else here
         everywhere.append(found)
     text, stages = everywhere[0]
     return text, {
-        name: replace(stage, refusals=tuple(one for one in stage.refusals if one.message in said))
+        name: replace(stage, refusals=tuple(one for one in stage.refusals if one.args in said))
         for name, stage in stages.items()
     }
 

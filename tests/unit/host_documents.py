@@ -230,5 +230,6 @@ UNLISTED_FACTS = {
     **FACTS,
     "pci": [{**_CARD, "device_id": "0xffff", "board": None}],
     "gpus": [UNLISTED],
+    "unknown": {},
     "recorded": None,
 }

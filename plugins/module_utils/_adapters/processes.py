@@ -33,8 +33,8 @@ class Holder:
     :param devices: the device files, sorted.
     :param pod_uid: of the Kubernetes pod that it runs in, or None.
     :param container_id: of the container that it runs in, or None.
-    :param unit: the systemd service of the host that it belongs to, or None.
     :param scope: the systemd scope of that container, or None where systemd does not have it (cgroup driver C(cgroupfs)).
+    :param unit: the systemd service of the host that it belongs to, or None.
     """
 
     pid: int
@@ -43,8 +43,8 @@ class Holder:
     devices: tuple[str, ...]
     pod_uid: str | None = None
     container_id: str | None = None
-    unit: str | None = None
     scope: str | None = None
+    unit: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Return an entry of C(holders) of the facts."""
