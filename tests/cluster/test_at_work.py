@@ -170,9 +170,11 @@ def test_a_plan_against_the_cluster_names_the_pods_that_a_change_disturbs(at_wor
     assert found["node"]["differs"] == []
     assert found["reboot"] == "needed", "the plugin's pod has the driver open"
     (host,) = [who for who in found["disturbs"] if who.startswith("the host, ")]
-    assert re.search(r"needs a reboot .*: nvidia-device-p \(\d+\) uses the driver", host)
+    assert re.search(r"needs a reboot .*: nvidia-device-p \(PID \d+.*\) uses the driver", host)
     assert "8 MIG instances, which a reload destroys" in " ".join(found["disturbs"])
-    assert "1 to change (1 of them with a reboot)" in run.output
+    assert "0 to change, 1 impossible" in run.output
+    (refused,) = found["impossible"]
+    assert "is in use by" in refused and refused.count("pod default/") == 6 and "gpufleet.nvidia.upgrade" in refused
     wrong = at_work.run("plan", "--limit", FIRST, gpu_cluster_kubecnofig="x")
     assert wrong.status != 0
     assert "Did you mean gpu_cluster_kubeconfig?" in wrong.output

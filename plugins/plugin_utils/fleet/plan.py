@@ -117,7 +117,9 @@ class HostPlan:
         """Everybody who would notice, without repetitions, in the order of the steps."""
         who = [name for stage in self.stages.values() for step in stage.steps for name in step.disturbs]
         if who and self.node is not None:
-            who += [f"pod {title}" for title in self.node.pods]
+            # Those of the kubelet's record on the host are among them already, with what they were given.
+            pods = (f"pod {title}" for title in self.node.pods)
+            who += [pod for pod in pods if not any(name.startswith(f"{pod} (") for name in who)]
         return list(dict.fromkeys(who))
 
     @property

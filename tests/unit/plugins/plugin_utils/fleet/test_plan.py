@@ -157,6 +157,9 @@ def test_pods_are_disturbed_only_where_a_change_disturbs_somebody():
     view = NodeView("n", (), ("jobs/a",), "cordoned")
     changing = replace(CHANGING, node=view)
     assert changing.disturbs == ["pod a", "pod b", "pod jobs/a"]
+    reload = Step(Kind.RELOAD_DRIVER, "driver", "newer", ("pod jobs/a (nvidia.com/gpu)",), {"version": "1"})
+    known = StagePlan("driver", True, (reload,))
+    assert replace(changing, stages={"driver": known}).disturbs == ["pod jobs/a (nvidia.com/gpu)"]
     assert replace(DONE, node=view).disturbs == []
     assert "  node n: cordoned" in FleetPlan([changing]).text()
     assert "cordoned" not in FleetPlan([replace(DONE, node=view)]).text()
