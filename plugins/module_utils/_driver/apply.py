@@ -118,9 +118,9 @@ def run_stage(system: DriverSystem, desired: DesiredDriver, check: bool) -> Driv
         run = PostInstall(system, exactly)
         after, left = _take_effect(system, installed, run, wanted)
     except PackageError as error:
-        raise PackageError(f"{error}{leads_on(system.read(), desired)}") from error
+        raise PackageError(f"{str(error).rstrip('.')}{leads_on(system.read(), desired)}") from error
     except (NotInEffect, CommandError) as failure:
-        raise Failed(f"{failure}{leads_on(system.read(), desired)}", steps) from failure
+        raise Failed(f"{str(failure).rstrip('.')}{leads_on(system.read(), desired)}", steps) from failure
     steps += run.done
     return DriverReport(
         changed=bool(steps),

@@ -197,11 +197,11 @@ def test_packages_that_cannot_be_finished_leave_a_sentence_that_leads_on():
 
     def cut_off(_transaction):
         system.manager.half = ("libcuda1",)
-        raise PackageError("Failed to install packages: No space left on device")
+        raise PackageError("Failed to install packages: No space left on device.")
 
     system.manager.apply = cut_off
     with pytest.raises(
-        PackageError, match=r"No space left.*cut off at libcuda1\. Run again: its database is repaired first"
+        PackageError, match=r"No space left on device\. The package manager was cut off at libcuda1\. Run again: its database is repaired first"
     ):
         run_stage(system, DesiredDriver(version=NEW), check=False)
     system = ready()
