@@ -12,13 +12,12 @@ which names all four [code].
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from .._distributions.distributions import distribution_of
 from .._plan import Refused
-from .._versions import numbers
+from .._versions import product_key
 
 PREFIX = "nvidia_dcgm_"
 #: What all packages of DCGM 4 begin with; DCGM 3 is the one package without the number.
@@ -90,13 +89,17 @@ def check_version(version: str, allow_vulnerable: bool) -> str:
 
     :raises Refused: it is none, not of DCGM 4, or below the security floor.
     """
-    if re.fullmatch(r"4\.\d{1,4}\.\d{1,4}", version) is None:
+    try:
+        key = product_key(version)
+    except ValueError:
+        key = ()
+    if key[:1] != (4,):
         raise Refused(
             f"{PREFIX}version",
             f"{version!r} is not a version of DCGM 4, the only major version whose packages are known",
             f"Use a version such as {DEFAULT_VERSION}, without the package's epoch and revision.",
         )
-    if numbers(version) >= numbers(FLOOR):
+    if key >= product_key(FLOOR):
         return ""
     if not allow_vulnerable:
         raise Refused(

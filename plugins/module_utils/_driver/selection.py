@@ -6,13 +6,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from .._adapters.packages import Package
 from .._adapters.repositories import canonical
-from .._formats.driver_versions import branch_of, driver_key, driver_version_in, nearest, newest
+from .._formats.driver_versions import branch_of, driver_key, driver_version_in, is_driver_version, nearest, newest
 from .._formats.imex import VARIABLE as IMEX
 from .._plan import Refused
 from .desired import PREFIX, REPOSITORY_NAME, DesiredDriver
@@ -221,7 +220,7 @@ def _complete_versions(names: Sequence[str], available: Mapping[tuple[str, str],
 
 
 def _order(version: str) -> tuple[int, int, int]:
-    return driver_key(version) if re.fullmatch(r"[1-9]\d{2}\.\d+(?:\.\d+)?", version) else (0, 0, 0)
+    return driver_key(version) if is_driver_version(version) else (0, 0, 0)
 
 
 def _chosen(

@@ -233,7 +233,9 @@ def _scan_yaml(path: str, text: str, drivers: tuple[str, ...]) -> Specification:
         name, _colon, value = stripped.removeprefix("- ").strip().partition(":")
         if name in ("path", "major"):
             item[name] = _scalar(value)
-            nodes[item.get("path", "")] = whole_number(item.get("major"))
+            # A hook has a path as well.
+            if item.get("path", "").startswith("/dev/"):
+                nodes[item["path"]] = whole_number(item.get("major"))
         if section != "devices":
             continue
         if item_indent is None and stripped.startswith("-"):

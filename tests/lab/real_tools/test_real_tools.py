@@ -14,14 +14,14 @@ import re
 import subprocess
 import threading
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.cdi import parse_specification
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from conftest import Tools
     from virtual_machine import VirtualMachine
 
@@ -151,17 +151,20 @@ def test_what_the_peer_costs(
 def test_nvidia_ctk_writes_a_device_for_every_instance(machine: VirtualMachine, tools: Tools, tmp_path: Path) -> None:
     machine.start("h100-80gb-sxm", "--count=3")
     shown = cut(machine, tools, tmp_path)
-    spec = yaml.safe_load(
-        tools.ok(
-            "nvidia-ctk",
-            "--quiet",
-            "cdi",
-            "generate",
-            "--mode=nvml",
-            f"--driver-root={tools.driver_root()}",
-            "--dev-root=/",
-        )
-    )
+    options = ("cdi", "generate", "--mode=nvml", f"--driver-root={tools.driver_root()}", "--dev-root=/")
+    text = tools.ok("nvidia-ctk", "--quiet", *options)
+    spec = yaml.safe_load(text)
+    # What we read of it line by line is what a YAML parser reads.
+    read = parse_specification("/var/run/cdi/nvidia.yaml", text)
+    nodes = [node for part in (spec, *spec["devices"]) for node in part["containerEdits"].get("deviceNodes") or ()]
+    assert (read.kind, read.version) == (spec["kind"], spec["cdiVersion"])
+    assert read.devices == tuple(device["name"] for device in spec["devices"])
+    assert read.nodes == {node["path"]: node.get("major") for node in nodes}
+    assert "/dev/nvidia-uvm" in read.nodes or not Path("/dev/nvidia-uvm").exists()
+    mounted = {Path(one["hostPath"]).name for one in spec["containerEdits"].get("mounts") or ()}
+    assert {f"libcuda.so.{version}" for version in read.drivers} >= {
+        name for name in mounted if name.startswith("libcuda.so.")
+    }
     devices = {d["name"]: d["containerEdits"]["deviceNodes"] for d in spec["devices"]}
     for instance in compute_instances(shown):
         nodes = devices[f"{instance['gpu']}:{instance['mig_index']}"]

@@ -150,6 +150,9 @@ containerEdits:
           path: /dev/nvidia-uvm
         - path: /dev/nvidia-uvm-tools
           major: 510
+    hooks:
+        - hookName: createContainer
+          path: /usr/bin/nvidia-cdi-hook
     mounts:
         - hostPath: /usr/lib/x86_64-linux-gnu/libcuda.so.{DRIVER}
           containerPath: /usr/lib/x86_64-linux-gnu/libcuda.so.{DRIVER}
@@ -162,6 +165,11 @@ AS_JSON = (
     f'"mounts": [{{"hostPath": "/usr/lib64/libcuda.so.{DRIVER}"}}]}}}}'
 )
 NODES = {"/dev/nvidiactl": 195, "/dev/nvidia-uvm": 510, "/dev/nvidia-uvm-tools": 510}
+
+
+def test_device_nodes_are_read_with_their_major_numbers():
+    assert parse_specification("/x.yaml", WITH_DRIVER).nodes == {"/dev/nvidia0": 195, **NODES}
+    assert parse_specification("/x.yaml", GENERATED).nodes == {"/dev/nvidiactl": None, "/dev/nvidia0": None}
 
 
 @pytest.mark.parametrize(
