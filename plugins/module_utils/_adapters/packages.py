@@ -9,11 +9,12 @@ zypper implement. The adapters ask and carry out; which packages at which versio
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Callable, Protocol
 
+from .._plan import Refused
 from .command import Result
 from .credentials import Credentials
 from .repositories import Repository
@@ -207,6 +208,17 @@ def manager_for(name: str) -> PackageManager:
     raise PackageError(
         f"Failed to find a package manager: {name!r} is not supported. Supported are apt, dnf and zypper."
     )
+
+
+@contextmanager
+def released(manager: PackageManager, names: Collection[str]) -> Iterator[None]:
+    """Release packages for a change that their holds would keep from being made; hold again what is installed of them where it fails."""
+    manager.unhold(list(names))
+    try:
+        yield
+    except (PackageError, Refused):
+        manager.hold([Package(name, version) for name, version in manager.installed().items() if name in names])
+        raise
 
 
 def checked(result: Result, attempt: str, remedy: str = "") -> Result:

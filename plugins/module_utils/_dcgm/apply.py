@@ -13,7 +13,7 @@ from .._adapters import kernel, systemd
 from .._adapters.host_files import HostFiles
 from .._adapters.host_reader import run_command
 from .._adapters.installed_packages import is_dcgm
-from .._adapters.packages import Package, PackageError, PackageManager, Transaction
+from .._adapters.packages import Package, PackageError, PackageManager, Transaction, released
 from .._formats.unit_names import DCGM_UNIT
 from .._plan import Plan, Refused, Step, carry_out
 from .._steps import Kind
@@ -97,8 +97,8 @@ def _try(manager: PackageManager, state: DcgmState, desired: DesiredDcgm) -> Non
 
 
 def _repair(manager: PackageManager, state: DcgmState, _desired: DesiredDcgm, _step: Step) -> None:
-    manager.unhold(list(state.held))
-    manager.repair()
+    with released(manager, state.held):
+        manager.repair()
 
 
 def _prepare(manager: PackageManager, _state: DcgmState, _desired: DesiredDcgm, step: Step) -> None:
@@ -108,20 +108,18 @@ def _prepare(manager: PackageManager, _state: DcgmState, _desired: DesiredDcgm, 
 def _install(manager: PackageManager, state: DcgmState, desired: DesiredDcgm, _step: Step) -> None:
     wanted = names(cuda_of(state, desired))
     packages = _offered(manager, wanted, desired.version)
-    held = list(state.held)
-    manager.unhold(held)
-    try:
-        asked = transaction(state, packages)
+    asked = transaction(state, packages)
+    with released(manager, state.held):
         check_simulation(manager.simulate(asked), packages)
-        if state.active:
-            # It has its libraries open, and the new ones only after a restart.
-            systemd.stop(DCGM_UNIT)
-        manager.apply(asked)
-    except (PackageError, Refused):
-        manager.hold([package for package in _installed(manager) if package.name in held])
-        if state.active:
+        if not state.active:
+            return manager.apply(asked)
+        # It has its libraries open, and the new ones only after a restart.
+        systemd.stop(DCGM_UNIT)
+        try:
+            return manager.apply(asked)
+        except PackageError:
             systemd.start(DCGM_UNIT)
-        raise
+            raise
 
 
 def _offered(manager: PackageManager, wanted: tuple[str, ...], version: str) -> tuple[Package, ...]:
@@ -133,12 +131,9 @@ def _offered(manager: PackageManager, wanted: tuple[str, ...], version: str) -> 
         return select(manager.offered(wanted), wanted, version)
 
 
-def _installed(manager: PackageManager) -> list[Package]:
-    return [Package(name, version) for name, version in manager.installed().items() if is_dcgm(name)]
-
-
 def _hold(manager: PackageManager, _state: DcgmState, _desired: DesiredDcgm, step: Step) -> None:
-    manager.hold([package for package in _installed(manager) if package.name in step.data["packages"]])
+    wanted = step.data["packages"]
+    manager.hold([Package(name, version) for name, version in manager.installed().items() if name in wanted])
 
 
 def _release(manager: PackageManager, state: DcgmState, _desired: DesiredDcgm, _step: Step) -> None:

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from .._adapters import cdi
-from .._adapters.packages import Package, PackageError, PackageManager, Transaction
-from .._plan import Plan, Refused, Step, carry_out
+from .._adapters.packages import Package, PackageError, PackageManager, Transaction, released
+from .._plan import Plan, Step, carry_out
 from .._steps import Kind
 from .._versions import product_version
 from .desired import PACKAGES, DesiredToolkit
@@ -89,13 +89,8 @@ def _resolve(manager: PackageManager, state: ToolkitState, desired: DesiredToolk
 def _repair(system: ToolkitSystem, state: ToolkitState, _desired: DesiredToolkit, _step: Step) -> None:
     # The four depend on each other at exactly one version: with one of them half done, holds leave the resolver no way
     # out. What is whole afterwards is held again, by the next step or by the next round.
-    held = [name for name in PACKAGES if name in (state.holds or ())]
-    system.manager.unhold(held)
-    try:
+    with released(system.manager, [name for name in PACKAGES if name in (state.holds or ())]):
         system.manager.repair()
-    except PackageError:
-        system.manager.hold([package for package in _installed(system) if package.name in held])
-        raise
 
 
 def _remove_file(system: ToolkitSystem, _state: ToolkitState, _desired: DesiredToolkit, step: Step) -> None:
@@ -118,23 +113,15 @@ def _install(system: ToolkitSystem, state: ToolkitState, desired: DesiredToolkit
         system.manager.refresh()
         offers = system.manager.offered(PACKAGES)
     packages = select(offers, desired.version)
-    held = list(state.held)
-    system.manager.unhold(held)
-    try:
-        wanted = transaction(state, packages)
+    wanted = transaction(state, packages)
+    with released(system.manager, state.held):
         check_simulation(system.manager.simulate(wanted), packages)
         system.manager.apply(wanted)
-    except (PackageError, Refused):
-        system.manager.hold([package for package in _installed(system) if package.name in held])
-        raise
-
-
-def _installed(system: ToolkitSystem) -> list[Package]:
-    return [Package(name, version) for name, version in system.manager.installed().items() if name in PACKAGES]
 
 
 def _hold(system: ToolkitSystem, _state: ToolkitState, _desired: DesiredToolkit, _step: Step) -> None:
-    system.manager.hold(_installed(system))
+    installed = system.manager.installed()
+    system.manager.hold([Package(name, version) for name, version in installed.items() if name in PACKAGES])
 
 
 def _release(system: ToolkitSystem, state: ToolkitState, _desired: DesiredToolkit, _step: Step) -> None:

@@ -213,6 +213,16 @@ def test_a_cut_off_transaction_is_repaired_first(host):
     assert ours(host) == dict.fromkeys(WANTED, "1:4.6.0-1") and host.held == set(WANTED)
 
 
+def test_a_repair_that_fails_leaves_what_is_whole_held(host):
+    run(host)
+    host.half = (WANTED[1],)
+    del host.packages[WANTED[1]]
+    host.fails["repair"] = "no space left on device"
+    with pytest.raises(PackageError, match="no space"):
+        run(host)
+    assert host.held == set(WANTED) - {WANTED[1]}
+
+
 def test_an_engine_that_does_not_stay_is_a_failure(host):
     host.start = lambda _name: None
     with pytest.raises(NotInEffect, match=r"still needed: start nvidia-dcgm\.service"):
