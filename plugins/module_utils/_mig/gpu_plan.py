@@ -76,8 +76,6 @@ class GpuPlan:
     :param keep: instances that stay.
     :param destroy: instances that go.
     :param create: instances that are made; destroying everything first makes their order irrelevant.
-    :param layouts: how many layouts were looked at.
-    :param room: remaining capacity afterwards, see C(Geometry.room).
     :param unknown: why the plan cannot be made without a driver, or None. Then nothing else is set.
     """
 
@@ -85,20 +83,11 @@ class GpuPlan:
     keep: tuple[Keep, ...] = ()
     destroy: tuple[Destroy, ...] = ()
     create: tuple[Create, ...] = ()
-    layouts: int = 0
-    room: int | None = None
     unknown: str | None = None
 
     @property
     def changes(self) -> bool:
         return bool(self.destroy or self.create or any(keep.change.destroy or keep.change.create for keep in self.keep))
-
-    @property
-    def disturbed(self) -> tuple[str, ...]:
-        """Who uses something that goes."""
-        users = [user for destroy in self.destroy for user in destroy.instance.users]
-        users += [user for keep in self.keep for compute in keep.change.destroy for user in compute.busy]
-        return tuple(dict.fromkeys(users))
 
     def steps(self, gpu: Mapping[str, Any]) -> tuple[Step, ...]:
         """Return the plan as steps.

@@ -36,10 +36,6 @@ class NodePlan:
     left_alone: Mapping[int, Refused] = field(default_factory=dict)
 
     @property
-    def changes(self) -> bool:
-        return any(plan.changes for plan in self.gpus.values())
-
-    @property
     def destroyed(self) -> int:
         return sum(len(plan.destroy) for plan in self.gpus.values())
 

@@ -270,8 +270,6 @@ def _plan(
         keep=tuple(sorted(keep, key=lambda kept_one: kept_one.instance.start)),
         destroy=tuple(sorted(destroy, key=lambda gone: gone.instance.start)),
         create=tuple(sorted(create, key=lambda made: made.start)),
-        layouts=len(layouts),
-        room=shape.room(layout),
     )
 
 

@@ -115,7 +115,7 @@ def test_totals_of_the_issue_fit_on_eight_gpus_and_leave_the_rest_whole():
 def test_totals_that_are_there_already_move_nothing():
     gpus = [NodeGpu(index, H100, (instance("1g.10gb", 6, 1),), True) for index in range(8)]
     desired_gpus = distribute({"1g.10gb": 8}, gpus)
-    assert not plan_node(gpus, desired_gpus).changes
+    assert not any(plan.changes for plan in plan_node(gpus, desired_gpus).gpus.values())
 
 
 def test_too_many_of_one_profile_are_refused_with_what_the_host_holds():
@@ -177,7 +177,7 @@ class TestPlanNode:
         plan = plan_node(self.GPUS, {index: desired({"1g.10gb": 1}) for index in range(3)}, IDLE_ONLY)
         assert list(plan.gpus) == [1]
         assert sorted(plan.left_alone) == [0, 2]
-        assert plan.changes
+        assert any(one.changes for one in plan.gpus.values())
         assert plan.left_alone[2].thing == "GPU 2"
         assert plan.gpus[1].create[0].start == 6
 
