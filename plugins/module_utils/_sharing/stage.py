@@ -168,7 +168,7 @@ def _on_mig(
 def _planned(
     sharing: Sharing, wanted: HostSharing, facts: Mapping[str, Any], gpus: Sequence[Mapping[str, Any]]
 ) -> StagePlan:
-    plan = sharing_plan.plan(from_facts(facts, gpus), wanted, "force")
+    plan = sharing_plan.plan(from_facts(facts, gpus, wanted), wanted, "force")
     alone = one_user_at_a_time(sharing, wanted)
     return StagePlan(
         STAGE, needed=plan.changes, steps=plan.steps, warnings=(*plan.warnings, *([alone] if alone else []))

@@ -103,9 +103,17 @@ class Observed:
     shm_mounted: bool = False
 
 
-def from_facts(facts: Mapping[str, Any], gpus: Sequence[Mapping[str, Any]]) -> Observed:
-    """What facts tell of the present sharing. Who the clients of a daemon are, only the module on the host sees."""
+def from_facts(
+    facts: Mapping[str, Any], gpus: Sequence[Mapping[str, Any]], wanted: HostSharing | None = None
+) -> Observed:
+    """What facts tell of the present sharing. Who the clients of a daemon are, only the module on the host sees.
+
+    :param wanted: a daemon of it that answers where no record says how it was configured is taken for it: its own file says so, which only the
+        module reads.
+    """
     recorded = sharing_of(facts)
+    unrecorded = recorded in (None, UNREADABLE)
+    known = wanted if unrecorded else recorded
     answering = {
         str(daemon.get("pipe_directory")): daemon
         for daemon in facts.get("mps") or ()
@@ -115,10 +123,9 @@ def from_facts(facts: Mapping[str, Any], gpus: Sequence[Mapping[str, Any]]) -> O
         gpus=tuple(ObservedGpu(int(gpu["index"]), str(gpu.get("uuid")), gpu.get("compute_mode")) for gpu in gpus),
         daemons=tuple(
             _daemon(daemon, answering.get(daemon.pipe_directory), _is_enabled(facts, daemon.name), gpus)
-            for daemon in recorded.daemons
-        )
-        if recorded
-        else (),
+            for daemon in (known.daemons if known else ())
+            if not unrecorded or daemon.pipe_directory in answering
+        ),
         recorded=recorded,
     )
 

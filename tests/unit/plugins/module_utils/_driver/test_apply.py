@@ -201,7 +201,8 @@ def test_packages_that_cannot_be_finished_leave_a_sentence_that_leads_on():
 
     system.manager.apply = cut_off
     with pytest.raises(
-        PackageError, match=r"No space left on device\. The package manager was cut off at libcuda1\. Run again: its database is repaired first"
+        PackageError,
+        match=r"No space left on device\. The package manager was cut off at libcuda1\. Run again: its database is repaired first",
     ):
         run_stage(system, DesiredDriver(version=NEW), check=False)
     system = ready()

@@ -156,6 +156,17 @@ def test_a_daemon_that_somebody_told_other_limits_is_told_the_described_ones(tol
     assert [step.kind.key for step in stage(facts, desired(**HOST)).steps] == ["start_mps_daemon"]
 
 
+@pytest.mark.parametrize("record", [None, {"daemons": 7}])
+def test_a_daemon_whose_record_is_gone_is_not_said_to_be_dead(record):
+    devices = gpus(compute_mode="exclusive_process")
+    daemon = {"pipe_directory": "/run/nvidia/mps/nvidia.com/gpu/pipe", "responds": True}
+    facts = {"gpus": devices, "recorded": {"sharing": record}, "mps": [daemon]}
+    assert [step.kind.key for step in stage(facts, desired(**HOST)).steps] == ["record_sharing"]
+    daemon["pipe_directory"] = "/tmp/nvidia-mps"
+    steps = [step.kind.key for step in stage(facts, desired(**HOST)).steps]
+    assert steps == ["start_mps_daemon", "record_sharing"]
+
+
 def test_daemons_of_mig_devices_that_are_there_and_answer_need_nothing():
     options = {"mode": "mps", "replicas": 2, "mps_manager": "host", "mps_scope": "instance"}
     part = {"id": 0, "profile": "1g.10gb", "uuid": "MIG-1"}
