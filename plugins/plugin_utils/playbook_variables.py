@@ -18,7 +18,7 @@ from functools import cache
 from typing import Any, Callable
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.names import refuse_namespace
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.names import refuse_namespace, refuse_runtime_class
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import (
     HOST_ROLES,
     RENAMED,
@@ -120,7 +120,7 @@ def check(
         # Hosts outside of Kubernetes need not name a cluster.
         of_run.update((name, given[name]) for name in (*OWN[playbook], *_OF_CLUSTER) if given.get(name))
         refusals += [wrong for name in SHARES if name in given for wrong in _share(name, given[name], SHARES[name])]
-        refusals += _namespace(given)
+        refusals += _names_in_cluster(given)
     near, unknown = _names(variables)
     return Findings((*refusals, *near), unknown, of_run)
 
@@ -167,13 +167,18 @@ def _share(name: str, value: Any, several: bool) -> list[Refused]:
     return []
 
 
-def _namespace(given: Mapping[str, Any]) -> list[Refused]:
+def _names_in_cluster(given: Mapping[str, Any]) -> list[Refused]:
     """What the generator would refuse after all hosts were changed."""
-    try:
-        refuse_namespace(str(given.get("gpu_kubernetes_namespace", "nvidia-gpu")))
-    except Refused as refusal:
-        return [refusal]
-    return []
+    found = []
+    for name, refuse in (
+        ("gpu_kubernetes_namespace", refuse_namespace),
+        ("gpu_kubernetes_runtime_class", refuse_runtime_class),
+    ):
+        try:
+            refuse(str(given.get(name, "nvidia-gpu")))
+        except Refused as refusal:
+            found.append(refusal)
+    return found
 
 
 def _names(variables: Iterable[str]) -> tuple[list[Refused], tuple[str, ...]]:

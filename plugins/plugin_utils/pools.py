@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -24,6 +25,8 @@ OF_PLAYBOOKS = (
     "gpu_verify_on_host",
     "gpu_inspect_checkpoint",
 )
+#: Of this, what the ends of a label's value may not have is left out, and what is too long.
+_LABEL = re.compile(r"[A-Za-z0-9._-]*[A-Za-z0-9][A-Za-z0-9._-]*")
 _BUILT_IN = frozenset({"all", "ungrouped", GPU_HOSTS, *OF_PLAYBOOKS})
 
 
@@ -63,6 +66,13 @@ def pool_of(host: str, known: Mapping[str, Sequence[str]], named: str | None) ->
     :raises Refused: the named pool does not exist or does not hold the host, or the membership is not unique.
     """
     mine = [name for name, hosts in known.items() if host in hosts]
+    chosen = named if named in mine else mine[0] if len(mine) == 1 and not named else ""
+    if chosen and not _LABEL.fullmatch(chosen):
+        raise Refused(
+            f"the group {chosen!r}",
+            "it is a pool, and its name becomes the value of a label",
+            "Use letters, digits, '_', '-' and '.', and at least one letter or digit.",
+        )
     if named:
         if named in mine:
             return named

@@ -44,3 +44,16 @@ def refuse_namespace(name: str) -> None:
             f"{name!r} is not a valid namespace name",
             "Use at most 63 lower-case letters, digits and '-', such as nvidia-gpu.",
         )
+
+
+def refuse_runtime_class(name: str) -> None:
+    """Refuse the name of a runtime class that Kubernetes does not allow: it is written into the expressions of the policies.
+
+    :raises Refused: it is none. The empty name stands for the default runtime.
+    """
+    if len(name) > 253 or not re.fullmatch(r"([a-z0-9]([a-z0-9.-]*[a-z0-9])?)?", name):
+        raise Refused(
+            "gpu_kubernetes_runtime_class",
+            f"{name!r} is not a valid name of a runtime class",
+            "Use at most 253 lower-case letters, digits, '-' and '.', such as nvidia.",
+        )

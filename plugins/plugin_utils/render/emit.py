@@ -24,13 +24,17 @@ class _Dumper(yaml.SafeDumper):
         return True
 
 
-#: Texts that PyYAML reads as texts and leaves bare, and that others do not: the Go programs which read these files take numbers as YAML 1.2
-#: writes them, 08 and 12e5 among them, and single letters for booleans (go-yaml, resolve.go).
-_NOT_BARE = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?0o[0-7]+|[yYnN]")
+#: Texts that PyYAML reads as texts and leaves bare, and that others do not. The Go programs which read these files take for numbers what YAML 1.2 and
+#: strconv.ParseInt take for them, 08, 12e5, 0B11 and 0X1F among them, single letters for booleans, and 2026-1-2 for a date (go-yaml 2 and 3,
+#: resolve.go); before that they leave out all underscores of a number.
+_NOT_BARE = re.compile(
+    r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?0([oO][0-7]+|[bB][01]+|[xX][0-9a-fA-F.]+([pP][-+]?[0-9]+)?)"
+    r"|[yYnN]|[-+]?\.(inf|nan)|[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}([Tt ].*)?",
+)
 
 
 def _text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
-    style = "|" if "\n" in value else "'" if _NOT_BARE.fullmatch(value) else None
+    style = "|" if "\n" in value else "'" if _NOT_BARE.fullmatch(value.replace("_", "")) else None
     return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
 
 

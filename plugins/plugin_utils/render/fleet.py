@@ -20,7 +20,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.state import 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import modes
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.capacity import gpus_of_inventory, merged
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.names import refuse_namespace
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.names import refuse_namespace, refuse_runtime_class
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.node_match import VARIABLE as NODE_MATCH
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.node_match import devices_of
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.node_match import read as read_match
@@ -184,6 +184,7 @@ class Fleet:
             by_pool.setdefault(member.pool, []).append(member)
         options = self._options(name, members)
         refuse_namespace(str(options["namespace"]))
+        refuse_runtime_class(str(options["runtime_class"] or ""))
         before = self._before(name)
         for pool, hosts in sorted(by_pool.items()):
             configurations += self._configurations(pool, hosts, before)

@@ -85,6 +85,8 @@ def test_what_is_right_is_taken(playbook, variables):
         ("verify", {"gpu_clustr_kubeconfig": "x"}, "Did you mean gpu_cluster_kubeconfig?"),
         ("site", {"gpu_kuberntes_namespace": "x"}, "Did you mean gpu_kubernetes_namespace?"),
         ("site", {"gpu_kubernetes_namspace": "x"}, "Did you mean gpu_kubernetes_namespace?"),
+        ("site", {"gpu_kubernetes_runtime_class": "nvidia'"}, "is not a valid name of a runtime class"),
+        ("site", {"gpu_kubernetes_runtime_class": "nvidia\n"}, "is not a valid name of a runtime class"),
         ("site", {"gpu_kubernetes_prune": "sometimes"}, "gpu_kubernetes_prune: 'sometimes' must be true or false"),
     ],
 )

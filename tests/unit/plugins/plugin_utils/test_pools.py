@@ -53,6 +53,14 @@ def test_a_wrong_pool_is_refused_with_the_nearest(host, named, message):
         pool_of(host, pools(GROUPS), named)
 
 
+@pytest.mark.parametrize("name", ["'] + [true", "a b", "a/b", "\u00e4", "-", "a\n", "{{ x }}"])
+def test_a_pool_whose_name_is_no_value_of_a_label_is_refused(name):
+    for named in (None, name):
+        with pytest.raises(Refused, match="becomes the value of a label"):
+            pool_of("a", {name: ["a"]}, named)
+    assert pool_of("a", {"GPU_a100.x-": ["a"]}, None) == "GPU_a100.x-"
+
+
 def test_groups_that_a_playbook_makes_while_it_runs_are_no_pools():
     made = set()
     for path in (*REPOSITORY.glob("playbooks/*.yml"), *REPOSITORY.glob("roles/*/tasks/*.yml")):

@@ -5,19 +5,53 @@
 from __future__ import annotations
 
 import pytest
+import ruamel.yaml
 import yaml
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.emit import yaml_text
+from hypothesis import given, settings
+
+from tests.whole import examples
+
+from .scalars import SCALARS
 
 
 @pytest.mark.parametrize(
     "text",
     # A content hash may look like the first ones.
-    ["12e5", "1e3", "1e+3", "08", "0o17", "y", "N", "580", "1.", ".5", "-1E4", "on", "null", "~", "0x1f", "1_000"],
+    ["12e5", "1e3", "1e+3", "08", "0o17", "y", "N", "580", "1.", ".5", "-1E4", "on", "null", "~", "0x1f", "1_000"]
+    + [
+        "0X1F",
+        "-0X1F",
+        "0B11",
+        "0b1_1",
+        "0O17",
+        "1e_3",
+        "_1",
+        "1_",
+        "2026-1-2",
+        "2026-01-02t1:2:3Z",
+        "0x1p-2",
+        ".inf",
+        "<<",
+        "=",
+    ],
 )
 def test_a_text_stays_one_for_every_reader(text):
     assert yaml_text({"name": text}) == f"name: '{text}'\n"
     assert yaml_text({text: 1}) == f"'{text}': 1\n"
     assert yaml.safe_load(yaml_text([text])) == [text]
+
+
+@settings(max_examples=examples(10_000), deadline=None)
+@given(SCALARS)
+def test_pyyaml_and_ruamel_read_the_text_that_was_written(text):
+    """What the Go programs read is held against the same texts in C(tests/charts)."""
+    written = yaml_text({text: [text]})
+    assert yaml.safe_load(written) == {text: [text]}
+    for version in ((1, 1), (1, 2)):
+        reader = ruamel.yaml.YAML(typ="safe", pure=True)
+        reader.version = version
+        assert reader.load(written) == {text: [text]}, version
 
 
 @pytest.mark.parametrize("text", ["580.126.09", "1g.10gb", "8GiB", "1e3x", "year", "nvidia.com/gpu", "v1"])

@@ -43,6 +43,10 @@ def test_clusters_are_separate(clusters_of, pools):
     ("change", "match"),
     [
         ({"batch": {"gpu_kubernetes_namespace": "other"}}, "both belong to cluster"),
+        (
+            {name: {"gpu_kubernetes_runtime_class": "nvidia'"} for name in ("batch", "shared", "training")},
+            "is not a valid name of a runtime class",
+        ),
         ({"batch": {"gpu_kubernetes_cluster": "Night Shift"}}, "is not a valid name of a cluster"),
         (
             {name: {"gpu_kubernetes_namespace": "kube-system"} for name in ("batch", "shared", "training")},
