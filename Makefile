@@ -101,11 +101,11 @@ screenshots: ## Make the pictures of the documentation anew (docs/assets); insta
 
 .PHONY: build
 build: setup ## Build the collection's tarball into build/
-	@.venv/bin/ansible-galaxy collection build --force --output-path build .
+	@tools/tarball.sh build
 
 .PHONY: release
-release: ## Run test-all and make a release below build/release: VERSION=1.2.0 (TESTED=yes: this commit passed it; WRITE=yes also puts version and changelog into the working tree)
-	@tools/release.sh "$(VERSION)" $(if $(WRITE),--write)
+release: ## Run test-all and make a release below build/release: VERSION=1.2.0 (SIGN=KEYID signs the checksums; TESTED=yes: this commit passed it; WRITE=yes also puts version and changelog into the working tree)
+	@tools/release.sh "$(VERSION)" $(if $(WRITE),--write) $(if $(SIGN),--sign "$(SIGN)")
 
 .PHONY: clean
 clean: ## Remove what the other targets made (not the lab: make demo-down)

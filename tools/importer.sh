@@ -5,7 +5,7 @@ cd "$(dirname "$0")/.."
 
 version=$(sed -n 's/^version: //p' galaxy.yml)
 tarball=build/gpufleet-nvidia-$version.tar.gz
-.venv/bin/ansible-galaxy collection build --force --output-path build . >/dev/null
+tools/tarball.sh build >/dev/null
 
 if [ ! -x .venv-importer/bin/python ]; then
     .venv/bin/python -m venv .venv-importer

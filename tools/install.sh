@@ -12,7 +12,7 @@ if [ $# = 2 ]; then
 else
     scratch=$(mktemp -d)
     trap 'rm -rf "$scratch"' EXIT
-    .venv/bin/ansible-galaxy collection build --force --output-path "$scratch" . >/dev/null
+    tools/tarball.sh "$scratch" >/dev/null
 fi
 .venv/bin/python -m venv "$scratch/venv"
 collections=$scratch/collections/ansible_collections

@@ -1,22 +1,27 @@
 #!/usr/bin/env bash
 # Make everything that a release consists of, below build/release/VERSION, from the commit that is checked out:
-#   tools/release.sh VERSION [--write] [--scratch]
+#   tools/release.sh VERSION [--write] [--sign KEYID] [--scratch]
 # The working tree stays as it is; with --write it gets the version and the changelog of the release, to be committed and tagged by a person.
+# --sign also writes SHA256SUMS.asc, a detached OpenPGP signature of the checksums by that key of gpg (tools/sign.sh).
 # --scratch takes the files as they lie there, for a try: a release is made of a commit, which has passed make test-all (it runs that first;
 # TESTED=yes where this very commit passed it elsewhere).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-version='' write='' scratch=''
-for word in "$@"; do
-    case $word in
+version='' write='' scratch='' key=''
+while [ $# -gt 0 ]; do
+    case $1 in
         --write) write=yes ;;
+        --sign) key=${2:-}; [ -n "$key" ] || { echo "Name the key: make release VERSION=1.2.0 SIGN=KEYID" >&2; exit 2; }; shift ;;
         --scratch) scratch=yes ;;
-        -*) echo "There is no option $word. usage: tools/release.sh VERSION [--write]" >&2; exit 2 ;;
-        *) version=$word ;;
+        -*) echo "There is no option $1. usage: tools/release.sh VERSION [--write] [--sign KEYID]" >&2; exit 2 ;;
+        *) version=$1 ;;
     esac
+    shift
 done
 [ -n "$version" ] || { echo "Name the version: make release VERSION=1.2.0" >&2; exit 2; }
+# Before hours of tests, and not after them.
+[ -z "$key" ] || tools/sign.sh --check "$key"
 tools/setup.sh
 mapfile -t tags < <(git tag --list)
 .venv/bin/python tools/release.py check "$version" ${tags[@]+"${tags[@]}"}
@@ -111,6 +116,7 @@ say "bill of materials and checksums"
 (cd "$out" && find . -type f -printf '%P\n' | sort | xargs sha256sum) >"$work/SHA256SUMS"
 mv "$work/SHA256SUMS" "$out/"
 (cd "$out" && sha256sum --quiet --check SHA256SUMS)
+[ -z "$key" ] || tools/sign.sh "$key" "$out/SHA256SUMS"
 
 if [ -n "$write" ]; then
     for path in "${changed[@]}" CHANGELOG.rst changelogs/changelog.yaml; do cp "$source/$path" "$path"; done

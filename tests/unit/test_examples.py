@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,69 @@ def test_the_unit_of_pull_calls_ansible_pull_as_it_wants_to_be_called():
     assert options
     assert [option for option in options if not re.search(rf"{option}\b", known)] == []
     assert command[-1] == "site.yml"
+
+
+def _key(folder, name):
+    """Make a throwaway key without a passphrase and return its fingerprint."""
+    folder.mkdir(mode=0o700)
+    gpg = ["gpg", "--batch", "--homedir", str(folder)]
+    subprocess.run([*gpg, "--passphrase", "", "--quick-gen-key", name, "ed25519", "sign", "1d"], check=True)
+    listed = subprocess.run([*gpg, "--with-colons", "--list-keys", name], capture_output=True, text=True, check=True)
+    return next(line.split(":")[9] for line in listed.stdout.splitlines() if line.startswith("fpr:"))
+
+
+@pytest.mark.slow
+def test_a_host_that_pulls_applies_only_commits_of_the_keys_that_it_was_given(tmp_path):
+    ours, theirs = (_key(tmp_path / name, f"{name}@example.com") for name in ("ours", "theirs"))
+    exported = subprocess.run(
+        ["gpg", "--homedir", tmp_path / "ours", "--armor", "--export", ours], capture_output=True, check=True
+    ).stdout
+    # As install.yml does it.
+    keyring = tmp_path / "keyring"
+    keyring.mkdir(mode=0o700)
+    subprocess.run(["gpg", "--batch", f"--homedir={keyring}", "--import"], input=exported, check=True)
+    repository, applied = tmp_path / "repository", tmp_path / "applied"
+    (repository / "inventory").mkdir(parents=True)
+    (repository / "inventory" / "hosts.yml").write_text(
+        f"gpu_hosts: {{hosts: {{this: {{ansible_python_interpreter: {sys.executable}}}}}}}\n"
+    )
+    task = {
+        "ansible.builtin.lineinfile": {"path": str(applied), "line": "{{ commit }}", "create": True, "mode": "0600"}
+    }
+
+    def commit(name, key, home):
+        play = {"hosts": "gpu_hosts", "gather_facts": False, "vars": {"commit": name}, "tasks": [task]}
+        (repository / "site.yml").write_text(yaml.safe_dump([play]))
+        signing = [f"-S{key}"] if key else ["--no-gpg-sign"]
+        git = ["git", "-C", repository, "-c", "user.name=x", "-c", "user.email=x@example.com"]
+        for words in (["add", "-A"], ["commit", "-q", "-m", name, *signing]):
+            subprocess.run([*git, *words], env={**os.environ, "GNUPGHOME": str(home)}, check=True)
+
+    def pull():
+        unit = (EXAMPLES / "pull" / "gpufleet-pull.service").read_text(encoding="utf-8").replace("\\\n", " ")
+        command = next(line for line in unit.splitlines() if line.startswith("ExecStart=")).partition("=")[2]
+        for before, after in {
+            "/opt/gpufleet-pull/bin": str(TOOLS),
+            "/var/lib/gpufleet-pull": str(tmp_path / "state"),
+            "${REPOSITORY}": str(repository),
+            "${BRANCH}": "main",
+            "${HOST}": "this",
+        }.items():
+            assert before in command
+            command = command.replace(before, after)
+        environment = {**os.environ, "GNUPGHOME": str(keyring), "HOME": str(tmp_path)}
+        return subprocess.run(command.split(), env=environment, capture_output=True, text=True, check=False)
+
+    subprocess.run(["git", "init", "-q", "-b", "main", repository], check=True)
+    commit("signed", ours, tmp_path / "ours")
+    done = pull()
+    assert done.returncode == 0, done.stdout + done.stderr
+    for name, key in (("unsigned", ""), ("of somebody else", theirs)):
+        commit(name, key, tmp_path / "theirs")
+        assert pull().returncode != 0
+    assert applied.read_text() == "signed\n"
+    for home in ("ours", "theirs", "keyring"):
+        subprocess.run(["gpgconf", "--homedir", tmp_path / home, "--kill", "all"], check=True)
 
 
 def test_the_variables_of_a_rollout_by_runner_are_taken():

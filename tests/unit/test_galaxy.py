@@ -14,6 +14,7 @@ import sys
 import tarfile
 from pathlib import Path
 
+import pytest
 import yaml
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -26,24 +27,57 @@ STRAYS = (
     "roles/kubeconfig",
     "docs/notes.json",
     "my-hosts.yml",
+    "roles/nvidia_driver/vault.yml",
+    "roles/nvidia_driver/.vault_pass",
+    "roles/vault.yml",
+)
+#: What git does not track, and galaxy.yml cannot tell from what belongs there.
+UNTRACKED = (
+    *STRAYS,
+    "roles/nvidia_driver/vars/vault.yml",
+    "playbooks/mine.yml",
+    "plugins/modules/mine.py",
+    "docs/customer.md",
+    "examples/fleet/group_vars/all/vault.yml",
 )
 
 
-def test_only_what_is_named_is_packed(tmp_path):
-    tracked = subprocess.run(["git", "ls-files", "-z"], cwd=REPOSITORY, check=True, capture_output=True, text=True)
-    for name in tracked.stdout.split("\0"):
-        if name and not name.startswith("tests/"):
-            (tmp_path / "checkout" / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(REPOSITORY / name, tmp_path / "checkout" / name)
-    for name in STRAYS:
-        (tmp_path / "checkout" / name).write_text("secret\n")
-    program = Path(sys.executable).parent / "ansible-galaxy"
-    subprocess.run([program, "collection", "build", "--output-path", tmp_path], cwd=tmp_path / "checkout", check=True)
+@pytest.fixture
+def tracked():
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=REPOSITORY, check=True, capture_output=True, text=True)
+    return [name for name in listed.stdout.split("\0") if name]
+
+
+def _checkout(folder, tracked, strays):
+    for name in tracked:
+        if not name.startswith("tests/"):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(REPOSITORY / name, folder / name)
+    for name in strays:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("secret\n")
+
+
+def test_only_what_is_named_is_packed(tmp_path, tracked):
+    _checkout(tmp_path / "checkout", tracked, STRAYS)
+    names = packed(
+        tmp_path, Path(sys.executable).parent / "ansible-galaxy", "collection", "build", "--output-path", tmp_path
+    )
+    _check(names, STRAYS, tracked)
     (path,) = tmp_path.glob("gpufleet-nvidia-*.tar.gz")
-    with tarfile.open(path) as packed:
-        names = set(packed.getnames())
     _installs_without_galaxy(path, tmp_path / "installed")
-    assert not names & set(STRAYS)
+
+
+def packed(folder, *command):
+    """Return the names in the tarball that a command writes into C(folder), where C(checkout) is."""
+    subprocess.run(command, cwd=folder / "checkout", check=True, stdout=subprocess.DEVNULL)
+    (path,) = folder.glob("gpufleet-nvidia-*.tar.gz")
+    with tarfile.open(path) as found:
+        return set(found.getnames())
+
+
+def _check(names, strays, tracked):
+    assert not names & set(strays)
     folders = (
         "changelogs/fragments",
         "charts",
@@ -55,10 +89,26 @@ def test_only_what_is_named_is_packed(tmp_path):
         "plugins",
         "roles",
     )
-    needed = {name for name in tracked.stdout.split("\0") if name.startswith(tuple(f"{folder}/" for folder in folders))}
+    needed = {name for name in tracked if name.startswith(tuple(f"{folder}/" for folder in folders))}
     assert needed <= names, "what is in these folders and no directive of galaxy.yml names"
     assert {"README.md", "LICENSE", "MANIFEST.json", "FILES.json"} <= names
     assert not any(name.startswith(("tools/", ".ci", ".venv", "tests/unit")) for name in names)
+
+
+def test_a_tarball_is_made_of_what_git_tracks(tmp_path, tracked):
+    checkout = tmp_path / "checkout"
+    _checkout(checkout, tracked, ())
+    (checkout / ".venv").symlink_to(REPOSITORY / ".venv")
+    for command in (["init", "-q"], ["add", "-A"]):
+        subprocess.run(["git", *command], cwd=checkout, check=True)
+    _checkout(checkout, (), UNTRACKED)
+    names = packed(tmp_path, "tools/tarball.sh", tmp_path)
+    _check(names, UNTRACKED, tracked)
+    assert (
+        not names
+        - {*tracked, "MANIFEST.json", "FILES.json"}
+        - {str(one) for name in tracked for one in Path(name).parents}
+    )
 
 
 def _installs_without_galaxy(tarball, folder):

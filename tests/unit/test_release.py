@@ -94,3 +94,46 @@ def test_a_bill_of_materials_names_the_collection_and_what_it_needs():
     galaxy = yaml.safe_load((ROOT / "galaxy.yml").read_text(encoding="utf-8"))
     assert (found["metadata"]["component"]["name"], found["metadata"]["component"]["version"]) == ("nvidia", "1.2.3")
     assert {item["name"] for item in found["components"]} == {"kubernetes", "hami", *galaxy["dependencies"]}
+
+
+@pytest.fixture
+def keys(tmp_path, monkeypatch):
+    """A throwaway key, as gpg finds it."""
+    home = tmp_path / "gnupg"
+    home.mkdir(mode=0o700)
+    monkeypatch.setenv("GNUPGHOME", str(home))
+    made = ["gpg", "--batch", "--passphrase", "", "--quick-gen-key", "release@example.com", "ed25519", "sign", "1d"]
+    subprocess.run(made, check=True, capture_output=True)
+    yield "release@example.com"
+    subprocess.run(["gpgconf", "--homedir", home, "--kill", "all"], check=True)
+
+
+def sign(*arguments):
+    return subprocess.run([ROOT / "tools/sign.sh", *arguments], capture_output=True, text=True, check=False)
+
+
+def test_the_checksums_are_signed(tmp_path, keys):
+    sums = tmp_path / "SHA256SUMS"
+    sums.write_text("0  a\n")
+    assert sign("--check", keys).returncode == 0
+    done = sign(keys, str(sums))
+    assert done.returncode == 0, done.stderr
+    verify = ["gpg", "--batch", "--verify", f"{sums}.asc", str(sums)]
+    assert subprocess.run(verify, capture_output=True, check=False).returncode == 0
+    sums.write_text("1  a\n")
+    assert subprocess.run(verify, capture_output=True, check=False).returncode != 0, "what was changed afterwards"
+
+
+@pytest.mark.usefixtures("keys")
+def test_without_the_key_nothing_is_made(tmp_path):
+    sums = tmp_path / "SHA256SUMS"
+    sums.write_text("0  a\n")
+    for arguments in (("--check", "other@example.com"), ("other@example.com", str(sums))):
+        done = sign(*arguments)
+        assert done.returncode == 2 and "no secret key other@example.com" in done.stderr
+    assert not (tmp_path / "SHA256SUMS.asc").exists()
+    # A release looks for it first.
+    text = (ROOT / "tools/release.sh").read_text(encoding="utf-8")
+    assert text.index("tools/sign.sh --check") < text.index("\n    make test-all") < text.index('tools/sign.sh "$key"')
+    done = subprocess.run([ROOT / "tools/release.sh", "9.0.0", "--sign"], capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and "SIGN=KEYID" in done.stderr
