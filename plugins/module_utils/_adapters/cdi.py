@@ -75,7 +75,9 @@ def read_cdi(source: HostReader, gpus: Sequence[Mapping[str, Any]] | None, drive
         try:
             if text is None:
                 raise ValueError("it cannot be read")
-            found.append(shape_specification(parse_specification(one, text), one == own, expected))
+            specification = parse_specification(one, text)
+            absent = [hook for hook in specification.hooks if hook.startswith("/") and not files.exists(hook)]
+            found.append(shape_specification(specification, one == own, expected, absent))
         except ValueError as error:
             source.note(f"cdi[{len(found)}].kind", f"{one}: {error}")
             found.append({"path": one, "kind": None, "devices": None, "version": None, "own": one == own})

@@ -9,9 +9,12 @@ Everything but the version of the module on disk comes from files. Facts: host.m
 
 from __future__ import annotations
 
+import gzip
+import lzma
 import os
 import re
-from collections.abc import Sequence
+import zlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Callable
 
@@ -41,6 +44,10 @@ UNLOAD_ORDER = (
 _PROC_VERSION = re.compile(r"Kernel Module(?:\s+for\s+\S+)?\s+([0-9]+(?:\.[0-9]+)+)")
 _SECURE_BOOT = "/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
 _DKMS = "/var/lib/dkms"
+#: The fields of a module's section .modinfo, and what stands behind a module that is signed.
+_MODINFO = re.compile(rb"\0(version|license|vermagic)=([^\0\n]{1,256})(?=\0)")
+_UNPACK: Mapping[str, Callable[[bytes], bytes]] = {".ko": bytes, ".xz": lzma.decompress, ".gz": gzip.decompress}
+_SIGNED = b"~Module signature appended~\n"
 
 
 @dataclass(frozen=True)
@@ -165,11 +172,35 @@ def module_on_disk(files: HostFiles, kernel: str, run: Runner) -> tuple[DiskModu
         try:
             answer = run(("modinfo", *base, "-k", kernel, name))
         except CommandError as error:
-            return None, str(error)
+            # Minimal images have no kmod.
+            read = _read_module(files, kernel, name, index or "")
+            return (read, None) if read else (None, str(error))
         if answer.rc == 0:
             return parse_modinfo(answer.stdout), None
         reason = (answer.stderr or answer.stdout).strip() or reason
     return None, reason
+
+
+def _read_module(files: HostFiles, kernel: str, name: str, index: str) -> DiskModule | None:
+    """Return what the file of a module itself says; None where it cannot be read, or is compressed with what Python does not know."""
+    paths = (line.partition(":")[0] for line in index.splitlines())
+    path = next((one for one in paths if os.path.basename(one).partition(".ko")[0] == name), None)
+    where = f"/lib/modules/{kernel}/{path}"
+    content = files.read_bytes(where) if path else None
+    unpack = _UNPACK.get(os.path.splitext(where)[1])
+    if content is None or unpack is None:
+        return None
+    try:
+        content = unpack(content)
+    except (OSError, EOFError, lzma.LZMAError, zlib.error):
+        return None
+    fields = {key: value.decode("utf-8", "replace") for key, value in _MODINFO.findall(content)}
+    # Who signed it stands in a structure that only OpenSSL reads; kmod without it shows as much.
+    signed = "sig_id: PKCS#7\nsigner:\n" if content.endswith(_SIGNED) else ""
+    version, licence, vermagic = (fields.get(key, "") for key in (b"version", b"license", b"vermagic"))
+    if not version:
+        return None
+    return parse_modinfo(f"filename: {where}\nversion: {version}\nlicense: {licence}\nvermagic: {vermagic}\n{signed}")
 
 
 def _names_in_index(text: str) -> list[str]:

@@ -38,6 +38,7 @@ class Specification:
     :param devices: their names.
     :param drivers: versions of the driver whose libraries it mounts.
     :param nodes: the device nodes, with their major numbers; None where that is left to the runtime.
+    :param hooks: programs that the runtime runs on the host for each container.
     """
 
     path: str
@@ -46,6 +47,7 @@ class Specification:
     devices: tuple[str, ...]
     drivers: tuple[str, ...] = ()
     nodes: Mapping[str, int | None] = field(default_factory=dict)
+    hooks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -108,11 +110,14 @@ def _stale(own: Mapping[str, Any]) -> str:
     return f"{own['path']} {', '.join(own['differs'])}" if own.get("differs") else ""
 
 
-def shape_specification(found: Specification, own: bool, expected: Expected | None) -> dict[str, Any]:
+def shape_specification(
+    found: Specification, own: bool, expected: Expected | None, absent: Sequence[str] = ()
+) -> dict[str, Any]:
     """Return one entry of the part C(cdi) of the facts.
 
     :param own: whether it is the collection's. Another one need not have all: a site may have given names of its own to some devices.
     :param expected: None where NVML does not answer: then nothing can be compared.
+    :param absent: the hooks that are not on the host, without which no container with a GPU starts.
     """
     entry: dict[str, Any] = {
         "path": found.path,
@@ -123,6 +128,8 @@ def shape_specification(found: Specification, own: bool, expected: Expected | No
     if found.kind == GPU_KIND and expected is not None:
         missing, stale = compare(found.devices, expected.gpus)
         differs = [*_differs(found, expected), *(_lacks(found, expected) if own else ())]
+        if absent:
+            differs.append(f"runs {', '.join(absent[:_SHOWN])}, which the host does not have")
         if not own:
             # From before MIG: the collection's own names no GPU that is partitioned, which would be given to a container whole.
             divided = [gpu for gpu in expected.gpus if gpu.get("gpu_instances")]
@@ -193,19 +200,23 @@ def parse_specification(path: str, text: str) -> Specification:
     devices = document.get("devices") or [] if isinstance(document, dict) else None
     if not isinstance(devices, list) or not all(isinstance(device, dict) for device in devices):
         raise ValueError("not a JSON object with a list of devices")
+    parts = (document, *devices)
     nodes = {
         str(node.get("path")): major if isinstance(major := node.get("major"), int) else None
-        for part in (document, *devices)
-        for node in _nodes(part)
+        for node in _edits("deviceNodes", parts)
     }
+    hooks = tuple(dict.fromkeys(str(hook.get("path")) for hook in _edits("hooks", parts)))
     kind, version = (None if document.get(key) is None else str(document[key]) for key in ("kind", "cdiVersion"))
-    return Specification(path, kind, version, tuple(str(device.get("name")) for device in devices), drivers, nodes)
+    return Specification(
+        path, kind, version, tuple(str(device.get("name")) for device in devices), drivers, nodes, hooks
+    )
 
 
-def _nodes(part: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    edits = part.get("containerEdits")
-    nodes = edits.get("deviceNodes") if isinstance(edits, dict) else None
-    return [node for node in nodes if isinstance(node, dict)] if isinstance(nodes, list) else []
+def _edits(kind: str, parts: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    for part in parts:
+        edits = part.get("containerEdits")
+        found = edits.get(kind) if isinstance(edits, dict) else None
+        yield from (one for one in found if isinstance(one, dict)) if isinstance(found, list) else ()
 
 
 def _scan_yaml(path: str, text: str, drivers: tuple[str, ...]) -> Specification:
@@ -213,6 +224,7 @@ def _scan_yaml(path: str, text: str, drivers: tuple[str, ...]) -> Specification:
     names: list[str] = []
     item: dict[str, str] = {}
     nodes: dict[str, int | None] = {}
+    hooks: dict[str, None] = {}
     section = ""
     item_indent: int | None = None
     for line in text.splitlines():
@@ -227,14 +239,16 @@ def _scan_yaml(path: str, text: str, drivers: tuple[str, ...]) -> Specification:
             top[section] = _scalar(value)
             item_indent = None
             continue
-        # The fields of a device node, in any order.
+        # The fields of a device node or a hook, in any order.
         if stripped.startswith("- "):
             item = {}
         name, _colon, value = stripped.removeprefix("- ").strip().partition(":")
-        if name in ("path", "major"):
+        if name in ("path", "major", "hookName"):
             item[name] = _scalar(value)
             # A hook has a path as well.
-            if item.get("path", "").startswith("/dev/"):
+            if "hookName" in item and "path" in item:
+                hooks[item["path"]] = None
+            elif item.get("path", "").startswith("/dev/"):
                 nodes[item["path"]] = whole_number(item.get("major"))
         if section != "devices":
             continue
@@ -248,7 +262,7 @@ def _scan_yaml(path: str, text: str, drivers: tuple[str, ...]) -> Specification:
             names.append(_scalar(stripped[len("name:") :]))
     if "kind" not in top:
         raise ValueError("it has no kind")
-    return Specification(path, top["kind"], top.get("cdiVersion"), tuple(names), drivers, nodes)
+    return Specification(path, top["kind"], top.get("cdiVersion"), tuple(names), drivers, nodes, tuple(hooks))
 
 
 def _scalar(text: str) -> str:

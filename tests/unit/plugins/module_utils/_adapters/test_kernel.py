@@ -4,6 +4,9 @@
 
 from __future__ import annotations
 
+import gzip
+import lzma
+
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters import kernel
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import Result
@@ -135,6 +138,32 @@ def test_without_an_index_both_names_are_tried(tree):
         None,
         "modinfo: ERROR: Module nvidia-current not found.",
     )
+
+
+@pytest.mark.parametrize("licence", [b"NVIDIA", b"Dual MIT/GPL"])
+@pytest.mark.parametrize("signed", [b"", b"\x30\x82~Module signature appended~\n"])
+@pytest.mark.parametrize(("suffix", "pack"), [("", bytes), (".xz", lzma.compress), (".gz", gzip.compress)])
+def test_without_modinfo_the_file_of_the_module_is_read(tree, suffix, pack, signed, licence):
+    path = f"/lib/modules/{KERNEL}/updates/dkms/nvidia.ko{suffix}"
+    tree.write(f"/lib/modules/{KERNEL}/modules.dep", f"kernel/a.ko:\nupdates/dkms/nvidia.ko{suffix}: kernel/a.ko\n")
+    section = (
+        b"\0parm=x:version=1\0version=580.178.04\0license=" + licence + b"\0vermagic=" + KERNEL.encode() + b" SMP \0"
+    )
+    tree.write(path, pack(b"\x7fELF version=999\0" + section + b"\0" * 64 + signed))
+    disk, reason = kernel.module_on_disk(tree.files, KERNEL, tree.source().run)
+    flavour = "open" if b"MIT" in licence else "proprietary"
+    assert disk == kernel.DiskModule("580.178.04", flavour, path, KERNEL, "" if signed else None, None)
+    assert reason is None
+
+
+@pytest.mark.parametrize(
+    ("suffix", "content"), [(".zst", b"\x28\xb5\x2f\xfd"), (".xz", b"no"), (".gz", b"no"), ("", b"no module")]
+)
+def test_a_file_that_says_nothing_is_as_none(tree, suffix, content):
+    tree.write(f"/lib/modules/{KERNEL}/modules.dep", f"updates/nvidia.ko{suffix}:\n")
+    tree.write(f"/lib/modules/{KERNEL}/updates/nvidia.ko{suffix}", content)
+    disk, reason = kernel.module_on_disk(tree.files, KERNEL, tree.source().run)
+    assert disk is None and "modinfo" in reason
 
 
 def test_without_modinfo_the_module_on_disk_is_unknown(tree):

@@ -243,6 +243,45 @@ def test_a_file_from_before_mig_is_a_leftover_and_names_of_a_sites_own_are_not()
     assert state_of([OWN, entry("first-half", "all")]).leftovers == ()
 
 
+HOOKS_YAML = f"""{WITH_DRIVER}    hooks:
+        - hookName: createContainer
+          path: /usr/bin/nvidia-cdi-hook
+          args:
+            - nvidia-cdi-hook
+            - create-symlinks
+            - --link
+            - ../libnvidia-allocator.so.1::/usr/lib/gbm/nvidia-drm_gbm.so
+          env:
+            - NVIDIA_CTK_DEBUG=false
+        - args:
+            - update-ldcache
+          hookName: createContainer
+          path: /usr/bin/nvidia-cdi-hook
+"""
+HOOKS_JSON = AS_JSON.replace(
+    '"mounts":',
+    '"hooks": [{"hookName": "createContainer", "path": "/usr/bin/nvidia-cdi-hook", "args": []}, 7], "mounts":',
+)
+
+
+@pytest.mark.parametrize(("name", "text"), [("nvidia.yaml", HOOKS_YAML), ("nvidia.json", HOOKS_JSON)])
+@pytest.mark.parametrize("folder", ["/var/run/cdi", "/etc/cdi"])
+def test_a_hook_that_the_host_does_not_have_is_named(tree, folder, name, text):
+    """nvidia-ctk writes the path of its hook, and ends well, where it has not found one; then no container with a GPU starts."""
+    assert parse_specification(f"/{name}", text).hooks == ("/usr/bin/nvidia-cdi-hook",)
+    assert "/usr/bin/nvidia-cdi-hook" not in parse_specification(f"/{name}", text).nodes
+    tree.write(f"{folder}/{name}", text)
+    tree.write(
+        "/etc/nvidia-container-toolkit/nvidia-cdi-refresh.env", f"NVIDIA_CTK_CDI_OUTPUT_FILE_PATH={folder}/{name}\n"
+    )
+    said = "runs /usr/bin/nvidia-cdi-hook, which the host does not have"
+    (found,) = read_cdi(tree.source(), [whole(0)], DRIVER)
+    assert said in found["differs"] and said in state_of([found]).stale
+    tree.write("/usr/bin/nvidia-cdi-hook", "")
+    (found,) = read_cdi(tree.source(), [whole(0)], DRIVER)
+    assert said not in found["differs"]
+
+
 def test_a_host(tree):
     tree.write("/run/cdi/nvidia.yaml", GENERATED)
     tree.link("/var/run", "/run")
