@@ -38,14 +38,18 @@ def bundle(tmp_path: Path) -> Path:
     return folder
 
 
-def run(machine: VirtualMachine, bundle: Path, **environment: str) -> tuple[int, dict]:
+def run(machine: VirtualMachine, bundle: Path, *before: str, **environment: str) -> tuple[int, dict]:
+    """Run the bundle and return its status and its report.
+
+    :param before: what starts it, in place of nothing.
+    """
     out = bundle.parent / "out"
     given = {
         "PATH": os.pathsep.join([str(machine.build), machine.environment["PATH"]]),
         "PYTHON": sys.executable,
         "HOME": str(bundle.parent),
     }
-    done = machine.run("sh", str(bundle / "run.sh"), str(out), **{**given, **environment})
+    done = machine.run(*before, "sh", str(bundle / "run.sh"), str(out), **{**given, **environment})
     assert (out / "report.json").exists(), done.stdout + done.stderr
     return done.returncode, json.loads((out / "report.json").read_text(encoding="utf-8"))
 
@@ -61,6 +65,47 @@ def test_a_gpu_that_answers_is_read_and_left_as_it_is(machine: VirtualMachine, b
     assert part(report, "nvml")["findings"]["codes"]["0"] > 300
     assert part(report, "facts")["status"] == "absent"
     assert report["settings_changed"] == []
+
+
+#: Pythons beside the one that runs the tests, as pyenv and distributions have them.
+OTHERS = {
+    version: path
+    for version in ("3.12", "3.13")
+    for path in (
+        shutil.which(f"python{version}"),
+        *map(str, Path.home().glob(f".pyenv/versions/{version}.*/bin/python{version}")),
+    )
+    if path and ".pyenv/shims" not in path
+}
+
+
+@pytest.mark.parametrize(
+    "python",
+    [
+        pytest.param(path, id=version, marks=() if version == "3.12" else pytest.mark.by_name)
+        for version, path in OTHERS.items()
+    ],
+)
+def test_another_python_without_a_network_reads_the_same(machine: VirtualMachine, bundle: Path, python: str):
+    """In a network namespace that has not even a loopback that is up."""
+    machine.start("h200-141gb")
+    _status, report = run(machine, bundle, "unshare", "--user", "--map-root-user", "--net", PYTHON=python)
+    assert python.endswith(".".join(report["python"].split(".")[:2]))
+    assert (part(report, "nvml")["status"], part(report, "commands")["status"]) == ("ran", "ran")
+    assert part(report, "nvml")["findings"]["codes"]["0"] > 300
+    assert report["settings_changed"] == []
+
+
+def test_a_user_without_rights_gets_a_report_too(machine: VirtualMachine, bundle: Path):
+    machine.start("h200-141gb")
+    before = machine.show()
+    # In a user namespace, because the folder of a test belongs to root.
+    command = ("unshare", "--user", "--map-user=1000", "--net")
+    _status, report = run(machine, bundle, *command, VIRTUAL_GPU_PRIVILEGED="0")
+    assert report["root"] is False
+    assert (part(report, "nvml")["status"], part(report, "commands")["status"]) == ("ran", "ran")
+    assert part(report, "nvml")["findings"]["codes"]["0"] > 300
+    assert report["settings_changed"] == [] and machine.show()["gpus"] == before["gpus"]
 
 
 @pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="this machine has a GPU")
