@@ -155,22 +155,28 @@ def test_one_tree_has_the_clusters_of_several_inventories(render, tmp_path):
     assert not render(inventory=less, remove_clusters=["west"])["changed"], "it can be repeated"
 
 
-ROLE = """
-- hosts: "{{ where }}"
+PLAN = """
+- hosts: gpu_hosts
   connection: local
   gather_facts: false
   tasks:
     - ansible.builtin.import_role:
         name: gpufleet.nvidia.gpu_kubernetes
-        tasks_from: "{{ 'compare' if where == 'gpu_hosts' else 'main' }}"
-      run_once: true
+        tasks_from: compare
+"""
+RENDER = """
+- ansible.builtin.import_playbook: gpufleet.nvidia.render
+"""
+RESULT = """
+- hosts: localhost
+  connection: local
+  gather_facts: false
+  tasks:
     - ansible.builtin.copy:
-        content: "{{ gpu_kubernetes_result | to_json }}"
+        content: "{{ (hostvars['gpu-1'].gpu_kubernetes_result | default(gpu_kubernetes_result)) | to_json }}"
         dest: "{{ answer_path }}"
         mode: "0600"
       check_mode: false
-      run_once: true
-      delegate_to: localhost
 """
 PLACES = {
     "all": ("group_vars/all.yml",),
@@ -182,7 +188,13 @@ PLACES = {
 }
 
 
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize(
+    "place",
+    [
+        place if place in ("gpu_hosts", "localhost") else pytest.param(place, marks=pytest.mark.by_name)
+        for place in PLACES
+    ],
+)
 def test_where_the_tree_is_may_stand_anywhere(render, tmp_path, place):
     """Of plan, which runs on the hosts, and of render and site, which run on localhost, alike."""
     _first, *others = PLACES[place]
@@ -197,19 +209,17 @@ def test_where_the_tree_is_may_stand_anywhere(render, tmp_path, place):
             else "trees"
         )
         (tmp_path / path).write_text(f"gpu_kubernetes_output_directory: {where}\ngpu_kubernetes_prune: false\n")
-    answers = [render(play=ROLE, where=where) for where in ("gpu_hosts", "localhost")]
+    answers = [render(play=play + RESULT) for play in (PLAN, RENDER)]
     assert [one["output_directory"] for one in answers] == [str(tmp_path / "trees")] * 2, answers
     assert (tmp_path / "trees/clusters/cluster/README.md").exists()
-    answers = [
-        render(play=ROLE, where=where, gpu_kubernetes_output_directory="said") for where in ("gpu_hosts", "localhost")
-    ]
+    answers = [render(play=play + RESULT, gpu_kubernetes_output_directory="said") for play in (PLAN, RENDER)]
     assert [one["output_directory"] for one in answers] == [str(tmp_path / "said")] * 2, answers
 
 
 def test_hosts_that_say_different_things_of_the_run_are_refused_by_name(render, tmp_path):
     (tmp_path / "host_vars").mkdir()
     (tmp_path / "host_vars/gpu-2.yml").write_text("gpu_kubernetes_output_directory: mine\n")
-    answers = [render(play=ROLE, where="gpu_hosts"), render()]
+    answers = [render(play=PLAN + RESULT), render()]
     for answer in answers:
         assert "gpu_kubernetes_output_directory: gpu-1 has None and gpu-2 has 'mine'" in answer["msg"], answer
     (tmp_path / "host_vars/gpu-2.yml").unlink()
