@@ -78,8 +78,12 @@ class ActionModule(ControllerAction):
         if arguments["report"]:
             write_report(arguments["report"], document)
         bad = [host for host, found in hosts.items() if not found.healthy]
+        lost = [host for host in bad if hosts[host].unread]
+        wrong = [host for host in bad if host not in lost]
+        parts = [f"are not as described, or do not work: {', '.join(wrong)}"] if wrong else []
+        parts += [f"could not be read: {', '.join(lost)}"] if lost else []
         message = (
-            f"{len(bad)} of {len(hosts)} hosts are not as described, or do not work: {', '.join(bad)}."
+            f"{len(bad)} of {len(hosts)} hosts {'; '.join(parts)}."
             if bad
             else f"All {len(hosts)} hosts are as described and work."
         )

@@ -103,6 +103,15 @@ def test_a_cuda_that_nothing_proves_is_said_and_is_no_failure(report, read):
     assert check_of(result, "off", "cuda")["status"] == "skipped"
 
 
+def test_hosts_that_could_not_be_read_are_a_line_each_and_are_said_as_such(report, read):
+    lost = {"gpu_facts_host": {"msg": "it cannot be reached: timed out"}}
+    result, shown = report(a=lost, b=lost)
+    assert result["msg"] == "2 of 2 hosts could not be read: a, b." and not result["healthy"]
+    assert shown.lines == [f"{host}: could not be read: it cannot be reached: timed out" for host in "ab"]
+    result, _shown = report(a=lost, b={**read, "nvidia_driver_hold": False}, c=read)
+    assert result["msg"] == "2 of 3 hosts are not as described, or do not work: b; could not be read: a."
+
+
 def test_an_unreachable_host_and_a_refused_description_say_why(report, read):
     lost = {"gpu_facts_host": {"unreachable": True, "msg": "Connection refused.\nmore"}}
     wrong = {**read, "nvidia_mig_layot": "all-balanced"}
