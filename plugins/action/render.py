@@ -9,6 +9,7 @@ from __future__ import annotations
 import glob
 import os
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from functools import cache, partial
 from typing import Any
 
@@ -95,7 +96,10 @@ class ActionModule(ControllerAction):
             )
         left = [name for name in others if name not in removed]
         for name in left:
-            moved = sorted(nodes & _nodes_of(root, [f"clusters/{name}"]))
+            moved: list[str] = []
+            with suppress(Refused):
+                # What is wrong with the files of another inventory's cluster is no business of this run.
+                moved = sorted(nodes & _nodes_of(root, [f"clusters/{name}"]))
             if moved:
                 self._display.warning(
                     f"{root}: nodes that are rendered into another cluster now are still in cluster {name}: {shortened(moved)}. No host of "

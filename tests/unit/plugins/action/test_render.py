@@ -145,6 +145,12 @@ def test_one_tree_has_the_clusters_of_several_inventories(render, tmp_path):
     assert refused["failed"] and "5 of the 6 nodes" in refused["msg"]
     assert not render(inventory=less, remove_nodes=True).get("failed")
     assert (tmp_path / "out/clusters/west/capacity.json").exists()
+    # What is wrong there is no business of this inventory.
+    capacity = tmp_path / "out/clusters/west/capacity.json"
+    text = capacity.read_text()
+    capacity.write_text("{")
+    assert render(inventory=less)["others"] == ["west"]
+    capacity.write_text(text)
     # By its name, and not while somebody describes it.
     assert "hosts of this inventory" in render(inventory=less, remove_clusters=["east"])["msg"]
     answer = render("--check", inventory=less, remove_clusters=["west"])
