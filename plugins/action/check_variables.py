@@ -14,6 +14,7 @@ from typing import Any
 from ansible.errors import AnsibleActionFail
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import playbook_variables, refusals
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import at_once
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import describe
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.text import shortened
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import ControllerAction
@@ -80,7 +81,7 @@ class ActionModule(ControllerAction):
             self._display.warning(f"{shortened(where)}: gpufleet.nvidia has no variable {name}.")
         said = refusals.of_hosts(described)
         for sentence in refusals.sentences(said):
-            self._display.warning(sentence)
+            at_once(self._display)(sentence)
         stopping = refusals.of_hosts(wrong)
         result: dict[str, Any] = {"refusals": [*stopping, *said]}
         if wrong:

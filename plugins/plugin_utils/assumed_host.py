@@ -61,10 +61,8 @@ def _systems(machines: Iterable[str]) -> Iterator[dict[str, Any]]:
 def _facts(host: Mapping[str, Any], gpus: Sequence[Mapping[str, Any]], desired: Mapping[str, Any]) -> dict[str, Any]:
     """Return the facts of a bare host. What is null there was not read, such as the cards of a host whose boards nobody describes."""
     known = ("device_id", "board", "architecture")
-    cards = [
-        {"address": f"described {gpu['index']:02}", "kind": "gpu", **{name: gpu[name] for name in known}}
-        for gpu in gpus
-    ]
+    # One address for all of them, which messages show: their order is that of the description.
+    cards = [{"address": "gpu_facts_gpus", "kind": "gpu", **{name: gpu[name] for name in known}} for gpu in gpus]
     runtime = RUNTIMES.get(desired["nvidia_toolkit_runtime"])
     there = {"version": ".".join(map(str, runtime.first_with_cdi)), "nvidia": False} if runtime else None
     return {

@@ -92,14 +92,14 @@ def test_all_that_no_host_is_needed_for_is_the_same_list_in_every_playbook(call,
         assert result["msg"].splitlines()[:-1] == sentences
         assert result["msg"].endswith(f"Nothing was changed. {check_variables._STOP}")
     else:
-        assert shown.warnings == sentences
+        assert shown.lines == [f"[WARNING]: {sentence}" for sentence in sentences]
 
 
 def test_hosts_that_may_be_skipped_are_named_and_stop_nobody(call):
     hosts = {"a": {"gpu_facts_skip_refused_hosts": "true", "nvidia_mig_layuot": []}, "b": {}}
     result, shown = check(call, hosts, playbook="site")
     assert "failed" not in result and len(result["refusals"]) == 1
-    assert shown.warnings[0].startswith("a: nvidia_mig_layuot: ")
+    assert shown.lines[0].startswith("[WARNING]: a: nvidia_mig_layuot: ")
 
 
 def test_a_host_that_nobody_describes_is_not_judged(call):
