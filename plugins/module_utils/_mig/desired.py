@@ -172,12 +172,20 @@ def _selected(entry: Mapping[str, Any], gpus: Sequence[Gpu], path: str) -> list[
 
 
 def _capable(chosen: Sequence[Gpu], entry: Mapping[str, Any], path: str) -> list[Gpu]:
-    """Return the chosen GPUs that have MIG; a GPU without it is passed over unless it was named."""
+    """Return the chosen GPUs that have MIG; a GPU without it is passed over unless it was named, or its board has MIG and its driver says no."""
     capable = [gpu for gpu in chosen if has_mig(gpu)]
     off = not entry.get("enabled", True) or entry.get("layout") == "all-disabled"
     without = [gpu for gpu in chosen if gpu not in capable]
     if not without or off:
         return capable
+    denied = ", ".join(f"{gpu_title(gpu)}, {gpu.get('name')}" for gpu in without if profiles_of(gpu))
+    if denied:
+        raise Refused(
+            f"{path}.devices",
+            f"the driver reports that MIG is not supported on {denied}, although the board has it",
+            "A workstation board needs a VBIOS with MIG and its display mode set to compute (NVIDIA's displaymodeselector); a vGPU has no MIG. "
+            "Otherwise select other GPUs, or set enabled: false.",
+        )
     by_name = entry.get("devices", "all") != "all"
     if by_name or (not capable and entry.get("device_filter") is None):
         unread = [gpu for gpu in without if board_of(gpu) is None and not gpu.get("mig")]

@@ -131,7 +131,12 @@ def test_what_the_driver_says_of_mig_overrules_the_table_of_boards():
     given = facts(mode=None, places=(), recorded=None)
     given["gpus"][0]["mig"] = {"supported": False, "current": None, "pending": None}
     (refused,) = stage(given, DESIRED).refusals
-    assert "no MIG on GPU 0 (0000:18:00.0), NVIDIA H100 80GB HBM3" in refused.reason
+    assert "MIG is not supported on GPU 0 (0000:18:00.0), NVIDIA H100 80GB HBM3, although" in refused.reason
+    assert "displaymodeselector" in refused.remedy
+    assert not stage(given, {**DESIRED, "nvidia_mig_layout": "all-disabled"}).needed
+    # One beside others that have it is not passed over either.
+    other = {**facts()["gpus"][0], "index": 1, "uuid": "GPU-2", "pci_address": "0000:3b:00.0"}
+    assert stage({**given, "gpus": [*given["gpus"], other]}, DESIRED).refusals[0].reason == refused.reason
 
 
 @pytest.mark.parametrize("key", ["mig", "gpu_instances", "minor"])
