@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .._formats.documents import read_json
+from .._schema import Unfit, check, encode, fields, mapping, not_null, number, text
 from .desired import REPOSITORY_NAME
 from .packages import closure
 from .state import Host
@@ -36,25 +37,26 @@ class Record:
     """
 
     version: str
-    flavour: str
-    source: str
+    flavour: str = ""
+    source: str = ""
     packages: Mapping[str, str] = field(default_factory=dict)
     stream: str = ""
     pending: str = ""
     toolkit: str = ""
 
     def as_text(self) -> str:
-        document = {
-            "schema": SCHEMA,
-            "version": self.version,
-            "flavour": self.flavour,
-            "source": self.source,
-            "packages": dict(self.packages),
-            "stream": self.stream,
-            "pending": self.pending,
-            "toolkit": self.toolkit,
-        }
-        return json.dumps(document, indent=2, sort_keys=True) + "\n"
+        return json.dumps({"schema": SCHEMA, **encode(self)}, indent=2, sort_keys=True) + "\n"
+
+
+_RECORD = fields(
+    {
+        "schema": number(SCHEMA, SCHEMA),
+        **dict.fromkeys(("version", "flavour", "source", "stream", "pending", "toolkit"), text(256)),
+        "packages": mapping(not_null(text(256))),
+    },
+    required=("schema", "version", "packages"),
+    into=Record,
+)
 
 
 def parse(text: str | None) -> Record | None:
@@ -67,19 +69,11 @@ def parse(text: str | None) -> Record | None:
 
 def from_values(document: Any) -> Record | None:
     """Return the record of which these are the values; None where they are none of this version's."""
-    if not isinstance(document, dict) or document.get("schema") != SCHEMA or not document.get("packages"):
+    try:
+        found: Record = check(_RECORD, document)
+    except Unfit:
         return None
-    if not isinstance(document["packages"], dict):
-        return None
-    return Record(
-        str(document.get("version", "")),
-        str(document.get("flavour", "")),
-        str(document.get("source", "")),
-        {str(name): str(version) for name, version in document["packages"].items()},
-        str(document.get("stream", "")),
-        str(document.get("pending", "")),
-        str(document.get("toolkit", "")),
-    )
+    return found if found.packages else None
 
 
 def to_write(host: Host, record: Record | None, target: str, stream: str = "") -> Record | None:

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -83,6 +84,9 @@ def test_the_record_survives_a_run_that_was_cut_off():
     first = to_write(installed(OLD, toolkit="1.19.1"), None, NEW)
     assert (first.version, first.pending, first.toolkit) == (OLD, NEW, "1.19.1")
     assert parse(first.as_text()) == first
+    written = json.loads(first.as_text())
+    for broken in ({**written, "schema": 2}, {**written, "packages": {}}, {**written, "packages": {"x": 3}}, [], 7):
+        assert parse(json.dumps(broken)) is None
     half = installed(packages={**closure(NEW), "libcuda1": f"{OLD}-1"})
     assert to_write(half, first, NEW) is None
     assert to_write(half, None, NEW) is None
