@@ -5,7 +5,7 @@
 """What the playbooks cost the controller with many hosts that are as described, beside C(ansible -m ping) on the same hosts in the same run.
 
 The hosts answer at once (C(canned/canned.py)) what the demo's three lab hosts said in this run, so that all that is measured is the
-controller. C(make bench-fleet) does it with 10,000 hosts: C(bench_fleet.py HOSTS).
+controller. C(make bench-fleet) does it with 10,000 hosts: C(bench_fleet.py HOSTS [PLAYBOOK...]).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import yaml
@@ -49,7 +49,11 @@ def run() -> dict[str, object]:
     return {**found, **memory, f"site.ping_cpu_seconds_{HOSTS}_hosts": ping}
 
 
-def measure(hosts: int, tell: Callable[[str, Cost, Cost], None] = lambda _name, _cost, _ping: None) -> dict[str, Cost]:
+def measure(
+    hosts: int,
+    tell: Callable[[str, Cost, Cost], None] = lambda _name, _cost, _ping: None,
+    playbooks: Sequence[str] = PLAYBOOKS,
+) -> dict[str, Cost]:
     """Return what C(ping) and each playbook cost with so many hosts.
 
     :param tell: is called with each of them as soon as it is known, and with what C(ping) cost.
@@ -69,7 +73,7 @@ def measure(hosts: int, tell: Callable[[str, Cost, Cost], None] = lambda _name, 
     costs = {"ping": ping}
     tell("ping", ping, ping)
     tell("first site", first, ping)
-    for name in PLAYBOOKS:
+    for name in playbooks:
         costs[name] = play(name)
         nothing_changed(costs[name].output)
         tell(name, costs[name], ping)
@@ -153,10 +157,10 @@ def _slices_make_one_tree(folder: Path) -> None:
         raise RuntimeError(f"slices wrote another tree than one run: {', '.join(differing) or 'there is none'}")
 
 
-def main(hosts: int) -> None:
+def main(hosts: int, playbooks: Sequence[str]) -> None:
     print(f"{hosts} hosts, {FORKS} forks; seconds are for 1,000 hosts, memory is for all of them:")
     print(f"{'':10} {'SECONDS':>8} {'CPU SECONDS':>12} {'BESIDE PING':>12} {'MIB':>8} {'MIB PER 1,000':>14}")
-    measure(hosts, lambda name, cost, ping: print(_row(name, cost, ping, hosts / 1000), flush=True))
+    measure(hosts, lambda name, cost, ping: print(_row(name, cost, ping, hosts / 1000), flush=True), playbooks)
 
 
 def _row(name: str, cost: Cost, ping: Cost, share: float) -> str:
@@ -167,4 +171,4 @@ def _row(name: str, cost: Cost, ping: Cost, share: float) -> str:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(int(sys.argv[1]), sys.argv[2:] or PLAYBOOKS)
