@@ -12,7 +12,7 @@ from typing import Any
 
 from .._formats.mps_commands import limit_text
 from .._users import User, allocated, merged
-from .host import Daemon, HostSharing, recorded_sharing
+from .host import UNREADABLE, Daemon, HostSharing, recorded_sharing
 from .mps_instances import UNIT, instance
 
 
