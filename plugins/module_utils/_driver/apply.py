@@ -164,8 +164,9 @@ def _install(
     def plan_again() -> Plan:
         nonlocal installed
         installed = system.read()
-        # The flavour of the facts is that of the loaded modules. Which one is on disk its packages tell.
-        return make_plan(system, replace(installed, flavour=None), exactly).plan
+        # The flavour of the facts is that of the loaded modules; which one is on disk its packages tell. A driver that was removed is still loaded.
+        of_packages = replace(installed, flavour=None, source=None if desired.state == "absent" else installed.source)
+        return make_plan(system, of_packages, exactly).plan
 
     if plan.stop is not None:
         applier.apply()

@@ -163,7 +163,7 @@ class System:
             on_disk=version if self.builds else None,
             library=packages.get("libcuda1", "").partition("-")[0] or None,
             flavour="open" if version else None,
-            source="nvidia" if packages else None,
+            source="nvidia" if packages else "runfile" if self.loaded else None,
             persistence_installed=True,
             persistence_active="nvidia-persistenced.service" in self.active,
             fabric_active="nvidia-fabricmanager.service" in self.active,
