@@ -14,7 +14,7 @@ import datetime
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.utc_time import lately, moment_of
@@ -72,6 +72,10 @@ _RECORD = fields(
 )
 
 
+#: How the record spells those fields of L(Record) that have another name there.
+_WRITTEN = {"origin": "from", "toolkit": "from_toolkit", "kernel": "from_kernel", "target": "to"}
+
+
 @dataclass(frozen=True)
 class Record:
     """What is kept of a node.
@@ -112,20 +116,7 @@ class Record:
         return self.state in _CHANGED
 
     def values(self) -> dict[str, Any]:
-        return {
-            "state": self.state,
-            "from": self.origin,
-            "from_toolkit": self.toolkit,
-            "from_kernel": self.kernel,
-            "to": self.target,
-            "driver": self.driver,
-            "former": self.former,
-            "wave": self.wave,
-            "initial_unschedulable": self.initial_unschedulable,
-            "failed_reason": self.failed_reason,
-            "operator": self.operator,
-            "since": self.since,
-        }
+        return {_WRITTEN.get(name, name): value for name, value in asdict(self).items()}
 
     def annotations(self) -> dict[str, str | None]:
         """Return the annotations of the node; C(None) removes one."""
@@ -141,21 +132,9 @@ def from_values(values: Any) -> Record:
 
     :raises Unfit: it is not a record.
     """
-    check(_RECORD, values)
-    return Record(
-        state=values.get("state") or "",
-        origin=values.get("from") or "",
-        target=values.get("to") or "",
-        wave=values.get("wave") or 0,
-        initial_unschedulable=bool(values.get("initial_unschedulable")),
-        failed_reason=values.get("failed_reason") or "",
-        operator=values.get("operator") or "",
-        since=values.get("since") or "",
-        toolkit=values.get("from_toolkit") or "",
-        kernel=values.get("from_kernel") or "",
-        driver=values.get("driver") or "",
-        former=values.get("former") or "",
-    )
+    found = check(_RECORD, values)
+    named = {name: found.get(_WRITTEN.get(name, name)) for name in Record.__dataclass_fields__}
+    return Record(**{name: value for name, value in named.items() if value is not None})
 
 
 def from_annotations(annotations: Mapping[str, str] | None) -> Record:
