@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from .geometry import Geometry, bits
@@ -51,15 +51,7 @@ class Certificate:
     occupants: dict[str, int] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
-        return {
-            "kind": self.kind,
-            "text": self.text,
-            "layouts": self.layouts,
-            "layouts_with_it": self.layouts_with_it,
-            "fewest_destroyed": self.fewest_destroyed,
-            "fewest_destroyed_keeping_it": self.fewest_destroyed_keeping_it,
-            "occupants": dict(self.occupants),
-        }
+        return asdict(self)
 
 
 def certify(

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 from .modes import Sharing
 
@@ -28,12 +28,7 @@ class Guarantee:
     limit: str
 
     def as_dict(self) -> dict[str, str]:
-        return {
-            "counted_by": self.counted_by,
-            "enforced_by": self.enforced_by,
-            "visible_in_nvidia_smi": self.visible_in_nvidia_smi,
-            "limit": self.limit,
-        }
+        return asdict(self)
 
 
 #: reference: device plugin 0.20, HAMi 2.10 and the DRA driver 0.5.0, as their code says; 256 is ResourceClaimReservedForMaxSize of Kubernetes.

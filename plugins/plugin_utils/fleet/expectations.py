@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.documents import read_json
@@ -33,12 +33,7 @@ class Check:
     next_step: str = ""
 
     def as_dict(self) -> dict[str, str]:
-        return {
-            "name": self.name,
-            "status": self.status,
-            "evidence": self.evidence,
-            "next_step": self.next_step,
-        }
+        return asdict(self)
 
 
 @dataclass(frozen=True)
