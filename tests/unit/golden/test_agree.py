@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -16,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ... import whole
+from ...verdicts import differences
 from ..mutation import paths
 from . import corpus
 
@@ -40,34 +40,11 @@ def disagreements(call, hosts: dict[str, corpus.Host]) -> list[str]:
             found += [f"{name}: plan could not read it, verify or doctor could"] if reached else []
             continue
         site = "impossible" if name in stopped else "to change" if name in gate["to_change"] else "as described"
-        failed = _failed(verified[name])
         # What the facts do not tell, site reads on the host.
         if site != {"unread": "to change"}.get(verdict, verdict):
             found.append(f"{name}: plan says {verdict}, site {site}")
-        if diagnosed[name]["verdict"] != verdict:
-            found.append(f"{name}: plan says {verdict}, doctor {diagnosed[name]['verdict']}")
-        if bool(failed) != (verdict != "as described"):
-            found.append(f"{name}: plan says {verdict}, verify {failed or 'as described'}")
-        evidence = "\n".join(text for _name, text in failed)
-        found += [f"{name}: verify does not say: {text}" for text in _said(plan) if text not in evidence]
+        found += [f"{name}: {text}" for text in differences(plan, verified[name], diagnosed[name])]
     return found
-
-
-def _failed(host: dict[str, Any]) -> list[tuple[str, str]]:
-    checks = [check for check in host["checks"] if check["group"] == "description" and check["status"] == "failed"]
-    return [(check["name"], check["evidence"]) for check in checks]
-
-
-def _said(host: dict[str, Any]) -> Iterator[str]:
-    """Return the words in which C(plan) says what is to do on a host: what is done alike to several GPUs is one line of both."""
-    for name, stage in host["stages"].items():
-        steps = [step for step in stage["steps"] if "index" not in step["data"]]
-        yield from (step["text"].rstrip(".") for step in steps)
-        yield from (refusal["reason"] for refusal in stage["refusals"])
-        yield from (
-            reason.rstrip(".") for reason in (stage["unread"], stage["unknown"]) if reason and not stage["refusals"]
-        )
-        assert stage["needed"] == bool(stage["steps"] or stage["refusals"] or stage["unread"] or stage["unknown"]), name
 
 
 def with_every_variable(name: str) -> dict[str, corpus.Host]:
