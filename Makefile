@@ -60,8 +60,8 @@ unit: setup ## Run the unit tests (a minute)
 	@$(PYTEST) tests/unit -n $$(nproc) --dist worksteal
 
 .PHONY: golden
-golden: setup ## Write the plans of the corpus anew (tests/unit/golden/plans.txt); the commit says why they differ
-	@RECORD_PLANS=1 $(PYTEST) tests/unit/golden/test_plans.py
+golden: setup ## Write the plans of the corpus anew (tests/unit/golden/plans.txt, docs/drift.md); the commit says why they differ
+	@RECORD_PLANS=1 $(PYTEST) tests/unit/golden/test_plans.py tests/unit/golden/test_drift.py
 
 .PHONY: lint
 lint: ## Run ruff, mypy, yamllint, ansible-lint

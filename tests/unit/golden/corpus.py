@@ -98,7 +98,7 @@ def _half_broken(facts: Facts) -> None:
         gpu["gpu_instances"] = gpu["gpu_instances"][:2]
 
 
-def _without_driver(facts: Facts) -> None:
+def without_driver(facts: Facts) -> None:
     """Make a host one whose packages are there and whose module is not loaded."""
     facts["driver"] |= {"loaded_version": None, "modules": []}
     facts["nvml"] |= {"available": False, "code": "driver_not_loaded", "reason": "the driver is not loaded"}
@@ -171,7 +171,7 @@ def hosts() -> dict[str, Host]:
         "training, half broken": ready(TRAINING, _half_broken),
         "training, a GPU lost": ready(TRAINING, lose),
         "shared, a GPU lost": ready(SHARED, lose),
-        "training, the driver not loaded": ready(TRAINING, _without_driver),
+        "training, the driver not loaded": ready(TRAINING, without_driver),
         "training, without a description": Host(recorded(TRAINING, "ready")),
         "shared, without a description": Host(recorded(SHARED, "ready")),
         "nothing known": Host({"schema": 1, "health": {}}),
@@ -193,8 +193,8 @@ EDITS: dict[str, Callable[[Facts], Any]] = {
         accept_envvar_unprivileged=True
     ),
     "the toolkit does not accept volume mounts": lambda facts: facts["toolkit"].update(accept_volume_mounts=False),
-    "a release candidate of the toolkit": lambda facts: _toolkit(facts, "1.20.0~rc.1"),
-    "an older toolkit": lambda facts: _toolkit(facts, "1.19.1"),
+    "a release candidate of the toolkit": lambda facts: with_toolkit(facts, "1.20.0~rc.1"),
+    "an older toolkit": lambda facts: with_toolkit(facts, "1.19.1"),
     "toolkit packages of two versions": lambda facts: facts["toolkit"]["packages"].update(
         {"libnvidia-container1": "1.19.1-1"}
     ),
@@ -209,7 +209,7 @@ EDITS: dict[str, Callable[[Facts], Any]] = {
     "nouveau is loaded": lambda facts: facts["driver"].update(nouveau_loaded=True),
     "the persistence daemon is down": lambda facts: facts["driver"]["persistence_daemon"].update(active=False),
     "the fabric manager is down": lambda facts: facts["fabric"]["manager"].update(active=False),
-    "the driver is not loaded": _without_driver,
+    "the driver is not loaded": without_driver,
     "a GPU is lost": lose,
     "a GPU is not on the bus": lambda facts: (facts["pci"].pop(), facts["gpus"].pop()),
     "compute mode prohibited": lambda facts: facts["gpus"][0].update(compute_mode="prohibited"),
@@ -277,7 +277,7 @@ def _driver(facts: Facts, version: str) -> None:
     facts["fabric"]["manager"]["version"] = facts["fabric"]["manager"]["version"] and version
 
 
-def _toolkit(facts: Facts, version: str) -> None:
+def with_toolkit(facts: Facts, version: str) -> None:
     toolkit = facts["toolkit"]
     toolkit |= {"version": version, "packages": dict.fromkeys(toolkit["packages"], f"{version}-1")}
 

@@ -1,0 +1,271 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What people and packages do to a host after C(site), one row each.
+
+C(tests/lab/test_drift_lab.py) does it to lab hosts, C(tests/unit/golden/test_drift.py) asks the controller about what the facts of these hosts were then,
+and C(docs/drift.md) has a table. C(drift.json) has the facts, as lab hosts gave them: C(RECORD_DRIFT=1) before the test of lab hosts records those of the
+rows that it runs.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import Kind
+
+from .unit.golden.corpus import Facts, Host
+from .unit.host_documents import installed_program
+
+#: What the inventory says of the pools of lab hosts with two H100.
+MIG = "divided"
+POOLS: dict[str, dict[str, Any]] = {
+    MIG: {
+        "nvidia_mig_strategy": "mixed",
+        "nvidia_mig_layout": [
+            {"devices": [0], "instances": {"1g.10gb": 2, "2g.20gb": 1, "3g.40gb": 1}},
+            {"devices": [1], "enabled": False},
+        ],
+        "nvidia_settings_power_limit": 500,
+        "nvidia_driver_module_parameters": {"NVreg_EnableStreamMemOPs": "1"},
+        "nvidia_health_metrics": True,
+        "nvidia_health_metrics_directory": "/var/lib/node_exporter",
+    },
+}
+#: What the inventory says of all of them: they are no nodes of a cluster, and have Debian 12's containerd 1.6.
+COMMON = {"gpu_node_kubernetes": False, "nvidia_toolkit_device_injection": "volume_mounts"}
+RECORDED = Path(__file__).parent / "unit" / "golden" / "drift.json"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One thing that is done to a host.
+
+    :param what: in words.
+    :param steps: what C(plan) says that C(site) does about it, all of it.
+    :param by_hand: a shell script, run as root on a lab host.
+    :param pool: which host it is done to.
+    :param refused: what the refusal is about; empty where C(site) mends it.
+    :param undo: what a person does about what is refused, a shell script.
+    :param default: it is done to a lab host in every run of the lab.
+    """
+
+    what: str
+    steps: tuple[Kind, ...] = ()
+    by_hand: str = ""
+    pool: str = MIG
+    refused: str = ""
+    undo: str = ""
+    default: bool = False
+
+
+@cache
+def recorded() -> dict[str, Any]:
+    """Return C(hosts), the facts of a host of each pool after C(site), and C(rows), what of them was another after each row."""
+    found: dict[str, Any] = json.loads(RECORDED.read_text(encoding="utf-8"))
+    return found
+
+
+def host(pool: str, row: Row | None = None) -> Host:
+    """Return a host of a pool as C(site) left it, or as it is after what a row does to it."""
+    facts = copy.deepcopy(recorded()["hosts"][pool])
+    # Lab hosts run the kernel of the machine, so that they have no packages of one.
+    facts["host"]["kernel_packages"] = ["linux-headers-amd64", "linux-image-amd64"]
+    # What changes with every commit stands in no file.
+    metrics = POOLS[pool].get("nvidia_health_metrics_directory", "")
+    facts["host_program"] = installed_program(metrics)
+    for path, value in recorded()["rows"][row.what].items() if row else ():
+        _put(facts, path.split("/"), copy.deepcopy(value))
+    return Host(facts, {**COMMON, **POOLS[pool]})
+
+
+#: What is gone in the facts of a row.
+_GONE = {"gone": True}
+
+
+def _put(facts: Facts, path: list[str], value: Any) -> None:
+    place: Any = facts
+    for name in path[:-1]:
+        place = place[int(name) if isinstance(place, list) else name]
+    last: Any = int(path[-1]) if isinstance(place, list) else path[-1]
+    if value == _GONE:
+        del place[last]
+    else:
+        place[last] = value
+
+
+#: What differs whenever a host is read.
+_ALWAYS_ANOTHER = ("holders", "boot_id", "pid", "errors", "health")
+
+
+def changes(before: Any, after: Any, path: str = "") -> dict[str, Any]:
+    """Return what is another in facts, by path."""
+    if isinstance(before, dict) and isinstance(after, dict):
+        names = [name for name in {**before, **after} if name not in _ALWAYS_ANOTHER]
+        pairs = [(name, before.get(name, _GONE), after.get(name, _GONE)) for name in names]
+    elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
+        pairs = [(str(number), *both) for number, both in enumerate(zip(before, after))]
+    else:
+        return {path: after} if before != after else {}
+    found: dict[str, Any] = {}
+    for name, was, now in pairs:
+        found |= changes(was, now, f"{path}/{name}" if path else name)
+    return found
+
+
+def record(row: Row, before: Facts, after: Facts) -> None:
+    """Write down what the facts of a host were before and after a row."""
+    document = json.loads(RECORDED.read_text(encoding="utf-8")) if RECORDED.exists() else {"hosts": {}, "rows": {}}
+    document["hosts"].setdefault(row.pool, {name: value for name, value in before.items() if name != "host_program"})
+    document["rows"][row.what] = changes(before, after)
+    RECORDED.write_text(json.dumps(document, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+
+
+_TOOLKIT = (
+    "nvidia-container-toolkit",
+    "nvidia-container-toolkit-base",
+    "libnvidia-container-tools",
+    "libnvidia-container1",
+)
+_TOOLKIT_AGAIN = (Kind.INSTALL_TOOLKIT, Kind.HOLD_PACKAGES, Kind.GENERATE_CDI_SPECIFICATION)
+_APT = "DEBIAN_FRONTEND=noninteractive apt-get -qq -y --allow-downgrades --allow-change-held-packages"
+_CONFIG = "nvidia-ctk config --in-place --set"
+#: Nobody may hold the driver while it is unloaded or a GPU changes its mode.
+_IDLE = "systemctl stop nvidia-persistenced; {}; systemctl start nvidia-persistenced"
+_UNLOAD = "systemctl stop nvidia-persistenced; modprobe -r nvidia_uvm nvidia_modeset nvidia"
+_DESTROY = "nvidia-smi mig -i 0 -dci; nvidia-smi mig -i 0 -dgi"
+
+
+ROWS: tuple[Row, ...] = (
+    Row(
+        "nvidia-smi -c EXCLUSIVE_PROCESS",
+        (Kind.SET_COMPUTE_MODE, Kind.RECORD_SHARING),
+        "nvidia-smi -i 1 -c EXCLUSIVE_PROCESS",
+        default=True,
+    ),
+    Row(
+        "nvidia-smi -pl",
+        (Kind.SET_POWER_LIMIT,),
+        "nvidia-smi -i 0 -pl 400",
+    ),
+    Row(
+        "nvidia-smi mig -dci",
+        (Kind.CREATE_COMPUTE_INSTANCE, Kind.GENERATE_CDI_SPECIFICATION),
+        "nvidia-smi mig -i 0 -dci",
+    ),
+    Row(
+        "nvidia-smi mig -dci, then -dgi",
+        (Kind.CREATE_GPU_INSTANCE, Kind.GENERATE_CDI_SPECIFICATION),
+        _DESTROY,
+    ),
+    Row(
+        "nvidia-smi -mig 0",
+        (Kind.ENABLE_MIG, Kind.CREATE_GPU_INSTANCE, Kind.GENERATE_CDI_SPECIFICATION),
+        f"{_DESTROY}; {_IDLE.format('nvidia-smi -i 0 -mig 0')}",
+        default=True,
+    ),
+    Row(
+        "nvidia-smi -mig 1 on a GPU that is to be whole",
+        (Kind.DISABLE_MIG,),
+        _IDLE.format("nvidia-smi -i 1 -mig 1"),
+    ),
+    Row(
+        "an instance in use that the layout does not have",
+        (Kind.GENERATE_CDI_SPECIFICATION,),
+        f"{_DESTROY}; nvidia-smi mig -i 0 -cgi 7g.80gb -C; systemd-run --quiet --unit=job sleep infinity; "
+        "virtual-gpu run --gpu 0 --gi 0 --ci 0 --pid $(systemctl show --value -p MainPID job)",
+        refused="GPU 0",
+        undo="systemctl stop job",
+        default=True,
+    ),
+    Row(
+        "apt-mark unhold of a package of the driver",
+        (Kind.HOLD_PACKAGES,),
+        "apt-mark unhold nvidia-persistenced",
+        default=True,
+    ),
+    Row(
+        "apt-mark unhold of a package of the toolkit",
+        (Kind.HOLD_PACKAGES,),
+        "apt-mark unhold nvidia-container-toolkit",
+    ),
+    Row(
+        "an older toolkit is installed",
+        _TOOLKIT_AGAIN,
+        f"{_APT} install {' '.join(f'{one}=1.19.1-1' for one in _TOOLKIT)}",
+    ),
+    Row(
+        "one package of the toolkit is older",
+        _TOOLKIT_AGAIN,
+        "cd /tmp && apt-get -qq download libnvidia-container1=1.19.1-1 && dpkg --force-all -i libnvidia-container1_*.deb",
+    ),
+    Row(
+        "the toolkit is removed",
+        _TOOLKIT_AGAIN,
+        f"{_APT} remove nvidia-container-toolkit",
+    ),
+    Row(
+        "accept-nvidia-visible-devices-envvar-when-unprivileged is switched on",
+        (Kind.ACCEPT_DEVICES,),
+        f"{_CONFIG} accept-nvidia-visible-devices-envvar-when-unprivileged=true",
+        default=True,
+    ),
+    Row(
+        "accept-nvidia-visible-devices-as-volume-mounts is switched off",
+        (Kind.ACCEPT_DEVICES,),
+        f"{_CONFIG} accept-nvidia-visible-devices-as-volume-mounts=false",
+    ),
+    Row(
+        "the CDI specification is removed",
+        (Kind.GENERATE_CDI_SPECIFICATION,),
+        "rm /var/run/cdi/nvidia.yaml",
+    ),
+    Row(
+        "the runtime's block is removed",
+        (Kind.CONFIGURE_RUNTIME,),
+        "containerd config default >/etc/containerd/config.toml; systemctl restart containerd",
+    ),
+    Row(
+        "the runtime nvidia calls another program",
+        (Kind.CORRECT_RUNTIME,),
+        "sed -i 's,/usr/bin/nvidia-container-runtime,/usr/local/nvidia/toolkit/nvidia-container-runtime,' /etc/containerd/config.toml; "
+        "systemctl restart containerd",
+    ),
+    Row(
+        "the runtime nvidia is made the default",
+        (Kind.SET_DEFAULT_RUNTIME,),
+        "nvidia-ctk runtime configure --runtime=containerd --nvidia-set-as-default; systemctl restart containerd",
+    ),
+    Row(
+        "a unit is disabled",
+        (Kind.ENABLE_SERVICE,),
+        "systemctl disable gpufleet-mig.service",
+    ),
+    Row(
+        "a unit is masked",
+        (Kind.UNMASK_SERVICE, Kind.WRITE_FILE, Kind.ENABLE_SERVICE),
+        "systemctl disable gpufleet-mig.service; ln -sf /dev/null /etc/systemd/system/gpufleet-mig.service; systemctl daemon-reload",
+    ),
+    Row(
+        "the timer of the metrics is disabled",
+        (Kind.ENABLE_SERVICE, Kind.START_SERVICE),
+        "systemctl disable --now gpufleet-metrics.timer",
+    ),
+    Row(
+        "the timer of the metrics is stopped",
+        (Kind.START_SERVICE,),
+        "systemctl stop gpufleet-metrics.timer",
+    ),
+    Row(
+        "the host program is removed",
+        (Kind.INSTALL_HOST_PROGRAM,),
+        "rm -rf /usr/local/lib/gpufleet",
+        default=True,
+    ),
+)
