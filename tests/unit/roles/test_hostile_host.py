@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from .hostile_harness import Fleet, variables
+from .hostile_results import DROPPED
 
 # Each of them runs a whole playbook twice.
 pytestmark = pytest.mark.slow
@@ -22,7 +23,10 @@ def poison(canary) -> dict:
     """What a host adds to all its answers: every variable of the collection, as a command that leaves a file."""
     facts = {name: ["touch", str(canary)] for name in variables()}
     facts.update(gpu_node_name="another-node", __gpu_node_stopped_path=str(canary), gpu_facts_pool="elsewhere")
+    # What Ansible reads of results for all hosts, beside what would be variables and hosts.
+    of_results = {name: value for one in DROPPED for name, value in one.items()}
     return {
+        **of_results,
         "ansible_facts": facts,
         "ansible_facts_cacheable": True,
         "_ansible_facts_cacheable": True,
@@ -35,6 +39,7 @@ def poison(canary) -> dict:
 def test_the_poison_has_what_matters(tmp_path):
     names = poison(tmp_path)["ansible_facts"]
     assert {"gpu_node_drain_command", "gpu_plan_report", "nvidia_driver_version", "__gpu_upgrade_host"} <= set(names)
+    assert {"ansible_stats", "results", "_ansible_notify", "async_result", "add_host"} <= set(poison(tmp_path))
 
 
 #: By playbook, the files that it writes on the controller, and the variables that have it do so.
