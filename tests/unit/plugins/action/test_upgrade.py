@@ -365,7 +365,10 @@ def test_of_two_operators_on_plain_hosts_the_second_is_refused(plan):
     assert plan(record, lease_duration=5)["order"] == ["a"]
 
 
-@pytest.mark.parametrize("since", ["2999-01-01T00:00:00Z", "9999-12-31T23:59:59Z", moment(hours=-1)])
+@pytest.mark.parametrize(
+    "since",
+    ["2999-01-01T00:00:00Z", "9999-12-31T23:59:59Z", pytest.param(moment(hours=-1), id="in an hour")],
+)
 def test_a_record_of_the_future_stops_nobody_and_its_host_is_named(plan, since):
     record = Record("installing", "580.126.09", TARGET, operator="you@there/1-2", since=since)
     assert plan(record)["order"] == ["a"]
