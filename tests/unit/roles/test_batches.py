@@ -10,7 +10,6 @@ import json
 import re
 
 import pytest
-import yaml
 
 from .upgrade_harness import Site
 
@@ -134,9 +133,6 @@ def test_the_cluster_is_rendered_only_where_every_host_has_its_layout(site, fail
     """What a host that is left is described as, it is not yet."""
     if fails:
         site.fail(d="mig")
-    inventory = yaml.safe_load((site.folder / "inventory.yml").read_text())
-    inventory["gpu_hosts"]["children"] = {"training": {"hosts": {host: {} for host in site.hosts}}}
-    (site.folder / "inventory.yml").write_text(yaml.safe_dump(inventory))
     values = {
         "gpu_repartition_serial": 2,
         "gpu_kubernetes_output_directory": f"{site.folder}/tree",

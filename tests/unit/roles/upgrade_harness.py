@@ -181,7 +181,8 @@ class Site:
                 f"echo {{{{ inventory_hostname }}}} resume >> {folder}/log; test ! -e {folder}/no-resume",
             ],
         }
-        inventory = {"gpu_hosts": {"hosts": {host: {} for host in self.hosts}, "vars": local}}
+        pools = {"training": {"hosts": {host: {} for host in self.hosts}}}
+        inventory = {"gpu_hosts": {"children": pools, "vars": local}}
         (folder / "inventory.yml").write_text(yaml.safe_dump(inventory))
 
     def _link(self, collection: Path) -> None:
