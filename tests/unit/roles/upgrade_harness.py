@@ -129,7 +129,7 @@ def _facts(version: str) -> dict:
     return {"driver": {"loaded_version": version, "on_disk_version": version}, "toolkit": {"version": "1.20.0"}}
 
 
-_PLAN = {"needed": ["driver"], "stages": {"driver": {"needed": True}}}
+_PLAN = {"needed": ["driver"], "stages": {"driver": {"needed": True, "steps": []}}}
 #: Role to the task files of it that are called, each of which stands for one step.
 _ROLES = {
     "nvidia_driver": {"main.yml": "driver", "install.yml": "install"},
@@ -261,7 +261,8 @@ class Site:
         variables["gpu_upgrade_kernel"] = "latest" if offered else "installed"
         if not driver:
             variables.update(
-                stub_plan={"needed": [], "stages": {"driver": {"needed": False}}}, stub_facts=variables["stub_found"]
+                stub_plan={"needed": [], "stages": {"driver": {"needed": False, "steps": []}}},
+                stub_facts=variables["stub_found"],
             )
         (self.folder / "inventory.yml").write_text(yaml.safe_dump(inventory))
 
