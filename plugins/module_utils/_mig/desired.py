@@ -32,7 +32,7 @@ from .._boards.lookup import board_of
 from .._boards.model import GpuInstanceProfile
 from .._plan import Refused
 from .._steps import gpu_title
-from . import mig_parted, predefined
+from . import mig_parted, predefined, strategies
 from .current import node_gpu
 from .geometry import geometry, refuse_infeasible
 from .model import DesiredGpu, DesiredInstance, describe
@@ -45,7 +45,6 @@ from .state import has_mig, instances_of, profiles_of
 LAYOUT = "nvidia_mig_layout"
 #: More than any host has, which could keep a planner busy for ever: 64 GPUs of 8.
 _MOST_INSTANCES = 512
-STRATEGIES = ("none", "single", "mixed")
 _KEYS = ("devices", "device_filter", "enabled", "layout", "instances", "node")
 
 Gpu = Mapping[str, Any]
@@ -81,8 +80,7 @@ def desired_layout(
     :raises Refused: for everything that cannot be met, with the path into the user's variables.
     :raises Unread: it selects a GPU whose state is not known.
     """
-    if strategy not in STRATEGIES:
-        raise Refused("nvidia_mig_strategy", f"{strategy!r} is not a MIG strategy", f"Use {', '.join(STRATEGIES)}.")
+    strategies.check_name(strategy)
     found: dict[int, DesiredGpu] = {}
     taken: list[Gpu] = []
     for path, entry in _entries(layout):
@@ -96,7 +94,7 @@ def desired_layout(
             for gpu in capable:
                 found[int(gpu["index"])] = _desired_gpu(entry, gpu, path, profiles_of(gpu))
     unselected = tuple(int(gpu["index"]) for gpu in gpus if int(gpu["index"]) not in found)
-    _check_strategy(strategy, found, [gpu for gpu in gpus if int(gpu["index"]) in unselected])
+    strategies.check_layout(strategy, found, [gpu for gpu in gpus if int(gpu["index"]) in unselected])
     return DesiredLayout(dict(sorted(found.items())), unselected)
 
 
@@ -331,38 +329,3 @@ def _desired_of_node(totals: Any, gpus: Sequence[Gpu], path: str, disruption: st
     return distribute(
         counts, [replace(one, current=named_as(one.current, one.profiles)) for one in nodes], disruption, path
     )
-
-
-def _check_strategy(strategy: str, found: Mapping[int, DesiredGpu], others: Sequence[Gpu]) -> None:
-    """Refuse what the device plugin would refuse, or hide, under the strategy (reference: k8s-device-plugin 0.20)."""
-    enabled = [index for index, desired in found.items() if desired.enabled]
-    if not enabled:
-        return
-    if strategy == "none":
-        raise Refused(
-            "nvidia_mig_strategy",
-            f"with none, the MIG devices of GPU {enabled[0]} would not be offered to any pod",
-            "Use single or mixed, or set enabled: false in nvidia_mig_layout.",
-        )
-    if strategy != "single":
-        return
-    off = [index for index, desired in found.items() if not desired.enabled]
-    off += [int(gpu["index"]) for gpu in others if not (gpu.get("mig") or {}).get("current")]
-    if off:
-        raise Refused(
-            "nvidia_mig_strategy",
-            f"single needs MIG on all GPUs of a host or on none; it is on for GPU {enabled[0]} and off for GPU {off[0]}",
-            "Use mixed, or select all GPUs.",
-        )
-    names = {name for desired in found.values() for name in desired.devices}
-    if len(names) > 1:
-        raise Refused(
-            "nvidia_mig_strategy",
-            f"single needs one kind of MIG device on a host, and the layout makes {', '.join(sorted(names))}",
-            "Use mixed.",
-        )
-    empty = [index for index in enabled if not found[index].instances]
-    if empty and names:
-        raise Refused(
-            "nvidia_mig_strategy", f"single needs instances on all GPUs, and GPU {empty[0]} has none", "Use mixed."
-        )

@@ -13,6 +13,7 @@ from typing import Any
 from .._boards.lookup import board_of, gpus_on_bus
 from .._plan import Refused, StagePlan, Step
 from .._steps import Kind, gpu_title
+from . import strategies
 from .current import NodeGpu, node_gpus, offered_by
 from .desired import DesiredLayout, Unread, desired_layout
 from .host_plan import MigPlan, plan_host
@@ -129,18 +130,14 @@ def _not_finished(
 def _offered_whole(
     facts: Mapping[str, Any], gpus: Sequence[NodeGpu], desired: DesiredLayout, variables: Mapping[str, Any]
 ) -> tuple[str, ...]:
-    """Warn of GPUs that stay in MIG mode under the strategy C(none): the device plugin 0.19 (C(internal/rm)) takes no notice of MIG then.
+    """Warn of GPUs that stay in MIG mode under the strategy C(none).
 
     :raises Refused: they are offered as whole GPUs.
     """
     left = [str(gpu.index) for gpu in gpus if gpu.enabled and gpu.index in desired.unselected]
     if not left or str(variables.get("nvidia_mig_strategy") or "none") != "none":
         return ()
-    found = Refused(
-        "nvidia_mig_strategy",
-        f"MIG is on for GPU {', '.join(left)}, and with none a Kubernetes cluster would offer these as whole GPUs, which no CUDA program can use",
-        "Set nvidia_mig_layout to [{devices: all, enabled: false}], which turns MIG off, or nvidia_mig_strategy to single or mixed.",
-    )
+    found = strategies.offered_whole(left)
     # Without a kubelet nobody offers them, and the DRA driver may make the instances itself.
     if (facts.get("kubelet") or {}).get("installed") and variables.get("nvidia_sharing_backend") != "dra":
         raise found

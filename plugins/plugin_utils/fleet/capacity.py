@@ -10,7 +10,6 @@ The rules are those of the device plugin and of gpu-feature-discovery 0.20 (C(in
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,6 +20,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.desired impor
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.model import DesiredGpu
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.profiles import compute_name
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.state import present
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.strategies import refuse_parts
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.clients import refuse_clients
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.contradictions import refuse_on_mig
@@ -182,19 +182,8 @@ def _divided(gpus: Sequence[Mapping[str, Any]], strategy: str, layout: Any) -> d
     found = desired_layout(layout, strategy, gpus).gpus if strategy != "none" or layout else {}
     result = {int(gpu["index"]): found.get(int(gpu["index"])) or present(gpu) or DesiredGpu(False) for gpu in gpus}
     for desired in result.values():
-        _refuse_parts(desired, strategy)
+        refuse_parts(desired, strategy)
     return result
-
-
-def _refuse_parts(desired: DesiredGpu, strategy: str) -> None:
-    """Under the strategy mixed the plugin exits on a compute instance that does not fill its GPU instance."""
-    for name in desired.devices if strategy == "mixed" else ():
-        if re.match(r"[0-9]+c\.", name):
-            raise Refused(
-                "nvidia_mig_layout",
-                f"the device plugin does not offer the compute instance {name} under nvidia_mig_strategy: mixed, and exits",
-                "Use GPU instances without the Cc. part, or nvidia_mig_strategy: single with one kind of instance.",
-            )
 
 
 def _groups(
