@@ -58,13 +58,17 @@ def refuse_keywords(groups: Mapping[str, Sequence[str]]) -> None:
             )
 
 
-def pool_of(host: str, known: Mapping[str, Sequence[str]], named: str | None) -> str:
+def pool_of(host: str, known: Mapping[str, Sequence[str]], named: Any) -> str:
     """Return the pool of C(host).
 
     :param known: what L(pools) returned.
     :param named: the variable C(gpu_facts_pool), or nothing when the group membership is to decide.
     :raises Refused: the named pool does not exist or does not hold the host, or the membership is not unique.
     """
+    if named and not isinstance(named, str):
+        raise Refused(
+            f"gpu_facts_pool of {host}", f"{named!r} is no text", f"The pools are: {', '.join(known) or 'none'}."
+        )
     mine = [name for name, hosts in known.items() if host in hosts]
     chosen = named if named in mine else mine[0] if len(mine) == 1 and not named else ""
     if chosen and not _LABEL.fullmatch(chosen):

@@ -45,6 +45,8 @@ def test_several_groups_need_a_word():
         ("a", "trainin", "no group below gpu_hosts is called trainin. The nearest: training."),
         ("a", "zzz", "The pools are: rack1, shared, training."),
         ("b", "shared", "the host is not in the group shared. .* its own groups: training"),
+        ("a", True, "True is no text. The pools are: rack1, shared, training."),
+        ("a", ["training"], "is no text"),
         ("web", None, "the host is in no group below gpu_hosts"),
     ],
 )
