@@ -83,7 +83,7 @@ def desired_layout(
     strategies.check_name(strategy)
     found: dict[int, DesiredGpu] = {}
     taken: list[Gpu] = []
-    for path, entry in _entries(layout):
+    for path, entry in entries(layout):
         chosen = [gpu for gpu in _selected(entry, gpus, path) if gpu not in taken]
         _refuse_unread(chosen)
         capable = _capable(chosen, entry, path)
@@ -98,7 +98,11 @@ def desired_layout(
     return DesiredLayout(dict(sorted(found.items())), unselected)
 
 
-def _entries(layout: Any) -> list[tuple[str, Mapping[str, Any]]]:
+def entries(layout: Any) -> list[tuple[str, Mapping[str, Any]]]:
+    """Return the entries of a layout, each with its path.
+
+    :raises Refused: for what is wrong whatever GPUs a host has.
+    """
     if layout is None or (isinstance(layout, (list, str)) and not layout):
         return []
     if isinstance(layout, str):

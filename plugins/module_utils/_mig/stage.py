@@ -15,7 +15,7 @@ from .._plan import Refused, StagePlan, Step
 from .._steps import Kind, gpu_title
 from . import strategies
 from .current import NodeGpu, node_gpus, offered_by
-from .desired import DesiredLayout, Unread, desired_layout
+from .desired import DesiredLayout, Unread, desired_layout, entries
 from .host_plan import MigPlan, plan_host
 from .plan import DISRUPTIONS, REFUSE
 from .record import record_step
@@ -145,6 +145,9 @@ def _offered_whole(
 
 
 def _without_driver(facts: Mapping[str, Any], variables: Mapping[str, Any]) -> StagePlan:
+    if facts.get("pci") is None and entries(variables.get("nvidia_mig_layout")):
+        # Which of them the layout selects, and whether they can be so, only a host says that was read.
+        return StagePlan(STAGE, needed=True, unread="which GPUs the host has is not known")
     gpus = gpus_on_bus(facts)
     found = _desired(variables, gpus).gpus
     strangers = [gpu_title(gpu) for gpu in gpus if board_of(gpu) is None]

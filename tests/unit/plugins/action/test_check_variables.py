@@ -55,6 +55,14 @@ def test_a_variable_of_an_earlier_release_is_refused_with_its_successor(call):
     assert [entry["hosts"] for entry in result["refusals"]] == [["a"]], "once"
 
 
+def test_whether_boards_that_nobody_described_can_be_divided_so_is_left_to_the_host(call):
+    of_second = {"devices": [1], "instances": {"1g.10gb": 7}}
+    for layout, refused in ([of_second], ""), ([{**of_second, "divices": "all"}], "nvidia_mig_layout[0].divices"):
+        host = {"nvidia_mig_strategy": "mixed", "nvidia_mig_layout": layout}
+        result, _shown = check(call, {"a": host}, playbook="site")
+        assert result.get("failed", False) is bool(refused) and refused in result.get("msg", "")
+
+
 def test_some_hosts_alone(call):
     hosts = {"a": {"gpu_upgrade_canary": "one"}, "b": {}}
     assert "failed" not in check(call, hosts, hosts=["b"])[0]

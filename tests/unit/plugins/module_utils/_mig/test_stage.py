@@ -291,7 +291,7 @@ class TestWithoutDriver:
         assert "not in the table of boards" in plan.unknown
 
     def test_a_host_without_gpus_needs_nothing(self):
-        assert not stage({}, DESIRED).needed
+        assert not stage({"pci": []}, DESIRED).needed
 
 
 def profile(name, number, starts, size, count):
