@@ -118,7 +118,7 @@ def test_a_newer_version_replaces_it(host):
 @DEBIAN_12
 def test_previous_restores_the_package_set_as_one_transaction(host):
     answer = host.driver(state="previous")
-    assert [step["kind"] for step in answer["steps"]].count("change_driver") == 1
+    assert [step["kind"] for step in answer["steps"]].count("downgrade_driver") == 1
     prove(host, RELEASED)
     assert not host.driver(state="previous")["changed"]
 
