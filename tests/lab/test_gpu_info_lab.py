@@ -221,4 +221,4 @@ def test_versions_that_differ(lab):
     assert versions(facts) == (OLDER, NEWER, NEWER)
     assert facts["nvml"]["code"] == "version_mismatch" and facts["gpus"] is None
     name, message = first_failure(lab.module("facts-driver", "health"))
-    assert name == "driver" and f"driver {OLDER} is loaded" in message and "Reload" in message
+    assert name == "driver" and f"driver {OLDER} is loaded" in message and "Run gpufleet.nvidia.upgrade" in message
