@@ -91,7 +91,7 @@ tier_slow() {
 tier_resolver() { run_pytest tests/resolver -m resolver; }
 tier_eda() {
     tools/eda.sh
-    run_pytest tests/eda -m eda
+    dist=loadfile run_pytest tests/eda -m eda
 }
 tier_charts() { run_pytest tests/charts -m charts; }
 tier_lab() { dist=loadfile run_pytest tests/lab -m "lab and not upgrade"; }

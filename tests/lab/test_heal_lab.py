@@ -178,7 +178,11 @@ def test_what_does_not_help_twice_is_handed_over_and_never_tried_again(fleet):
     assert first.rc != 0
     assert record(fleet)["state"] == "failed" and "after the reset" in record(fleet)["reason"]
     fleet.lab.sh(HOST, "touch /run/not-rebooted")
-    second = heal(fleet)
+    # The other GPU is in use, and what comes next is a reboot.
+    refused = heal(fleet)
+    assert refused.rc != 0 and "gpu_node_disruption: force" in " ".join(refused.text.split()), refused.text[-3000:]
+    assert fleet.lab.status(HOST, "test -e /run/not-rebooted") == 0
+    second = heal(fleet, "-e", "gpu_node_disruption=force")
     assert second.rc != 0
     assert fleet.lab.status(HOST, "test -e /run/not-rebooted") != 0, second.text[-3000:]
     tried = [(one["action"], one["outcome"]) for one in record(fleet)["attempts"][-2:]]
