@@ -52,7 +52,12 @@ class ActionModule(ControllerAction):
         groups = plain(task_vars.get("groups", {}))
         hosts = [str(host) for host in arguments["hosts"]]
         extra = load_extra_vars(self._loader)
-        known = HostVariables(task_vars["hostvars"], extra, hosts, lambda host: recorded.earlier(host))
+
+        def earlier(host: str) -> Any:
+            # Where recorded facts are is one of the variables that are read first.
+            return recorded.earlier(host)
+
+        known = HostVariables(task_vars["hostvars"], extra, hosts, earlier)
         try:
             of_run = known.of_run(task_vars, groups.get(GPU_HOSTS, []), self._template)
             of_run.update({name: arguments[name] for name in of_run if arguments[name] is not None})

@@ -57,7 +57,9 @@ def test_two_hosts_with_one_address_are_refused_before_any_is_touched(fleet):
     describe(fleet)
     before = everywhere(fleet, "dpkg-query -W | sha256sum")
     refused = fleet.play("site")
-    assert "two hosts of the rack have 127.0.0.1" in refused.text and "No host is changed" in refused.text, refused.text
+    assert "two hosts of the rack have 127.0.0.1" in refused.text and "Nothing was changed" in refused.text, (
+        refused.text
+    )
     assert everywhere(fleet, "dpkg-query -W | sha256sum") == before
 
 
