@@ -46,7 +46,7 @@ def test_what_changes_and_what_fails_is_a_line_each(tmp_path):
         "ANSIBLE_DEVEL_WARNING": "0",
     }
     program = Path(sys.executable).with_name("ansible-playbook")
-    command = [str(program), "-i", "gpu01,gpu02", "play.yml"]
+    command = [str(program), "--forks", "1", "-i", "gpu01,gpu02", "play.yml"]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 2, done.stderr
     shown = re.sub(r" +\d+ s", " N s", done.stdout).strip()
