@@ -26,10 +26,10 @@ class _Dumper(yaml.SafeDumper):
 
 #: Texts that PyYAML reads as texts and leaves bare, and that others do not. The Go programs which read these files take for numbers what YAML 1.2 and
 #: strconv.ParseInt take for them, 08, 12e5, 0B11 and 0X1F among them, single letters for booleans, and 2026-1-2 for a date (go-yaml 2 and 3,
-#: resolve.go); before that they leave out all underscores of a number.
+#: resolve.go); before that they leave out all underscores of a number. ruamel.yaml takes for one what has none but underscores for digits, too.
 _NOT_BARE = re.compile(
-    r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?0([oO][0-7]+|[bB][01]+|[xX][0-9a-fA-F.]+([pP][-+]?[0-9]+)?)"
-    r"|[yYnN]|[-+]?\.(inf|nan)|[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}([Tt ].*)?",
+    r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?0([oO][0-7]*|[bB][01]*|[xX][0-9a-fA-F.]*([pP][-+]?[0-9]+)?)"
+    r"|[-+]?\.?|[yYnN]|[-+]?\.(inf|nan)|[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}([Tt ].*)?",
 )
 
 
