@@ -45,6 +45,8 @@ ACCEPTANCE_RECORD = "/var/lib/gpufleet/acceptance.json"
 #: How far an upgrade and a repartition came, as the roles write it.
 UPGRADE_RECORD = "/var/lib/gpufleet/upgrade.json"
 REPARTITION_RECORD = "/var/lib/gpufleet/repartition.json"
+#: The layout that the last repartition replaced, as the role writes it.
+FORMER_LAYOUT = "/var/lib/gpufleet/former-layout.json"
 #: What the driver was before its last change, as the module C(driver) writes it.
 DRIVER_RECORD = "/var/lib/gpufleet/driver-previous.json"
 _NVSWITCH_DEVICES = "/proc/driver/nvidia-nvswitch/devices"
@@ -209,7 +211,7 @@ def read_recorded(source: HostReader) -> dict[str, Any]:
         else:
             source.note(f"recorded.{name}", f"{path} is not a JSON object")
     found["mig_unfinished"] = _mig_unfinished(source)
-    found.update(_of_upgrade(source))
+    found.update(_of_rollouts(source))
     found["acceptance_owed"] = source.files.exists(ACCEPTANCE_RECORD)
     found["repartition_unfinished"] = source.files.exists(REPARTITION_RECORD)
     return found
@@ -226,22 +228,27 @@ def _mig_unfinished(source: HostReader) -> bool:
     return last is not None and last.open
 
 
-def _of_upgrade(source: HostReader) -> dict[str, Any]:
-    text = source.files.read(UPGRADE_RECORD)
-    try:
-        recorded = read_json(text) if text else None
-    except ValueError:
-        recorded = None
-        source.note("recorded.upgrade_state", f"{UPGRADE_RECORD} is not JSON")
-    record = recorded if isinstance(recorded, dict) else {}
+def _of_rollouts(source: HostReader) -> dict[str, Any]:
+    record = _mapping(source, UPGRADE_RECORD, "upgrade_state")
+    layout = _mapping(source, FORMER_LAYOUT, "rolled_out")
     rolled_out: dict[str, Any] = {name: record.get(name) or "" for name in ("driver", "former", "operator", "since")}
-    layout = record.get("former_layout")
-    if isinstance(layout, dict):
+    if layout:
         rolled_out["former_layout"] = layout
     return {
         "upgrade_state": str(record.get("state") or "") or None,
-        "rolled_out": rolled_out if rolled_out["driver"] or "former_layout" in rolled_out else None,
+        "rolled_out": rolled_out if rolled_out["driver"] or layout else None,
     }
+
+
+def _mapping(source: HostReader, path: str, name: str) -> dict[str, Any]:
+    """Return a record of the roles; nothing where there is none that can be read."""
+    text = source.files.read(path)
+    try:
+        found = read_json(text) if text else None
+    except ValueError:
+        found = None
+        source.note(f"recorded.{name}", f"{path} is not JSON")
+    return found if isinstance(found, dict) else {}
 
 
 def read_host_program(source: HostReader, services: Services, python: str = sys.executable) -> dict[str, Any]:

@@ -343,9 +343,8 @@ def test_how_far_other_runs_came(tree):
             '{"state": "done", "driver": "580.178.04", "former": "575.57.08"}',
             {"driver": "580.178.04", "former": "575.57.08"},
         ),
-        ('{"former_layout": {"layout": []}}', {"driver": "", "former_layout": {"layout": []}}),
         ('{"state": "done", "from": "575.57.08"}', None),
-        ('{"former_layout": 1}', None),
+        ('{"former_layout": {"layout": []}}', None),
         ("[]", None),
         ("{", None),
     ],
@@ -354,3 +353,14 @@ def test_what_other_runs_left(tree, written, expected):
     tree.write(environment.UPGRADE_RECORD, written)
     found = environment.read_recorded(tree.source())["rolled_out"]
     assert found is None if expected is None else {name: found[name] for name in expected} == expected
+
+
+@pytest.mark.parametrize("upgraded", [None, '{"state": "done", "driver": "580.178.04"}', "{"])
+@pytest.mark.parametrize("written", ['{"layout": [], "strategy": "none"}', "{}", "[1]", "{"])
+def test_the_layout_that_a_repartition_replaced_stands_beside_what_an_upgrade_left(tree, upgraded, written):
+    if upgraded:
+        tree.write(environment.UPGRADE_RECORD, upgraded)
+    tree.write(environment.FORMER_LAYOUT, written)
+    found = environment.read_recorded(tree.source())["rolled_out"] or {}
+    assert found.get("driver", "") == ("580.178.04" if "driver" in str(upgraded) else "")
+    assert found.get("former_layout") == ({"layout": [], "strategy": "none"} if "layout" in written else None)
