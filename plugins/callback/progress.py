@@ -54,7 +54,7 @@ class CallbackModule(CallbackBase):
         if not changed and _part(result, "task").action in ("debug", "ansible.builtin.debug"):
             message = _answer(result).get("msg", "")
             for line in message if isinstance(message, list) else str(message).splitlines():
-                self._display.display(f"  {_part(result, 'host').get_name()}: {line}")
+                self._display.display(printable(f"  {_part(result, 'host').get_name()}: {line}"))
 
     def v2_runner_on_failed(self, result: Any, ignore_errors: bool = False) -> None:
         self._show(result, f"FAILED: {said(_answer(result))}", C.COLOR_ERROR, not ignore_errors)
