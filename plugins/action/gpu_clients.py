@@ -13,14 +13,14 @@ from typing import Any
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import titles
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster_action import ClusterAction
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import clients
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.objects import DEFAULT_MORE, DEFAULT_NAMESPACE, own
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.objects import OWN_NAMESPACES, own
 
 
 class ActionModule(ClusterAction):
     OPTIONS = {
         "node": {"type": "str", "required": True},
         "state": {"type": "str", "choices": ["paused", "resumed"], "required": True},
-        "namespaces": {"type": "list", "elements": "str", "default": [DEFAULT_NAMESPACE, *DEFAULT_MORE]},
+        "namespaces": OWN_NAMESPACES,
         "timeout": {"type": "int", "default": 300},
         "poll": {"type": "float", "default": 2.0},
     }

@@ -12,7 +12,7 @@ from typing import Any
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import Cluster
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster_action import ClusterAction
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import pods, served
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.objects import DEFAULT_MORE, DEFAULT_NAMESPACE, own
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.objects import OWN_NAMESPACES, own
 
 _PAUSE = 2.0
 
@@ -22,7 +22,7 @@ class ActionModule(ClusterAction):
         "node": {"type": "str", "required": True},
         "server": {"type": "str", "choices": [served.PLUGIN, served.DRA], "required": True},
         "state": {"type": "str", "choices": ["chosen", "cleared"], "required": True},
-        "namespaces": {"type": "list", "elements": "str", "default": [DEFAULT_NAMESPACE, *DEFAULT_MORE]},
+        "namespaces": OWN_NAMESPACES,
         "timeout": {"type": "int", "default": 300},
         "settle": {"type": "int", "default": 15},
     }

@@ -15,7 +15,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import node_expect
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import ApiError, Cluster
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster_action import ClusterAction
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import expectations
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.objects import DEFAULT_MORE, DEFAULT_NAMESPACE
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.objects import OWN_NAMESPACES
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import collect
 
 _PAUSE = 3.0
@@ -28,7 +28,7 @@ class ActionModule(ClusterAction):
         "labels": {"type": "bool", "default": True},
         "capacity": {"type": "path", "default": ""},
         "restart": {"type": "list", "elements": "str", "default": []},
-        "namespaces": {"type": "list", "elements": "str", "default": [DEFAULT_NAMESPACE, *DEFAULT_MORE]},
+        "namespaces": OWN_NAMESPACES,
         "timeout": {"type": "int", "default": 0},
         "settle": {"type": "int", "default": 0},
         "fail": {"type": "bool", "default": True},

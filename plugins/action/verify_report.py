@@ -157,15 +157,15 @@ class _Nodes:
             return None, self.unasked
         try:
             name = node_of(host, variables)
+            there = self._nodes.get(name)
             wanted = node_expectations.expected(
                 name,
                 facts,
                 lambda: collect(variables, lambda value: value, node_expectations.ROLES),
                 self._capacity,
-                there=self._nodes.get(name),
+                there=there,
             )
             namespaces = own_namespaces({one: plain(variables.get(one)) for one in (NAMESPACE, MORE_NAMESPACES)})
-            there = self._nodes.get(name)
             found = node_expectations.checks(
                 name, there, lambda: cluster.pods_on(name), wanted, facts, namespaces, slices=self._slices
             )

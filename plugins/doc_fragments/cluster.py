@@ -27,3 +27,13 @@ options:
     type: int
     default: 300
 """
+
+    NAMESPACES = r"""
+options:
+  namespaces:
+    description:
+      - Namespaces of the cluster's own plugins. What looks like one of them elsewhere is a tenant's, and is left alone.
+    type: list
+    elements: str
+    default: [nvidia-gpu, gpu-operator]
+"""

@@ -28,12 +28,6 @@ options:
     type: str
     choices: [paused, resumed]
     required: true
-  namespaces:
-    description:
-      - Namespaces of the cluster's own plugins. What looks like one of them elsewhere is a tenant's, and is left alone.
-    type: list
-    elements: str
-    default: [nvidia-gpu, gpu-operator]
   timeout:
     description: Seconds to wait for the pods.
     type: int
@@ -46,6 +40,7 @@ extends_documentation_fragment:
   - gpufleet.nvidia.attributes
   - gpufleet.nvidia.attributes.changes
   - gpufleet.nvidia.cluster
+  - gpufleet.nvidia.cluster.namespaces
 author:
   - The gpufleet.nvidia authors (@gpufleet)
 """

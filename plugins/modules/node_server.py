@@ -34,12 +34,6 @@ options:
     type: str
     choices: [chosen, cleared]
     required: true
-  namespaces:
-    description:
-      - Namespaces of the cluster's own plugins. What looks like one of them elsewhere is a tenant's, and is left alone.
-    type: list
-    elements: str
-    default: [nvidia-gpu, gpu-operator]
   timeout:
     description: Seconds to wait.
     type: int
@@ -52,6 +46,7 @@ extends_documentation_fragment:
   - gpufleet.nvidia.attributes
   - gpufleet.nvidia.attributes.changes
   - gpufleet.nvidia.cluster
+  - gpufleet.nvidia.cluster.namespaces
 seealso:
   - module: gpufleet.nvidia.kubelet_devices
 author:

@@ -44,12 +44,6 @@ options:
     type: list
     elements: str
     default: []
-  namespaces:
-    description:
-      - Namespaces of the cluster's own plugins. What looks like one of them elsewhere is a tenant's, and is left alone.
-    type: list
-    elements: str
-    default: [nvidia-gpu, gpu-operator]
   timeout:
     description: Seconds to wait until the node matches.
     type: int
@@ -68,6 +62,7 @@ extends_documentation_fragment:
   - gpufleet.nvidia.attributes
   - gpufleet.nvidia.attributes.reads
   - gpufleet.nvidia.cluster
+  - gpufleet.nvidia.cluster.namespaces
 author:
   - The gpufleet.nvidia authors (@gpufleet)
 """

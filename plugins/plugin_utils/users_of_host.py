@@ -12,8 +12,7 @@ from typing import Any
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.impact import in_use
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._users import mps_pids, names
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import role_interface
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import role_interface, value_of
 
 _ROLE, _DRAIN, _DISRUPTION, _SERVICES = (
     "gpu_node",
@@ -60,4 +59,4 @@ def refuse_users(hosts: Mapping[str, tuple[Mapping[str, Any] | None, Mapping[str
 
 def _value(variables: Mapping[str, Any], name: str) -> Any:
     """Return a variable of the role gpu_node; the defaults of a role are not among the variables of a host."""
-    return plain(variables.get(name, role_interface(_ROLE).defaults.get(name)))
+    return value_of(name, variables, default=role_interface(_ROLE).defaults.get(name))

@@ -217,8 +217,13 @@ def released(manager: PackageManager, names: Collection[str]) -> Iterator[None]:
     try:
         yield
     except (PackageError, Refused):
-        manager.hold([Package(name, version) for name, version in manager.installed().items() if name in names])
+        hold_installed(manager, names)
         raise
+
+
+def hold_installed(manager: PackageManager, names: Collection[str]) -> None:
+    """Hold those of some packages that are installed, at their versions."""
+    manager.hold([Package(name, version) for name, version in manager.installed().items() if name in names])
 
 
 def checked(result: Result, attempt: str, remedy: str = "") -> Result:

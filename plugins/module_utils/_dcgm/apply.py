@@ -13,7 +13,7 @@ from .._adapters import kernel, systemd
 from .._adapters.host_files import HostFiles
 from .._adapters.host_reader import run_command
 from .._adapters.installed_packages import is_dcgm
-from .._adapters.packages import Package, PackageError, PackageManager, Transaction, released
+from .._adapters.packages import Package, PackageError, PackageManager, Transaction, hold_installed, released
 from .._formats.unit_names import DCGM_UNIT
 from .._plan import Plan, Refused, Step, carry_out
 from .._steps import Kind
@@ -132,8 +132,7 @@ def _offered(manager: PackageManager, wanted: tuple[str, ...], version: str) -> 
 
 
 def _hold(manager: PackageManager, _state: DcgmState, _desired: DesiredDcgm, step: Step) -> None:
-    wanted = step.data["packages"]
-    manager.hold([Package(name, version) for name, version in manager.installed().items() if name in wanted])
+    hold_installed(manager, step.data["packages"])
 
 
 def _release(manager: PackageManager, state: DcgmState, _desired: DesiredDcgm, _step: Step) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from .._adapters import cdi
-from .._adapters.packages import Package, PackageError, PackageManager, Transaction, released
+from .._adapters.packages import Package, PackageError, PackageManager, Transaction, hold_installed, released
 from .._plan import Plan, Step, carry_out
 from .._steps import Kind
 from .._versions import product_version
@@ -120,8 +120,7 @@ def _install(system: ToolkitSystem, state: ToolkitState, desired: DesiredToolkit
 
 
 def _hold(system: ToolkitSystem, _state: ToolkitState, _desired: DesiredToolkit, _step: Step) -> None:
-    installed = system.manager.installed()
-    system.manager.hold([Package(name, version) for name, version in installed.items() if name in PACKAGES])
+    hold_installed(system.manager, PACKAGES)
 
 
 def _release(system: ToolkitSystem, state: ToolkitState, _desired: DesiredToolkit, _step: Step) -> None:

@@ -16,6 +16,8 @@ from typing import Any
 #: The namespaces of the rendered releases, and those of other plugins: variables of the roles gpu_kubernetes and gpu_node, with their defaults.
 NAMESPACE, MORE_NAMESPACES = "gpu_kubernetes_namespace", "gpu_node_plugin_namespaces"
 DEFAULT_NAMESPACE, DEFAULT_MORE = "nvidia-gpu", ("gpu-operator",)
+#: The option C(namespaces) of actions that ask which objects are the cluster's own.
+OWN_NAMESPACES = {"type": "list", "elements": "str", "default": [DEFAULT_NAMESPACE, *DEFAULT_MORE]}
 
 #: Shapes: a mapping of the fields that are read, {"*": ...} for one with any names, [...] for a list, and types. What is missing fits.
 _TEXTS: Mapping[str, Any] = {"*": str}
