@@ -28,7 +28,7 @@ class Engine:
     """systemd with the host engine's unit, in place of the adapter."""
 
     def __init__(self):
-        self.running = self.at_boot = False
+        self.running = self.at_boot = self.masked = False
         self.stopped = 0
 
     def unit(self, name):
@@ -37,7 +37,11 @@ class Engine:
     def enabled(self, units):
         return frozenset(units) if self.at_boot else frozenset()
 
+    def unmask(self, _name):
+        self.masked = False
+
     def enable(self, _units):
+        assert not self.masked, "systemctl enable: the unit file is masked"
         self.at_boot = True
 
     def disable(self, _units):
