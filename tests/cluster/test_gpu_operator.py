@@ -35,6 +35,8 @@ DEPLOY, FILE, LAYOUT = (
 BOARDS = {"gpu_facts_gpus": [{"board": "h100-80gb-sxm", "count": 2}]}
 COMMON = {
     **BOARDS,
+    # What site would do is not run here: the rendered values follow from the description alone.
+    "nvidia_driver_state": "present",
     "gpu_kubernetes_version": KUBERNETES,
     "gpu_kubernetes_stack": "gpu_operator",
     "gpu_kubernetes_mig_manager": "operator",
