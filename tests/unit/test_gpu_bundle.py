@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 import sys
@@ -17,7 +18,10 @@ from ..real import RECORDINGS, Recording
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools" / "gpu-bundle"))
 
-from gpu_evidence import private, smi
+from gpu_evidence import cdi_reading, private, smi
+
+_SOURCES = Path(smi.__file__).parent
+_OURS = re.compile(r"ansible_collections\.gpufleet\.nvidia\.plugins[.\w]+")
 
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", re.IGNORECASE)
 
@@ -100,3 +104,32 @@ def test_settings_that_differ_are_found_and_counters_are_none(recording: Recordi
             1,
         ),
     )
+
+
+def test_what_the_bundle_runs_of_the_collection_is_there():
+    """It names modules in texts, too, which no linter follows."""
+    named = {name for path in _SOURCES.glob("*.py") for name in _OURS.findall(path.read_text(encoding="utf-8"))}
+    assert named
+    for name in named:
+        importlib.import_module(name)
+
+
+#: Only a host with its libraries elsewhere has the one that was made with their folder named.
+_SPECIFICATIONS = [
+    pytest.param(recording, name, id=f"{recording.name}-{name}")
+    for recording in RECORDINGS
+    for name in ("ours-nvml-yaml", "ours-nvml-json", "ours-found-nvml-yaml")
+    if name != "ours-found-nvml-yaml" or f"cdi/{name}.out" in recording.files
+]
+
+
+@pytest.mark.parametrize(("recording", "name"), _SPECIFICATIONS)
+def test_a_specification_of_a_real_host_is_read_as_of_its_gpus(recording: Recording, name, tmp_path, capsys):
+    path, facts = tmp_path / f"spec.{name.rpartition('-')[2]}", tmp_path / "facts.json"
+    path.write_text(recording.text(f"cdi/{name}.out"), encoding="utf-8")
+    facts.write_text(recording.text("facts/facts.json"), encoding="utf-8")
+    cdi_reading.main(str(path), str(facts))
+    found = json.loads(capsys.readouterr().out)
+    assert (found["missing"], found["stale"], found["kind"]) == ([], [], "nvidia.com/gpu")
+    assert "all" in found["devices"] and found["gpus"] >= 1
+    assert "/dev/nvidia-uvm" in found["nodes"]

@@ -17,15 +17,6 @@ from typing import Any, Sequence
 from gpu_evidence.host import loaded
 from gpu_evidence.running import Folder, environment, run, which
 
-_READING = """
-import json, sys
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters import cdi_specifications as cdi
-facts = json.load(open(sys.argv[2])) if len(sys.argv) > 2 else {}
-gpus = (facts.get("gpu") or {}).get("gpus") or []
-read = cdi.parse_specification(sys.argv[1], open(sys.argv[1]).read())
-missing, stale = cdi.compare(read.devices, gpus)
-print(json.dumps({"kind": read.kind, "version": read.version, "devices": read.devices, "missing": missing, "stale": stale, "gpus": len(gpus)}))
-"""
 _TIME_SLICING = {
     "version": "v1",
     "sharing": {"timeSlicing": {"resources": [{"name": "nvidia.com/gpu", "replicas": 4}]}},
@@ -74,9 +65,8 @@ def cdi(out: str, work: str) -> int:
             continue
         path = Path(out) / f"{title}.spec.{kind}"
         path.write_text(done.out, encoding="utf-8")
-        read = run(
-            [sys.executable, "-c", _READING, str(path), *([str(facts_file)] if facts_file.exists() else [])], 20, env
-        )
+        given = [str(facts_file)] if facts_file.exists() else []
+        read = run([sys.executable, "-m", "gpu_evidence.cdi_reading", str(path), *given], 20, env)
         folder.keep(f"{title}-read", read)
         if not read.ok:
             failures.append(f"our reading of {title}: {read.said}")
