@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from ..whole import examples
 
-QUICK, ALL = 60, examples(10_000)
+QUICK, ALL = 25, examples(10_000)
 
 
 def examples_of(tests=1):

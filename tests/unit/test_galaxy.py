@@ -58,6 +58,7 @@ def _checkout(folder, tracked, strays):
         (folder / name).write_text("secret\n")
 
 
+@pytest.mark.slow
 def test_only_what_is_named_is_packed(tmp_path, tracked):
     _checkout(tmp_path / "checkout", tracked, STRAYS)
     names = packed(
@@ -95,6 +96,7 @@ def _check(names, strays, tracked):
     assert not any(name.startswith(("tools/", ".ci", ".venv", "tests/unit")) for name in names)
 
 
+@pytest.mark.slow
 def test_a_tarball_is_made_of_what_git_tracks(tmp_path, tracked):
     checkout = tmp_path / "checkout"
     _checkout(checkout, tracked, ())

@@ -23,6 +23,7 @@ from virtual_machine import VirtualMachine, machine, virtual_nvml
 
 __all__ = ["machine", "virtual_nvml"]
 SOURCES = REPOSITORY / "tools" / "gpu-bundle"
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture

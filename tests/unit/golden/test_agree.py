@@ -57,16 +57,18 @@ def with_every_variable(name: str) -> dict[str, corpus.Host]:
     }
 
 
+@pytest.mark.slow
 def test_they_agree_on_every_host(call):
     assert disagreements(call, {**corpus.hosts(), **corpus.edited()}) == []
 
 
+@pytest.mark.slow
 def test_they_agree_with_every_variable(call):
     hosts = {**with_every_variable("training after site"), **with_every_variable("shared after site")}
     assert disagreements(call, hosts) == []
 
 
-@pytest.mark.parametrize("examples", [200, pytest.param(whole.examples(10_000), marks=pytest.mark.slow)])
+@pytest.mark.parametrize("examples", [50, pytest.param(whole.examples(10_000), marks=pytest.mark.slow)])
 def test_they_agree_on_hosts_that_were_changed_at_random(call, examples):
     @settings(
         max_examples=examples // _TOGETHER,

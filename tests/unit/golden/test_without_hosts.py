@@ -19,7 +19,13 @@ from . import corpus
 POOLS = {"pool": ["host"], "other": []}
 
 
-@pytest.mark.parametrize("name", corpus.hosts())
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow if name in corpus.WITH_EVERY_VARIABLE else ())
+        for name in corpus.hosts()
+    ],
+)
 def test_nothing_is_refused_that_the_host_itself_could_meet(name):
     host, refused = corpus.hosts()[name], 0
     variables = [{}]

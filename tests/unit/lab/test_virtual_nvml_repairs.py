@@ -159,6 +159,7 @@ def ready(machine: VirtualMachine, tmp_path: Path) -> VirtualMachine:
     return machine
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_before_and_after_what_ends_it(ready: VirtualMachine, fault: str) -> None:
     commands, broken, after_reset, after_reboot = FAULTS[fault]

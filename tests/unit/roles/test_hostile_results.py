@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
 from .hostile_results import WRITTEN, outcome
 
 
+@pytest.mark.slow
 def test_whatever_a_host_answers_the_others_go_on(tmp_path):
     status, went_on, text = outcome(tmp_path)
     assert status == 2, text[-3000:]

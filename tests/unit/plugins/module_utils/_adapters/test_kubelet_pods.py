@@ -21,6 +21,8 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._users import add_
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
+from tests.whole import examples
+
 NOTEBOOK, LOADER, ENDED = (f"{number}0000000-0000-4000-8000-000000000000" for number in (1, 2, 3))
 SLICE = "nvidia.com/mig-1g.10gb"
 
@@ -102,7 +104,8 @@ _WRITTEN = (
 )
 
 
-@settings(max_examples=300, deadline=None)
+@pytest.mark.slow
+@settings(max_examples=examples(10_000), deadline=None)
 @given(_WRITTEN)
 def test_whatever_the_file_holds_is_read_or_unknown_and_fits_the_facts(written):
     with tempfile.TemporaryDirectory() as root:

@@ -252,7 +252,7 @@ def test_without_systemd_there_is_a_program_and_a_warning(tmp_path, monkeypatch)
     assert not host.install("/metrics").changes
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(data=strategies.data())
 def test_whatever_was_done_to_a_host_it_is_mended_in_one_run(tmp_path_factory, data):
     with pytest.MonkeyPatch.context() as patch:

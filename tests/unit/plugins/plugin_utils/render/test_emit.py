@@ -48,6 +48,7 @@ def test_a_text_stays_one_for_every_reader(text):
     assert yaml.safe_load(yaml_text([text])) == [text]
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(10_000), deadline=None)
 @given(SCALARS)
 def test_pyyaml_and_ruamel_read_the_text_that_was_written(text):

@@ -114,6 +114,7 @@ EDITS = st.lists(
 ANCHOR = {"anchor": ("whole", "read", "none")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stack", ["device_plugin", "gpu_operator"])
 @settings(max_examples=30, deadline=None, phases=[Phase.explicit, Phase.generate])
 @given(first=FLEET, edits=EDITS)
