@@ -2,22 +2,22 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Run a module of Ansible's own on a host, and take nothing but its result."""
+"""Run a module on a host, and take nothing but its result: one of Ansible's own, or of the collection's, which meta/runtime.yml leads here."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import HostAction
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.nvml_action import NvmlAction
 
 _MODULES = ("command", "copy", "file", "slurp", "stat", "systemd_service")
 
 
-class ActionModule(HostAction):
-    _VALID_ARGS = frozenset(_MODULES)
-
+class ActionModule(NvmlAction):
     def ask(self, task_vars: dict[str, Any]) -> dict[str, Any]:
+        if self._task.action.rpartition(".")[2] != "host_module":
+            return super().ask(task_vars)
         given = dict(self._task.args)
         if len(given) != 1:
             raise AnsibleActionFail(f"Exactly one of {', '.join(_MODULES)} is needed, and {len(given)} are given.")
@@ -26,10 +26,7 @@ class ActionModule(HostAction):
             raise AnsibleActionFail(f"{name}: only the options of {', '.join(_MODULES)} can be given.")
         loader = self._shared_loader_obj.action_loader
         if not loader.has_plugin(f"ansible.builtin.{name}"):
-            answer: dict[str, Any] = self._execute_module(
-                f"ansible.builtin.{name}", dict(arguments), task_vars=task_vars
-            )
-            return answer
+            return dict(self._execute_module(f"ansible.builtin.{name}", dict(arguments), task_vars=task_vars))
         task = self._task.copy()
         task.args = dict(arguments)
         action = loader.get(

@@ -2,63 +2,21 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Read a node, change its annotations and whether it takes pods, and wait until pods of one kind have left it."""
+"""What playbooks do to one node of the cluster."""
 
 from __future__ import annotations
 
-import time
-from typing import Any
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions import (
+    evict_gpu_pods,
+    gpu_clients,
+    heal_node,
+    node_server,
+    node_state,
+    upgrade_node,
+    verify_node,
+)
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import ChosenAction
 
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import ApiError, titles
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster_action import ClusterAction
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.pods import read
 
-_PAUSE = 10.0
-
-
-class ActionModule(ClusterAction):
-    OPTIONS = {
-        "node": {"type": "str", "required": True},
-        "annotations": {"type": "dict", "default": {}},
-        "unschedulable": {"type": "bool"},
-        "without_pods": {"type": "str", "default": ""},
-        "timeout": {"type": "int", "default": 3600},
-    }
-
-    def act(self, arguments: dict[str, Any], _task_vars: dict[str, Any]) -> dict[str, Any]:
-        cluster, name, selector = self.cluster(arguments), arguments["node"], arguments["without_pods"]
-        until, shown = time.monotonic() + arguments["timeout"], None
-        while selector:
-            left = [pod.title for pod in map(read, cluster.pods_on(name, selector)) if not pod.ended]
-            if not left:
-                break
-            if time.monotonic() >= until:
-                return {
-                    "failed": True,
-                    "msg": f"Failed to wait for the pods {selector} of node {name}: after {arguments['timeout']} s there still is "
-                    f"{titles(left)}. Wait for them or delete them, and run again.",
-                }
-            if left != shown:
-                self._display.display(f"{name}: waiting for {titles(left)}")
-            shown = left
-            time.sleep(_PAUSE)
-        annotations, unschedulable = arguments["annotations"], arguments["unschedulable"]
-        try:
-            node = cluster.node(name)
-        except ApiError as error:
-            if error.status != 404:
-                raise
-            node = {}
-        before, spec = node.get("metadata") or {}, node.get("spec") or {}
-        here = before.get("annotations") or {}
-        changed = unschedulable not in (None, bool(spec.get("unschedulable"))) or any(
-            here.get(key) != value for key, value in annotations.items()
-        )
-        if changed and not self._task.check_mode:
-            cluster.change_node(name, annotations, unschedulable)
-        return {
-            "changed": changed,
-            "annotations": here,
-            "labels": before.get("labels") or {},
-            "unschedulable": bool(spec.get("unschedulable")),
-        }
+class ActionModule(ChosenAction):
+    CHOICES = (evict_gpu_pods, gpu_clients, heal_node, node_server, node_state, upgrade_node, verify_node)

@@ -25,21 +25,13 @@ options:
     default: ""
 extends_documentation_fragment:
   - gpufleet.nvidia.attributes
+  - gpufleet.nvidia.internal
   - gpufleet.nvidia.attributes.changes
-author:
-  - The gpufleet.nvidia authors (@gpufleet)
-seealso:
-  - module: gpufleet.nvidia.driver
-  - module: gpufleet.nvidia.health
 """
 
 EXAMPLES = r"""
 - name: Refuse to reboot into a kernel without the driver
   gpufleet.nvidia.boot_kernel:
-
-- name: Boot the previous kernel again
-  gpufleet.nvidia.boot_kernel:
-    release: 6.1.0-50-amd64
 """
 
 RETURN = r"""

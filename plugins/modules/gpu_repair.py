@@ -8,17 +8,16 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: gpu_repair
 version_added: "0.1.0"
-author:
-  - The gpufleet.nvidia authors (@gpufleet)
 short_description: Run one step of the repair of a GPU host
 description:
-  - Resets GPUs, restarts services, reloads the driver, restores what these steps remove, or writes a support bundle. M(gpufleet.nvidia.heal_plan)
-    decides what to do; the playbook C(gpufleet.nvidia.heal) calls this module.
+  - Resets GPUs, restarts services, reloads the driver, restores what these steps remove, or writes a support bundle. M(gpufleet.nvidia.rollout)
+    decides what to do.
   - Refuses to run while a GPU that the step would interrupt is in use, and names the processes.
   - The result of a step is read back. A step that did not help fails and says what is still wrong.
   - Two runs on the same host never overlap.
 extends_documentation_fragment:
   - gpufleet.nvidia.attributes
+  - gpufleet.nvidia.internal
 attributes:
   check_mode:
     support: full
@@ -72,9 +71,6 @@ options:
     type: path
 notes:
   - In check mode, nothing is done, and the processes that use the GPUs are returned.
-seealso:
-  - module: gpufleet.nvidia.heal_plan
-  - module: gpufleet.nvidia.health
 """
 
 EXAMPLES = r"""
@@ -82,16 +78,6 @@ EXAMPLES = r"""
   gpufleet.nvidia.gpu_repair:
     step: reset_gpu
     gpus: ["0000:18:00.0"]
-
-- name: Restore its MIG instances and MPS
-  gpufleet.nvidia.gpu_repair:
-    step: bring_back
-
-- name: Write a support bundle for the vendor of the board
-  gpufleet.nvidia.gpu_repair:
-    step: bundle
-    reason: GPU 3 has no spare memory rows left.
-  register: bundle
 """
 
 RETURN = r"""

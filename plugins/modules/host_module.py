@@ -37,13 +37,10 @@ options:
     type: dict
 extends_documentation_fragment:
   - gpufleet.nvidia.attributes
+  - gpufleet.nvidia.internal
   - gpufleet.nvidia.attributes.changes
 notes:
   - Exactly one of the options is required.
-author:
-  - The gpufleet.nvidia authors (@gpufleet)
-seealso:
-  - module: gpufleet.nvidia.gpu_info
 """
 
 EXAMPLES = r"""

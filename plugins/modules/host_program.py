@@ -8,8 +8,6 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: host_program
 version_added: "0.1.0"
-author:
-  - The gpufleet.nvidia authors (@gpufleet)
 short_description: Install the program that restores MIG and MPS at boot
 description:
   - GPU instances, compute modes and MPS do not survive a reboot, and Ansible does not run at boot. This module installs one small Python program
@@ -19,6 +17,7 @@ description:
   - An action plugin of the same name builds the program and sets O(sha256), O(version) and O(src).
 extends_documentation_fragment:
   - gpufleet.nvidia.attributes
+  - gpufleet.nvidia.internal
   - gpufleet.nvidia.attributes.changes
 options:
   state:
@@ -47,21 +46,11 @@ options:
 notes:
   - systemd reloads its unit files only if one of them changed, because containers that use the systemd cgroup driver without CDI can lose their GPUs
     in a reload. O(metrics_directory) installs and removes its units without a reload.
-seealso:
-  - module: gpufleet.nvidia.mig
 """
 
 EXAMPLES = r"""
 - name: Restore MIG and MPS at boot
   gpufleet.nvidia.host_program:
-
-- name: Write metrics for Debian's package of node_exporter
-  gpufleet.nvidia.host_program:
-    metrics_directory: /var/lib/prometheus/node-exporter
-
-- name: Remove the program
-  gpufleet.nvidia.host_program:
-    state: absent
 """
 
 RETURN = r"""

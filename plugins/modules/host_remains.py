@@ -41,11 +41,8 @@ options:
     default: 60
 extends_documentation_fragment:
   - gpufleet.nvidia.attributes
+  - gpufleet.nvidia.internal
   - gpufleet.nvidia.attributes.changes
-author:
-  - The gpufleet.nvidia authors (@gpufleet)
-seealso:
-  - module: gpufleet.nvidia.host_program
 """
 
 EXAMPLES = r"""

@@ -32,22 +32,14 @@ options:
     default: 60
 extends_documentation_fragment:
   - gpufleet.nvidia.attributes
+  - gpufleet.nvidia.internal
   - gpufleet.nvidia.attributes.changes
-author:
-  - The gpufleet.nvidia authors (@gpufleet)
-seealso:
-  - module: gpufleet.nvidia.boot_kernel
-  - module: gpufleet.nvidia.driver
 """
 
 EXAMPLES = r"""
 - name: Install the newest kernel
   gpufleet.nvidia.kernel_package:
   register: newest
-
-- name: Prove that it has the driver, and have GRUB boot it
-  gpufleet.nvidia.boot_kernel:
-    release: "{{ newest.release }}"
 """
 
 RETURN = r"""

@@ -16,7 +16,7 @@ description:
   - Stops the kubelet, removes C(/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint), and starts the kubelet. Running containers are not
     affected, and device plugins of other vendors register again.
   - Refuses to run while a pod in O(pods) holds a device of any device plugin, because the checkpoint is the only record of who holds it.
-  - The resource itself is removed from the node's status by M(gpufleet.nvidia.node_server); the playbook C(gpufleet.nvidia.migrate) calls both.
+  - The resource itself is removed from the node's status by M(gpufleet.nvidia.node).
 options:
   pods:
     description: UIDs of the pods that exist on the node and have not ended.
@@ -29,11 +29,8 @@ options:
     default: false
 extends_documentation_fragment:
   - gpufleet.nvidia.attributes
+  - gpufleet.nvidia.internal
   - gpufleet.nvidia.attributes.changes
-seealso:
-  - module: gpufleet.nvidia.node_server
-author:
-  - The gpufleet.nvidia authors (@gpufleet)
 """
 
 EXAMPLES = r"""

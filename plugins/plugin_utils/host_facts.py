@@ -16,6 +16,7 @@ import shlex
 import sys
 import time
 from collections.abc import Mapping
+from types import ModuleType
 from typing import Any, Callable
 
 from ansible import constants as C
@@ -276,6 +277,33 @@ class ControllerAction(FleetAction):
     def act(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
         """Return the result of the action."""
         raise NotImplementedError
+
+
+class ChosenAction(FleetAction):
+    """Base of the actions for playbooks alone: its option C(action) chooses the one that runs, with all other options of the task.
+
+    Without it, the name of the task chooses: names that were actions of their own lead here (meta/runtime.yml).
+    """
+
+    _requires_connection = False
+    #: Modules with an C(ActionModule) each, which are called by their names.
+    CHOICES: tuple[ModuleType, ...] = ()
+
+    def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        given = self._task.args
+        name = str(given.get("action") or self._task.action.rpartition(".")[2])
+        actions = {module.__name__.rpartition(".")[2]: module.ActionModule for module in self.CHOICES}
+        if name not in actions:
+            raise AnsibleActionFail(f"action must be one of {', '.join(actions)}, and is {printable(name)}.")
+        parts = ("task", "connection", "play_context", "loader", "templar", "shared_loader_obj")
+        chosen = actions[name](**{part: getattr(self, f"_{part}") for part in parts})
+        chosen._load_name = name
+        self._task.args = {option: value for option, value in given.items() if option != "action"}
+        try:
+            return dict(chosen.run(tmp, task_vars))
+        finally:
+            # A task that is tried again has them again.
+            self._task.args = given
 
 
 class HostAction(FleetAction):

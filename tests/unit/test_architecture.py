@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 PLUGINS = ROOT / "plugins"
@@ -19,7 +20,7 @@ NAMESPACE = "ansible_collections.gpufleet.nvidia.plugins."
 #: Modules that reach files, processes or the network.
 OUTSIDE = {"os", "subprocess", "socket", "glob", "tempfile", "shutil", "pathlib", "fcntl", "ctypes", "urllib", "http"}
 #: The bases of actions that keep what a host says apart from variables.
-SAFE_ACTIONS = {"FleetAction", "ControllerAction", "ClusterAction", "HostAction", "NvmlAction"}
+SAFE_ACTIONS = {"FleetAction", "ControllerAction", "ClusterAction", "HostAction", "NvmlAction", "ChosenAction"}
 TABLE = (ROOT / "docs" / "architecture.md").read_text().partition("| room |")[2].partition("\n\n")[0]
 ROWS = re.findall(r"^\| `([\w/]+)`( \*pure\*)? \|", TABLE, re.M)
 ORDER = [room for room, _pure in ROWS]
@@ -142,7 +143,7 @@ def test_the_graph_is_drawn_from_every_kind_of_import():
     """The reader of imports itself: relative, absolute, and of modules of a folder."""
     found = set(imported(PLUGINS / "plugin_utils" / "lint" / "lint.py"))
     assert ("plugin_utils", "lint", "rules") in found and ("plugin_utils", "lint", "effective") in found
-    assert ("plugin_utils", "fleet", "usage") in set(imported(PLUGINS / "action" / "inspect.py"))
+    assert ("plugin_utils", "fleet", "usage") in set(imported(PLUGINS / "plugin_utils" / "actions" / "inspect.py"))
     assert any(
         target[:2] == ("module_utils", "_mig") for target in imported(PLUGINS / "plugin_utils/fleet/capacity.py")
     )
@@ -151,13 +152,19 @@ def test_the_graph_is_drawn_from_every_kind_of_import():
 def test_what_a_host_answers_passes_through_an_action_that_takes_no_variables_of_it():
     """Ansible runs a module without an action by its own, which takes over the facts in its answer as variables."""
     modules = {path.stem for path in (PLUGINS / "modules").glob("*.py")}
+    routed = yaml.safe_load((ROOT / "meta" / "runtime.yml").read_text())["plugin_routing"]["modules"]
+    routed = {name: there["action_plugin"] for name, there in routed.items() if "action_plugin" in there}
     bases = {
         path.stem: next(
             {ast.unparse(base) for base in node.bases}
             for node in ast.parse(path.read_text()).body
             if isinstance(node, ast.ClassDef) and node.name == "ActionModule"
         )
-        for path in (PLUGINS / "action").glob("*.py")
+        for folder in ("action", "plugin_utils/actions")
+        for path in (PLUGINS / folder).glob("*.py")
     }
-    assert modules == set(bases)
+    actions = {path.stem for path in (PLUGINS / "action").glob("*.py")}
+    assert actions <= modules
+    assert {name: f"gpufleet.nvidia.{name}" for name in ("fleet", "node", "rollout")}.items() <= routed.items()
+    assert {name for name, action in routed.items() if action == "gpufleet.nvidia.host_module"} == modules - actions
     assert {name: found for name, found in bases.items() if not found & SAFE_ACTIONS} == {}

@@ -16,6 +16,23 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables imp
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
+MODULES = sorted(path.stem for path in (ROOT / "plugins" / "modules").glob("*.py"))
+#: Modules that people call. All others are of the collection's own playbooks and roles, and are not among them in the documentation.
+USERS = (
+    *(
+        "container_runtime",
+        "container_toolkit",
+        "dcgm",
+        "driver",
+        "gpu_info",
+        "gpu_settings",
+        "health",
+        "mig",
+        "mig_info",
+        "mps",
+    ),
+    "render",
+)
 
 
 def program(name):
@@ -61,8 +78,14 @@ def test_a_site_without_the_page_that_a_link_names_is_noticed(tmp_path):
 
 def test_the_pages_of_the_site_are_gathered_and_links_out_of_them_go_to_the_repository(tmp_path):
     target = tmp_path / "source"
-    target.mkdir()
+    (target / "collection").mkdir(parents=True)
+    reference = target / "collection" / "index.rst"
+    reference.write_text("".join(f"* :ansplugin:`{name} module <x>` -- y\n    {name}_module\n" for name in MODULES))
     program("prepare").main(ROOT, target)
+    users = {name for name in MODULES if f"    {name}_module\n" in reference.read_text()}
+    assert users == set(USERS) == set(re.findall(r"`(\w+) module <", reference.read_text()))
+    internal = (target / "internal.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"collection/(\w+)_module", internal)) == set(MODULES) - users
     plan = (target / "playbooks" / "plan.md").read_text(encoding="utf-8")
     assert "| `gpu_plan_offline` | bool |" in plan and "What site.yml would change" in plan
     assert {path.stem for path in (target / "playbooks").iterdir()} == {

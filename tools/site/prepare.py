@@ -41,6 +41,7 @@ def main(repository: Path, folder: Path) -> None:
             pages.append(target.relative_to(folder).with_suffix("").as_posix())
         else:
             shutil.copyfile(source, target)
+    pages.append(_internal(repository, folder))
     playbooks = _playbooks(repository, folder)
     _index(repository, folder, pages, playbooks)
     _llms(folder, pages, playbooks)
@@ -62,6 +63,25 @@ def _links(text: str, source: Path, repository: Path) -> str:
         return f"]({REPOSITORY_URL}/{target.relative_to(repository)}{anchor})"
 
     return _LINK.sub(send, text)
+
+
+def _internal(repository: Path, folder: Path) -> str:
+    """Take the modules that only the collection calls out of the index of its reference, and give them a page of their own."""
+    sources = sorted((repository / "plugins" / "modules").glob("*.py"))
+    names = [path.stem for path in sources if "\n  - gpufleet.nvidia.internal\n" in path.read_text(encoding="utf-8")]
+    index = folder / "collection" / "index.rst"
+    if index.exists():
+        listed = re.compile(rf"^(\* :ansplugin:`({'|'.join(names)}) module <.*|    ({'|'.join(names)})_module)\n", re.M)
+        index.write_text(listed.sub("", index.read_text(encoding="utf-8")), encoding="utf-8")
+    lines = [
+        "# Internal modules\n",
+        "The playbooks and roles of the collection call these modules and actions. Call those, because these may change in any release.\n",
+        "```{toctree}\n:maxdepth: 1\n",
+        *(f"collection/{name}_module" for name in names),
+        "```\n",
+    ]
+    (folder / "internal.md").write_text("\n".join(lines), encoding="utf-8")
+    return "internal"
 
 
 def _playbooks(repository: Path, folder: Path) -> list[str]:

@@ -10,7 +10,12 @@ import copy
 from typing import Any
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.action import doctor_report, fleet_plan, site_gate, verify_report
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions import (
+    doctor_report,
+    fleet_plan,
+    site_gate,
+    verify_report,
+)
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 

@@ -14,6 +14,8 @@ from types import SimpleNamespace
 
 import pytest
 import yaml
+from ansible_collections.gpufleet.nvidia.plugins.action import fleet, rollout
+from ansible_collections.gpufleet.nvidia.plugins.action import node as node_action
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Plan, Refused, Step
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._results import refuse, succeed
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import Kind
@@ -48,7 +50,7 @@ def calls(path):
 def test_the_documentation_has_one_key_and_one_sentence_for_each(path):
     keys = returned(path)
     # The plan of the whole fleet is a report of its own: by host, its stages have steps and refusals.
-    assert not set(keys) & set(FORMER) - ({"plan"} if path.stem == "fleet_plan" else set())
+    assert not set(keys) & set(FORMER) - ({"plan"} if path.stem == "fleet" else set())
     for key in set(keys) & set(DOCUMENTED):
         assert (keys[key]["type"], keys[key]["elements"]) == ("list", "dict")
         assert DOCUMENTED[key] in str(keys[key]["description"])
@@ -69,13 +71,21 @@ def test_a_module_leaves_the_shape_to_the_one_helper_and_documents_what_it_retur
     assert not own & ({*SHAPES, *FORMER} - allowed)
 
 
-@pytest.mark.parametrize("path", sorted((PLUGINS / "action").glob("*.py")), ids=lambda path: path.stem)
+ACTIONS = {path: path.stem for path in sorted((PLUGINS / "action").glob("*.py"))}
+ACTIONS |= {
+    Path(choice.__file__): name
+    for name, module in (("fleet", fleet), ("node", node_action), ("rollout", rollout))
+    for choice in module.ActionModule.CHOICES
+}
+
+
+@pytest.mark.parametrize("path", ACTIONS, ids=lambda path: path.stem)
 def test_no_action_returns_a_former_key(path):
     text = path.read_text(encoding="utf-8")
     written = set(re.findall(r'result\["(\w+)"\] =|^\s+"(\w+)": |update\((\w+)=', text, re.MULTILINE))
     names = {name for groups in written for name in groups}
     assert not names & {"refusal", "refused"}
-    assert "refusals" not in names or "refusals" in returned(PLUGINS / "modules" / path.name)
+    assert "refusals" not in names or "refusals" in returned(PLUGINS / "modules" / f"{ACTIONS[path]}.py")
 
 
 class Ended(Exception):

@@ -16,7 +16,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-from ansible_collections.gpufleet.nvidia.plugins.action import evict_gpu_pods
 from ansible_collections.gpufleet.nvidia.plugins.module_utils import _steps
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig import state as mig_state
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.host_plan import plan_host
@@ -28,6 +27,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import pl
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.host import HostSharing
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import Kind
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.desired import PACKAGES, DesiredToolkit
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions import evict_gpu_pods
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.devices import Holding
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.repartition import gone_devices, repartition
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.action.conftest import call  # noqa: F401

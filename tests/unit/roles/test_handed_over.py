@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import re
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[3]
 NAMESPACE = "gpufleet.nvidia."
+ACTIONS = "ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions"
 #: Declared otherwise on purpose, with what differs.
 OTHERWISE = {
     # A role that does not call its module for this value.
@@ -25,12 +27,12 @@ OTHERWISE = {
     "nvidia_driver_lock_timeout-driver.lock_timeout": {"default"},
     # A role comes after a change.
     "nvidia_health_fabric_timeout-health.fabric_timeout": {"default"},
-    "gpu_node_plugin_selectors-verify_node.restart": {"default"},
-    "gpu_node_settle_time-verify_node.settle": {"default"},
-    "gpu_node_ready_timeout-verify_node.timeout": {"default"},
+    "gpu_node_plugin_selectors-node verify_node.restart": {"default"},
+    "gpu_node_settle_time-node verify_node.settle": {"default"},
+    "gpu_node_ready_timeout-node verify_node.timeout": {"default"},
     # Without a namespace there is no lease, without a layout the module does not know what is meant.
-    "gpu_node_lease_namespace-heal_node.lease_namespace": {"default"},
-    "gpu_node_lease_namespace-upgrade_node.lease_namespace": {"default"},
+    "gpu_node_lease_namespace-node heal_node.lease_namespace": {"default"},
+    "gpu_node_lease_namespace-node upgrade_node.lease_namespace": {"default"},
     "nvidia_mig_layout-mig.layout": {"default"},
     # The module takes parts of a second, too.
     "nvidia_settings_lock_timeout-gpu_settings.lock_timeout": {"type"},
@@ -38,7 +40,10 @@ OTHERWISE = {
 
 
 def documented(module):
-    """Return the options of a module, without those of fragments."""
+    """Return the options of a module, or of an action of one, without those of fragments."""
+    if " " in module:
+        name = module.split()[1]
+        return getattr(import_module(f"{ACTIONS}.{name}").ActionModule, "OPTIONS", {})
     text = (ROOT / "plugins" / "modules" / f"{module}.py").read_text(encoding="utf-8")
     found = re.search(r'^DOCUMENTATION = r?"""(.*?)"""', text, re.MULTILINE | re.DOTALL)
     return yaml.safe_load(found[1]).get("options") or {}
@@ -60,7 +65,7 @@ def calls(tasks):
             if key in ("block", "rescue", "always"):
                 yield from calls(value)
             elif key.startswith(NAMESPACE) and isinstance(value, dict):
-                yield key.removeprefix(NAMESPACE), value
+                yield " ".join([key.removeprefix(NAMESPACE), *([value["action"]] if "action" in value else [])]), value
 
 
 def handed_over():

@@ -227,7 +227,7 @@ class Site:
             text = text.replace("gpufleet.nvidia.gpu_info:", "gpufleet.nvidia.stub_facts:")
             text = text.replace("gpufleet.nvidia.mig:", "gpufleet.nvidia.stub_step:")
             # Who holds the Lease when is seen without a cluster, too.
-            text = text.replace("gpufleet.nvidia.upgrade_lease:", "gpufleet.nvidia.stub_step:")
+            text = re.sub(r"gpufleet[.]nvidia[.]rollout:\n *action: upgrade_lease", "gpufleet.nvidia.stub_step:", text)
             if path.name == "lease.yml":
                 text = text.replace("  when: gpu_node_kubernetes | bool\n", "")
             text = text.replace("gpufleet.nvidia.boot_kernel:", "gpufleet.nvidia.stub_kernel:")

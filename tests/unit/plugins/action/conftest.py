@@ -66,12 +66,12 @@ class Shown:
 def call(monkeypatch):
     """Return a function that runs an action and returns its result and what it showed."""
 
-    def run(module, arguments, variables, check_mode=False):
+    def run(module, arguments, variables, check_mode=False, action="action"):
         loader = DataLoader()
         task = SimpleNamespace(
-            args=arguments, check_mode=check_mode, diff=False, async_val=0, action="action", environment=None
+            args=arguments, check_mode=check_mode, diff=False, async_val=0, action=action, environment=None
         )
-        action = module.ActionModule(
+        made = module.ActionModule(
             task=task,
             connection=MagicMock(),
             play_context=MagicMock(),
@@ -80,8 +80,8 @@ def call(monkeypatch):
             shared_loader_obj=MagicMock(),
         )
         shown = Shown()
-        monkeypatch.setattr(action, "_display", shown)
-        result = action.run(task_vars=variables)
+        monkeypatch.setattr(made, "_display", shown)
+        result = made.run(task_vars=variables)
         assert misshapen(result) == []
         return result, shown
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from ansible_collections.gpufleet.nvidia.plugins.action import adopt
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions import adopt
 
 FACTS = Path(__file__).parents[1] / "plugin_utils" / "fleet" / "adopt"
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 from ansible.errors import AnsibleActionFail
-from ansible_collections.gpufleet.nvidia.plugins.action import check_variables
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions import check_variables
 
 #: By description a host is changed; the others say what is wrong with it, and go on.
 BY_DESCRIPTION = ("migrate", "repartition", "rollback", "site", "upgrade")

@@ -8,7 +8,7 @@ import json
 import stat
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.action import doctor_report
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions import doctor_report
 
 from ....real import RECORDINGS
 

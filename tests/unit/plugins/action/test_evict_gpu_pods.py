@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from ansible_collections.gpufleet.nvidia.plugins.action import evict_gpu_pods
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions import evict_gpu_pods
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import ApiError
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.pods import evictions, read
 
@@ -164,7 +164,8 @@ def test_the_cluster_is_asked_for_the_daemon_set_that_a_pod_names(evict):
 def test_the_role_learns_which_devices_are_in_use_before_anything_is_planned(evict):
     """With what its own task passes: C(mig_plan) of a run that has planned nothing would be refused."""
     (block,) = (task for task in yaml.safe_load((ROLE / "plan.yml").read_text()) if "in_use" in str(task))
-    (match,) = (task["gpufleet.nvidia.evict_gpu_pods"] for task in block["block"] if "Match" in task["name"])
+    (match,) = (task["gpufleet.nvidia.node"] for task in block["block"] if "Match" in task["name"])
+    assert match.pop("action") == "evict_gpu_pods"
     given = {name: value for name, value in match.items() if not isinstance(value, str) or "{{" not in value}
     entry = {
         "PodUID": "work",

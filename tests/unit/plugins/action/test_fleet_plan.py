@@ -8,8 +8,8 @@ import json
 
 import pytest
 from ansible.errors import AnsibleUndefinedVariable
-from ansible_collections.gpufleet.nvidia.plugins.action import fleet_plan
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import descriptions
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions import fleet_plan
 
 GROUPS = {"gpu_hosts": ["a", "b"], "training": ["a"], "batch": ["b"]}
 

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.action import gpu_clients
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions import gpu_clients
 
 LABEL = "gpufleet.github.io/gpu-clients"
 AFFINITY = {

@@ -10,9 +10,9 @@ import datetime
 import json
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.action import heal_node, heal_plan
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_record import from_values
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import lease_renewal
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions import heal_node, heal_plan
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import repair
 
 GPU = {"index": 0, "minor": 0, "uuid": "GPU-0", "pci_address": "0000:18:00.0", "architecture": "hopper"}

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import pytest
 from ansible.template import trust_as_template
-from ansible_collections.gpufleet.nvidia.plugins.action import host_plan
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import StagePlan
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import descriptions
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions import host_plan
 
 from ...host_documents import UNLISTED_FACTS
 

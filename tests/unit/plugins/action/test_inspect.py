@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.action import inspect
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions import inspect
 
 GROUPS = {"gpu_hosts": ["a", "b", "c"], "shared": ["a", "b", "c"]}
 L40S = {

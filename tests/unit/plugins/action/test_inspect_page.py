@@ -16,7 +16,7 @@ import re
 from pathlib import Path
 
 import yaml
-from ansible_collections.gpufleet.nvidia.plugins.action import inspect
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions import inspect
 
 ROOT = Path(__file__).resolve().parents[4]
 PAGE = ROOT / "docs" / "assets" / "gpus.html"

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.action import node as module
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions import node_state as module
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import ApiError
 
 

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.action import node_server
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions import node_server
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import served
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import base64
 
-from ansible_collections.gpufleet.nvidia.plugins.action.rack_drivers import ActionModule
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions.rack_drivers import ActionModule
 
 GROUPS = {"rack_a": ["a1", "a2", "a3", "a4"]}
 

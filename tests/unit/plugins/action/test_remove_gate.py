@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.action import remove_gate
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions import remove_gate
 
 GROUPS = {"gpu_hosts": ["a", "b"], "training": ["a", "b"]}
 

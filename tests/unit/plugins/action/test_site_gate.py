@@ -7,8 +7,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.action import site_gate
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import StagePlan
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions import site_gate
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.site_gate import HostWork
 
 GROUPS = {"gpu_hosts": ["a", "b"], "training": ["a", "b"]}

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from ansible_collections.gpufleet.nvidia.plugins.action import site_times
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions import site_times
 
 
 def test_the_stages_that_ran_are_shown_and_the_others_are_not(call):

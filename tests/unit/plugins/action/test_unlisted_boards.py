@@ -11,8 +11,8 @@ What the drivers offer here is made up, for nothing is published.
 from __future__ import annotations
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.action import fleet_plan, site_gate
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup import find_board
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions import fleet_plan, site_gate
 
 from ...host_documents import UNLISTED, UNLISTED_FACTS
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.action import verify_node
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions import verify_node
 
 GPUS = [
     {

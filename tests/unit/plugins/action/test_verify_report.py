@@ -8,8 +8,8 @@ import json
 
 import pytest
 from ansible.errors import AnsibleUndefinedVariable
-from ansible_collections.gpufleet.nvidia.plugins.action import verify_report
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import driver_security, stages
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions import verify_report
 
 from ...golden import corpus
 

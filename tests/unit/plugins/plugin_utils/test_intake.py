@@ -10,12 +10,12 @@ import copy
 import json
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.action import fleet_plan
-from ansible_collections.gpufleet.nvidia.plugins.action import inspect as inspect_action
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.evidence import evidence_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.reply import answer
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import descriptions, role_variables
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions import fleet_plan
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions import inspect as inspect_action
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import usage, usage_html, usage_text, waves
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.devices import holdings
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.inspection import host_table

@@ -16,7 +16,7 @@ import zipfile
 from types import SimpleNamespace
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.action import gpu_info, host_program, mig, mig_info, mps
+from ansible_collections.gpufleet.nvidia.plugins.action import gpu_info, health, host_module, host_program
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import host_facts, nvml_action
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pynvml_archive import PynvmlNotOnController
@@ -40,7 +40,7 @@ class Host:
 
     def plugin(self, kind, arguments):
         made = object.__new__(kind)
-        made._task = SimpleNamespace(args=arguments, async_val=0, check_mode=False)
+        made._task = SimpleNamespace(args=arguments, async_val=0, check_mode=False, action="gpufleet.nvidia.mig")
         made._connection = SimpleNamespace(_shell=self.shell, exec_command=None)
         made._display = SimpleNamespace()
         made._execute_module = self.execute
@@ -79,14 +79,14 @@ def run(host, kind, **arguments):
     return answer
 
 
-@pytest.mark.parametrize("module", [gpu_info, mig, mig_info, mps])
+@pytest.mark.parametrize("module", [gpu_info, health, host_module])
 def test_modules_that_speak_nvml_can_be_sent_pynvml(module):
     assert issubclass(module.ActionModule, nvml_action.NvmlAction)
 
 
 def test_a_host_with_pynvml_is_asked_once_and_sent_nothing():
     host = Host([{"changed": True, "created": []}])
-    assert run(host, mig.ActionModule, layout="all-balanced") == {"changed": True, "created": []}
+    assert run(host, host_module.ActionModule, layout="all-balanced") == {"changed": True, "created": []}
     assert host.calls == [{"layout": "all-balanced"}]
     assert host.sent == {}
 
@@ -94,7 +94,7 @@ def test_a_host_with_pynvml_is_asked_once_and_sent_nothing():
 @pytest.mark.parametrize("tmpdir", [TMP, None], ids=["the task has a folder", "a folder is made"])
 def test_a_host_without_pynvml_is_sent_it_and_asked_again(tmpdir):
     host = Host([{"failed": True, "msg": "no pynvml", "pynvml_missing": True}, {"changed": True}], tmpdir)
-    assert run(host, mig.ActionModule, layout="all-balanced") == {"changed": True}, (
+    assert run(host, host_module.ActionModule, layout="all-balanced") == {"changed": True}, (
         "nothing of the first answer is left"
     )
     path = f"{TMP}/pynvml.zip"
@@ -107,7 +107,7 @@ def test_a_host_without_pynvml_is_sent_it_and_asked_again(tmpdir):
 def test_what_a_host_took_is_the_time_of_both_calls():
     missing = {"failed": True, "msg": "no pynvml", "pynvml_missing": True, "seconds": {"own": 0.3}}
     host = Host([missing, {"changed": True, "seconds": {"own": 0.5, "nvml": 2.0}}])
-    assert run(host, mig.ActionModule, layout="all-balanced")["seconds"] == {"own": 0.8, "nvml": 2.0}
+    assert run(host, host_module.ActionModule, layout="all-balanced")["seconds"] == {"own": 0.8, "nvml": 2.0}
     absent = {"changed": False, "program_missing": True, "seconds": {"own": 0.3}}
     host = Host([absent, {"changed": True, "seconds": {"own": 0.5}}])
     assert run(host, host_program.ActionModule)["seconds"] == {"own": 0.8}
@@ -116,7 +116,7 @@ def test_what_a_host_took_is_the_time_of_both_calls():
 def test_a_second_answer_without_pynvml_is_a_failure_and_no_loop():
     missing = {"failed": True, "msg": "no pynvml", "pynvml_missing": True}
     host = Host([dict(missing), dict(missing)])
-    assert run(host, mig_info.ActionModule) == {"failed": True, "msg": "no pynvml"}
+    assert run(host, host_module.ActionModule) == {"failed": True, "msg": "no pynvml"}
 
 
 def test_facts_as_text_are_taken_in_and_say_the_same():
@@ -159,14 +159,14 @@ def test_text_that_is_no_facts_is_unread(text):
 
 def test_users_cannot_name_an_archive():
     host = Host([{"changed": False}])
-    run(host, mig.ActionModule, layout="all-balanced", **{ARCHIVE: "/home/somebody/pynvml.zip"})
+    run(host, host_module.ActionModule, layout="all-balanced", **{ARCHIVE: "/home/somebody/pynvml.zip"})
     assert host.calls == [{"layout": "all-balanced"}]
 
 
 @pytest.mark.usefixtures("without_pynvml")
 def test_neither_host_nor_controller_has_pynvml():
     host = Host([{"failed": True, "msg": "no pynvml", "pynvml_missing": True}])
-    answer = run(host, mig.ActionModule, layout="all-balanced")
+    answer = run(host, host_module.ActionModule, layout="all-balanced")
     assert answer["failed"] and "nvidia-ml-py" in answer["msg"]
     assert len(host.calls) == 1 and host.sent == {}
 

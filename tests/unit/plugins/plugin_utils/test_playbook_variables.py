@@ -40,7 +40,7 @@ def test_a_playbook_reads_no_other_variables_and_checks_them_first(playbook):
     play = yaml.safe_load(text)[0]
     first = play.get("pre_tasks", play.get("tasks"))[0]
     hosts = {"hosts": "{{ groups['gpu_hosts'] | default([]) }}"} if play["hosts"] == "localhost" else {}
-    assert first["gpufleet.nvidia.check_variables"] == {"playbook": playbook, **hosts}
+    assert first["gpufleet.nvidia.fleet"] == {"action": "check_variables", "playbook": playbook, **hosts}
     assert hosts or first["run_once"]
 
 

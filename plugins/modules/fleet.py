@@ -1,0 +1,146 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+---
+module: fleet
+short_description: Plan, check and report all hosts of a play
+version_added: 0.1.0
+description:
+  - Hosts have the result of M(gpufleet.nvidia.gpu_info) registered as C(gpu_facts_host). What grows with every host is decided for all of them in one
+    task, with C(run_once).
+  - Never fails because of what a report says; its playbook does.
+options:
+  action:
+    description: What is done.
+    type: str
+    required: true
+    choices:
+      adopt: >-
+        Writes an inventory from the state of hosts, and with O(kubeconfig) of the cluster, so that the first C(plan) with it shows nothing to do, or
+        names what no variable can describe. Hosts with equal boards and settings become a pool. Connection variables are copied, secrets are not.
+      check_variables: >-
+        Checks names, types and values of the variables that O(playbook) reads, and, as far as no host is needed for it, the description of each host.
+        A name that is similar to that of a variable is refused. Playbooks that change hosts by their description are refused, others print what is
+        wrong and continue.
+      doctor_report: >-
+        Reports what hosts are, which of their health checks fail, and what C(site) would do with the variables that they have, or with the defaults.
+      fleet_plan: >-
+        Prints for every host what C(site) would do, what that disrupts, and what is impossible. Uses the facts that an earlier run kept, too.
+      host_plan: >-
+        Checks the variables of the host roles and plans the stages of the task's host from O(facts). Fails if it can never reach the desired state.
+      inspect: >-
+        Prints the share of every GPU that is allocated to pods (without O(kubeconfig), to processes), how each GPU is partitioned, and the extended
+        resources that nodes offer beside the expected ones.
+      rack_drivers: Warns of each NVL72 rack whose hosts have more than one driver version, and says how to make it whole.
+      remove_gate: >-
+        Fails if the GPUs of a host are in use by processes, MPS clients, pods with a device file open, or pods to which the kubelet allocated a device,
+        and C(nvidia_mig_disruption=force) or C(nvidia_sharing_mps_disruption=force) does not allow it.
+      site_gate: >-
+        Plans the stages of every host and checks its health. Fails if the description of a host is refused and its C(gpu_facts_skip_refused_hosts) is
+        not true. Prints a line for each pool.
+      site_times: >-
+        Prints for each stage that ran the seconds of its slowest host, and how much of that was spent on downloads, builds of kernel modules, other work
+        of the package manager, other programs, calls of the driver, Ansible, and the collection itself.
+      verify_report: >-
+        Checks whether each host is as its variables describe it, which the plan of its stages says, and whether it works. Checks of
+        M(gpufleet.nvidia.health) registered as C(gpu_verify_on_host) replace its own. With O(kubeconfig), nodes must show what is predicted.
+  api_timeout: {type: int, description: Seconds to wait for an API server that does not answer.}
+  capacity: {type: path, description: "A rendered C(capacity.json) that the nodes must show. If empty, they must show what the variables predict."}
+  context: {type: str, description: "The context in that kubeconfig. If empty, its current context."}
+  details: {type: bool, description: Whether to also print what each pod holds.}
+  directory: {type: path, description: Directory on the controller for the inventory.}
+  facts: {type: dict, description: RV(gpufleet.nvidia.gpu_info#module:gpu) of M(gpufleet.nvidia.gpu_info).}
+  facts_directory: {type: path, description: "Directory on the controller in which the facts of each host are kept. If empty, they are not."}
+  files: {type: list, elements: dict, description: "The files of the cluster that would change, as in RV(gpufleet.nvidia.render#module:changes)."}
+  format: {type: str, description: The output format., choices: [table, json]}
+  hosts: {type: list, elements: str, description: "The hosts, including those that could not be read."}
+  html: {type: path, description: "File on the controller for an HTML page with a diagram of every GPU. If empty, none is written."}
+  kubeconfig: {type: path, description: "A kubeconfig on the controller. If empty, no cluster is read."}
+  namespaces: {type: list, elements: str, description: Namespaces of the cluster's own plugins and GPU Operator.}
+  note: {type: str, description: A line to print below the table.}
+  offline: {type: bool, description: "Whether to plan from the facts in O(facts_directory), without contacting hosts."}
+  overwrite: {type: bool, description: "Whether to replace what an earlier run wrote. Otherwise, a directory that contains files is refused."}
+  playbook:
+    description: The playbook whose variables are checked.
+    type: str
+    choices: [adopt, doctor, heal, inspect, migrate, plan, remove, render, repartition, rollback, site, upgrade, verify]
+  racks: {type: list, elements: str, description: The inventory groups of the racks.}
+  read:
+    description: >-
+      The results of a loop over the hosts of the racks that reads C(/sys/module/nvidia/version). Hosts that were not reached, or have no driver
+      loaded, are not compared.
+    type: list
+    elements: dict
+  report: {type: path, description: "File on the controller to which all of it is written as JSON. If empty, none is written."}
+  rolled_back: {type: list, elements: str, description: The hosts that were rolled back in this run.}
+  served: {type: dict, description: "The nodes on which GPU pods may land, as in RV(gpufleet.nvidia.render#module:served)."}
+  show: {type: bool, description: "Whether to print the plan. Defaults to V(true) in check mode, and to V(false) otherwise."}
+  summary: {type: bool, description: "Whether the result omits what grows with the fleet, as Ansible copies it for every host. O(report) contains it."}
+  unit: {type: str, description: "What the table counts, GiB of memory, or instances and replicas.", choices: [memory, units]}
+  unrendered: {type: str, description: Why the files of the cluster could not be rendered. Empty if they could.}
+  wide: {type: bool, description: Whether tables are printed in full width even if the terminal is narrower.}
+extends_documentation_fragment:
+  - gpufleet.nvidia.attributes
+  - gpufleet.nvidia.internal
+  - gpufleet.nvidia.internal.action
+"""
+
+EXAMPLES = r"""
+- name: Decide which hosts have something to do
+  gpufleet.nvidia.fleet:
+    action: site_gate
+    hosts: "{{ ansible_play_hosts }}"
+  register: gpu_site_gate
+  run_once: true
+"""
+
+RETURN = r"""
+as_described: {description: "Whether all is as described, or how many hosts are.", type: raw, returned: "fleet_plan, site_gate"}
+differences: {description: "By host, what no variable can describe.", type: dict, returned: adopt}
+directory: {description: Where the inventory is., type: str, returned: adopt}
+drift: {description: Whether any host or file is not as described., type: bool, returned: fleet_plan}
+expected: {description: "For every host, its pool and what the cluster must show of it.", type: dict, returned: inspect}
+healthy: {description: Whether no check of any host failed., type: bool, returned: "doctor_report, verify_report"}
+hosts: {description: "What the action says of every host, by its name.", type: dict, returned: "adopt, doctor_report, inspect, remove_gate, verify_report"}
+imex_nodes: {description: The addresses of the hosts of its rack., type: list, elements: str, returned: host_plan}
+ledger: {description: "For every node and GPU, what is offered and which pods hold it. Memory is in MiB.", type: dict, returned: inspect}
+left: {description: "What you must still do manually, one line each.", type: list, elements: str, returned: remove_gate}
+left_out: {description: "The hosts that are not in the inventory, with the reason.", type: dict, returned: adopt}
+metrics_directory: {description: The directory that the host writes metrics to. Empty if it writes none., type: str, returned: host_plan}
+mismatches: {description: The differences of every host whose node does not offer what is expected., type: dict, returned: inspect}
+mixed_racks: {description: "For each rack with more than one driver version, how to make it whole.", type: dict, returned: rack_drivers}
+msg: {description: A one-line summary., type: str, returned: "adopt, doctor_report, fleet_plan, site_gate, verify_report"}
+needed: {description: "The stages that must run, in order.", type: list, elements: str, returned: host_plan}
+not_in_inventory: {description: "Nodes with GPUs that match no host in the inventory, with what they offer.", type: dict, returned: inspect}
+offered: {description: "For every host, the GPU resources that its node offers, or null.", type: dict, returned: inspect}
+pending: {description: The pods that wait for GPUs and are not scheduled to a node., type: list, elements: dict, returned: inspect}
+plan:
+  description: >-
+    The plan of every host, by name, and the files of the cluster that would change. C(reboot) of a host is V(needed) if a step requires a reboot in
+    the host's current state, V(possible) if the processes that have the driver open are unknown, and null if no reboot is needed.
+  type: dict
+  returned: fleet_plan
+pool: {description: The pool of the host., type: str, returned: host_plan}
+pools: {description: The hosts of each pool., type: dict, returned: adopt}
+refusals:
+  description: Why the request cannot be met, each with C(thing), C(reason), C(remedy), the whole C(message), and the C(hosts) that it is about.
+  type: list
+  elements: dict
+  returned: check_variables, host_plan, remove_gate, site_gate
+seconds: {description: "By host and stage, the seconds that it took, and the part of each kind of work.", type: dict, returned: site_times}
+stages:
+  description: >-
+    The plan of every stage, by name. V(as described), V(to change), V(impossible) or V(unread) is its C(verdict); C(needed) is false only if the facts
+    prove that there is nothing to do; C(steps), C(unknown) and C(warnings) say more.
+  type: dict
+  returned: host_plan
+to_accept: {description: Those of RV(to_change) that DCGM has to accept afterwards., type: list, elements: str, returned: site_gate}
+to_change: {description: The hosts in RV(todo) with a stage that must run., type: list, elements: str, returned: site_gate}
+todo: {description: "Hosts that have something to do, or could not be read or planned.", type: list, elements: str, returned: site_gate}
+total: {description: "The totals of all nodes, with memory in MiB.", type: dict, returned: inspect}
+unread: {description: "Why hosts could not be read, by host.", type: dict, returned: inspect}
+"""

@@ -1,0 +1,93 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The actions that only the collection's playbooks call: how one is chosen, its former name, and what is documented of it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import yaml
+from ansible.errors import AnsibleActionFail
+from ansible.plugins.loader import action_loader, module_loader
+from ansible_collections.gpufleet.nvidia.plugins.action import fleet, node, rollout
+from ansible_collections.gpufleet.nvidia.plugins.doc_fragments import cluster
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions import site_times
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import ChosenAction
+
+MODULES = Path(__file__).resolve().parents[4] / "plugins" / "modules"
+
+FORMER = {
+    "fleet": "adopt check_variables doctor_report fleet_plan host_plan inspect rack_drivers remove_gate site_gate site_times verify_report",
+    "node": "evict_gpu_pods gpu_clients heal_node node_server upgrade_node verify_node",
+    "rollout": "heal_plan upgrade_lease upgrade_waves",
+}
+
+
+@pytest.mark.parametrize(("now", "name"), [(now, name) for now, names in FORMER.items() for name in names.split()])
+def test_a_former_name_leads_to_its_action_and_says_so(now, name):
+    found = module_loader.find_plugin_with_context(f"gpufleet.nvidia.{name}")
+    assert found.resolved_fqcn == found.action_plugin == f"gpufleet.nvidia.{now}"
+    assert found.deprecated and f"Use gpufleet.nvidia.{now}, with the former name as action." in str(
+        found.deprecation_warnings
+    )
+    assert name in {
+        choice.__name__.rpartition(".")[2] for choice in action_loader.get(found.action_plugin, class_only=True).CHOICES
+    }
+
+
+class Chosen(ChosenAction):
+    CHOICES = (site_times,)
+
+
+@pytest.mark.parametrize(("name", "options"), [("fleet", {"action": "site_times"}), ("site_times", {})])
+def test_an_action_is_chosen_by_its_option_or_by_its_former_name(call, name, options):
+    task_of = SimpleNamespace(ActionModule=Chosen)
+    arguments = {**options, "hosts": []}
+    assert call(task_of, arguments, {}, action=f"gpufleet.nvidia.{name}")[0]["seconds"] == {}
+    assert arguments == {**options, "hosts": []}, "a task that is tried again has them again"
+
+
+@pytest.mark.parametrize("options", [{}, {"action": "site_tim\x1bes"}, {"action": ["site_times"]}])
+def test_an_action_that_there_is_not_is_refused(call, options):
+    with pytest.raises(AnsibleActionFail, match=r"^action must be one of site_times, and is "):
+        call(SimpleNamespace(ActionModule=Chosen), options, {}, action="gpufleet.nvidia.fleet")
+
+
+def test_options_of_another_action_are_refused(call):
+    with pytest.raises(AnsibleActionFail, match=r"Unsupported parameters for \(site_times\) module: playbook"):
+        options = {"action": "site_times", "hosts": [], "playbook": "site"}
+        call(SimpleNamespace(ActionModule=Chosen), options, {}, action="gpufleet.nvidia.fleet")
+
+
+def documented(name):
+    text = (MODULES / f"{name}.py").read_text(encoding="utf-8")
+    return yaml.safe_load(re.search(r'^DOCUMENTATION = r"""(.*?)"""', text, re.M | re.S)[1])
+
+
+def options_of(action):
+    return {**getattr(action, "COMMON", {}), **getattr(action, "OPTIONS", {})}.items()
+
+
+@pytest.mark.parametrize("module", [fleet, node, rollout], ids=lambda module: module.__name__.rpartition(".")[2])
+def test_every_choice_and_every_option_of_each_is_documented(module):
+    """Their types, choices and defaults are declared once, with the action."""
+    document = documented(module.__name__.rpartition(".")[2])
+    options, of_cluster = document["options"], cluster.ModuleDocFragment
+    for name, text in (("cluster", of_cluster.DOCUMENTATION), ("cluster.namespaces", of_cluster.NAMESPACES)):
+        if f"gpufleet.nvidia.{name}" in document["extends_documentation_fragment"]:
+            options |= yaml.safe_load(text)["options"]
+    action = options.pop("action")
+    assert list(action["choices"]) == [choice.__name__.rpartition(".")[2] for choice in module.ActionModule.CHOICES]
+    declared = {}
+    for choice in module.ActionModule.CHOICES:
+        for name, option in options_of(choice.ActionModule):
+            declared.setdefault(name, set()).add((option["type"], option.get("elements")))
+    if module is fleet:
+        # The action of one host takes the facts as they came: checking them would cost as much as planning.
+        declared |= {"facts": {("dict", None)}, "show": {("bool", None)}}
+    assert declared == {name: {(option.get("type", "str"), option.get("elements"))} for name, option in options.items()}
