@@ -12,16 +12,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from .._plan import Refused
-from . import table_ampere, table_blackwell, table_hopper_h100, table_hopper_h200, table_rtx_pro, table_without_mig
+from . import table_ampere, table_blackwell, table_hopper, table_without_mig
 from .model import Board, FirstDriver
 
 BOARDS: tuple[Board, ...] = (
-    table_ampere.BOARDS
-    + table_hopper_h100.BOARDS
-    + table_hopper_h200.BOARDS
-    + table_blackwell.BOARDS
-    + table_rtx_pro.BOARDS
-    + table_without_mig.BOARDS
+    *table_ampere.BOARDS,
+    *table_hopper.BOARDS,
+    *table_blackwell.BOARDS,
+    *table_without_mig.BOARDS,
 )
 
 _BY_KEY = {board.key: board for board in BOARDS}

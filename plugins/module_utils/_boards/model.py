@@ -145,9 +145,21 @@ class Board:
         return int(self.memory_label[:-2]) * 1024 if self.memory_label else self.total_memory_mib
 
 
-# A row of the tables, read like a line of nvidia-smi mig -lgip: name, NVML profile, NVML enum, profile id, slices, most
-# instances, MiB, SMs, copy engines, decoders, encoders, JPEG, OFA, placements, source, source of the placements.
+#: A row of the tables, read like a line of nvidia-smi mig -lgip: what stands in L(_COLUMNS), and the source where it is not the table's.
 Row = tuple[Any, ...]
+_COLUMNS = (
+    *(
+        "name",
+        "nvml_profile",
+        "nvml_enum",
+        "profile_id",
+        "gpu_slices",
+        "max_instances",
+        "memory_mib",
+        "multiprocessors",
+    ),
+    *("copy_engines", "decoders", "encoders", "jpeg", "ofa", "placements"),
+)
 
 # Where one-unit instances go on the boards with seven slices: never on the last of the eight units.
 EIGHTHS = "{0,1,2,3,4,5,6}:1"
@@ -164,36 +176,26 @@ def parse_placements(text: str) -> Placements:
     return Placements(tuple(int(start) for start in starts[1:].split(",")), int(size))
 
 
-def profiles_from(*rows: Row, notes: Mapping[str, str] | None = None) -> tuple[GpuInstanceProfile, ...]:
+def profiles_from(
+    *rows: Row, source: str, placements_source: str | None = None, notes: Mapping[str, str] | None = None
+) -> tuple[GpuInstanceProfile, ...]:
     """Turn table rows into profiles.
 
-    :param rows: see C(Row) for the columns.
+    :param source: key of C(SOURCES) for the numbers of the rows that name none of their own.
+    :param placements_source: the same for the placements.
     :param notes: remarks by profile name.
     """
-    notes = notes or {}
     profiles = []
     for row in rows:
-        name, nvml_profile, nvml_enum, profile_id, slices, most, memory, sms, ce, dec, enc, jpeg, ofa, *rest = row
-        placements, source, placements_source = rest
+        values = dict(zip(_COLUMNS, row))
+        placed = values.pop("placements")
         profiles.append(
             GpuInstanceProfile(
-                name=name,
-                gpu_slices=slices,
-                max_instances=most,
-                placements=None if placements is None else parse_placements(placements),
-                memory_mib=memory,
-                multiprocessors=sms,
-                copy_engines=ce,
-                decoders=dec,
-                encoders=enc,
-                jpeg=jpeg,
-                ofa=ofa,
-                nvml_profile=nvml_profile,
-                nvml_enum=nvml_enum,
-                profile_id=profile_id,
-                source=source,
-                placements_source=placements_source,
-                note=notes.get(name),
+                **values,
+                placements=None if placed is None else parse_placements(placed),
+                source=row[len(_COLUMNS)] if len(row) > len(_COLUMNS) else source,
+                placements_source=None if placed is None else placements_source,
+                note=(notes or {}).get(values["name"]),
             )
         )
     return tuple(profiles)

@@ -2,53 +2,55 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Ampere boards with MIG.
-
-Columns of a profile row: name, NVML profile, NVML enum, profile id, slices, most instances, MiB, SMs, copy engines,
-decoders, encoders, JPEG, OFA, placements as nvidia-smi mig -lgipp prints them, source, source of the placements.
-Sources: see sources.py.
-"""
+"""Ampere boards with MIG. Columns of a profile row: L(model.Row)."""
 
 from __future__ import annotations
 
 from .model import EIGHTHS, Board, profiles_from
 
 _A30_24GB = profiles_from(
-    ("1g.6gb", "1_SLICE", 0, 14, 1, 4, 5952, 14, 1, 1, 0, 0, 0, "{0,1,2,3}:1", "S-a30", "S-a30"),
-    ("1g.6gb+me", "1_SLICE_REV1", 7, 21, 1, 1, 5952, 14, 1, 1, 0, 1, 1, "{0,1,2,3}:1", "S-a30", "S-a30"),
-    ("2g.12gb", "2_SLICE", 1, 5, 2, 2, 11968, 28, 2, 2, 0, 0, 0, "{0,2}:2", "S-a30", "S-a30"),
-    ("2g.12gb+me", "2_SLICE_REV1", 8, 6, 2, 1, 11968, 28, 2, 2, 0, 1, 1, "{0,2}:2", "S-a30", "S-a30"),
-    ("4g.24gb", "4_SLICE", 3, 0, 4, 1, 24000, 56, 4, 4, 0, 1, 1, "{0}:4", "S-a30", "S-a30"),
+    ("1g.6gb", "1_SLICE", 0, 14, 1, 4, 5952, 14, 1, 1, 0, 0, 0, "{0,1,2,3}:1"),
+    ("1g.6gb+me", "1_SLICE_REV1", 7, 21, 1, 1, 5952, 14, 1, 1, 0, 1, 1, "{0,1,2,3}:1"),
+    ("2g.12gb", "2_SLICE", 1, 5, 2, 2, 11968, 28, 2, 2, 0, 0, 0, "{0,2}:2"),
+    ("2g.12gb+me", "2_SLICE_REV1", 8, 6, 2, 1, 11968, 28, 2, 2, 0, 1, 1, "{0,2}:2"),
+    ("4g.24gb", "4_SLICE", 3, 0, 4, 1, 24000, 56, 4, 4, 0, 1, 1, "{0}:4"),
+    source="S-a30",
+    placements_source="S-a30",
     notes={"1g.6gb": "guide and go-nvml mock say 0 decoders; real -lgip says 1"},
 )
 
 _A100_40GB = profiles_from(
-    ("1g.5gb", "1_SLICE", 0, 19, 1, 7, 4864, 14, 1, 0, 0, 0, 0, EIGHTHS, "S-gonvml-a100", "S-guide-lgipp"),
-    ("1g.5gb+me", "1_SLICE_REV1", 7, 20, 1, 1, 4864, 14, 1, 1, 0, 1, 1, EIGHTHS, "S-gonvml-a100", "S-guide-lgipp"),
-    ("1g.10gb", "1_SLICE_REV2", 9, 15, 1, 4, 9856, 14, 1, 1, 0, 0, 0, "{0,2,4,6}:2", "S-gonvml-a100", "S-guide-lgipp"),
-    ("2g.10gb", "2_SLICE", 1, 14, 2, 3, 9856, 28, 2, 1, 0, 0, 0, "{0,2,4}:2", "S-gonvml-a100", "S-guide-lgipp"),
-    ("3g.20gb", "3_SLICE", 2, 9, 3, 2, 19968, 42, 3, 2, 0, 0, 0, "{0,4}:4", "S-gonvml-a100", "S-guide-lgipp"),
-    ("4g.20gb", "4_SLICE", 3, 5, 4, 1, 19968, 56, 4, 2, 0, 0, 0, "{0}:4", "S-gonvml-a100", "S-guide-lgipp"),
-    ("7g.40gb", "7_SLICE", 4, 0, 7, 1, 40192, 98, 7, 5, 0, 1, 1, "{0}:8", "S-gonvml-a100", "S-guide-lgipp"),
+    ("1g.5gb", "1_SLICE", 0, 19, 1, 7, 4864, 14, 1, 0, 0, 0, 0, EIGHTHS),
+    ("1g.5gb+me", "1_SLICE_REV1", 7, 20, 1, 1, 4864, 14, 1, 1, 0, 1, 1, EIGHTHS),
+    ("1g.10gb", "1_SLICE_REV2", 9, 15, 1, 4, 9856, 14, 1, 1, 0, 0, 0, "{0,2,4,6}:2"),
+    ("2g.10gb", "2_SLICE", 1, 14, 2, 3, 9856, 28, 2, 1, 0, 0, 0, "{0,2,4}:2"),
+    ("3g.20gb", "3_SLICE", 2, 9, 3, 2, 19968, 42, 3, 2, 0, 0, 0, "{0,4}:4"),
+    ("4g.20gb", "4_SLICE", 3, 5, 4, 1, 19968, 56, 4, 2, 0, 0, 0, "{0}:4"),
+    ("7g.40gb", "7_SLICE", 4, 0, 7, 1, 40192, 98, 7, 5, 0, 1, 1, "{0}:8"),
+    source="S-gonvml-a100",
+    placements_source="S-guide-lgipp",
 )
 
 _A100_80GB = profiles_from(
-    ("1g.10gb", "1_SLICE", 0, 19, 1, 7, 9728, 14, 1, 0, 0, 0, 0, EIGHTHS, "S-a100-80", "S-guide-lgipp"),
-    ("1g.10gb+me", "1_SLICE_REV1", 7, 20, 1, 1, 9728, 14, 1, 1, 0, 1, 1, EIGHTHS, "S-a100-80", "S-guide-lgipp"),
-    ("1g.20gb", "1_SLICE_REV2", 9, 15, 1, 4, 19968, 14, 1, 1, 0, 0, 0, "{0,2,4,6}:2", "S-a100-80", "S-guide-lgipp"),
-    ("2g.20gb", "2_SLICE", 1, 14, 2, 3, 19968, 28, 2, 1, 0, 0, 0, "{0,2,4}:2", "S-a100-80", "S-guide-lgipp"),
-    ("3g.40gb", "3_SLICE", 2, 9, 3, 2, 40192, 42, 3, 2, 0, 0, 0, "{0,4}:4", "S-a100-80", "S-guide-lgipp"),
-    ("4g.40gb", "4_SLICE", 3, 5, 4, 1, 40192, 56, 4, 2, 0, 0, 0, "{0}:4", "S-a100-80", "S-guide-lgipp"),
-    ("7g.80gb", "7_SLICE", 4, 0, 7, 1, 80896, 98, 7, 5, 0, 1, 1, "{0}:8", "S-a100-80", "S-guide-lgipp"),
+    ("1g.10gb", "1_SLICE", 0, 19, 1, 7, 9728, 14, 1, 0, 0, 0, 0, EIGHTHS),
+    ("1g.10gb+me", "1_SLICE_REV1", 7, 20, 1, 1, 9728, 14, 1, 1, 0, 1, 1, EIGHTHS),
+    ("1g.20gb", "1_SLICE_REV2", 9, 15, 1, 4, 19968, 14, 1, 1, 0, 0, 0, "{0,2,4,6}:2"),
+    ("2g.20gb", "2_SLICE", 1, 14, 2, 3, 19968, 28, 2, 1, 0, 0, 0, "{0,2,4}:2"),
+    ("3g.40gb", "3_SLICE", 2, 9, 3, 2, 40192, 42, 3, 2, 0, 0, 0, "{0,4}:4"),
+    ("4g.40gb", "4_SLICE", 3, 5, 4, 1, 40192, 56, 4, 2, 0, 0, 0, "{0}:4"),
+    ("7g.80gb", "7_SLICE", 4, 0, 7, 1, 80896, 98, 7, 5, 0, 1, 1, "{0}:8"),
+    source="S-a100-80",
+    placements_source="S-guide-lgipp",
 )
 
 _PG506_96GB = profiles_from(
-    ("1g.12gb", "1_SLICE", 0, None, 1, 7, None, None, None, None, None, None, None, None, "S-cfg", None),
-    ("1g.24gb", "1_SLICE_REV2", 9, None, 1, 4, None, None, None, None, None, None, None, None, "S-cfg", None),
-    ("2g.24gb", "2_SLICE", 1, None, 2, 3, None, None, None, None, None, None, None, None, "S-cfg", None),
-    ("3g.48gb", "3_SLICE", 2, None, 3, 2, None, None, None, None, None, None, None, None, "S-cfg", None),
-    ("4g.48gb", "4_SLICE", 3, None, 4, 1, None, None, None, None, None, None, None, None, "S-cfg", None),
-    ("7g.96gb", "7_SLICE", 4, None, 7, 1, None, None, None, None, None, None, None, None, "S-cfg", None),
+    ("1g.12gb", "1_SLICE", 0, None, 1, 7, None, None, None, None, None, None, None, None),
+    ("1g.24gb", "1_SLICE_REV2", 9, None, 1, 4, None, None, None, None, None, None, None, None),
+    ("2g.24gb", "2_SLICE", 1, None, 2, 3, None, None, None, None, None, None, None, None),
+    ("3g.48gb", "3_SLICE", 2, None, 3, 2, None, None, None, None, None, None, None, None),
+    ("4g.48gb", "4_SLICE", 3, None, 4, 1, None, None, None, None, None, None, None, None),
+    ("7g.96gb", "7_SLICE", 4, None, 7, 1, None, None, None, None, None, None, None, None),
+    source="S-cfg",
 )
 
 BOARDS: tuple[Board, ...] = (
