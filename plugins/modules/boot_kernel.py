@@ -69,7 +69,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.host_fil
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.host_reader import HostReader
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.boot_kernel import plan as plan_boot
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.next_kernel import read_next_kernel
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.next_kernel import module_problem
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.hardware import module_problem
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Plan, Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._results import refuse, succeed
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import Kind

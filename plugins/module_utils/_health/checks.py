@@ -10,8 +10,7 @@ from . import hardware, software
 from .cuda import cuda
 from .dcgm import dcgm
 from .fabric import fabric
-from .next_kernel import next_kernel
-from .recovery import recovery
+from .hardware import next_kernel, recovery
 from .report import Check
 from .xid import xid
 

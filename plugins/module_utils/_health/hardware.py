@@ -2,19 +2,16 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Checks of the hardware and the driver: PCI bus, driver versions, nvidia-smi, NVML, persistence, memory.
-
-Facts: host.md, sections 4 to 6.
-"""
+"""Checks of the hardware and the driver, from the PCI bus upwards. Facts: host.md, sections 4 to 6."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from .._boards.lookup import cards_on_bus
-from .exit_statuses import judge_exit_status
 from .report import DRIVER_ROLE, LOAD_ON_DISK, Evidence, Outcome, failed, passed, skipped, warning
 
 
@@ -41,10 +38,7 @@ def driver(evidence: Evidence) -> Outcome:
         return _not_loaded(facts, disk)
     differing = version_differences(facts)
     if differing:
-        return failed(
-            f"driver {loaded} is loaded, but {' and '.join(differing)} is installed",
-            LOAD_ON_DISK,
-        )
+        return failed(f"driver {loaded} is loaded, but {' and '.join(differing)} is installed", LOAD_ON_DISK)
     if library is None:
         return failed(f"driver {loaded} is loaded, but libnvidia-ml.so.1 is not installed", DRIVER_ROLE)
     text = f"{loaded}, {facts.get('flavour') or 'unknown'} modules"
@@ -173,3 +167,153 @@ def _counted(names: Any) -> str:
     counts: Mapping[str, int] = Counter(str(name) for name in names)
     parts: Sequence[str] = [f"{count} x {name}" for name, count in sorted(counts.items())]
     return ", ".join(parts)
+
+
+#: What nvidia-smi's exit statuses mean (NVIDIA's troubleshooting page; host.md, section 5.2), and what to do. Anything but 0 is a failure: 14 is
+#: called a warning by NVIDIA, but such a board is not to be relied on.
+EXIT_STATUSES = {
+    2: ("an argument was not accepted", "Install nvidia-smi of the same version as the driver"),
+    3: ("the query is not available on this board", "Check that the driver supports this board"),
+    4: ("permission was refused", "Run as root and check the owner and mode of /dev/nvidia*"),
+    6: ("a query found nothing", "Look for a GPU that is missing or lost in the kernel's log"),
+    8: ("a power cable is not connected", "Connect the board's external power cables"),
+    9: ("the driver is not loaded", f"{DRIVER_ROLE}, or load the module nvidia"),
+    10: ("the driver has an interrupt problem with a GPU", "Look for NVRM messages in the kernel's log"),
+    12: ("libnvidia-ml.so.1 was not found", DRIVER_ROLE),
+    13: (
+        "libnvidia-ml.so.1 lacks a function that nvidia-smi needs",
+        "Install the library and nvidia-smi of the same version",
+    ),
+    14: ("the infoROM of a board is corrupt", "Have the board replaced"),
+    15: ("a GPU has fallen off the bus", "Drain and power-cycle the host; if it recurs, replace the board"),
+    255: ("an internal error occurred", "Look for NVRM messages in the kernel's log"),
+}
+_UNDOCUMENTED = ("a status that NVIDIA does not document", EXIT_STATUSES[255][1])
+_MISMATCH = "driver/library version mismatch"
+
+
+def judge_exit_status(rc: int, text: str) -> Outcome:
+    """Return what an exit status of nvidia-smi says about the host.
+
+    :param text: what it printed; its messages are on standard output.
+    """
+    if rc == 0:
+        return passed("nvidia-smi ended with 0")
+    said = next((line.strip() for line in text.splitlines() if line.strip()), "")
+    quoted = f" ({said.rstrip('.')})" if said else ""
+    if _MISMATCH in text.lower():
+        return failed(f"nvidia-smi ended with {rc}: driver and library are of different versions{quoted}", LOAD_ON_DISK)
+    meaning, next_step = EXIT_STATUSES.get(rc, _UNDOCUMENTED)
+    return failed(f"nvidia-smi ended with {rc}: {meaning}{quoted}", next_step)
+
+
+_KEEP = "or make the running kernel the default (grub-set-default or grubby --set-default)"
+_BUILD = f"Build it (install the kernel's headers, then dkms autoinstall, or run gpufleet.nvidia.site), {_KEEP}"
+# dkms install does not sign a module anew that is built already, not even with --force.
+_SIGN = (
+    "Enrol the key (mokutil --import) or build the module again with the one that is enrolled (dkms build --force, then dkms install --force), "
+    f"{_KEEP}"
+)
+_SHOW = f"Install the packages mokutil and kmod, which show it, {_KEEP}"
+
+
+def module_problem(driver: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Return why the kernel that is booted next could not load the driver that the running one has on the disk, and the remedy.
+
+    :param driver: the part C(driver) of the facts.
+    :returns: None where it can, where the running kernel is booted next, and where there is no driver on the disk.
+    """
+    found, on_disk = driver.get("next_kernel"), driver.get("on_disk_version")
+    if not found or on_disk is None:
+        return None
+    release, version, built_for = found.get("release"), found.get("version"), found.get("vermagic")
+    if version is None:
+        return f"the kernel {release} is booted next and has no module of the driver", _BUILD
+    if version != on_disk:
+        return f"the kernel {release} is booted next with driver {version}, not {on_disk}", _BUILD
+    if built_for is not None and built_for != release:
+        return f"the kernel {release} is booted next, and its module of the driver was built for {built_for}", _BUILD
+    if "key_enrolled" not in found or found["key_enrolled"]:
+        return None
+    module = f"the kernel {release} is booted next, Secure Boot is on, and its module of the driver"
+    if found.get("signer") is None:
+        return f"{module} is not signed", _SIGN
+    if found["key_enrolled"] is None:
+        return f"{module} is signed with a key of which is not known whether it is enrolled", _SHOW
+    return f"{module} is signed with the key of {found['signer'] or 'an unnamed signer'}, which is not enrolled", _SIGN
+
+
+def next_kernel(evidence: Evidence) -> Outcome:
+    """The kernel that is booted next can load the module of the driver that is on the disk for the running one."""
+    driver = evidence.facts.get("driver") or {}
+    found = driver.get("next_kernel")
+    if not found:
+        return skipped("no other kernel is booted next, as far as the host's files show")
+    if driver.get("on_disk_version") is None:
+        return skipped("there is no driver on the disk for the running kernel")
+    problem = module_problem(driver)
+    if problem:
+        reason, remedy = problem
+        return failed(reason, f"{remedy}. Do not reboot before that")
+    return passed(f"{found.get('release')} has driver {found.get('version')}")
+
+
+#: What the facts call it where the driver asks for nothing.
+NO_RECOVERY = "none"
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """A recovery action in words.
+
+    :param asked: what the driver asks for, as the end of a sentence.
+    :param remedy: what to do.
+    """
+
+    asked: str
+    remedy: str
+
+
+#: By the name in the facts.
+RECOVERIES = {
+    "gpu_reset": Recovery("a reset", "Drain the host and reset the GPU (nvidia-smi --gpu-reset -i INDEX)"),
+    "node_reboot": Recovery("a reboot of the host", "Drain and reboot the host"),
+    "drain_p2p": Recovery(
+        "the end of peer-to-peer traffic", "Stop the programs that use several GPUs over NVLink; then check again"
+    ),
+    "drain_and_reset": Recovery(
+        "a drain and a reset",
+        "Start no new program on the GPU, wait until those on it have ended, and reset it (nvidia-smi --gpu-reset -i INDEX)",
+    ),
+    "recover_imex_domain": Recovery(
+        "the recovery of its IMEX domain", "Restart nvidia-imex on the nodes of the IMEX domain"
+    ),
+    "bus_reset": Recovery("a reset of its PCI bus", "Drain the host and reset the GPU's PCI bus, or reboot the host"),
+    "system_reboot": Recovery("a reboot of the whole system", "Drain and reboot the host, with its baseboard"),
+}
+_UNKNOWN_RECOVERY = Recovery(
+    "something that this release does not know",
+    "Look at 'GPU Recovery Action' in the output of 'nvidia-smi -q', and do not use the GPU before that is done",
+)
+
+
+def recovery_of(name: str) -> Recovery:
+    """Return the recovery action C(name), which is not C(none); a name that is not known still asks for something."""
+    return RECOVERIES.get(name, _UNKNOWN_RECOVERY)
+
+
+def recovery(evidence: Evidence) -> Outcome:
+    """No GPU waits for a recovery that its driver asks for."""
+    gpus = evidence.facts.get("gpus") or []
+    reported = {gpu["index"]: str(gpu["recovery_action"]) for gpu in gpus if gpu.get("recovery_action")}
+    wanted = {index: name for index, name in reported.items() if name != NO_RECOVERY}
+    if wanted:
+        texts = [f"GPU {index} asks for {recovery_of(name).asked} ({name})" for index, name in wanted.items()]
+        steps: dict[str, list[int]] = {}
+        for index, name in wanted.items():
+            steps.setdefault(recovery_of(name).remedy, []).append(index)
+        remedies = [f"GPU {', '.join(map(str, indexes))}: {remedy}" for remedy, indexes in steps.items()]
+        return failed("; ".join(texts), ". ".join(remedies))
+    if not reported:
+        return skipped("neither the driver nor the boards report recovery actions")
+    return passed(f"none is needed on {len(reported)} GPUs")

@@ -22,8 +22,8 @@ from .._mig.state import has_mig
 from .._sharing import mps_units
 from .._steps import gpu_title
 from . import fabric, software
+from .hardware import NO_RECOVERY, recovery_of
 from .records import record_differences
-from .recovery import NONE, recovery_of
 from .repair_actions import Action, of_recovery, of_sxid, of_xid
 from .report import FAILED, Evidence, Sxid, Xid
 from .xid import QUIET_ACTIONS, action_of
@@ -209,8 +209,8 @@ def _gpus(evidence: Evidence) -> Iterator[Fault | str]:
                 yield _lost(subject, title, "it fell off the bus")
             continue
         asked = gpu.get("recovery_action")
-        action = of_recovery(str(asked or NONE))
-        if asked and asked != NONE:
+        action = of_recovery(str(asked or NO_RECOVERY))
+        if asked and asked != NO_RECOVERY:
             recovery = recovery_of(str(asked))
             reason = f"its driver asks for {recovery.asked} ({asked})"
             every = action is Action.DRAIN
@@ -268,7 +268,7 @@ def _shown(evidence: Evidence, gpu: Mapping[str, Any]) -> bool:
     errors = gpu.get("errors") or {}
     return (
         (evidence.nvidia_smi is not None and evidence.nvidia_smi.rc != 0)
-        or gpu.get("recovery_action") not in (None, NONE)
+        or gpu.get("recovery_action") not in (None, NO_RECOVERY)
         or bool((gpu.get("fabric") or {}).get("degraded"))
         or any(errors.get(name) for name in ("uncorrected", "remap_pending", "remap_failed"))
     )

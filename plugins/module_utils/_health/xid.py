@@ -5,7 +5,7 @@
 """The driver's Xid errors and the NVSwitches' SXid errors in the kernel's log, judged by NVIDIA's catalogue.
 
 They are told, with a remedy each, and never fail a host: the log keeps them until the next boot, also after the GPU was reset. Whether
-a GPU may be used is what the driver's recovery action says (recovery.py).
+a GPU may be used is what the driver's recovery action says (L(hardware.recovery)).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from .._adapters.nvml_types import RECOVERY_ACTIONS
-from .recovery import NONE, recovery_of
+from .hardware import NO_RECOVERY, recovery_of
 from .report import Evidence, Outcome, Sxid, Xid, passed, skipped, warning
 from .xid_catalogue import ALWAYS_FATAL_SXIDS, CATALOGUE, DATE, NAMES, Bucket
 
@@ -149,7 +149,7 @@ def _changed_recovery(what: str, text: str) -> Finding | None:
     match = _CHANGED.search(text)
     number = int(match.group(1), 16) if match else -1
     name = RECOVERY_ACTIONS[number] if 0 <= number < len(RECOVERY_ACTIONS) else "unknown"
-    if name == NONE:
+    if name == NO_RECOVERY:
         return None
     action = recovery_of(name)
     return Finding(what, f"the driver asked for {action.asked}", action.remedy)

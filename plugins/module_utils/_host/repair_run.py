@@ -23,7 +23,7 @@ from .._driver.post_install import PostInstall
 from .._driver.system import DriverSystem
 from .._facts.document import read_document
 from .._formats.unit_names import CDI_UNIT, MIG_UNIT, SETTINGS_UNIT, SHARING_UNIT
-from .._health.recovery import NONE, recovery_of
+from .._health.hardware import NO_RECOVERY, recovery_of
 from .._health.repair_faults import subject_of
 from .._health.repair_users import users_of_gpus
 from .._plan import Refused
@@ -94,8 +94,8 @@ class Repair:
             gpu = after.get(address)
             if gpu is None or gpu.get("lost"):
                 raise NotRepaired(f"GPU {address} is gone after the reset. nvidia-smi: {said}")
-            asked = str(gpu.get("recovery_action") or NONE)
-            if asked != NONE:
+            asked = str(gpu.get("recovery_action") or NO_RECOVERY)
+            if asked != NO_RECOVERY:
                 wanted = recovery_of(asked).asked
                 raise NotRepaired(
                     f"the driver asks for {wanted} ({asked}) of GPU {address} after the reset. nvidia-smi: {said}"
@@ -113,7 +113,9 @@ class Repair:
         """
         self.refuse_users(addresses, mps=True)
         still = [
-            subject_of(gpu) for gpu in self._read().get("gpus") or () if gpu.get("recovery_action") not in (None, NONE)
+            subject_of(gpu)
+            for gpu in self._read().get("gpus") or ()
+            if gpu.get("recovery_action") not in (None, NO_RECOVERY)
         ]
         if still:
             raise NotRepaired(

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.exit_statuses import (
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.hardware import (
     EXIT_STATUSES,
     judge_exit_status,
 )
@@ -21,7 +21,7 @@ MISMATCH = "Failed to initialize NVML: Driver/library version mismatch\nNVML lib
 def test_every_documented_status_has_a_meaning_and_a_next_step(rc):
     outcome = judge_exit_status(rc, "said")
     assert outcome.status == "failed"
-    assert f"ended with {rc}: {EXIT_STATUSES[rc].meaning} (said)" in outcome.evidence
+    assert f"ended with {rc}: {EXIT_STATUSES[rc][0]} (said)" in outcome.evidence
     assert outcome.next_step
 
 

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.next_kernel import module_problem
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.hardware import module_problem
 
 NEW, VERSION = "6.1.0-51-amd64", "580.178.04"
 GOOD = {"release": NEW, "version": VERSION, "vermagic": NEW}

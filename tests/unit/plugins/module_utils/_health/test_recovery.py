@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_types import RECOVERY_ACTIONS
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.recovery import NONE, RECOVERIES, recovery
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.hardware import NO_RECOVERY, RECOVERIES, recovery
 
 
 def judge(evidence, facts, *actions):
@@ -16,12 +16,12 @@ def judge(evidence, facts, *actions):
 
 
 def test_every_action_that_the_adapter_names_has_a_remedy():
-    assert {NONE, *RECOVERIES} == set(RECOVERY_ACTIONS)
+    assert {NO_RECOVERY, *RECOVERIES} == set(RECOVERY_ACTIONS)
 
 
 def test_none_is_needed(evidence, facts):
-    assert judge(evidence, facts, NONE, NONE).status == "passed"
-    assert judge(evidence, facts, None, NONE).evidence == "none is needed on 1 GPUs"
+    assert judge(evidence, facts, NO_RECOVERY, NO_RECOVERY).status == "passed"
+    assert judge(evidence, facts, None, NO_RECOVERY).evidence == "none is needed on 1 GPUs"
     assert judge(evidence, facts, None, None).status == "skipped"
 
 
@@ -35,7 +35,7 @@ def test_none_is_needed(evidence, facts):
     ],
 )
 def test_a_gpu_that_asks_for_recovery_is_not_healthy(evidence, facts, action, evidence_text, remedy):
-    outcome = judge(evidence, facts, NONE, action)
+    outcome = judge(evidence, facts, NO_RECOVERY, action)
     assert outcome.status == "failed"
     assert evidence_text in outcome.evidence
     assert remedy in outcome.next_step
