@@ -9,29 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex import HOST, MASKED
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex import VARIABLE as IMEX
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.capacity import HAMI_SPLIT
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.names import CONFIGURATION_LABEL
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.served import (
-    FIRST_WITH_CLAIMS,
-    GATE,
-    MIGRATED_LABEL,
-    ON_BY_DEFAULT,
-    SERVERS,
-)
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render import injection
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.helm_values import Part, render_values
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.model import (
-    BACKEND_LABEL,
-    NOT_PAUSED,
-    Cluster,
-    Configuration,
-    any_of,
-    client_affinity,
-)
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.versions import NODE_FEATURE_DISCOVERY
+from ...module_utils._formats.imex import HOST, MASKED
+from ...module_utils._formats.imex import VARIABLE as IMEX
+from ...module_utils._plan import Refused
+from ..fleet.capacity import HAMI_SPLIT
+from ..fleet.names import CONFIGURATION_LABEL
+from ..fleet.served import FIRST_WITH_CLAIMS, GATE, MIGRATED_LABEL, ON_BY_DEFAULT, SERVERS
+from . import injection
+from .helm_values import Part, render_values
+from .model import BACKEND_LABEL, NOT_PAUSED, Cluster, Configuration, any_of, client_affinity
+from .versions import NODE_FEATURE_DISCOVERY
 
 DCGM_EXPORTER = "dcgm-exporter"
 HAMI = "hami"

@@ -9,13 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.served import SERVERS
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.sharing_configurations import Choices
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.sharing_configurations import (
-    as_dict as choice_as_dict,
-)
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render import objects
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.model import Cluster, Configuration
+from ..fleet.served import SERVERS
+from ..fleet.sharing_configurations import Choices
+from ..fleet.sharing_configurations import as_dict as choice_as_dict
+from . import objects
+from .model import Cluster, Configuration
 
 
 def capacity_document(cluster: Cluster) -> dict[str, Any]:

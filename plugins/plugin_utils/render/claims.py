@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import arithmetic
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.claims import GPU_CLASS, MIG_CLASS, mig_devices
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.slices import Slice
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.model import MANAGED_BY, Cluster, Configuration
+from ...module_utils._sharing import arithmetic
+from ..fleet.claims import GPU_CLASS, MIG_CLASS, mig_devices
+from ..fleet.slices import Slice
+from .model import MANAGED_BY, Cluster, Configuration
 
 #: What a claim is for that is for no MIG device.
 GPU = "GPU"

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex import MASKED
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex import VARIABLE as IMEX
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import modes
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.capacity import Capacity
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.sharing_configurations import CONFIGURATIONS
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.model import Cluster, Configuration, plugin_key
+from ...module_utils._formats.imex import MASKED
+from ...module_utils._formats.imex import VARIABLE as IMEX
+from ...module_utils._plan import Refused
+from ...module_utils._sharing import modes
+from ..fleet.capacity import Capacity
+from ..fleet.sharing_configurations import CONFIGURATIONS
+from .model import Cluster, Configuration, plugin_key
 
 
 def refuse_nobody_partitions(cluster: Cluster) -> None:

@@ -9,28 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.capacity import merged
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.served import MIGRATED_LABEL, SERVERS
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.sharing_configurations import (
-    CONFIGURATIONS,
-    LABEL,
-    UNSHARED,
-    Named,
-)
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.lint.lint import lint
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render import injection
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.emit import comment, yaml_text
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.helm_values import Part, render_values
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.model import (
-    MANAGED_BY,
-    Cluster,
-    Configuration,
-    client_affinity,
-    content_hash,
-    hashed_key,
-    plugin_key,
-)
+from ...module_utils._plan import Refused
+from ..fleet.capacity import merged
+from ..fleet.served import MIGRATED_LABEL, SERVERS
+from ..fleet.sharing_configurations import CONFIGURATIONS, LABEL, UNSHARED, Named
+from ..lint.lint import lint
+from . import injection
+from .emit import comment, yaml_text
+from .helm_values import Part, render_values
+from .model import MANAGED_BY, Cluster, Configuration, client_affinity, content_hash, hashed_key, plugin_key
 
 CHART = "nvidia-device-plugin"
 

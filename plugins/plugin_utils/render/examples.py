@@ -9,20 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import arithmetic
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.guarantees import guarantee
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render import claims
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.emit import documents
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.model import Cluster, Configuration, dns_label
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.requests import (
-    Answer,
-    answers,
-    distinct,
-    file_of,
-    file_of_devices,
-    name_of,
-    own_share,
-)
+from ...module_utils._sharing import arithmetic
+from ...module_utils._sharing.guarantees import guarantee
+from . import claims
+from .emit import documents
+from .model import Cluster, Configuration, dns_label
+from .requests import Answer, answers, distinct, file_of, file_of_devices, name_of, own_share
 
 
 def examples(cluster: Cluster) -> dict[str, str]:

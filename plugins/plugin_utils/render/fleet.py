@@ -12,39 +12,27 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils import _injection as injection
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex import MASKED
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex import VARIABLE as IMEX
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.desired import desired_layout
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.state import profiles_of
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import modes
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.capacity import gpus_of_inventory, merged
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.names import refuse_namespace, refuse_runtime_class
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.node_match import VARIABLE as NODE_MATCH
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.node_match import devices_of
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.node_match import read as read_match
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.sharing_configurations import (
-    CHOICE,
-    CONFIGURATIONS,
-    DEFAULT,
-    UNSHARED,
-    together,
-)
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.sharing_configurations import read as read_choices
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import node_of, pool_of, pools
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render import contradictions
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.device_plugin import plugin_file
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.model import (
-    Cluster,
-    Configuration,
-    content_hash,
-    dns_label,
-    pool_label,
-)
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.naming import Former, Kind, names
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import VariablesRefused, collect
+from ...module_utils import _injection as injection
+from ...module_utils._formats.imex import MASKED
+from ...module_utils._formats.imex import VARIABLE as IMEX
+from ...module_utils._mig.desired import desired_layout
+from ...module_utils._mig.state import profiles_of
+from ...module_utils._plan import Refused
+from ...module_utils._sharing import modes
+from ..fleet.capacity import gpus_of_inventory, merged
+from ..fleet.names import refuse_namespace, refuse_runtime_class
+from ..fleet.node_match import VARIABLE as NODE_MATCH
+from ..fleet.node_match import devices_of
+from ..fleet.node_match import read as read_match
+from ..fleet.sharing_configurations import CHOICE, CONFIGURATIONS, DEFAULT, UNSHARED, together
+from ..fleet.sharing_configurations import read as read_choices
+from ..plain import plain
+from ..pools import node_of, pool_of, pools
+from ..role_variables import VariablesRefused, collect
+from . import contradictions
+from .device_plugin import plugin_file
+from .model import Cluster, Configuration, content_hash, dns_label, pool_label
+from .naming import Former, Kind, names
 
 #: The roles whose variables say what a cluster shows of a host.
 ROLES = ("gpu_facts", "nvidia_driver", "nvidia_toolkit", "nvidia_mig", "nvidia_sharing", "gpu_node", "gpu_kubernetes")

@@ -17,8 +17,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import yaml
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.model import MANAGED_BY, Cluster
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.versions import NODE_FEATURE_DISCOVERY, Chart
+
+from .model import MANAGED_BY, Cluster
+from .versions import NODE_FEATURE_DISCOVERY, Chart
 
 #: The folders of the tree whose objects are synced as they are.
 OBJECTS = "objects"

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.sharing_configurations import DEFAULT, UNSHARED
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render import injection
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.helm_values import Part, render_values
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.model import DEPLOY_LABELS, Cluster
+from ...module_utils._plan import Refused
+from ..fleet.sharing_configurations import DEFAULT, UNSHARED
+from . import injection
+from .helm_values import Part, render_values
+from .model import DEPLOY_LABELS, Cluster
 
 CHART = "gpu-operator"
 _ALTERNATIVE = (

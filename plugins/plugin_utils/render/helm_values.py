@@ -8,17 +8,33 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.chart_keys import KEYS
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.emit import sections
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.versions import CHARTS
+from ...module_utils._formats.documents import read_yaml
+from ...module_utils._plan import Refused
+from .emit import sections
+from .versions import CHARTS, NODE_FEATURE_DISCOVERY
 
 #: A part of the values: where it comes from, and top-level keys that no other part has.
 Part = tuple[str, Mapping[str, Any]]
 
 EXTRA = "gpu_kubernetes_values"
+_PRINTED: dict[str, list[str]] = {
+    chart: keys.split()
+    for chart, keys in read_yaml(Path(__file__).with_name("chart_keys.yml").read_text(encoding="utf-8")).items()
+}
+#: Subchart of Node Feature Discovery: the values of a subchart stand under its name, and its condition is read by Helm itself.
+_SUBCHARTS = {"nvidia-device-plugin": "nfd", "gpu-operator": "node-feature-discovery"}
+#: Chart to the paths that its templates read; everything below such a path is passed on.
+_KEYS: dict[str, frozenset[str]] = {
+    chart: frozenset(
+        [*keys, *(f"{_SUBCHARTS[chart]}.{key}" for key in _PRINTED[NODE_FEATURE_DISCOVERY]), "nfd.enabled"]
+        if chart in _SUBCHARTS
+        else keys
+    )
+    for chart, keys in _PRINTED.items()
+}
 
 
 def render_values(chart: str, header: str, parts: Sequence[Part], extra: Mapping[str, Any] | None = None) -> str:
@@ -47,7 +63,7 @@ def refuse_dead_keys(chart: str, values: Mapping[str, Any], thing: str) -> None:
     :param thing: where they stand in the user's variables.
     :raises Refused: names the key and the nearest that the chart reads.
     """
-    known = KEYS[chart]
+    known = _KEYS[chart]
     for path in _paths(values, ()):
         if any(_covers(candidate, path) for candidate in known):
             continue

@@ -10,19 +10,12 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex import HOST, MASKED
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex import VARIABLE as IMEX
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._injection import (
-    CDI,
-    ENVVAR,
-    FIRST_KUBELET_WITH_CDI,
-    VARIABLE,
-    VOLUME_MOUNTS,
-    Injection,
-)
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.helm_values import EXTRA, Part
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.model import Cluster, Configuration
+from ...module_utils._formats.imex import HOST, MASKED
+from ...module_utils._formats.imex import VARIABLE as IMEX
+from ...module_utils._injection import CDI, ENVVAR, FIRST_KUBELET_WITH_CDI, VARIABLE, VOLUME_MOUNTS, Injection
+from ...module_utils._plan import Refused
+from .helm_values import EXTRA, Part
+from .model import Cluster, Configuration
 
 DRIVER_ROOT = "/"
 #: Where the packages of the NVIDIA Container Toolkit put the hooks that a CDI specification names.

@@ -14,8 +14,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Collection
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.text import shortened
+from ...module_utils._plan import Refused
+from ..fleet.text import shortened
 
 VARIABLE = "gpu_kubernetes_remove_nodes"
 CLUSTERS = "gpu_kubernetes_remove_clusters"

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from itertools import combinations
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.node_match import VARIABLE
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.sharing_configurations import CHOICE, DEFAULT
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.model import Cluster, Configuration
+from ...module_utils._plan import Refused
+from ..fleet.node_match import VARIABLE
+from ..fleet.sharing_configurations import CHOICE, DEFAULT
+from .model import Cluster, Configuration
 
 _BY_NAME = f"{VARIABLE}: {{}} finds the nodes by name."
 

@@ -14,16 +14,11 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup import BOARDS
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig import predefined
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.emit import yaml_text
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.model import (
-    MANAGED_BY,
-    Cluster,
-    Configuration,
-    content_hash,
-)
+from ...module_utils._boards.lookup import BOARDS
+from ...module_utils._mig import predefined
+from ...module_utils._plan import Refused
+from .emit import yaml_text
+from .model import MANAGED_BY, Cluster, Configuration, content_hash
 
 
 def config_map(cluster: Cluster) -> dict[str, Any]:

@@ -12,18 +12,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.model import GpuInstanceProfile
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._injection import Injection
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.host import RENAMED
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.modes import Sharing
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.resources import mig_resource
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import clients
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.capacity import Capacity
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.claims import GPU_CLASS, mig_devices
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.names import CONFIGURATION_LABEL, LABEL_PREFIX
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.node_match import BY_NAME, NodeMatch
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.served import GPU, SERVERS, Served
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.sharing_configurations import Choices
+from ...module_utils._boards.model import GpuInstanceProfile
+from ...module_utils._injection import Injection
+from ...module_utils._sharing.host import RENAMED
+from ...module_utils._sharing.modes import Sharing
+from ...module_utils._sharing.resources import mig_resource
+from ..fleet import clients
+from ..fleet.capacity import Capacity
+from ..fleet.claims import GPU_CLASS, mig_devices
+from ..fleet.names import CONFIGURATION_LABEL, LABEL_PREFIX
+from ..fleet.node_match import BY_NAME, NodeMatch
+from ..fleet.served import GPU, SERVERS, Served
+from ..fleet.sharing_configurations import Choices
 
 #: On nodes that something else than the device plugin serves: its name.
 BACKEND_LABEL = f"{LABEL_PREFIX}/backend"

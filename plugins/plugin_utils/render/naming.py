@@ -15,9 +15,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.documents import read_json
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.model import content_hash, pool_label
+from ...module_utils._formats.documents import read_json
+from ...module_utils._plan import Refused
+from .model import content_hash, pool_label
 
 _LONGEST_NAME = 63
 

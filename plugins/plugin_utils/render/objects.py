@@ -9,20 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtimes import DISTRIBUTIONS
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._versions import numbers
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.names import (
-    CONFIGURATION_LABEL,
-    MIG_CONFIG_LABEL,
-    POOL_LABEL,
-    label_value,
-)
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.node_match import NodeMatch
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.sharing_configurations import LABEL, UNSHARED
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.device_plugin import operator_texts
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.gitops import kept
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.gpu_operator import strategy_of
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.model import (
+from ...module_utils._runtimes import DISTRIBUTIONS
+from ...module_utils._versions import numbers
+from ..fleet.names import CONFIGURATION_LABEL, MIG_CONFIG_LABEL, POOL_LABEL, label_value
+from ..fleet.node_match import NodeMatch
+from ..fleet.sharing_configurations import LABEL, UNSHARED
+from .device_plugin import operator_texts
+from .gitops import kept
+from .gpu_operator import strategy_of
+from .model import (
     BACKEND_LABEL,
     DEPLOY_LABELS,
     DEPLOY_PLUGIN_LABEL,

@@ -16,15 +16,12 @@ from typing import Any
 
 from ansible.errors import AnsibleError
 from ansible.utils.unsafe_proxy import wrap_var
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import without_injected
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.fleet import OF_HOST, REGISTERED
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import (
-    VariablesRefused,
-    role_interface,
-    validated,
-)
+
+from ...module_utils._plan import Refused
+from ..host_facts import without_injected
+from ..plain import plain
+from ..role_variables import VariablesRefused, role_interface, validated
+from .fleet import OF_HOST, REGISTERED
 
 #: Options of the cluster, which is one, whatever hosts a run has.
 _OF_CLUSTER = "gpu_kubernetes_"

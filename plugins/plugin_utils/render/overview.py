@@ -8,18 +8,13 @@ from __future__ import annotations
 
 import json
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import arithmetic
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.guarantees import guarantee
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import served
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.node_match import VARIABLE
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.sharing_configurations import CHOICE, DEFAULT, LABEL
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render import (
-    device_plugin,
-    gpu_operator,
-    objects,
-    requests,
-)
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.model import Cluster, Configuration, servers
+from ...module_utils._sharing import arithmetic
+from ...module_utils._sharing.guarantees import guarantee
+from ..fleet import served
+from ..fleet.node_match import VARIABLE
+from ..fleet.sharing_configurations import CHOICE, DEFAULT, LABEL
+from . import device_plugin, gpu_operator, objects, requests
+from .model import Cluster, Configuration, servers
 
 _MOST_GPUS = 8
 

@@ -11,21 +11,14 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import read_text, write_whole
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup import cards_on_bus, is_complete
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.schema import check_gpus
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.documents import read_json
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import (
-    Unfit,
-    anything,
-    check,
-    fields,
-    mapping,
-    number,
-)
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.capacity import gpus_of_inventory
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.fleet import OF_HOST
+from ...module_utils._adapters.files import read_text, write_whole
+from ...module_utils._boards.lookup import cards_on_bus, is_complete
+from ...module_utils._facts.schema import check_gpus
+from ...module_utils._formats.documents import read_json
+from ...module_utils._schema import Unfit, anything, check, fields, mapping, number
+from ..fleet.capacity import gpus_of_inventory
+from ..plain import facts_of
+from .fleet import OF_HOST
 
 #: Where a run has registered what M(gpufleet.nvidia.gpu_info) returned: after the stages changed the host, else before them.
 REGISTERED = ("gpu_facts_now", "gpu_facts_host")

@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.model import describe
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.profiles import compute_name, nearest, parse
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import arithmetic
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.resources import GPU, mig_resource
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.model import Cluster, Configuration, dns_label
+from ...module_utils._mig.model import describe
+from ...module_utils._mig.profiles import compute_name, nearest, parse
+from ...module_utils._plan import Refused
+from ...module_utils._sharing import arithmetic
+from ...module_utils._sharing.resources import GPU, mig_resource
+from .model import Cluster, Configuration, dns_label
 
 #: Backends whose pods say how much memory they take, so that its size is not that of the pool's slices.
 ANY_SIZE = ("hami", "dra")

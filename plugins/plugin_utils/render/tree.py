@@ -8,41 +8,27 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render import (
+from ...module_utils._plan import Refused
+from . import (
     addons,
-    alerts,
     claims,
     contradictions,
-    dashboard,
     device_plugin,
     gpu_operator,
     injection,
     matching,
     mig_manager,
+    monitoring,
     objects,
 )
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.capacity_document import capacity_document
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.emit import documents, json_text, yaml_text
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.examples import examples
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.gitops import (
-    MONITORING,
-    NODE_LABELS,
-    OBJECTS,
-    Release,
-    argocd,
-    flux,
-    kept,
-)
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.helm_values import merged
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.model import EXEMPT_LABEL, Cluster
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.overview import overview
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.versions import (
-    CHARTS,
-    OWN_CHART,
-    OWN_CHART_VERSION,
-    Chart,
-)
+from .capacity_document import capacity_document
+from .emit import documents, json_text, yaml_text
+from .examples import examples
+from .gitops import MONITORING, NODE_LABELS, OBJECTS, Release, argocd, flux, kept
+from .helm_values import merged
+from .model import EXEMPT_LABEL, Cluster
+from .overview import overview
+from .versions import CHARTS, OWN_CHART, OWN_CHART_VERSION, Chart
 
 _MADE_BY = "Rendered by gpufleet.nvidia.render."
 
@@ -164,10 +150,10 @@ def _monitoring(cluster: Cluster) -> dict[str, str]:
     files = {}
     if cluster.options["prometheus_rule"]:
         header = f"{_MADE_BY} gpu_kubernetes_prometheus_rule: needs the Prometheus operator's CRDs."
-        files[f"{MONITORING}/prometheus-rule.yaml"] = documents(header, [alerts.prometheus_rule(cluster)])
+        files[f"{MONITORING}/prometheus-rule.yaml"] = documents(header, [monitoring.prometheus_rule(cluster)])
     if cluster.options["grafana_dashboard"]:
         header = f"{_MADE_BY} gpu_kubernetes_grafana_dashboard: the sidecar of Grafana's chart takes it by its label."
-        files[f"{MONITORING}/dashboard.yaml"] = documents(header, [dashboard.config_map(cluster)])
+        files[f"{MONITORING}/dashboard.yaml"] = documents(header, [monitoring.dashboard_config_map(cluster)])
     return files
 
 

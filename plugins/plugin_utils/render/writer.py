@@ -13,9 +13,10 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from ansible.inventory.manager import IGNORED
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import read_bytes, remove, write_whole
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.emit import json_text
+
+from ...module_utils._adapters.files import read_bytes, remove, write_whole
+from ...module_utils._plan import Refused
+from .emit import json_text
 
 VARIABLE = "gpu_kubernetes_output_directory"
 MANIFEST = "manifest.json"

@@ -23,16 +23,16 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report imp
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.xid import QUIET_ACTIONS, action_of, xid
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.xid_catalogue import CATALOGUE
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.expectations import different_resources
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render import alerts, dashboard
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render import monitoring
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.tree import cluster_tree
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.stages import STAGES
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._health.faults import FAULTS
 
 DOCS = Path(__file__).resolve().parents[5] / "docs"
-ALL = (*alerts.ALERTS, *alerts.DCGM_ALERTS)
-OF_CHECKS = [alert for alert in alerts.ALERTS if alert.check in NAMES]
+ALL = (*monitoring.ALERTS, *monitoring.DCGM_ALERTS)
+OF_CHECKS = [alert for alert in monitoring.ALERTS if alert.check in NAMES]
 #: What a stage sets: verify says so in the words of plan.
-OF_STAGES = [alert for alert in alerts.ALERTS if alert.check and alert.check not in NAMES]
+OF_STAGES = [alert for alert in monitoring.ALERTS if alert.check and alert.check not in NAMES]
 PLANS = Path(__file__).resolve().parents[3] / "golden" / "plans.txt"
 NAME = re.compile(r"\b(?:gpufleet|DCGM_FI)_\w+")
 ON = {"prometheus_rule": True, "grafana_dashboard": True}
@@ -85,7 +85,7 @@ ACTED_ON = {
 
 @pytest.mark.parametrize("alert", ALL, ids=lambda alert: alert.name)
 def test_the_rulebook_is_started_by_what_heal_acts_on_and_by_nothing_else(alert):
-    labels = alerts.rule(alert)["labels"]
+    labels = monitoring.rule(alert)["labels"]
     assert labels.get("repair") == ("heal" if alert.repair else None)
     assert ("host" in labels) is alert.repair
     fault = FAULTS.get(alert.name)
@@ -103,13 +103,13 @@ def test_the_rulebook_looks_at_labels_that_the_rules_have():
     text = path.read_text(encoding="utf-8")
     (ruleset,) = yaml.safe_load(text)
     (rule,) = ruleset["rules"]
-    assert set(re.findall(r"commonLabels\.(\w+)", text)) == set(alerts.REPAIR)
-    assert f'commonLabels.repair == "{alerts.REPAIR["repair"]}"' in rule["condition"]
+    assert set(re.findall(r"commonLabels\.(\w+)", text)) == set(monitoring.REPAIR)
+    assert f'commonLabels.repair == "{monitoring.REPAIR["repair"]}"' in rule["condition"]
     assert (DOCS.parent / "playbooks" / f"{rule['action']['run_playbook']['name'].rpartition('.')[2]}.yml").exists()
     documented = re.search(r"```yaml\n(route:.*?)```", (DOCS / "heal.md").read_text(encoding="utf-8"), re.DOTALL)
     (route,) = yaml.safe_load(documented[1])["route"]["routes"]
-    assert route["matchers"] == [f'repair = "{alerts.REPAIR["repair"]}"'] and sorted(route["group_by"]) == sorted(
-        alerts.REPAIR
+    assert route["matchers"] == [f'repair = "{monitoring.REPAIR["repair"]}"'] and sorted(route["group_by"]) == sorted(
+        monitoring.REPAIR
     )
 
 
@@ -125,7 +125,7 @@ def test_an_alert_says_what_verify_says(alert):
 @pytest.mark.parametrize("alert", ALL, ids=lambda alert: alert.name)
 def test_an_alert_has_a_section_that_names_it(alert):
     assert f"`{alert.name}`" in RUNBOOKS[alert.section]
-    annotations = alerts.rule(alert)["annotations"]
+    annotations = monitoring.rule(alert)["annotations"]
     assert set(annotations) == {"summary", "verify", "remedy", "runbook_url"} and all(annotations.values())
     assert annotations["runbook_url"].endswith(f"docs/runbooks.md#{alert.section}")
 
@@ -210,7 +210,7 @@ def test_expressions_are_over_metrics_that_somebody_writes(clusters_of, pools):
     theirs = (Path(__file__).parent / "data" / "dcgm_default_counters.txt").read_text(encoding="utf-8").split()
     known = {metric.name for metric in METRICS} | set(theirs)
     (cluster,) = clusters_of(pools, **ON)
-    board = dashboard.dashboard(cluster)
+    board = monitoring.dashboard(cluster)
     used = {name for text in (*expressions(board), *(alert.expression for alert in ALL)) for name in NAME.findall(text)}
     assert used <= known and len(used) > 15
 
