@@ -21,15 +21,15 @@ _LIKELY_UNIT = {"m": "MiB", "mb": "MiB", "mi": "MiB", "mib": "MiB", "g": "GiB", 
 
 
 @dataclass(frozen=True)
-class MpsLimits:
-    """What one MPS client gets of one GPU.
+class ClientLimits:
+    """What one MPS client gets of a device.
 
-    :param memory_mib: device memory that the client can allocate.
-    :param active_thread_percentage: the share of the GPU's threads that the client can use.
+    :param memory_mib: device memory that it can allocate; 0 is no limit.
+    :param percentage: the share of the device's threads that it can use.
     """
 
     memory_mib: int
-    active_thread_percentage: int
+    percentage: float
 
 
 @dataclass(frozen=True)
@@ -89,9 +89,9 @@ def replicas_of(total_mib: int, slice_mib: int, thing: str) -> int:
     return replicas
 
 
-def mps_limits(total_mib: int, replicas: int) -> MpsLimits:
+def mps_limits(total_mib: int, replicas: int) -> ClientLimits:
     """Return what the device plugin's MPS daemon gives each client of a GPU with C(total_mib)."""
-    return MpsLimits(memory_mib=total_mib // replicas, active_thread_percentage=100 // replicas)
+    return ClientLimits(total_mib // replicas, 100 // replicas)
 
 
 def refuse_too_many_clients(replicas: int, limit: int, of: str, thing: str) -> None:

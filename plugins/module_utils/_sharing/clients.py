@@ -7,29 +7,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from .._boards.architectures import FIRST_BRANCH_WITH_CUDA_13_1, mps_clients, mps_clients_of_device_plugin
 from .._boards.lookup import board_of
 from .._mig.profiles import parse
-from . import arithmetic
+from .arithmetic import ClientLimits, mps_limits, refuse_too_many_clients
 from .modes import Sharing
 
 #: Compute slices of a GPU that neither the table of boards nor the driver tells: no board has more.
 _MOST_SLICES = 7
-
-
-@dataclass(frozen=True)
-class ClientLimits:
-    """What one MPS client gets of a device.
-
-    :param memory_mib: device memory that it can allocate; 0 is no limit.
-    :param percentage: the share of the device's threads that it can use.
-    """
-
-    memory_mib: int
-    percentage: float
 
 
 def client_limits(sharing: Sharing, gpu: Mapping[str, Any]) -> ClientLimits:
@@ -41,8 +28,7 @@ def client_limits(sharing: Sharing, gpu: Mapping[str, Any]) -> ClientLimits:
     total = gpu.get("memory_mib")
     if sharing.mps_manager != "host":
         replicas = sharing.replicas_on(total)
-        limits = arithmetic.mps_limits(int(total or 0), replicas)
-        return ClientLimits(limits.memory_mib, limits.active_thread_percentage)
+        return mps_limits(int(total or 0), replicas)
     own = sharing.host.limits_mib.get(int(gpu["index"]))
     if own is not None:
         memory = own
@@ -52,7 +38,7 @@ def client_limits(sharing: Sharing, gpu: Mapping[str, Any]) -> ClientLimits:
         memory = sharing.slice_mib
     else:
         # Replicas divide what the device has, rounded down to whole MiB as the device plugin does.
-        memory = arithmetic.mps_limits(int(total), sharing.replicas).memory_mib if total and sharing.replicas else 0
+        memory = mps_limits(int(total), sharing.replicas).memory_mib if total and sharing.replicas else 0
     return ClientLimits(memory, sharing.host.percentage or 100.0)
 
 
@@ -86,7 +72,7 @@ def refuse_clients(
         where = f"the MIG device {device['profile']}, {slices} of the {of} compute slices of its GPU,"
     if branch is not None and branch < FIRST_BRANCH_WITH_CUDA_13_1 and sharing.mps_manager == "host":
         where = f"{where.rstrip(',')} with driver branch {branch}"
-    arithmetic.refuse_too_many_clients(replicas, limit, where, f"{thing} on GPU {gpu['index']}")
+    refuse_too_many_clients(replicas, limit, where, f"{thing} on GPU {gpu['index']}")
 
 
 def refuse_clients_of_devices(

@@ -12,11 +12,13 @@ from dataclasses import replace
 from typing import Any
 
 from .._plan import Refused
-from . import arithmetic, contradictions, host_options
-from .modes import BACKENDS, COMPUTE_MODES, MIGRATED, MODES, MPS_MANAGERS, TIME_SLICES, Sharing
+from . import arithmetic, contradictions, modes
+from .modes import HostOptions, Sharing
 from .resources import GPU, mig_resource
 
 _PROFILE = re.compile(r"[0-9]+g\.[0-9]+gb(?:[+.-][a-z0-9.]+)?")
+#: The values of nvidia_sharing_mps_multi_user; Ansible hands a YAML boolean on as text, capitalised or not.
+_MULTI_USER = {"": None, "none": None, "auto": None, "true": True, "false": False}
 
 
 def read(desired: Mapping[str, Any]) -> Sharing:
@@ -24,8 +26,8 @@ def read(desired: Mapping[str, Any]) -> Sharing:
 
     :raises Refused: values that exclude each other, or have no effect together.
     """
-    mode = _choice(desired, "nvidia_sharing_mode", "none", MODES)
-    backend = _choice(desired, "nvidia_sharing_backend", "mps", BACKENDS)
+    mode = _choice(desired, "nvidia_sharing_mode", "none", modes.MODES)
+    backend = _choice(desired, "nvidia_sharing_backend", "mps", modes.BACKENDS)
     replicas, by_resource = _replicas(desired)
     gpus_per_pod = _number(desired, "nvidia_sharing_gpus_per_pod", 1)
     text = str(desired.get("nvidia_sharing_memory_slice") or "").strip()
@@ -35,19 +37,60 @@ def read(desired: Mapping[str, Any]) -> Sharing:
         replicas=replicas,
         slice_mib=slice_mib,
         gpus_per_pod=gpus_per_pod,
-        time_slice=_choice(desired, "nvidia_sharing_time_slice", "default", TIME_SLICES),
-        mps_manager=_choice(desired, "nvidia_sharing_mps_manager", "device_plugin", MPS_MANAGERS),
+        time_slice=_choice(desired, "nvidia_sharing_time_slice", "default", modes.TIME_SLICES),
+        mps_manager=_choice(desired, "nvidia_sharing_mps_manager", "device_plugin", modes.MPS_MANAGERS),
         backend=backend,
         rename=bool(desired.get("nvidia_sharing_rename", False)),
         mps_scope=str(desired.get("nvidia_sharing_mps_scope") or "node"),
         resource_replicas=by_resource,
-        compute_mode=_choice(desired, "nvidia_sharing_compute_mode", "auto", COMPUTE_MODES),
-        migrate_from=_choice(desired, "nvidia_sharing_migrate_from", "", ("", *MIGRATED)),
+        compute_mode=_choice(desired, "nvidia_sharing_compute_mode", "auto", modes.COMPUTE_MODES),
+        migrate_from=_choice(desired, "nvidia_sharing_migrate_from", "", ("", *modes.MIGRATED)),
     )
     contradictions.refuse(sharing, text)
     if sharing.mode != "mps" or sharing.mps_manager != "host":
         contradictions.refuse_without_host_daemon(desired)
-    return replace(sharing, host=host_options.read(desired)) if sharing.mode == "mps" else sharing
+    return replace(sharing, host=_host_options(desired)) if sharing.mode == "mps" else sharing
+
+
+def _host_options(variables: Mapping[str, Any]) -> HostOptions:
+    """Return how the host runs MPS, from the variables C(nvidia_sharing_mps_*)."""
+    scope = str(variables.get("nvidia_sharing_mps_scope") or "node")
+    priority = str(variables.get("nvidia_sharing_mps_priority") or "normal")
+    percentage = float(variables.get("nvidia_sharing_mps_active_thread_percentage") or 0)
+    multi_user = str(variables.get("nvidia_sharing_mps_multi_user", "")).lower()
+    for name, value, choices in (
+        ("scope", scope, modes.SCOPES),
+        ("priority", priority, tuple(modes.PRIORITIES)),
+        ("multi_user", multi_user, tuple(_MULTI_USER)),
+    ):
+        if value not in choices:
+            shown = ("auto", "true", "false") if name == "multi_user" else choices
+            raise Refused(
+                f"nvidia_sharing_mps_{name}", f"{value!r} is not valid", f"It must be one of {', '.join(shown)}."
+            )
+    if not 0 <= percentage <= 100:
+        name = "nvidia_sharing_mps_active_thread_percentage"
+        raise Refused(name, f"{percentage:g} is not a percentage", "Use 0 to 100; 0 means all threads.")
+    return HostOptions(
+        scope=scope,
+        percentage=percentage,
+        priority=priority,
+        multi_user=_MULTI_USER[multi_user],
+        limits_mib=_limits(variables),
+        protocol=int(variables.get("nvidia_sharing_mps_protocol") or 2),
+    )
+
+
+def _limits(variables: Mapping[str, Any]) -> dict[int, int]:
+    limits = {}
+    for number, entry in enumerate(variables.get("nvidia_sharing_mps_limits") or ()):
+        path = f"nvidia_sharing_mps_limits[{number}]"
+        if not isinstance(entry, Mapping) or "gpu" not in entry or "memory" not in entry:
+            raise Refused(
+                path, "every entry must be a mapping with gpu and memory", "For example: {gpu: 0, memory: 8GiB}."
+            )
+        limits[int(entry["gpu"])] = arithmetic.memory_mib(str(entry["memory"]), f"{path}.memory")
+    return limits
 
 
 def _choice(desired: Mapping[str, Any], name: str, default: str, choices: tuple[str, ...]) -> str:

@@ -18,16 +18,16 @@ from .._boards.architectures import FIRST_BRANCH_WITH_MPS_MULTI_USER, mps_has_mu
 from .._formats.mps_commands import LONGEST_PIPE_DIRECTORY
 from .._plan import Refused
 from .._schema import Unfit, boolean, check, encode, fields, items, number, text
-from .clients import ClientLimits, client_limits, refuse_clients, refuse_clients_of_devices
-from .host_options import PRIORITIES
-from .modes import Sharing
+from .arithmetic import ClientLimits
+from .clients import client_limits, refuse_clients, refuse_clients_of_devices
+from .modes import PRIORITIES, Sharing
 from .mps_instances import ROOT
+from .resources import GPU
 
 SCHEMA = 1
 #: What leaves compute mode and time slice as a driver has them after every boot.
 DEFAULT = "default"
 SHM = f"{ROOT}/shm"
-RESOURCE = "nvidia.com/gpu"
 #: What C(renameByDefault) appends. The plugin makes the pipe directory of the renamed name (C(mps/root.go), C(PipeDir)).
 RENAMED = ".shared"
 LOGS = "/var/log/nvidia-mps"
@@ -197,7 +197,7 @@ def _daemons(
         refuse_clients(sharing, gpu, branch)
         devices.append((str(gpu["uuid"]), client_limits(sharing, gpu)))
     if options.scope == "node":
-        resource = f"{RESOURCE}{RENAMED}" if sharing.rename else RESOURCE
+        resource = f"{GPU}{RENAMED}" if sharing.rename else GPU
         # Its clients are pods, to which the device plugin gives SHM as /dev/shm.
         return (_daemon("node", f"{ROOT}/{resource}", devices, sharing, multi_user, SHM),) if devices else ()
     return tuple(

@@ -2,15 +2,15 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The ways of sharing a GPU, and which one a pool has."""
+"""The ways of sharing a GPU, and which one a pool has, with how its hosts run MPS daemons of their own."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from .._plan import Refused
 from . import arithmetic
-from .host_options import HostOptions
 from .resources import GPU
 
 MODES = ("none", "time_slicing", "mps")
@@ -21,6 +21,29 @@ MPS_MANAGERS = ("device_plugin", "host")
 #: C(auto) is what the way of sharing needs.
 COMPUTE_MODES = ("auto", "default", "exclusive_process", "prohibited")
 TIME_SLICES = ("default", "short", "medium", "long")
+SCOPES = ("node", "gpu", "instance")
+PRIORITIES = {"normal": 0, "below_normal": 1}
+
+
+@dataclass(frozen=True)
+class HostOptions:
+    """How the host runs MPS.
+
+    :param scope: C(node), one daemon in the directories that the device plugin expects; C(gpu), one for each GPU; C(instance), one
+        for each MIG device.
+    :param percentage: active thread percentage of a client; 0 means all threads (100).
+    :param priority: C(normal) or C(below_normal).
+    :param multi_user: whether clients of several users share a server; None leaves it to what the daemon serves.
+    :param limits_mib: GPU index to memory of a client in MiB, for GPUs that differ from the pool's slice.
+    :param protocol: of the control daemon: 2, which every release speaks, or 3.
+    """
+
+    scope: str = "node"
+    percentage: float = 0.0
+    priority: str = "normal"
+    multi_user: bool | None = None
+    limits_mib: Mapping[int, int] = field(default_factory=dict, hash=False)
+    protocol: int = 2
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ def plan(observed: Observed, wanted: HostSharing, disruption: str = "refuse") ->
     :raises Refused: a daemon with clients would have to end, a GPU with other processes would become exclusive, or the control
         program of MPS is missing or cannot do what is desired.
     """
-    _refuse_without_program(observed, wanted)
+    _refuse_program(observed, wanted)
     _refuse_two_daemons(observed, wanted)
     steps: list[Step] = []
     present = {daemon.name: daemon for daemon in observed.daemons}
@@ -47,15 +47,8 @@ def plan(observed: Observed, wanted: HostSharing, disruption: str = "refuse") ->
     # No driver tells its time slice: where nobody recorded another, it is the default.
     present_slice = DEFAULT if observed.recorded is None else observed.recorded.time_slice
     if wanted.time_slice and wanted.time_slice != present_slice:
-        steps.append(
-            Step(
-                Kind.SET_TIME_SLICE,
-                "gpus",
-                f"the desired state is {wanted.time_slice}",
-                (),
-                {"time_slice": wanted.time_slice},
-            )
-        )
+        why = f"the desired state is {wanted.time_slice}"
+        steps.append(Step(Kind.SET_TIME_SLICE, "gpus", why, (), {"time_slice": wanted.time_slice}))
     for daemon in wanted.daemons:
         steps += _daemon(present.get(daemon.name), daemon, disruption)
     # What a driver has after every boot has to be restored by nobody: a host that was set up by hand is not changed for a record of it.
@@ -113,13 +106,9 @@ def _daemon(found: ObservedDaemon | None, wanted: Daemon, disruption: str) -> li
     if different or found.configured != wanted:
         why = "; ".join(different) or "the settings that it starts with differ"
         steps.append(Step(Kind.SET_MPS_DEFAULTS, wanted.name, why))
+        why = "the next one starts with the new defaults"
         steps += [
-            Step(
-                Kind.END_IDLE_MPS_SERVER,
-                wanted.name,
-                "the next one starts with the new defaults",
-                data={"pid": server.pid},
-            )
+            Step(Kind.END_IDLE_MPS_SERVER, wanted.name, why, data={"pid": server.pid})
             for server in found.servers
             # The server of protocol 3 holds the settings: told to it, they are for its next clients.
             if not server.clients and wanted.protocol == 2
@@ -129,14 +118,26 @@ def _daemon(found: ObservedDaemon | None, wanted: Daemon, disruption: str) -> li
     return steps
 
 
-def _refuse_without_program(observed: Observed, wanted: HostSharing) -> None:
+def _refuse_program(observed: Observed, wanted: HostSharing) -> None:
     if wanted.daemons and not observed.installed:
         raise Refused(
             "nvidia_sharing_mps_manager",
             "the host is to run MPS, but nvidia-cuda-mps-control is not installed",
             "It comes with NVIDIA's driver packages (nvidia-driver-cuda), and in Debian's as nvidia-cuda-mps.",
         )
-    _refuse_release(observed, wanted)
+    if any(daemon.protocol == 3 for daemon in wanted.daemons) and not observed.protocol_3:
+        raise Refused(
+            "nvidia_sharing_mps_protocol",
+            "the release of nvidia-cuda-mps-control on this host does not speak protocol 3",
+            "Set it to 2, or install a newer driver (nvidia_driver_branch: 615 or later).",
+        )
+    # With protocol 3 multi-user mode is an option of every release.
+    if any(daemon.multi_user and daemon.protocol == 2 for daemon in wanted.daemons) and not observed.multi_user:
+        raise Refused(
+            "nvidia_sharing_mps_multi_user",
+            "the release of nvidia-cuda-mps-control on this host has no multi-user server",
+            f"Set it to auto or false, or install a newer driver (nvidia_driver_branch, {FIRST_BRANCH_WITH_MPS_MULTI_USER} or later).",
+        )
 
 
 def _refuse_two_daemons(observed: Observed, wanted: HostSharing) -> None:
@@ -151,22 +152,6 @@ def _refuse_two_daemons(observed: Observed, wanted: HostSharing) -> None:
                     "Drain the host and end that daemon (the device plugin's: its release of this pool with gfd.enabled false, as rendered), "
                     "or set nvidia_sharing_mps_manager: device_plugin.",
                 )
-
-
-def _refuse_release(observed: Observed, wanted: HostSharing) -> None:
-    if any(daemon.protocol == 3 for daemon in wanted.daemons) and not observed.protocol_3:
-        raise Refused(
-            "nvidia_sharing_mps_protocol",
-            "the release of nvidia-cuda-mps-control on this host does not speak protocol 3",
-            "Set it to 2, or install a newer driver (nvidia_driver_branch: 615 or later).",
-        )
-    # With protocol 3 multi-user mode is an option of every release.
-    if any(daemon.multi_user and daemon.protocol == 2 for daemon in wanted.daemons) and not observed.multi_user:
-        raise Refused(
-            "nvidia_sharing_mps_multi_user",
-            "the release of nvidia-cuda-mps-control on this host has no multi-user server",
-            f"Set it to auto or false, or install a newer driver (nvidia_driver_branch, {FIRST_BRANCH_WITH_MPS_MULTI_USER} or later).",
-        )
 
 
 def _end(daemon: ObservedDaemon, why: str, disruption: str) -> Step:

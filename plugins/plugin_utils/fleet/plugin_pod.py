@@ -134,7 +134,7 @@ def mps_limits_check(
 def _wrong_limits(
     pipe: str, replicas: int, daemon: Mapping[str, Any], gpus: Sequence[Mapping[str, Any]]
 ) -> Iterator[str]:
-    percentage = mps_limits(0, replicas).active_thread_percentage
+    percentage = mps_limits(0, replicas).percentage
     if abs(daemon["percentage"] - percentage) > 0.05:
         yield f"the MPS daemon at {pipe} gives a client {daemon['percentage']:g} % of the threads instead of {percentage} %"
     limits = dict(enumerate(daemon["limits"]))

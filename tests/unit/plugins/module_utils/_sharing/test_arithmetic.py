@@ -48,7 +48,7 @@ def test_ambiguous_or_impossible_memory_is_refused_with_a_remedy(text, remedy):
 )
 def test_limits_of_the_real_daemon(total, replicas, memory, threads):
     limits = arithmetic.mps_limits(total, replicas)
-    assert (limits.memory_mib, limits.active_thread_percentage) == (memory, threads)
+    assert (limits.memory_mib, limits.percentage) == (memory, threads)
 
 
 @pytest.mark.parametrize(

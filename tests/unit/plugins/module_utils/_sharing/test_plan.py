@@ -21,8 +21,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.host impo
     one_user_at_a_time,
     recorded_sharing,
 )
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.host_options import HostOptions
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.modes import Sharing
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.modes import HostOptions, Sharing
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.state import (
     Observed,
     ObservedDaemon,
