@@ -313,8 +313,8 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig import apply_
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply import ApplyFailed
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_clients import ServicesFailed
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_machine import Machine
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.desired import variables_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.journal import Journal
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.request import variables_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import NotInEffect, Plan, Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._results import refuse, succeed
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._settings import apply as settings_apply
@@ -347,7 +347,7 @@ def main() -> None:
             succeed(module, "MIG", Plan(), reboot_required=False, reboot_reason=None)
         with Stopwatch() as watch, _lock(module), open_nvml(parameters["_pynvml_archive"]) as nvml:
             machine = Machine(nvml, Journal(), variables)
-            prepared = apply_run.plan(machine, apply_run.read(machine), to_original)
+            prepared = apply_run.plan(machine, machine.read(), to_original)
             if module.check_mode or not (prepared.changes or prepared.interrupted):
                 result = apply_run.report(prepared)
             else:

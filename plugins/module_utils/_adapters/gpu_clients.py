@@ -12,18 +12,19 @@ import time
 from collections.abc import Iterable, Sequence
 
 from . import locked_clocks
-from .command import Result, run
+from .command import CommandError, Result, run
 from .files import read_text
 
 _RESET_SECONDS = 180.0
 
 
-def reset_gpu(pci_address: str) -> Result:
-    """Reset one GPU, and no other. The answer is not a proof: callers read the state back.
-
-    :raises CommandError: nvidia-smi is missing or does not come back.
-    """
-    return reset_gpus([pci_address])
+def reset_gpu(pci_address: str) -> str:
+    """Reset one GPU, and no other, and return what nvidia-smi said, or why it did not run. That is no proof: callers read the state back."""
+    try:
+        answer = reset_gpus([pci_address])
+    except CommandError as error:
+        return str(error)
+    return " ".join((answer.stdout + " " + answer.stderr).split()) or f"exit status {answer.rc}"
 
 
 def reset_gpus(names: Sequence[str]) -> Result:

@@ -11,8 +11,8 @@ from typing import Any
 
 from .._formats.cdi import cdi_of
 from .._mig.apply_exact import plan_exact
-from .._mig.current import node_gpus
 from .._mig.record import Unreadable, match, read_recorded_layout
+from .._mig.state import node_gpus
 from .._plan import Refused, Step
 from .._settings.desired import RECORD as SETTINGS_RECORD
 from .._settings.desired import recorded as recorded_settings

@@ -20,12 +20,11 @@ from .._adapters.nvml_library import NvmlError, NvmlUnavailable
 from .._plan import Refused
 from .apply_exact import plan_exact
 from .apply_machine import Done, Machine, StepFailed
-from .current import NodeGpu
-from .host_plan import MigPlan
+from .host_plan import OFF, MigPlan, toggle_needs_reset
 from .journal import Entry, previous_layout
 from .journal_lines import NOT_RESTORED, REACHED, REBOOT_REQUIRED, RESTORED
-from .mode import OFF, toggle_needs_reset
 from .record import GpuRecord
+from .state import NodeGpu
 
 #: Makes the plan from what is there and from why GPUs cannot be reset now.
 Planner = Callable[[Sequence[NodeGpu], Mapping[int, str]], MigPlan]

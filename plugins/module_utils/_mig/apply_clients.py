@@ -22,11 +22,6 @@ class ServicesFailed(Exception):
     """A service did not stop or did not come back."""
 
 
-def full_name(service: str) -> str:
-    """Return a service's unit: C(nvidia-dcgm) is C(nvidia-dcgm.service)."""
-    return service if "." in service else f"{service}.service"
-
-
 def to_notify(restarted: Sequence[str]) -> tuple[str, ...]:
     """Return the clients on this host that have to notice a change and that nobody restarts here."""
     if not systemd.available():

@@ -17,12 +17,12 @@ from .._boards.model import GpuInstanceProfile
 from .._plan import Refused
 from .certificate import NOT_REQUESTED, Certificate
 from .compute import change as compute_change
-from .current import NodeGpu
 from .host_plan import GpuChange, MigPlan, gpu_change
 from .model import DesiredGpu, DesiredInstance, GpuInstance
 from .plan import Create, Destroy, GpuPlan, Keep
 from .profiles import resolve
 from .record import GpuRecord, PlacedInstance, match
+from .state import NodeGpu
 
 _WHY = Certificate(NOT_REQUESTED, "it is not part of the layout that is restored")
 

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .._adapters import gpu_clients, nvml_mig
-from .._adapters.command import CommandError
 from .._adapters.host_files import HostFiles
 from .._adapters.kubelet_pods import read_allocations
 from .._adapters.nvml import Nvml
@@ -23,14 +22,12 @@ from .._adapters.nvml_library import IN_USE, NvmlError
 from .._adapters.nvml_types import ComputeInstanceProfile, GpuState
 from .._adapters.processes import device_holders
 from .._users import TOLERATE_RESET, add_allocations, holders_of, named
-from .current import NodeGpu, node_gpus
-from .host_plan import GpuChange
+from .host_plan import OFF, ON, GpuChange
 from .journal import Journal
-from .mode import OFF, ON
 from .model import ComputeInstance, GpuInstance
 from .plan import FORCE, Create, GpuPlan
 from .profiles import parse
-from .state import instance_title, why_no_reset
+from .state import NodeGpu, instance_title, node_gpus, why_no_reset
 
 
 class StepFailed(Exception):
@@ -70,7 +67,7 @@ class Machine:
         journal: Journal,
         variables: Mapping[str, Any],
         files: HostFiles | None = None,
-        reset: Callable[[str], str] | None = None,
+        reset: Callable[[str], str] = gpu_clients.reset_gpu,
     ) -> None:
         self.nvml = nvml
         # What NVML did not tell from the beginning, by index: what it stops telling on the way is a failure of that pass.
@@ -79,7 +76,7 @@ class Machine:
         self.variables = variables
         self.done = Done()
         self.files = files or HostFiles()
-        self._reset = reset or _nvidia_smi_reset
+        self._reset = reset
         #: Why GPUs could not be reset in this run, by index.
         self.reset_failed: dict[int, str] = {}
 
@@ -262,11 +259,3 @@ def widest(profiles: Collection[ComputeInstanceProfile], slices: int) -> Compute
     """
     fitting = [profile for profile in profiles if profile.slices == slices and profile.remaining != 0]
     return max(fitting, key=lambda profile: (profile.multiprocessors, -profile.enum), default=None)
-
-
-def _nvidia_smi_reset(pci_address: str) -> str:
-    try:
-        result = gpu_clients.reset_gpu(pci_address)
-    except CommandError as error:
-        return str(error)
-    return " ".join((result.stdout + " " + result.stderr).split()) or f"exit status {result.rc}"

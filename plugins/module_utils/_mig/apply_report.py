@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .current import NodeGpu
 from .host_plan import MigPlan
 from .mig_parted import layout_of, write
 from .model import DesiredGpu
 from .profiles import parse
 from .record import GpuRecord
-from .state import devices_of, present
+from .state import NodeGpu, devices_of, present
 
 
 def describe_gpus(gpus: Sequence[NodeGpu]) -> list[dict[str, Any]]:

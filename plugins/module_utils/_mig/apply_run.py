@@ -26,16 +26,14 @@ from .._steps import Kind
 from . import original
 from .apply import ApplyFailed, MigOutcome, apply, reset_obstacles
 from .apply_clients import Clients, ServicesFailed, active, to_notify
-from .apply_machine import Machine
+from .apply_machine import Done, Machine
 from .apply_report import describe_gpus, stale_uuids, states
-from .current import NodeGpu, offered_by
-from .host_plan import MigPlan, plan_host
+from .host_plan import OFF, ON, MigPlan, plan_host
 from .journal import Entry, Journal
-from .mode import OFF, ON
+from .journal_lines import REACHED
 from .record import RECORD_PATH, GpuRecord, record_step, recorded_gpus, recorded_layout, with_others
-from .request import asked
 from .stage import LayoutPlan, plan_layout, stage
-from .state import instance_title
+from .state import NodeGpu, instance_title, offered_by
 
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
@@ -67,14 +65,6 @@ class Prepared:
     @property
     def changes(self) -> bool:
         return self.steps.changes
-
-
-def read(machine: Machine) -> list[NodeGpu]:
-    """Return every GPU of the host.
-
-    :raises NvmlError: NVML does not tell.
-    """
-    return machine.read()
 
 
 def plan(machine: Machine, gpus: Sequence[NodeGpu], to_original: bool = False) -> Prepared:
@@ -131,25 +121,25 @@ def carry_out(machine: Machine, prepared: Prepared) -> dict[str, Any]:
     :raises ServicesFailed: a service that has to be stopped does not stop; nothing was touched.
     """
     report_of: dict[str, Any] = {}
-    last: list[tuple[MigPlan, Sequence[NodeGpu]]] = []
+    last: list[MigOutcome] = []
 
     def apply_all(_steps: Plan) -> None:
         outcome, restarted = _apply(machine, prepared)
-        # The last plan of a change is of what was read after it.
-        last.append((outcome.plan, outcome.after) if outcome is not None else (prepared.found.plan, prepared.gpus))
-        report_of.update(report(prepared, outcome, last[-1][1]), restarted_services=list(restarted))
+        last.append(outcome)
+        report_of.update(report(prepared, outcome), restarted_services=list(restarted))
 
     def plan_again() -> Plan:
-        return Plan(_steps(machine, prepared.original, *last[-1]))
+        # The last plan of a change is of what was read after it.
+        return Plan(_steps(machine, prepared.original, last[-1].plan, last[-1].after))
 
     _plan.carry_out("apply the MIG layout", prepared.steps, apply_all, plan_again)
     return report_of
 
 
-def _apply(machine: Machine, prepared: Prepared) -> tuple[MigOutcome | None, tuple[str, ...]]:
-    """Do what was planned, and return how the change of the GPUs ended, if there was one, and the services that were restarted."""
-    variables = prepared.variables
-    clients = Clients(active(_services(variables)) if prepared.found.plan.active else (), prepared.owed)
+def _apply(machine: Machine, prepared: Prepared) -> tuple[MigOutcome, tuple[str, ...]]:
+    """Do what was planned, and return how the change of the GPUs ended, and the services that were restarted."""
+    variables, changes = prepared.variables, bool(prepared.found.plan.active)
+    clients = Clients(active(_services(variables)) if changes else (), prepared.owed)
     try:
         outcome = _change_gpus(machine, prepared, clients)
     except ApplyFailed as error:
@@ -163,22 +153,21 @@ def _apply(machine: Machine, prepared: Prepared) -> tuple[MigOutcome | None, tup
         # The journal cannot be written. What was stopped for the change comes back all the same.
         _follow(machine, clients, True, True)
         raise
-    after = outcome.after if outcome is not None else prepared.gpus
-    last_plan = outcome.plan if outcome is not None else prepared.found.plan
-    if prepared.interrupted is not None and prepared.interrupted.unfinished and outcome is None:
-        machine.journal.end("reached", "the next run found the layout reached")
+    after = outcome.after
+    if prepared.interrupted is not None and prepared.interrupted.unfinished and not changes:
+        machine.journal.end(REACHED, "the next run found the layout reached")
     problems = []
-    if variables["nvidia_mig_restore"] and _record_step(last_plan, after) is not None:
+    if variables["nvidia_mig_restore"] and _record_step(outcome.plan, after) is not None:
         facts = {"gpus": [gpu.facts for gpu in after], "pci": _cards(machine.files), "recorded": {"mig": _record()}}
-        recorded = with_others(facts, last_plan.records(after))
+        recorded = with_others(facts, outcome.plan.records(after))
         try:
-            text = json.dumps(recorded_layout(recorded, asked(variables)), indent=1, sort_keys=True) + "\n"
+            text = json.dumps(recorded_layout(recorded, _asked(variables)), indent=1, sort_keys=True) + "\n"
             write_whole(RECORD_PATH, text)
         except OSError as error:
             problems.append(str(error))
-    for path in _to_remove(machine, prepared.original, last_plan):
+    for path in _to_remove(machine, prepared.original, outcome.plan):
         remove(path)
-    begun = outcome is not None or prepared.interrupted is not None
+    begun = changes or prepared.interrupted is not None
     # A run that was cut off may not have come to this.
     more, restarted = _follow(machine, clients, begun, begun, after)
     problems += more
@@ -215,27 +204,26 @@ def _follow(
     return problems, restarted
 
 
-def report(
-    prepared: Prepared, outcome: MigOutcome | None = None, after: Sequence[NodeGpu] | None = None
-) -> dict[str, Any]:
+def report(prepared: Prepared, outcome: MigOutcome | None = None) -> dict[str, Any]:
     """Return what the module returns, of a run or, without C(outcome), of a plan."""
-    done = outcome.done if outcome is not None else None
-    last = outcome.plan if outcome is not None else prepared.found.plan
-    destroyed, created = (
-        (_planned(prepared, Kind.DESTROY_GPU_INSTANCE), _planned(prepared, Kind.CREATE_GPU_INSTANCE))
-        if done is None
-        else (list(done.destroyed), list(done.created))
-    )
+    if outcome is None:
+        last, after = prepared.found.plan, None
+        destroyed, created = (
+            _planned(prepared, kind) for kind in (Kind.DESTROY_GPU_INSTANCE, Kind.CREATE_GPU_INSTANCE)
+        )
+        done = Done(destroyed=destroyed, created=created)
+    else:
+        last, after, done = outcome.plan, outcome.after, outcome.done
     there = [instance_title(gpu.facts, one.as_dict()) for gpu in prepared.gpus for one in gpu.current]
     return {
         **prepared.steps.as_dict(),
         "before": describe_gpus(prepared.gpus),
         "after": describe_gpus(after) if after is not None else None,
-        "kept": [title for title in there if title not in destroyed],
-        "destroyed": destroyed,
-        "created": created,
-        "reset": [] if done is None else list(done.reset),
-        "terminated": [] if done is None else sorted(done.terminated),
+        "kept": [title for title in there if title not in done.destroyed],
+        "destroyed": list(done.destroyed),
+        "created": list(done.created),
+        "reset": list(done.reset),
+        "terminated": sorted(done.terminated),
         "setbacks": [] if outcome is None else list(outcome.setbacks),
         "pending": [{**step.as_dict(), "waits_for": why} for step, why in last.waiting()],
         "reboot_required": bool(last.deferred),
@@ -252,10 +240,10 @@ def _planned(prepared: Prepared, kind: Kind) -> list[str]:
     return [instance_title(step.data, step.data) for step in prepared.steps.steps if step.kind is kind]
 
 
-def _change_gpus(machine: Machine, prepared: Prepared, clients: Clients) -> MigOutcome | None:
+def _change_gpus(machine: Machine, prepared: Prepared, clients: Clients) -> MigOutcome:
     changes = prepared.found.plan.active
     if not changes:
-        return None
+        return MigOutcome(REACHED, prepared.found.plan, prepared.gpus, machine.done)
     if prepared.variables["nvidia_mig_restore"]:
         original.keep(machine.journal, [change.gpu.record for change in changes], _recorded())
     entry = Entry(
@@ -263,7 +251,7 @@ def _change_gpus(machine: Machine, prepared: Prepared, clients: Clients) -> MigO
         boot_id=read_text(_BOOT_ID) or "",
         program="mig",
         previous=(),
-        request=asked(prepared.variables),
+        request=_asked(prepared.variables),
         services=clients.concerned,
     )
     return apply(
@@ -297,6 +285,11 @@ def _steps(machine: Machine, to_original: bool, plan: MigPlan, gpus: Sequence[No
     if last is not None and last.open and not steps:
         steps.append(Step(Kind.FINISH_MIG_CHANGE, "mig", "it was cut off before its end"))
     return tuple(steps)
+
+
+def _asked(variables: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the layout and the strategy, for people who read a journal or a record."""
+    return {"layout": variables["nvidia_mig_layout"], "strategy": variables["nvidia_mig_strategy"]}
 
 
 def _services(variables: Mapping[str, Any]) -> tuple[str, ...]:

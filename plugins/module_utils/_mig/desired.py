@@ -33,14 +33,13 @@ from .._boards.model import GpuInstanceProfile
 from .._plan import Refused
 from .._steps import gpu_title
 from . import mig_parted, predefined, strategies
-from .current import node_gpu
 from .geometry import geometry, refuse_infeasible
 from .model import DesiredGpu, DesiredInstance, describe
 from .nodes import distribute
 from .plan import REFUSE, named_as
 from .profiles import ProfileName, parse, resolve
 from .selection import matches, select
-from .state import has_mig, instances_of, profiles_of
+from .state import has_mig, instances_of, node_gpu, profiles_of
 
 LAYOUT = "nvidia_mig_layout"
 #: More than any host has, which could keep a planner busy for ever: 64 GPUs of 8.
@@ -333,3 +332,40 @@ def _desired_of_node(totals: Any, gpus: Sequence[Gpu], path: str, disruption: st
     return distribute(
         counts, [replace(one, current=named_as(one.current, one.profiles)) for one in nodes], disruption, path
     )
+
+
+def variables_of(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is asked for. The layout of state C(original) is on the host.
+
+    :raises Refused: the parameters contradict each other.
+    """
+    state, layout, strategy = parameters["state"], parameters["layout"], parameters["strategy"]
+    if state == "original":
+        if layout not in (None, "", []):
+            raise Refused("state", "original takes its layout from the host", "Remove layout, or set state: present.")
+        # The strategy with the fewest conditions: what was there served whoever used it then.
+        layout, strategy = [], "mixed"
+    elif state == "absent":
+        if layout not in (None, "", [], "all-disabled"):
+            raise Refused(
+                "state", "absent switches MIG off and takes no layout", "Remove layout, or set state: present."
+            )
+        layout, strategy = "all-disabled", "none"
+    elif layout is None:
+        raise Refused("layout", "it is needed with state: present", "For example: all-balanced.")
+    return {
+        "nvidia_mig_layout": layout,
+        "nvidia_mig_strategy": strategy,
+        "nvidia_mig_restore": parameters["record"] and state != "original",
+        "nvidia_mig_disruption": parameters["disruption"],
+        "nvidia_mig_reset": parameters["reset"],
+        "nvidia_mig_reboot": parameters["reboot"] == "allow",
+        "nvidia_mig_busy_instances": parameters["busy_instances"],
+        "nvidia_mig_allocations": parameters["allocations"],
+        "nvidia_mig_restart_services": [full_name(service) for service in parameters["restart_services"]],
+    }
+
+
+def full_name(service: str) -> str:
+    """Return a service's unit: C(nvidia-dcgm) is C(nvidia-dcgm.service)."""
+    return service if "." in service else f"{service}.service"

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The plan of MIG of a host: the instances of each GPU, and the MIG modes around them. Pure.
+"""The plan of MIG of a host: the instances of each GPU, and the changes of MIG modes around them, in the order in which they are made. Pure.
 
 The stage plans with it from the facts document, the module and the host program from what NVML tells just now.
 """
@@ -13,14 +13,33 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from .._boards.architectures import ARCHITECTURES
 from .._plan import REBOOT_NEEDED, Refused, Step, awaited_reboot
 from .._steps import Kind
-from .current import NodeGpu, record_of
-from .mode import OFF, ON, ModeChange, mode_change, steps
 from .model import DesiredGpu
 from .nodes import plan_node
 from .plan import IDLE_ONLY, REFUSE, GpuPlan, Keep
 from .record import GpuRecord, PlacedInstance
+from .state import NodeGpu, devices_of, gpu_step, record_of
+
+ON = "on"
+OFF = "off"
+#: The mode is as wanted, and a change of it is pending that is not.
+KEEP = "keep"
+
+
+@dataclass(frozen=True)
+class ModeChange:
+    """What happens to the mode of a GPU.
+
+    :param mode: C(on), C(off) or C(keep) where the mode is asked for; None where it is as it should be.
+    :param set_mode: whether the driver has to be asked; False when the change is pending already.
+    :param needs_reset: whether the mode changes only by a reset of the GPU.
+    """
+
+    mode: str | None = None
+    set_mode: bool = False
+    needs_reset: bool = False
 
 
 @dataclass(frozen=True)
@@ -60,7 +79,7 @@ class GpuChange:
         if self.deferred is not None and self.reboot:
             disturbed = (*disturbed, awaited_reboot([self.deferred], True, "nvidia_mig_reboot"))
             data = {"reboot": REBOOT_NEEDED}
-        return steps(self.gpu.facts, self.plan, self.toggle, disturbed, data)
+        return _steps(self.gpu.facts, self.plan, self.toggle, disturbed, data)
 
     def steps_now(self) -> tuple[Step, ...]:
         """Return what is done before a reboot."""
@@ -179,3 +198,45 @@ def _refuse_reboot(change: GpuChange) -> Refused:
         f"MIG can be switched {change.mode} only by a reset or a reboot, and {change.deferred}",
         "Stop the processes that hold it, name their services in nvidia_mig_restart_services, or allow a reboot (nvidia_mig_reboot: true).",
     )
+
+
+def toggle_needs_reset(architecture: str | None) -> bool:
+    """Return whether the MIG mode changes only by a reset; assumed for an architecture that no source tells of."""
+    known = ARCHITECTURES.get(architecture or "")
+    return known is None or known.mig_toggle_needs_reset is not False
+
+
+def mode_change(gpu: Mapping[str, Any], wanted: bool) -> ModeChange:
+    """Return what happens to the mode of one entry of C(gpus)."""
+    mode = gpu.get("mig") or {}
+    current, pending = mode.get("current"), mode.get("pending")
+    if current == wanted:
+        return ModeChange() if pending in (None, wanted) else ModeChange(KEEP, True)
+    needs_reset = toggle_needs_reset(gpu.get("architecture")) or pending == wanted
+    return ModeChange(ON if wanted else OFF, pending != wanted, needs_reset)
+
+
+def _steps(
+    gpu: Mapping[str, Any],
+    plan: GpuPlan,
+    change: ModeChange,
+    disturbs: Sequence[str] = (),
+    data: Mapping[str, Any] | None = None,
+) -> tuple[Step, ...]:
+    """Return what is done to one entry of C(gpus), in order.
+
+    :param disturbs: whom the change of mode disturbs.
+    :param data: what its steps say besides.
+    """
+    mode, details = [], {"gone": devices_of(gpu), **(data or {})}
+    if change.set_mode and change.mode == KEEP:
+        mode.append(gpu_step(Kind.CANCEL_MIG_CHANGE, gpu, "the mode is as wanted"))
+    elif change.set_mode:
+        kind = Kind.ENABLE_MIG if change.mode == ON else Kind.DISABLE_MIG
+        mode.append(gpu_step(kind, gpu, f"wanted: {plan.desired}", disturbs, details))
+    if change.mode in (ON, OFF) and change.needs_reset:
+        why = "on this architecture the MIG mode changes by a reset"
+        mode.append(gpu_step(Kind.RESET_GPU, gpu, why, disturbs, details))
+    if change.mode == ON:
+        return (*mode, *plan.steps(gpu))
+    return (*plan.steps(gpu), *mode)

@@ -14,12 +14,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from .._plan import Refused
-from .current import NodeGpu
 from .geometry import Geometry, Request, geometry
 from .gpu_plan import GpuPlan
 from .model import DesiredGpu, DesiredInstance, describe
 from .plan import FORCE, IDLE_ONLY, IN_USE_REMEDY, REFUSE, geometry_with, plan_gpu, slot_of
 from .search import Option, deepen
+from .state import NodeGpu
 
 _PER_GPU = "Write instances per GPU."
 

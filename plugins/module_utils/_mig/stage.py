@@ -14,12 +14,11 @@ from .._boards.lookup import board_of, gpus_on_bus
 from .._plan import Refused, StagePlan, Step
 from .._steps import Kind, gpu_title
 from . import strategies
-from .current import NodeGpu, node_gpus, offered_by
 from .desired import DesiredLayout, Unread, desired_layout, entries
 from .host_plan import MigPlan, plan_host
 from .plan import DISRUPTIONS, REFUSE
 from .record import record_step
-from .state import gpu_step, why_no_reset
+from .state import NodeGpu, gpu_step, node_gpus, offered_by, why_no_reset
 
 STAGE = "mig"
 

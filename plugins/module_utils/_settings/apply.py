@@ -11,8 +11,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from .._adapters import files, gpu_clients, locked_clocks, nvml_settings
+from .._adapters import files, locked_clocks, nvml_settings
 from .._adapters.command import CommandError
+from .._adapters.gpu_clients import reset_gpu
 from .._adapters.host_files import HostFiles
 from .._adapters.kubelet_pods import read_allocations
 from .._adapters.nvml import Nvml
@@ -65,7 +66,7 @@ def record(path: str = RECORD) -> Settings | None:
         return None
 
 
-def apply(steps: Plan, wanted: Settings, nvml: Nvml, reset: Callable[[str], str] | None = None) -> None:
+def apply(steps: Plan, wanted: Settings, nvml: Nvml, reset: Callable[[str], str] = reset_gpu) -> None:
     """Carry out the steps.
 
     :param reset: resets the GPU at a PCI address and returns what the tool said.
@@ -73,7 +74,7 @@ def apply(steps: Plan, wanted: Settings, nvml: Nvml, reset: Callable[[str], str]
     """
     for step in steps.steps:
         try:
-            _apply(step, wanted, nvml, reset or _reset)
+            _apply(step, wanted, nvml, reset)
         except (CommandError, NvmlError, OSError) as error:
             raise SettingsError(f"Failed to {step.what}: {error}") from error
 
@@ -94,7 +95,7 @@ def restore(nvml: Nvml, wanted: Settings) -> list[str]:
         try:
             steps = plan([gpu], lost, lost, Means()).steps
             for step in steps:
-                _apply(step, lost, nvml, _reset)
+                _apply(step, lost, nvml, reset_gpu)
             if steps:
                 again = [seen for seen in observe(nvml, lost) if seen.index == gpu.index]
                 failed += [f"still needed: {step}" for step in plan(again, lost, lost, Means()).steps]
@@ -143,14 +144,6 @@ def _reset_gpu(nvml: Nvml, step: Step, reset: Callable[[str], str]) -> None:
     found = nvml_settings.settings_of(nvml, index)
     if found.ecc.current is not found.ecc.pending:
         raise SettingsError(f"Failed to {step.what}: its ECC still waits for a reset. nvidia-smi said: {said}")
-
-
-def _reset(pci_address: str) -> str:
-    try:
-        answer = gpu_clients.reset_gpu(pci_address)
-    except CommandError as error:
-        return str(error)
-    return " ".join((answer.stdout + " " + answer.stderr).split()) or f"exit status {answer.rc}"
 
 
 def _no_reset(gpu: Mapping[str, Any]) -> str | None:

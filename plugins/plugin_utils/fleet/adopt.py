@@ -26,9 +26,9 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex impo
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.metric_units import METRICS_TIMER
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._injection import CDI, ENVVAR, METHODS, VOLUME_MOUNTS
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig import mig_parted
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.current import gpus_with_pci
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.desired import desired_layout
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.model import DesiredGpu
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.state import gpus_with_pci
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.state import present as now
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused, StagePlan
 

@@ -45,7 +45,7 @@ def main(folder: Path, verb: str, *layout: str) -> None:
         }
         variables = {f"nvidia_mig_{name}": value for name, value in asked.items()}
         machine = Machine(nvml, Journal(str(folder / "journal")), variables, HostFiles(str(folder / "nobody")), reset)
-        gpus = apply_run.read(machine)
+        gpus = machine.read()
         if verb == "export":
             answer = export(gpus, "ours")
         else:

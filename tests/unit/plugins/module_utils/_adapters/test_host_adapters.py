@@ -225,9 +225,17 @@ def test_processes_end_politely_or_not():
 
 def test_a_reset_is_of_one_gpu_alone(monkeypatch):
     calls = []
-    monkeypatch.setattr(gpu_clients, "run", lambda command, **_: calls.append(command))
-    gpu_clients.reset_gpu("0000:18:00.0")
-    assert calls == [["nvidia-smi", "-r", "-i", "0000:18:00.0"]]
+
+    def run(command, **_options):
+        calls.append(command)
+        if len(calls) == 3:
+            raise CommandError(command, "no answer within 180 s")
+        return Result(tuple(command), 4, "" if len(calls) == 2 else "in use\n", "")
+
+    monkeypatch.setattr(gpu_clients, "run", run)
+    said = [gpu_clients.reset_gpu("0000:18:00.0") for _number in range(3)]
+    assert said[:2] == ["in use", "exit status 4"] and "no answer within 180 s" in said[2]
+    assert calls == [["nvidia-smi", "-r", "-i", "0000:18:00.0"]] * 3
 
 
 @pytest.fixture

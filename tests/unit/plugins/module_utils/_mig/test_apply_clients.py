@@ -9,6 +9,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.systemd import Unit
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig import apply_clients
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_clients import Clients, ServicesFailed, active
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.desired import full_name
 
 
 class Systemd:
@@ -91,5 +92,5 @@ def test_a_service_that_does_not_stop_or_come_back_is_said(systemd):
 
 
 def test_full_names():
-    assert apply_clients.full_name("nvidia-dcgm") == "nvidia-dcgm.service"
-    assert apply_clients.full_name("x.target") == "x.target"
+    assert full_name("nvidia-dcgm") == "nvidia-dcgm.service"
+    assert full_name("x.target") == "x.target"

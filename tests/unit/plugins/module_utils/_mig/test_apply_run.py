@@ -26,9 +26,9 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_machine
     StepFailed,
     widest,
 )
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.desired import variables_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.journal import Journal
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.journal_lines import NOT_RESTORED, RESTORED
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.request import variables_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import NotInEffect, Refused
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._mig.virtual_gpus import (
     VirtualHost,
@@ -66,7 +66,7 @@ def run(host, layout, by=None, files=None, check=False, to_original=False, **ask
             files=files or HostFiles(str(host.root / "nobody")),
             reset=by or host._reset,
         )
-        prepared = apply_run.plan(machine, apply_run.read(machine), to_original)
+        prepared = apply_run.plan(machine, machine.read(), to_original)
         return apply_run.report(prepared) if check else apply_run.carry_out(machine, prepared)
 
 

@@ -12,14 +12,12 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_report 
     stale_uuids,
     states,
 )
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.current import NodeGpu
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.desired import Unread
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.host_plan import plan_host
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.mode import KEEP, OFF, ON, ModeChange
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.host_plan import KEEP, OFF, ON, ModeChange, plan_host
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.model import DesiredGpu, DesiredInstance
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.record import GpuRecord, PlacedInstance
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.stage import plan_layout
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.state import devices_of
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.state import NodeGpu, devices_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._mig.build import desired
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._mig.live import gpu, instance

@@ -208,7 +208,7 @@ class VirtualHost:
                 files=HostFiles(str(self.root / "nobody")),
                 reset=self._reset,
             )
-            prepared = apply_run.plan(machine, apply_run.read(machine))
+            prepared = apply_run.plan(machine, machine.read())
             if not prepared.changes and prepared.interrupted is None:
                 return apply_run.report(prepared)
             report = apply_run.carry_out(machine, prepared)

@@ -9,11 +9,10 @@ from dataclasses import replace
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup import board
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_report import states
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.current import node_gpus
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.mode import toggle_needs_reset
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.host_plan import toggle_needs_reset
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.model import DesiredGpu, DesiredInstance
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.nodes import plan_node
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.state import devices_of, profiles_of
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.state import devices_of, node_gpus, profiles_of
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._mig.live import (
     BUSY,
     gpu,
