@@ -21,11 +21,7 @@ from .state import gpu_step
 
 @dataclass(frozen=True)
 class Keep:
-    """An instance that stays where it is.
-
-    :param instance: the instance.
-    :param change: what changes inside it.
-    """
+    """An instance that stays where it is, and what changes inside it."""
 
     instance: GpuInstance
     change: ComputeChange
@@ -33,11 +29,7 @@ class Keep:
 
 @dataclass(frozen=True)
 class Destroy:
-    """An instance that goes, with its compute instances.
-
-    :param instance: the instance.
-    :param certificate: why it must go.
-    """
+    """An instance that goes, with its compute instances, and why it must."""
 
     instance: GpuInstance
     certificate: Certificate

@@ -70,17 +70,18 @@ class Entry:
         """
         return self.services if not self.followed and self.boot_id == boot_id else ()
 
-    def as_dict(self) -> dict[str, Any]:
+    def intention(self) -> dict[str, Any]:
+        """Return what is known before the run begins, without the layout that there was."""
         return {
             "started": self.started,
             "boot_id": self.boot_id,
             "program": self.program,
             "request": dict(self.request),
             "services": list(self.services),
-            "steps": list(self.steps),
-            "outcome": self.outcome,
-            "message": self.message,
         }
+
+    def as_dict(self) -> dict[str, Any]:
+        return {**self.intention(), "steps": list(self.steps), "outcome": self.outcome, "message": self.message}
 
 
 def parse(text: str) -> Entry | None:
@@ -125,14 +126,7 @@ class Journal:
 
     def begin(self, entry: Entry) -> None:
         """Replace the journal by one that says what is about to happen. It is on the disk on return."""
-        head = {
-            "started": entry.started,
-            "boot_id": entry.boot_id,
-            "program": entry.program,
-            "request": dict(entry.request),
-            "previous": [gpu.as_dict() for gpu in entry.previous],
-            "services": list(entry.services),
-        }
+        head = {**entry.intention(), "previous": [gpu.as_dict() for gpu in entry.previous]}
         write_whole(self.path, _line(head), mode=0o600)
 
     def step(self, text: str) -> None:

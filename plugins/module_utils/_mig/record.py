@@ -20,6 +20,7 @@ from typing import Any
 
 from .._boards.model import GpuInstanceProfile
 from .._plan import Step
+from .._schema import Unfit, boolean, check, encode, fields, items, number, text
 from .._steps import Kind
 from .model import DesiredGpu, DesiredInstance, GpuInstance
 from .profiles import canonical, parse
@@ -41,9 +42,6 @@ class PlacedInstance:
     size: int
     compute: tuple[int, ...] = ()
 
-    def as_dict(self) -> dict[str, Any]:
-        return {"profile": self.profile, "start": self.start, "size": self.size, "compute": list(self.compute)}
-
 
 @dataclass(frozen=True)
 class GpuRecord:
@@ -55,7 +53,7 @@ class GpuRecord:
     uuid: str
     pci_address: str
     name: str
-    mig: bool | None
+    mig: bool | None = None
     instances: tuple[PlacedInstance, ...] = ()
 
     @property
@@ -67,58 +65,46 @@ class GpuRecord:
         return DesiredGpu(bool(self.mig), tuple(sorted(instances)))
 
     def as_dict(self) -> dict[str, Any]:
-        return {
-            "uuid": self.uuid,
-            "pci_address": self.pci_address,
-            "name": self.name,
-            "mig": self.mig,
-            "instances": [instance.as_dict() for instance in self.instances],
-        }
+        return dict(encode(self))
+
+
+_PLACE = number(0, 64)
+_INSTANCE = fields(
+    {"profile": text(64), "start": _PLACE, "size": _PLACE, "compute": items(_PLACE, 64)},
+    required=("profile", "start", "size", "compute"),
+    into=PlacedInstance,
+)
+_GPU = fields(
+    {**dict.fromkeys(("uuid", "pci_address", "name"), text(256)), "mig": boolean, "instances": items(_INSTANCE, 64)},
+    required=("uuid", "pci_address", "name", "instances"),
+    into=GpuRecord,
+)
+_GPUS = fields({"gpus": items(_GPU, 1024)}, required=("gpus",))
 
 
 def placed(instances: Iterable[GpuInstance]) -> tuple[PlacedInstance, ...]:
     """Return instances that exist as places, in their order on the grid."""
-    return tuple(
-        PlacedInstance(
-            instance.profile,
-            instance.start,
-            instance.size,
-            tuple(sorted((compute.slices for compute in instance.compute), reverse=True)),
-        )
-        for instance in sorted(instances, key=lambda instance: instance.start)
+    return _in_order(
+        PlacedInstance(one.profile, one.start, one.size, tuple(compute.slices for compute in one.compute))
+        for one in instances
     )
 
 
-def gpu_record(data: Any) -> GpuRecord:
-    """Read one GPU from plain data, with its instances in their order on the grid.
-
-    :raises Unreadable: it is no such thing.
-    """
-    try:
-        return GpuRecord(
-            uuid=str(data["uuid"]),
-            pci_address=str(data["pci_address"]),
-            name=str(data["name"]),
-            mig=None if data["mig"] is None else bool(data["mig"]),
-            instances=tuple(sorted(map(_placed_instance, data["instances"]), key=lambda instance: instance.start)),
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        raise Unreadable(f"it does not describe a GPU ({type(error).__name__}: {error})") from error
-
-
-def _placed_instance(data: Any) -> PlacedInstance:
-    compute = tuple(sorted(map(int, data["compute"]), reverse=True))
-    return PlacedInstance(str(data["profile"]), int(data["start"]), int(data["size"]), compute)
+def _in_order(places: Iterable[PlacedInstance]) -> tuple[PlacedInstance, ...]:
+    found = (replace(one, compute=tuple(sorted(one.compute, reverse=True))) for one in places)
+    return tuple(sorted(found, key=lambda one: one.start))
 
 
 def gpu_records(data: Any) -> tuple[GpuRecord, ...]:
-    """Read a list of GPUs from plain data.
+    """Read a list of GPUs from plain data, each with its instances in their order on the grid.
 
     :raises Unreadable: it is no such list.
     """
-    if not isinstance(data, list):
-        raise Unreadable("it does not hold a list of GPUs")
-    return tuple(gpu_record(item) for item in data)
+    try:
+        found: Sequence[GpuRecord] = check(_GPUS, {"gpus": data})["gpus"]
+    except Unfit as unfit:
+        raise Unreadable(f"{unfit.thing}: {unfit.reason}") from unfit
+    return tuple(replace(gpu, instances=_in_order(gpu.instances)) for gpu in found)
 
 
 def match(records: Sequence[GpuRecord], gpu: Mapping[str, Any]) -> GpuRecord | None:

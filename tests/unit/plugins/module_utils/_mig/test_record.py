@@ -53,6 +53,9 @@ def test_gpus_without_mig_are_not_recorded():
         {"schema": 1, "gpus": [{"uuid": "GPU-1"}]},
         {"schema": 1, "gpus": [{**GPU.as_dict(), "instances": [{"profile": "3g.40gb", "start": "x"}]}]},
         {"schema": 1, "gpus": ["GPU-1"]},
+        {"schema": 1, "gpus": [{**GPU.as_dict(), "mig": "on"}]},
+        {"schema": 1, "gpus": [{**GPU.as_dict(), "instances": [{**GPU.as_dict()["instances"][0], "size": 10**9}]}]},
+        {"schema": 1, "gpus": [GPU.as_dict()] * 1025},
     ],
 )
 def test_what_is_no_recorded_layout_is_unreadable(document):
