@@ -59,6 +59,7 @@ class Engine:
 def engine(monkeypatch):
     made = Engine()
     monkeypatch.setattr(apply, "systemd", made)
+    monkeypatch.setattr(apply, "unmask", made.unmask)
     return made
 
 

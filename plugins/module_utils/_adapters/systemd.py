@@ -124,8 +124,8 @@ def outdated(names: Iterable[str], changed: Collection[str]) -> list[str]:
     :param changed: those whose files are known to have changed: systemd does not notice the first drop-in of a unit.
     """
     listed = run(["systemctl", "list-units", "--all", "--plain", "--no-legend", *names]).stdout.splitlines()
-    # A unit that it has not in memory is read when it is started, one that was not found is looked for again.
-    known = [fields[0] for fields in map(str.split, listed) if fields[1:2] == ["loaded"]]
+    # A unit that it has not in memory is read when it is started, one that was not found is looked for again; one that was masked is not.
+    known = [fields[0] for fields in map(str.split, listed) if fields[1:2] in (["loaded"], ["masked"])]
     asked = [name for name in known if name not in changed]
     shown = run(["systemctl", "show", "--property=Id,NeedDaemonReload", *asked]).stdout if asked else ""
     blocks = [_properties(block) for block in shown.strip().split("\n\n")]
@@ -200,7 +200,7 @@ def mask(name: str) -> None:
 
 
 def unmask(name: str) -> None:
-    """Undo L(mask), without a reload of systemd.
+    """Undo L(mask), without a reload of systemd, before which it does not start the unit (L(_runtime.unit_reload.unmask)).
 
     :raises CommandError: it is masked still.
     """

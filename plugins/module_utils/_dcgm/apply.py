@@ -16,6 +16,7 @@ from .._adapters.installed_packages import is_dcgm
 from .._adapters.packages import Package, PackageError, PackageManager, Transaction, hold_installed, released
 from .._formats.unit_names import DCGM_UNIT
 from .._plan import Plan, Refused, Step, carry_out
+from .._runtime.unit_reload import unmask
 from .._steps import Kind
 from .desired import DesiredDcgm
 from .packages import CORE, names
@@ -140,7 +141,7 @@ def _release(manager: PackageManager, state: DcgmState, _desired: DesiredDcgm, _
 
 
 def _enable(_manager: PackageManager, _state: DcgmState, _desired: DesiredDcgm, step: Step) -> None:
-    systemd.unmask(step.target)
+    unmask(step.target)
     systemd.enable([step.target])
 
 

@@ -29,7 +29,7 @@ from .._facts import not_offered
 from .._facts.document import read_document
 from .._formats.unit_names import wants_link
 from .._plan import Refused
-from .._runtime.unit_reload import reload_units
+from .._runtime.unit_reload import reload_units, unmask
 from .._users import User, holders_of
 from . import previous
 from .desired import PREFIX, REPOSITORY_NAME, DesiredDriver
@@ -229,8 +229,7 @@ class DriverSystem:
         reload_units([name], [name])
 
     def unmask(self, name: str) -> None:
-        systemd.unmask(name)
-        reload_units([name], [name])
+        unmask(name)
 
     def add_wants(self, name: str) -> None:
         run(["systemctl", "add-wants", "--no-reload", "multi-user.target", name], allowed=(0,))

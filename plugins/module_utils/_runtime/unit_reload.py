@@ -46,6 +46,16 @@ def reload_units(names: Sequence[str], changed: Collection[str], files: HostFile
     return True
 
 
+def unmask(name: str) -> None:
+    """Let a unit be started again, which systemd does not as long as it has the mask in memory.
+
+    :raises Refused: containers would lose their GPUs.
+    :raises CommandError: systemd refused.
+    """
+    systemd.unmask(name)
+    reload_units([name], ())
+
+
 def losing_containers(files: HostFiles) -> tuple[str, ...]:
     """Return the containers whose GPUs systemd does not know of, as people name them.
 

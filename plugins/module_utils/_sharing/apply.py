@@ -24,7 +24,7 @@ from .._adapters.processes import ProgramProcess, program_processes
 from .._adapters.pynvml_loader import HOST_PROGRAM
 from .._formats.documents import read_json
 from .._plan import Plan, Step
-from .._runtime.unit_reload import reload_units
+from .._runtime.unit_reload import reload_units, unmask
 from .._steps import Kind
 from .._users import PROCESS, User, add_allocations
 from . import mps_instances, mps_units
@@ -309,7 +309,7 @@ def _start(daemon: Daemon) -> None:
 
 
 def _enable(name: str) -> None:
-    systemd.unmask(mps_units.instance(name))
+    unmask(mps_units.instance(name))
     systemd.enable([mps_units.instance(name)])
 
 

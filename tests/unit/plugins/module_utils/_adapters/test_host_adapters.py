@@ -145,9 +145,12 @@ def test_what_systemd_has_in_memory_in_an_older_text(monkeypatch):
         "gpufleet-mps@0.service      loaded    active   running NVIDIA MPS control daemon (0)\n"
         "gpufleet-mps@1.service      loaded    inactive dead    NVIDIA MPS control daemon (1)\n"
         "gpufleet-sharing.service    not-found inactive dead    gpufleet-sharing.service\n"
+        "nvidia-persistenced.service masked    inactive dead    nvidia-persistenced.service\n"
         "run-nvidia-mps-shm.mount    loaded    active   mounted Shared memory of MPS servers and their clients in pods\n"
     )
     shown = "Id=gpufleet-mps@1.service\nNeedDaemonReload=no\n\nId=run-nvidia-mps-shm.mount\nNeedDaemonReload=yes\n"
+    # What is masked in its memory has no mask on disk any more.
+    shown += "\nId=nvidia-persistenced.service\nNeedDaemonReload=yes\n"
     calls = []
 
     def run(command, **_options):
@@ -157,8 +160,9 @@ def test_what_systemd_has_in_memory_in_an_older_text(monkeypatch):
     monkeypatch.setattr(systemd, "run", run)
     names = [line.split()[0] for line in listed.splitlines()] + ["gpufleet-mps@2.service"]
     changed = {"gpufleet-mps@0.service", "gpufleet-mps@2.service", "gpufleet-sharing.service"}
-    assert systemd.outdated(names, changed) == ["gpufleet-mps@0.service", "run-nvidia-mps-shm.mount"]
-    assert calls[1][3:] == ["gpufleet-mps@1.service", "run-nvidia-mps-shm.mount"]
+    stale = ["gpufleet-mps@0.service", "nvidia-persistenced.service", "run-nvidia-mps-shm.mount"]
+    assert systemd.outdated(names, changed) == stale
+    assert calls[1][3:] == ["gpufleet-mps@1.service", *stale[1:]]
     monkeypatch.setattr(systemd, "run", lambda command, **_: Result(tuple(command), 0, "", ""))
     assert systemd.outdated(names, changed) == []
 

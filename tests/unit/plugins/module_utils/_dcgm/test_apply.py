@@ -119,6 +119,7 @@ class Played:
 def host(monkeypatch):
     played = Played()
     monkeypatch.setattr(apply, "systemd", played)
+    monkeypatch.setattr(apply, "unmask", played.unmask)
     monkeypatch.setattr(apply, "kernel", played)
     return played
 

@@ -68,6 +68,14 @@ def test_others_lose_nothing_by_a_reload(host, holder):
     assert unit_reload.reload_units([UNIT], [UNIT], HostFiles())
 
 
+def test_a_unit_that_was_masked_can_be_started_again(host, monkeypatch):
+    unmasked = []
+    monkeypatch.setattr(unit_reload.systemd, "unmask", unmasked.append)
+    host.holders = ()
+    unit_reload.unmask(UNIT)
+    assert (unmasked, host.reloads) == ([UNIT], 1)
+
+
 def test_where_nothing_is_outdated_nobody_is_looked_for(host, monkeypatch):
     host.stale = []
     monkeypatch.setattr(unit_reload, "device_holders", None)
