@@ -190,7 +190,7 @@ def _daemons(
         raise Refused(
             "nvidia_sharing_mps_scope",
             f"GPU {divided[0]['index']} is in MIG mode, but a daemon for the scope {options.scope} serves whole GPUs",
-            "Set nvidia_sharing_mps_scope: instance.",
+            "Set nvidia_sharing_mps_scope: instance, or nvidia_mig_layout to [{devices: all, enabled: false}], which turns MIG off.",
         )
     devices = []
     for gpu in gpus:

@@ -12,6 +12,7 @@ from typing import Any
 from .._boards.lookup import board, gpus_on_bus
 from .._formats.driver_versions import branch_of, is_branch, is_driver_version
 from .._mig.desired import desired_layout
+from .._mig.model import DesiredGpu
 from .._mig.profiles import compute_name, resolve
 from .._mig.state import profiles_of
 from .._plan import Refused, StagePlan, Step
@@ -50,7 +51,7 @@ def stage(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> StagePlan:
     if with_mig and not sharing.shared and sharing.compute_mode not in ("auto", "default"):
         raise contradictions.refused_on_mig(sharing, f"{gpu_title(with_mig[0])} is in MIG mode")
     if strategy != "none" or with_mig:
-        return _on_mig(sharing, gpus, facts, branch)
+        return _on_mig(sharing, desired, gpus, facts, branch)
     return _planned(sharing, _wanted(sharing, facts, gpus, branch), facts, gpus)
 
 
@@ -85,13 +86,7 @@ def _refuse_on_layout(
     """Look at the MIG devices that the layout will make: the stage before this one must not make them in vain."""
     if sharing.mode != "mps" or sharing.host.scope != "instance":
         return
-    try:
-        layout = desired_layout(
-            desired.get("nvidia_mig_layout"), str(desired.get("nvidia_mig_strategy") or "none"), gpus
-        ).gpus
-    except Refused:
-        # The layout itself cannot be met, which is said where it is planned.
-        return
+    layout = _layout(desired, gpus) or {}
     for gpu in gpus:
         wanted = layout.get(int(gpu["index"]))
         devices = []
@@ -102,6 +97,15 @@ def _refuse_on_layout(
                 {"profile": compute_name(instance.profile, width), "memory_mib": memory} for width in instance.compute
             ]
         refuse_clients_of_devices(sharing, gpu, branch, devices)
+
+
+def _layout(desired: Mapping[str, Any], gpus: Sequence[Mapping[str, Any]]) -> Mapping[int, DesiredGpu] | None:
+    """Return what the stage before this one makes of the GPUs it selects, by index; None where it cannot, which is said there."""
+    try:
+        strategy = str(desired.get("nvidia_mig_strategy") or "none")
+        return desired_layout(desired.get("nvidia_mig_layout"), strategy, gpus).gpus
+    except Refused:
+        return None
 
 
 def _boards(facts: Mapping[str, Any], most: bool = False) -> list[dict[str, Any]]:
@@ -152,16 +156,29 @@ def _steps_of_cards(
 
 
 def _on_mig(
-    sharing: Sharing, gpus: Sequence[Mapping[str, Any]], facts: Mapping[str, Any], branch: int | None
+    sharing: Sharing,
+    desired: Mapping[str, Any],
+    gpus: Sequence[Mapping[str, Any]],
+    facts: Mapping[str, Any],
+    branch: int | None,
 ) -> StagePlan:
-    """With MIG the devices to share are those that the stage before this one makes; when it changes nothing, those that are there."""
-    there = any(gpu.get("gpu_instances") for gpu in gpus)
-    if sharing.mode == "mps" and sharing.mps_manager == "host" and not (sharing.host.scope == "instance" and there):
-        return StagePlan(
-            STAGE,
-            needed=True,
-            unknown="MIG devices are created by the stage before this one; the daemons depend on them",
-        )
+    """With MIG the devices to share are those that the stage before this one makes; when it changes nothing, those that are there.
+
+    :raises Refused: they cannot be shared so, or there are none and none are made.
+    """
+    if sharing.mode == "mps" and sharing.mps_manager == "host":
+        layout = _layout(desired, gpus)
+        there = any(gpu.get("gpu_instances") for gpu in gpus)
+        if layout is None or (
+            sharing.host.scope == "instance" and not there and any(one.instances for one in layout.values())
+        ):
+            return StagePlan(
+                STAGE,
+                needed=True,
+                unknown="MIG devices are created by the stage before this one; the daemons depend on them",
+            )
+        modes = {index: {"mig": {"current": one.enabled}} for index, one in layout.items()}
+        gpus = [{**gpu, **modes.get(int(gpu["index"]), {})} for gpu in gpus]
     return _planned(sharing, _wanted(sharing, facts, gpus, branch), facts, gpus)
 
 

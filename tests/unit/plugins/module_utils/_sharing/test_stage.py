@@ -250,10 +250,53 @@ def test_the_installed_program_says_who_shares_a_server_and_not_the_drivers_bran
     assert stage({**facts, "mps_control": {"installed": True, "multi_user": not multi_user}}, desired(**HOST)).needed
 
 
+H100 = {"board": "h100-80gb-sxm", "memory_mib": 81559, "architecture": "hopper"}
+ON, OFF = ({"mig": {"supported": True, "current": current}} for current in (True, False))
+DIVIDED = {"nvidia_mig_strategy": "mixed", "nvidia_mig_layout": [{"devices": "all", "instances": {"3g.40gb": 2}}]}
+WHOLE = {"nvidia_mig_layout": [{"devices": "all", "enabled": False}]}
+
+
 def test_daemons_for_mig_devices_follow_from_the_stage_before():
-    plan = stage({"gpus": gpus()}, {**desired(**HOST, mps_scope="instance"), "nvidia_mig_strategy": "mixed"})
+    plan = stage({"gpus": gpus(**H100, **OFF)}, {**desired(**HOST, mps_scope="instance"), **DIVIDED})
     assert plan.needed
     assert "MIG" in plan.unknown
+    # Without a layout that can be met nothing is known of them.
+    unmet = {**DIVIDED, "nvidia_mig_layout": "all-6g.60gb"}
+    assert stage({"gpus": gpus(**H100, **OFF)}, {**desired(**HOST), **unmet}).unknown == plan.unknown
+
+
+@pytest.mark.parametrize(
+    ("scope", "state", "layout", "reason"),
+    [
+        # The mode was switched on by hand, and no layout switches it off.
+        ("node", ON, {}, "GPU 0 is in MIG mode"),
+        ("gpu", ON, {"nvidia_mig_layout": [{"devices": [1], "enabled": False}]}, "GPU 0 is in MIG mode"),
+        # The stage before this one switches it on.
+        ("node", OFF, DIVIDED, "GPU 0 is in MIG mode"),
+        # Nothing makes the devices.
+        ("instance", ON, {}, "this host has none"),
+        ("instance", ON, {"nvidia_mig_strategy": "mixed"}, "this host has none"),
+        ("instance", ON, WHOLE, "this host has none"),
+    ],
+)
+def test_what_the_gpus_are_after_the_stage_before_is_refused_as_the_module_refuses_it(scope, state, layout, reason):
+    variables = {**desired(**HOST, mps_scope=scope), **layout}
+    with pytest.raises(Refused, match=reason) as refused:
+        stage({"gpus": gpus(**H100, **state)}, variables)
+    assert refused.value.thing == "nvidia_sharing_mps_scope"
+    after = [{**gpu, **(ON if layout is DIVIDED else {})} for gpu in gpus(**H100, **state)]
+    with pytest.raises(Refused) as by_module:
+        host_sharing(read(variables), after)
+    assert by_module.value.message == refused.value.message
+
+
+def test_daemons_of_whole_gpus_are_planned_where_the_stage_before_switches_mig_off():
+    plan = stage({"gpus": gpus(**H100, **ON)}, {**desired(**HOST), **WHOLE})
+    kinds = [step.kind.key for step in plan.steps]
+    assert (kinds, plan.unknown) == (
+        ["set_compute_mode", "set_compute_mode", "start_mps_daemon", "record_sharing"],
+        None,
+    )
 
 
 def test_a_host_that_was_set_up_by_hand_is_not_changed_for_a_record_of_what_every_boot_brings():
