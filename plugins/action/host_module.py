@@ -11,7 +11,7 @@ from typing import Any
 from ansible.errors import AnsibleActionFail
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.nvml_action import NvmlAction
 
-_MODULES = ("command", "copy", "file", "slurp", "stat", "systemd_service")
+_MODULES = ("command", "copy", "file", "reboot", "slurp", "stat", "systemd_service", "wait_for_connection")
 
 
 class ActionModule(NvmlAction):

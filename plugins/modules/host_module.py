@@ -14,7 +14,7 @@ description:
   - Ansible turns C(ansible_facts) in the result of any module into variables, which take precedence over the inventory. A compromised host could
     thereby set a command or a path for the controller.
   - This action runs one module of C(ansible.builtin) and removes from its result everything that would become a variable, a host or a group, and
-    control characters.
+    control characters; so are the messages of ssh, and what the host writes beside the result.
   - This is an action plugin; the module only documents it.
 options:
   command:
@@ -26,6 +26,9 @@ options:
   file:
     description: Options of M(ansible.builtin.file).
     type: dict
+  reboot:
+    description: Options of M(ansible.builtin.reboot).
+    type: dict
   slurp:
     description: Options of M(ansible.builtin.slurp).
     type: dict
@@ -34,6 +37,9 @@ options:
     type: dict
   systemd_service:
     description: Options of M(ansible.builtin.systemd_service).
+    type: dict
+  wait_for_connection:
+    description: Options of M(ansible.builtin.wait_for_connection).
     type: dict
 extends_documentation_fragment:
   - gpufleet.nvidia.attributes

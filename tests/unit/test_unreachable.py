@@ -19,6 +19,8 @@ from .test_terminal import ROOT
 #: Each case starts ansible-playbook.
 pytestmark = pytest.mark.slow
 
+#: As a host that does not let anybody in may say it: ssh shows its banner.
+BANNER = "\x1b]0;title\x07\x9b31m\u202ebanner"
 HOSTS = [f"gpu-{number:02}" for number in range(1, 26)]
 #: What else a run prints: headings, the variables, the recap, the task that fails. The lines of the tree are counted apart.
 OTHERS = 40
@@ -79,3 +81,33 @@ def test_every_unreachable_host_is_one_line(run, playbook):
 def test_under_progress_too(run):
     said = run("site", "gpufleet.nvidia.progress")
     assert sum("UNREACHABLE: it cannot be reached: ssh:" in line for line in said.splitlines()) == len(HOSTS), said
+
+
+@pytest.mark.parametrize(
+    ("module", "options"),
+    [("reboot", {"reboot_timeout": 1}), ("wait_for_connection", {"timeout": 1}), ("slurp", {"src": "/x"})],
+)
+@pytest.mark.parametrize("callback", ["ansible.builtin.default", "gpufleet.nvidia.progress"])
+def test_what_ssh_shows_of_a_host_that_is_rebooted_or_waited_for_can_be_printed(tmp_path, module, options, callback):
+    ssh = tmp_path / "ssh"
+    ssh.write_text(f"#!/bin/sh\nprintf '%s\\n' '{BANNER}' >&2\nexit 255\n", encoding="utf-8")
+    ssh.chmod(0o755)
+    tasks = [{"gpufleet.nvidia.host_module": {module: options}}]
+    (tmp_path / "play.yml").write_text(yaml.safe_dump([{"hosts": "all", "gather_facts": False, "tasks": tasks}]))
+    program = sys.executable.replace("python", "ansible-playbook")
+    done = subprocess.run(
+        [program, "-i", "gpu-01,", "-e", f"ansible_ssh_executable={ssh}", "play.yml"],
+        cwd=tmp_path,
+        env={
+            **{name: value for name, value in os.environ.items() if not name.startswith("ANSIBLE_")},
+            "ANSIBLE_COLLECTIONS_PATH": str(ROOT / "build" / "collections"),
+            "ANSIBLE_NOCOLOR": "1",
+            "ANSIBLE_STDOUT_CALLBACK": callback,
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    said = done.stdout + done.stderr
+    assert done.returncode and "31m?banner" in said, said
+    assert not [one for one in said if not one.isprintable() and one not in "\n\t"], repr(said)

@@ -232,7 +232,7 @@ class Site:
                 text = text.replace("  when: gpu_node_kubernetes | bool\n", "")
             text = text.replace("gpufleet.nvidia.boot_kernel:", "gpufleet.nvidia.stub_kernel:")
             text = text.replace("gpufleet.nvidia.kernel_package:", "gpufleet.nvidia.stub_newest:")
-            text = text.replace("ansible.builtin.reboot:", "gpufleet.nvidia.stub_kernel:")
+            text = re.sub(r"gpufleet[.]nvidia[.]host_module:\n *reboot:", "gpufleet.nvidia.stub_kernel:", text)
             written = roles / role / path.parent.name / path.name
             written.parent.mkdir(parents=True, exist_ok=True)
             written.write_text(text, encoding="utf-8")

@@ -27,8 +27,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 REPOSITORY = Path(__file__).resolve().parents[4]
-#: Modules that run on a host and whose result Ansible itself makes: they carry no facts.
-_OF_ANSIBLE = {"ansible.builtin.reboot", "ansible.builtin.wait_for_connection"}
 #: What runs on the controller alone.
 _CONTROLLER = {
     "add_host",
@@ -76,7 +74,7 @@ FILES = [*REPOSITORY.glob("roles/*/tasks/*.yml"), *REPOSITORY.glob("playbooks/*.
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(REPOSITORY)))
 def test_no_task_takes_the_result_of_a_host_past_the_actions_of_the_collection(path):
     for task in tasks(yaml.safe_load(path.read_text())):
-        modules = {name for name in task if "." in name and name not in _OF_ANSIBLE}
+        modules = {name for name in task if "." in name}
         foreign = {
             name for name in modules if name.startswith("ansible.builtin.") and name.split(".")[2] not in _CONTROLLER
         }
