@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.cuda import is_auto
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.reply import judged
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.checks import judged
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.diagnostics import is_auto
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused, StagePlan, Verdict, verdict_of
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import Description
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.text import shortened

@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.reply import judged
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.checks import judged
 
 #: What a board or a branch of the driver does not have is skipped, and says so.
 MAY_BE_SKIPPED = ("recovery", "memory")

@@ -14,7 +14,7 @@ from typing import Any
 from .._adapters import command
 from .._adapters.command import CommandError
 from .._adapters.host_reader import HostReader
-from .._health.cuda import DEMO_SUITE, PROGRAMS
+from .._health.diagnostics import DEMO_SUITE, PROGRAMS
 from .._health.kernel_log import distinct, errors_in
 from .._health.report import CommandAnswer, Xid
 

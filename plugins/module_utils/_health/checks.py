@@ -2,25 +2,26 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The checks of whether a GPU host works, in the order in which a person would look for a fault: from the bus upwards."""
+"""The checks of whether a GPU host works, in the order in which a person would look for a fault, and what C(health) is asked and answers."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 from . import hardware, software
-from .cuda import cuda
-from .dcgm import dcgm
+from .diagnostics import AUTO, accepts, cuda, dcgm, is_auto, reason_unproven
 from .fabric import fabric
-from .hardware import next_kernel, recovery
-from .report import Check
+from .report import Check, Evidence, HealthReport, evaluate, evidence_of
 from .xid import xid
 
 CHECKS = (
     Check("pci", hardware.pci),
     Check("driver", hardware.driver, needs=("pci",)),
-    Check("next_kernel", next_kernel, needs=("driver",)),
+    Check("next_kernel", hardware.next_kernel, needs=("driver",)),
     Check("nvidia_smi", hardware.nvidia_smi, needs=("driver",)),
     Check("nvml", hardware.nvml, needs=("driver",)),
-    Check("recovery", recovery, needs=("nvml",)),
+    Check("recovery", hardware.recovery, needs=("nvml",)),
     Check("xid", xid),
     Check("fabric", fabric, needs=("driver",)),
     Check("persistence", hardware.persistence, needs=("nvml",)),
@@ -32,3 +33,53 @@ CHECKS = (
 )
 
 NAMES = tuple(check.name for check in CHECKS)
+
+ARGUMENTS: dict[str, Any] = {
+    "facts": {"type": "dict", "default": {}},
+    "checks": {"type": "list", "elements": "str", "choices": list(NAMES)},
+    "cuda_check": {"type": "list", "elements": "str", "default": [AUTO]},
+    "cuda_timeout": {"type": "int", "default": 120},
+    "dcgm_level": {"type": "int", "choices": [0, 1, 2, 3, 4], "default": 0},
+    "dcgm_timeout": {"type": "int", "default": 7200},
+    "fabric_timeout": {"type": "int", "default": 0},
+    "fail": {"type": "bool", "default": True},
+}
+
+
+def judged(
+    facts: Mapping[str, Any], checks: Sequence[str] = (), cuda_check: Sequence[str] = (), dcgm_level: int = 0
+) -> HealthReport:
+    """Return what facts say about whether a host works. Nothing is run, so that of CUDA they can only say why it is not proven.
+
+    :param facts: with the parts of C(SUBSETS).
+    :param checks: the checks to report; without any, all of them.
+    :param cuda_check: the C(nvidia_health_cuda_check) of the host.
+    :param dcgm_level: its C(nvidia_health_dcgm_level): one that is not asked for any more leaves nothing owed.
+    """
+    unproven = reason_unproven(facts) if is_auto(cuda_check) else ""
+    owed = bool(dcgm_level and (facts.get("recorded") or {}).get("acceptance_owed"))
+    return evaluate(CHECKS, evidence_of(facts, cuda_unproven=unproven, owed=owed), checks)
+
+
+def answer(evidence: Evidence, parameters: Mapping[str, Any], check_mode: bool) -> dict[str, Any]:
+    """Evaluate the checks and return the module's result.
+
+    :param parameters: the options of C(health), validated.
+    :param check_mode: in check mode the stages before this one were not applied, so a host may well not be healthy yet.
+    """
+    report = evaluate(CHECKS, evidence, parameters["checks"])
+    failure = report.first_failure
+    result = {
+        "changed": False,
+        "healthy": report.healthy,
+        "accepted": report.healthy and accepts(evidence.dcgm, evidence.facts),
+        "checks": report.as_list(),
+        "failed_check": failure[0] if failure else None,
+        "msg": report.message,
+    }
+    if failure and parameters["fail"] and not check_mode:
+        result["failed"] = True
+        result["msg"] = (
+            f"Failed to prove that {(evidence.facts.get('host') or {}).get('name') or 'the host'} is healthy: {report.message}"
+        )
+    return result

@@ -2,23 +2,147 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What was read of a host, as samples of the metrics. Pure: the same evidence that the health checks judge, and what they say of it."""
+"""What was read of a host, as samples of the metrics and as text: the same evidence that the health checks judge, and what they say of it. Pure.
+
+The kernel's log overwrites its oldest records. Every record has a number that only grows until the next boot (Documentation/ABI/testing/dev-kmsg of
+the kernel). What was counted is kept with the number of the last error's record, so that no error is counted twice and none is lost later.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from .._boards.lookup import cards_on_bus
+from .._formats.documents import read_json
 from . import software
-from .error_counts import ErrorCounts
-from .exposition import Sample
 from .hardware import version_differences
-from .metric_table import Metrics
-from .report import FAILED, PASSED, SKIPPED, UNPROVEN, WARNING, Evidence, HealthReport
+from .kernel_log import errors_in
+from .metric_table import METRICS, Metric, Metrics
+from .report import FAILED, PASSED, SKIPPED, UNPROVEN, WARNING, Evidence, HealthReport, Xid
+from .xid import action_of, severity_of_sxid
 
 _STATUSES = (PASSED, WARNING, FAILED, SKIPPED, UNPROVEN)
 FABRIC_STATES = ("not_started", "in_progress", "completed")
+#: Of the file with the errors that were counted.
+SCHEMA = 1
+#: More different errors than this are no sign of anything any more, and each is a time series.
+_MOST = 1000
+_Key = tuple[str, int, str]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One value of a metric.
+
+    :param labels: values in the order of the metric's labels; None is written as an empty value, which Prometheus takes for no label.
+    """
+
+    metric: Metric
+    value: float
+    labels: tuple[str | None, ...] = ()
+
+
+def expose(samples: Sequence[Sample]) -> str:
+    """Return the text of C(samples): metrics in the order of the table, each with HELP and TYPE, its samples sorted by their labels.
+
+    Samples with the same labels are summed: what labels name is partly the users', and two values would have the whole file refused.
+
+    :raises ValueError: a sample has another number of labels than its metric.
+    """
+    lines: list[str] = []
+    for metric in METRICS:
+        mine = sorted(_lines(metric, [sample for sample in samples if sample.metric is metric]))
+        if mine:
+            lines += [f"# HELP {metric.name} {_help(metric.help)}", f"# TYPE {metric.name} {metric.kind}", *mine]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _lines(metric: Metric, samples: Iterable[Sample]) -> list[str]:
+    found: dict[str, float] = {}
+    for sample in samples:
+        if len(sample.labels) != len(metric.labels):
+            raise ValueError(f"{metric.name} has the labels {metric.labels}, and a sample {sample.labels}")
+        pairs = [f'{name}="{_escaped(value or "")}"' for name, value in zip(metric.labels, sample.labels)]
+        series = f"{metric.name}{{{','.join(pairs)}}}" if pairs else metric.name
+        found[series] = found.get(series, 0) + sample.value
+    return [f"{series} {_number(value)}" for series, value in found.items()]
+
+
+def _escaped(text: str) -> str:
+    # A path that is not UTF-8 has parts that cannot be written.
+    shown = text.encode("utf-8", "replace").decode()
+    return shown.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def _help(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("\n", "\\n")
+
+
+def _number(value: float) -> str:
+    return str(int(value)) if float(value).is_integer() else repr(float(value))
+
+
+@dataclass(frozen=True)
+class ErrorCounts:
+    """How many errors of each kind were logged since the boot.
+
+    :param last: number of the record of the last error; -1 before the first.
+    :param xids: by PCI address, number and action (see L(xid.action_of)).
+    :param sxids: by PCI address, number and severity.
+    """
+
+    boot_id: str
+    last: int = -1
+    xids: Mapping[_Key, int] = field(default_factory=dict)
+    sxids: Mapping[_Key, int] = field(default_factory=dict)
+
+    def as_text(self) -> str:
+        document = {
+            "schema": SCHEMA,
+            "boot_id": self.boot_id,
+            "last": self.last,
+            "xids": [[*key, count] for key, count in sorted(self.xids.items())],
+            "sxids": [[*key, count] for key, count in sorted(self.sxids.items())],
+        }
+        return json.dumps(document) + "\n"
+
+
+def parse_counts(text: str | None, boot_id: str) -> ErrorCounts:
+    """Return what was counted since this boot; nothing where the file is missing, of another boot, or cannot be used."""
+    try:
+        document = read_json(text or "")
+        if document["schema"] != SCHEMA or document["boot_id"] != boot_id:
+            return ErrorCounts(boot_id)
+        return ErrorCounts(boot_id, int(document["last"]), _counted(document["xids"]), _counted(document["sxids"]))
+    except (ArithmeticError, KeyError, TypeError, ValueError):
+        return ErrorCounts(boot_id)
+
+
+def _counted(rows: Any) -> dict[_Key, int]:
+    return {(str(address), int(number), str(kind)): int(count) for address, number, kind, count in rows}
+
+
+def counted(before: ErrorCounts, log: str, devices: Sequence[Mapping[str, Any]] | None) -> ErrorCounts:
+    """Return C(before) and the errors of the records of C(log) that are newer (see L(kernel_log.errors_in))."""
+    xids, sxids, last = Counter(before.xids), Counter(before.sxids), before.last
+    for number, error in errors_in(log, devices):
+        if number <= before.last:
+            continue
+        last = max(last, number)
+        if isinstance(error, Xid):
+            _add(xids, (error.pci_address, error.number, action_of(error)))
+        else:
+            _add(sxids, (error.pci_address, error.number, severity_of_sxid(error)))
+    return ErrorCounts(before.boot_id, last, dict(xids), dict(sxids))
+
+
+def _add(counts: Counter[_Key], key: _Key) -> None:
+    if key in counts or len(counts) < _MOST:
+        counts[key] += 1
 
 
 def readings(

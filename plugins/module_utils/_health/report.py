@@ -205,3 +205,31 @@ def evaluate(checks: Sequence[Check], evidence: Evidence, only: Sequence[str] | 
         if check.name in wanted or outcome.status == FAILED:
             outcomes[check.name] = outcome
     return HealthReport(outcomes)
+
+
+#: The parts of the facts document that only the health checks need.
+SUBSETS = ("errors", "health")
+
+
+def evidence_of(
+    facts: Mapping[str, Any],
+    cuda: CommandAnswer | None = None,
+    dcgm: Diagnosis | None = None,
+    cuda_by_dcgm: Diagnosis | None = None,
+    cuda_unproven: str = "",
+    owed: bool = False,
+) -> Evidence:
+    """Return the evidence that is in a facts document with the parts of C(SUBSETS)."""
+    health = facts["health"]
+    smi, xids, sxids = health.get("nvidia_smi"), health.get("xids"), health.get("sxids")
+    return Evidence(
+        facts=facts,
+        nvidia_smi=None if smi is None else CommandAnswer(smi.get("rc"), smi["text"]),
+        xids=None if xids is None else [Xid(xid["number"], xid["pci_address"], xid["text"]) for xid in xids],
+        sxids=None if sxids is None else [Sxid(sxid["number"], sxid["pci_address"], sxid["text"]) for sxid in sxids],
+        cuda=cuda,
+        cuda_by_dcgm=cuda_by_dcgm,
+        cuda_unproven=cuda_unproven,
+        dcgm=dcgm,
+        owed=owed,
+    )

@@ -25,7 +25,7 @@ from .._facts.document import read_document
 from .._formats.unit_names import CDI_UNIT, MIG_UNIT, SETTINGS_UNIT, SHARING_UNIT
 from .._health.hardware import NO_RECOVERY, recovery_of
 from .._health.repair_faults import subject_of
-from .._health.repair_users import users_of_gpus
+from .._health.repair_plan import users_of_gpus
 from .._plan import Refused
 from .._sharing import mps_units
 from .._sharing.host import UNREADABLE, recorded_sharing

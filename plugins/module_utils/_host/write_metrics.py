@@ -22,10 +22,8 @@ from .._facts.evidence import collect
 from .._facts.health import kernel_log
 from .._formats.numbers import whole_number
 from .._health.checks import CHECKS
-from .._health.error_counts import counted, parse_counts
-from .._health.exposition import expose
 from .._health.metric_units import METRICS_FILE, METRICS_SERVICE
-from .._health.readings import readings, unread
+from .._health.readings import counted, expose, parse_counts, readings, unread
 from .._health.report import Evidence, evaluate
 from .drift import drift
 from .output import fail, say

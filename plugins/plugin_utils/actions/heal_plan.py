@@ -11,18 +11,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.utc_time import in_future, text_of
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.evidence import evidence_of
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair import Policy, RepairPlan, plan_repair
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_faults import (
     Described,
     find_faults,
     logged,
 )
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_plan import Policy, RepairPlan, plan_repair
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_record import (
     Record,
     ends_if_failed,
     from_values,
 )
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import evidence_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.upgrade_record import STEPS as UPGRADE_STEPS
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import Unfit

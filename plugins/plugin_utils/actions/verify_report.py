@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any, Callable
 
 from ansible.errors import AnsibleError
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.reply import judged
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.checks import judged
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import Unfit, check
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import node_expectations

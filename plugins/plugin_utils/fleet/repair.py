@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.utc_time import lately, moment_of
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair import RepairPlan
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_plan import RepairPlan
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_record import (
     DONE,
     FAILED,

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.reply import judged
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.checks import judged
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import describe
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.plan import FleetPlan, HostPlan
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.verification import Verification, verification

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts import nvml
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.kernel_log import errors_in
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair import Policy, RepairPlan, plan_repair
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_actions import Action
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_faults import Described
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_plan import Policy, RepairPlan, plan_repair
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_record import Record
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import CommandAnswer, Evidence
 from virtual_machine import VERSION

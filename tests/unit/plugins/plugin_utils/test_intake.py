@@ -10,8 +10,8 @@ import copy
 import json
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.evidence import evidence_of
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.reply import answer
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.checks import answer
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import evidence_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import descriptions, role_variables
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions import fleet_plan

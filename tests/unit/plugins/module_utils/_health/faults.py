@@ -11,10 +11,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.checks import CHECKS
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.error_counts import ErrorCounts, counted
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.exposition import expose
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.kernel_log import distinct, errors_in
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.readings import readings
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.readings import (
+    ErrorCounts,
+    counted,
+    expose,
+    readings,
+)
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import (
     CommandAnswer,
     Evidence,

@@ -7,9 +7,8 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.checks import CHECKS
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.cuda import cuda, obstacle, reason_unproven
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.reply import judged
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.checks import CHECKS, judged
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.diagnostics import cuda, obstacle, reason_unproven
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import (
     CommandAnswer,
     Diagnosis,

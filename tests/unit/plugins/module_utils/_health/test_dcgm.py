@@ -7,8 +7,12 @@ from __future__ import annotations
 import json
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.dcgm import Unreadable, dcgm, parse
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.reply import answer
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.checks import answer
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.diagnostics import (
+    UnreadableDiagnosis,
+    dcgm,
+    parse,
+)
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import (
     CommandAnswer,
     Diagnosis,
@@ -51,7 +55,7 @@ def test_what_was_recorded_is_read():
     ],
 )
 def test_what_is_no_result_is_said(text, said):
-    with pytest.raises(Unreadable, match=said):
+    with pytest.raises(UnreadableDiagnosis, match=said):
         parse(text)
 
 

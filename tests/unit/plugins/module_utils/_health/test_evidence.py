@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.evidence import evidence_of
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import evidence_of
 
 
 def test_what_could_not_be_read_stays_unknown():

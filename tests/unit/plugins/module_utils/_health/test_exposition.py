@@ -7,8 +7,8 @@ from __future__ import annotations
 import re
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.exposition import Sample, expose
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.metric_table import COUNTER, METRICS, Metrics
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.readings import Sample, expose
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health import readings as readings_module
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.error_counts import ErrorCounts
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.exposition import expose
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.metric_table import METRICS
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.readings import readings, unread
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.readings import (
+    ErrorCounts,
+    expose,
+    readings,
+    unread,
+)
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import Evidence, HealthReport
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._health.faults import (
     FAULTS,

@@ -16,8 +16,8 @@ import yaml
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.checks import NAMES
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.hardware import RECOVERIES
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.metric_table import METRICS
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair import Policy, plan_repair
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_faults import Described
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_plan import Policy, plan_repair
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_record import Record
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import Evidence, Xid
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.xid import QUIET_ACTIONS, action_of, xid

@@ -2,27 +2,33 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What is done to repair a host: the smallest action that can end its faults, and who has to go for it. Pure."""
+"""What is done to repair a host: the smallest action that can end its faults, which GPUs are reset together, and who has to go for it. Pure."""
 
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from .._boards.architectures import ARCHITECTURES, is_at_least
 from .._formats.unit_names import CDI_UNIT, FABRIC_UNIT, MIG_UNIT, PERSISTENCE_UNIT, SETTINGS_UNIT, SHARING_UNIT
 from .._formats.utc_time import moment_of
 from .._steps import gpu_title
+from .._users import TOLERATE_RESET, holders_of, merged, mps_pids, users_of
 from .repair_actions import STRONGER, Action, strongest
 from .repair_faults import HOST, Described, Fault, find_faults, logged, subject_of
 from .repair_record import HANDED_OVER, Attempt, Record
-from .repair_reset import reset_together
 from .report import Evidence
 
 #: How often something is repaired before it is handed over.
 MOST_ATTEMPTS = 2
 _ORDER = (PERSISTENCE_UNIT, FABRIC_UNIT, MIG_UNIT, CDI_UNIT, SETTINGS_UNIT, SHARING_UNIT)
+#: nvidia-smi, option -r (--gpu-reset): from Ampere on, GPUs with NVLink can be reset one by one; on Ampere systems with NVSwitches that needs a running
+#: fabric manager, from Hopper on it does not. Without, "any GPUs with NVLink connections to a GPU being reset must also be reset in the same command".
+_SINCE_SINGLE, _SINCE_WITHOUT_MANAGER = "ampere", "hopper"
+#: Boards of before Ampere that have no NVLink: their GPUs are reset one by one. Source: product brief of the T4, which has PCI Express only.
+_WITHOUT_NVLINK = ("Tesla T4", "NVIDIA T4")
 
 
 @dataclass(frozen=True)
@@ -56,6 +62,10 @@ class Decided:
     def __str__(self) -> str:
         text = f"{self.fault.title}: {self.fault.reason}"
         return f"{text} ({self.why})" if self.why else text
+
+
+#: The lists of a plan that its result has under the same names.
+_LISTED = ("gpus", "services", "disturbed", "emptied", "device_nodes", "untouched", "notes")
 
 
 @dataclass(frozen=True)
@@ -114,14 +124,8 @@ class RepairPlan:
                 }
                 for one in self.decided
             ],
-            "gpus": list(self.gpus),
-            "services": list(self.services),
-            "disturbed": list(self.disturbed),
-            "emptied": list(self.emptied),
-            "device_nodes": list(self.device_nodes),
-            "untouched": list(self.untouched),
+            **{name: list(getattr(self, name)) for name in _LISTED},
             "together": self.together,
-            "notes": list(self.notes),
             "resumed": self.resumed,
             "handed_over": self.handed_over,
             "whole_host": self.action.whole_host,
@@ -247,3 +251,54 @@ def reason_of(plan: RepairPlan) -> str:
     texts = [str(one) for one in plan.decided]
     remedies = dict.fromkeys(one.fault.remedy for one in plan.decided if one.fault.remedy)
     return ". ".join(["; ".join(texts), *remedies]) + "." if texts else ""
+
+
+def reset_together(facts: Mapping[str, Any], wanted: Sequence[str]) -> tuple[tuple[str, ...], str]:
+    """Return the PCI addresses of the GPUs that are reset in one command, and why there are more than were wanted.
+
+    :param wanted: PCI addresses of the GPUs that have to be reset.
+    """
+    gpus = {str(gpu.get("pci_address")): gpu for gpu in facts.get("gpus") or () if not gpu.get("lost")}
+    reasons = [reason for address in wanted if (reason := _why_not_alone(facts, gpus.get(address, {}), len(gpus)))]
+    if not reasons:
+        return tuple(address for address in gpus if address in wanted), ""
+    others = set(gpus) - set(wanted)
+    return tuple(gpus), reasons[0] if others else ""
+
+
+def _why_not_alone(facts: Mapping[str, Any], gpu: Mapping[str, Any], count: int) -> str:
+    """Return why a GPU cannot be reset by itself; which GPUs its NVLinks lead to is not in the facts, so that means all of the host."""
+    if count < 2:
+        return ""
+    architecture = str(gpu.get("architecture") or "")
+    if architecture not in ARCHITECTURES:
+        return f"whether a GPU of the architecture {architecture or 'unknown'} can be reset by itself is not known"
+    if not is_at_least(architecture, _SINCE_SINGLE):
+        if gpu.get("name") in _WITHOUT_NVLINK:
+            return ""
+        return f"GPUs of the architecture {architecture} are reset together with those that NVLink connects them to"
+    fabric = facts.get("fabric") or {}
+    running = (fabric.get("manager") or {}).get("active") is True
+    if fabric.get("nvswitches") and not running and not is_at_least(architecture, _SINCE_WITHOUT_MANAGER):
+        return (
+            "the fabric manager does not run, and without it GPUs of this architecture on NVSwitches are reset together"
+        )
+    return ""
+
+
+def users_of_gpus(facts: Mapping[str, Any], addresses: Collection[str], mps: bool = False) -> list[str]:
+    """Return whose work on one of some GPUs a repair would end, as people name them.
+
+    Who has a GPU open is known even where NVML reports no processes of it. Pods are evicted before, and the kubelet's record still has them then.
+
+    :param facts: with the holders of device files.
+    :param addresses: PCI addresses of the GPUs.
+    :param mps: whether MPS daemons and their servers are no users: they are what is repaired.
+    """
+    gpus = [gpu for gpu in facts.get("gpus") or () if subject_of(gpu) in addresses]
+    excused = mps_pids(facts) if mps else ()
+    running = (users_of(gpu).everybody for gpu in gpus)
+    holding = (
+        holders_of(facts.get("holders"), gpu["minor"], TOLERATE_RESET) for gpu in gpus if gpu.get("minor") is not None
+    )
+    return [str(user) for user in merged(*running, *holding) if user.pid is not None and user.pid not in excused]

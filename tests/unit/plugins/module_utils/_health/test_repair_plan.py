@@ -9,11 +9,15 @@ from __future__ import annotations
 import datetime
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair import Policy, plan_repair, reason_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_actions import Action
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_faults import Described
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_plan import (
+    Policy,
+    plan_repair,
+    reason_of,
+    users_of_gpus,
+)
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_record import Attempt, Record
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_users import users_of_gpus
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import (
     CommandAnswer,
     Evidence,

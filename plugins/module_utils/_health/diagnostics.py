@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What C(dcgmi diag -j) says, and the check of it. Pure.
+"""Whether CUDA works, by a program of the user's, by one of the CUDA samples, or by DCGM; and what C(dcgmi diag -j) says. Pure.
 
 Sources: nvvs/include/NvvsJsonStrings.h and testing/python3/dcgm_diag_schema.json of NVIDIA/DCGM (version 4), its issue 139 (version 3, where results
 have a C(gpu_id) in place of an entity), and dcgmlib/dcgm_errors.h for the severities.
@@ -10,26 +10,27 @@ have a C(gpu_id) in place of an entity), and dcgmlib/dcgm_errors.h for the sever
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from .._formats.documents import read_json
-from .report import FAILED, Diagnosis, Evidence, Outcome, failed, passed, skipped, warning
+from .._users import users_of
+from .report import FAILED, CommandAnswer, Diagnosis, Evidence, Outcome, failed, passed, skipped, unproven, warning
 
 #: What the first version and all since have around the tests.
 _ROOTS = ("DCGM Diagnostic", "DCGM GPU Diagnostic")
 #: DCGM_ERROR_CONFIG: "This error can be configured". Persistence mode that is off is one.
 _CONFIGURABLE = 5
-_BY_HAND = "Run it by hand on the host (dcgmi diag -r LEVEL), and keep its output for the vendor of the board"
+_DIAG_BY_HAND = "Run it by hand on the host (dcgmi diag -r LEVEL), and keep its output for the vendor of the board"
 
 
-class Unreadable(Exception):
+class UnreadableDiagnosis(Exception):
     """What dcgmi wrote is no result of a diagnostic."""
 
 
 @dataclass(frozen=True)
-class Result:
+class TestResult:
     """What a test says of one GPU, or of another part of the host.
 
     :param status: C(Pass), C(Fail), C(Warn), C(Skip) or C(Not Run).
@@ -51,33 +52,32 @@ class DiagResult:
     """
 
     version: str
-    results: tuple[Result, ...]
+    results: tuple[TestResult, ...]
 
 
 def parse(text: str) -> DiagResult:
     """Read what C(dcgmi diag -j) wrote; lines before and after the document are left out.
 
-    :raises Unreadable: it is none, or DCGM could not run the tests.
+    :raises UnreadableDiagnosis: it is none, or DCGM could not run the tests.
     """
     document = text[text.find("{") : text.rfind("}") + 1]
     try:
         read = read_json(document)
     except ValueError:
-        last = next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "no output")
-        raise Unreadable(last) from None
+        raise UnreadableDiagnosis(_last_line(text)) from None
     root = next((read[name] for name in _ROOTS if isinstance(read.get(name), Mapping)), None)
     if root is None:
-        raise Unreadable("its output has no results")
+        raise UnreadableDiagnosis("its output has no results")
     if root.get("runtime_error"):
-        raise Unreadable(str(root["runtime_error"]))
+        raise UnreadableDiagnosis(str(root["runtime_error"]))
     results = tuple(_results(root))
     if not results:
-        raise Unreadable("its output has no results")
+        raise UnreadableDiagnosis("its output has no results")
     version = (read.get("metadata") or {}).get("version") or root.get("version")
     return DiagResult(str(version or ""), results)
 
 
-def _results(root: Mapping[str, Any]) -> Iterator[Result]:
+def _results(root: Mapping[str, Any]) -> Iterator[TestResult]:
     for category in root.get("test_categories") or ():
         for test in category.get("tests") or ():
             for result in test.get("results") or ():
@@ -85,13 +85,17 @@ def _results(root: Mapping[str, Any]) -> Iterator[Result]:
                     one if isinstance(one, Mapping) else {"warning": one} for one in _listed(result.get("warnings"))
                 ]
                 severities = [one.get("error_severity") for one in found]
-                yield Result(
+                yield TestResult(
                     str(test.get("name")),
                     _subject(result),
                     str(result.get("status")),
                     tuple(str(one.get("warning")) for one in found),
                     bool(found) and all(severity == _CONFIGURABLE for severity in severities),
                 )
+
+
+def _last_line(text: str) -> str:
+    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "no output")
 
 
 def _listed(value: Any) -> list[Any]:
@@ -133,11 +137,11 @@ def judge(asked: Diagnosis, facts: Mapping[str, Any]) -> Outcome:
         return failed(f"dcgmi did not end: {asked.answer.text}", "Raise nvidia_health_dcgm_timeout, or lower the level")
     try:
         found = parse(asked.answer.text)
-    except Unreadable as error:
+    except UnreadableDiagnosis as error:
         return failed(f"dcgmi ended with {asked.answer.rc}: {error}", "See systemctl status nvidia-dcgm.service")
     broken = [one for one in found.results if one.status == "Fail" and not one.configurable]
     if broken:
-        return failed("; ".join(map(_words, broken)), _BY_HAND)
+        return failed("; ".join(map(_words, broken)), _DIAG_BY_HAND)
     doubtful = [one for one in found.results if one.status in ("Fail", "Warn")]
     if doubtful:
         return warning("; ".join(map(_words, doubtful)), "See what it names")
@@ -150,7 +154,7 @@ def judge(asked: Diagnosis, facts: Mapping[str, Any]) -> Outcome:
     return passed(text) if done else warning(text, "DCGM skips tests for boards that it does not know, and with MIG")
 
 
-def _words(one: Result) -> str:
+def _words(one: TestResult) -> str:
     said = f": {' '.join(one.warnings)}" if one.warnings else ""
     how = "failed on" if one.status == "Fail" else "has a warning for"
     return f"{one.test} {how} {one.subject}{said}"
@@ -163,3 +167,78 @@ def _packages(facts: Mapping[str, Any]) -> str:
         f"datacenter-gpu-manager-4-cuda{cuda}" if cuda in ("11", "12", "13") else "datacenter-gpu-manager-4-cuda-all"
     )
     return f"Set nvidia_dcgm_state: present, or install {package} from NVIDIA's repository and start nvidia-dcgm.service, or set nvidia_health_dcgm_level to 0"
+
+
+#: The value of nvidia_health_cuda_check that takes what is there.
+AUTO = "auto"
+#: Programs of the CUDA samples that end with 0 where CUDA works; the first one also computes. NVIDIA's packages cuda-demo-suite have them for x86_64
+#: (docs.nvidia.com/cuda/demo-suite [doc]), the others are where people build or put them.
+PROGRAMS = ("vectorAdd", "deviceQuery")
+DEMO_SUITE = "/usr/local/cuda/extras/demo_suite"
+
+_NEXT = "Give a program (nvidia_health_cuda_check), or set nvidia_dcgm_state: present"
+_CUDA_BY_HAND = "Run it by hand on the host; 802 means that the fabric is not ready"
+
+
+def is_auto(command: Sequence[str]) -> bool:
+    """Return whether C(nvidia_health_cuda_check) asks for what the host has."""
+    return list(command) == [AUTO]
+
+
+def obstacle(facts: Mapping[str, Any]) -> str:
+    """Return why a CUDA program that knows nothing of the host would fail on it or disturb somebody, though CUDA works; empty for nothing.
+
+    Samples take the first GPU as a whole: they find none that is exclusive or MPS's, and no device where MIG is on without an instance.
+    """
+    gpus = facts.get("gpus") or ()
+    if not gpus:
+        return "NVML shows no GPU"
+    if facts.get("mps"):
+        return "MPS serves the GPUs"
+    for gpu in gpus:
+        if gpu.get("compute_mode") != "default":
+            return f"GPU {gpu.get('index')} is in compute mode {gpu.get('compute_mode')}"
+        if (gpu.get("mig") or {}).get("current") and not gpu.get("gpu_instances"):
+            return f"GPU {gpu.get('index')} has MIG on and no instance"
+        if users_of(gpu).everybody:
+            return f"GPU {gpu.get('index')} is in use"
+    return ""
+
+
+def reason_unproven(facts: Mapping[str, Any]) -> str:
+    """Return why nothing shows that CUDA works, by facts alone."""
+    program = (facts.get("health") or {}).get("cuda_program")
+    there = program or (facts.get("dcgm") or {}).get("dcgmi")
+    if there:
+        why = obstacle(facts) if program else ""
+        return f"{there} was not run" + (f", because {why}" if why else " for this check")
+    return f"the host has neither {' nor '.join(PROGRAMS)} of the CUDA samples (in PATH or {DEMO_SUITE}) nor dcgmi"
+
+
+def cuda(evidence: Evidence) -> Outcome:
+    """A CUDA program ends with 0, or DCGM finds CUDA's software right. nvidia-smi works where CUDA does not (fabric, MPS)."""
+    if evidence.cuda is not None:
+        return _by_program(evidence.cuda)
+    asked = evidence.cuda_by_dcgm
+    if asked is not None:
+        try:
+            parse(asked.answer.text)
+        except UnreadableDiagnosis as error:
+            # Somebody installed DCGM and does not run its host engine: no fault of CUDA's.
+            return unproven(f"CUDA is not proven: dcgmi could not say: {error}", _NEXT)
+        found = judge(asked, evidence.facts)
+        if found.status == FAILED and asked is evidence.dcgm:
+            # Said once, by the check that was asked for it: what it found need not be CUDA's.
+            return unproven("CUDA is not proven: dcgmi found a failure", "See the check dcgm")
+        return Outcome(found.status, f"by dcgmi: {found.evidence}", found.next_step)
+    if evidence.cuda_unproven:
+        return unproven(f"CUDA is not proven: {evidence.cuda_unproven}", _NEXT)
+    return skipped("CUDA is not proven: no command was given (nvidia_health_cuda_check)")
+
+
+def _by_program(answer: CommandAnswer) -> Outcome:
+    last = _last_line(answer.text)
+    if answer.rc == 0:
+        return passed(last)
+    how = "did not end" if answer.rc is None else f"ended with {answer.rc}"
+    return failed(f"the CUDA command {how}: {last}", _CUDA_BY_HAND)
