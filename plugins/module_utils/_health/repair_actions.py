@@ -6,14 +6,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from enum import Enum, unique
 
-from .._adapters.nvml_types import RECOVERY_ACTIONS
 from .report import Sxid, Xid
-from .xid import severity_of_sxid
-from .xid_catalogue import ALWAYS_FATAL_SXIDS, CATALOGUE, Bucket
+from .xid import bucket_of, recovery_after, severity_of_sxid
+from .xid_catalogue import ALWAYS_FATAL_SXIDS, Bucket
 
 
 @unique
@@ -87,10 +85,6 @@ _BY_BUCKET = {
     Bucket.CHECK_MECHANICALS: Action.HAND_OVER,
 }
 
-_SEVERITY = re.compile(r"\b(Nonfatal|Fatal)\b")
-#: Of Xid 154: C(GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot Required)).
-_CHANGED = re.compile(r"\bto 0x([0-9A-Fa-f]+)")
-
 
 def of_recovery(name: str) -> Action:
     """Return what to do about a recovery action of NVML."""
@@ -102,19 +96,10 @@ def of_xid(error: Xid) -> Action:
 
     An Xid that is not in the catalogue is not harmless but unknown, and so for people.
     """
-    entry = CATALOGUE.get(error.number)
-    if entry is None:
-        return Action.HAND_OVER
-    if entry.immediate is Bucket.XID_154:
-        match = _CHANGED.search(error.text)
-        number = int(match.group(1), 16) if match else -1
-        known = 0 <= number < len(RECOVERY_ACTIONS)
-        return of_recovery(RECOVERY_ACTIONS[number] if known else "unknown")
-    if entry.immediate is Bucket.WORKFLOW_NVLINK5_ERR:
-        found = _SEVERITY.search(error.text)
-        if found and found.group(1) == "Nonfatal":
-            return Action.NOTHING
-    return _BY_BUCKET[entry.immediate]
+    bucket = bucket_of(error)
+    if bucket is Bucket.XID_154:
+        return of_recovery(recovery_after(error.text))
+    return Action.HAND_OVER if bucket is None else _BY_BUCKET[bucket]
 
 
 def of_sxid(error: Sxid) -> Action:

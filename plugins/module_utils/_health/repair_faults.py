@@ -26,7 +26,7 @@ from .hardware import NO_RECOVERY, recovery_of
 from .records import record_differences
 from .repair_actions import Action, of_recovery, of_sxid, of_xid
 from .report import FAILED, Evidence, Sxid, Xid
-from .xid import QUIET_ACTIONS, action_of
+from .xid import QUIET_ACTIONS, action_of, bus_address
 from .xid_catalogue import CATALOGUE
 
 #: The subject of a fault that is not of one GPU.
@@ -97,9 +97,7 @@ def find_faults(evidence: Evidence, described: Described, dealt_with: Sequence[s
 
     :param dealt_with: errors of this boot after which the host was repaired, as L(error_key) writes them.
     """
-    faults: list[Fault] = []
-    notes: list[str] = []
-    for found in (
+    found = (
         *_driver(evidence),
         *_nvml(evidence),
         *_bus(evidence, described.gpus),
@@ -108,12 +106,12 @@ def find_faults(evidence: Evidence, described: Described, dealt_with: Sequence[s
         *_sxids(evidence, dealt_with),
         *_fabric(evidence),
         *_services(evidence, described),
-    ):
-        if isinstance(found, Fault):
-            faults.append(found)
-        else:
-            notes.append(found)
-    return Findings(tuple(faults), tuple(dict.fromkeys(notes)), _serious(evidence, dealt_with))
+    )
+    return Findings(
+        tuple(one for one in found if isinstance(one, Fault)),
+        tuple(dict.fromkeys(one for one in found if isinstance(one, str))),
+        _serious(evidence, dealt_with),
+    )
 
 
 def error_key(error: Xid | Sxid) -> str:
@@ -151,8 +149,7 @@ def _driver(evidence: Evidence) -> Iterator[Fault | str]:
             yield _host("driver", f"driver {disk} is on disk and not loaded", Action.RELOAD_DRIVER)
     elif disk and disk != loaded:
         if library in (None, disk):
-            reason = f"driver {loaded} is loaded, and {disk} is installed"
-            yield _host("driver", reason, Action.RELOAD_DRIVER)
+            yield _host("driver", f"driver {loaded} is loaded, and {disk} is installed", Action.RELOAD_DRIVER)
         else:
             yield f"driver {loaded} is loaded, and module {disk} and library {library} are installed. {_SITE}"
     elif library and library != loaded:
@@ -171,13 +168,8 @@ def _nvml(evidence: Evidence) -> Iterator[Fault | str]:
 def _bus(evidence: Evidence, gpus: int | None) -> Iterator[Fault | str]:
     on_bus = cards_on_bus(evidence.facts)
     if evidence.facts.get("pci") is not None and gpus is not None and len(on_bus) < gpus:
-        reason = f"the PCI bus shows {len(on_bus)} of {gpus} GPUs"
-        yield _host(
-            "gpu_missing",
-            reason,
-            Action.REBOOT,
-            remedy="Power-cycle the host; check that the board is seated and powered",
-        )
+        remedy = "Power-cycle the host; check that the board is seated and powered"
+        yield _host("gpu_missing", f"the PCI bus shows {len(on_bus)} of {gpus} GPUs", Action.REBOOT, remedy=remedy)
     for device in _unseen(evidence):
         if _is_taken(device):
             yield f"GPU {device['address']} is bound to {device['kernel_driver']}, so the driver does not see it"
@@ -213,16 +205,8 @@ def _gpus(evidence: Evidence) -> Iterator[Fault | str]:
         if asked and asked != NO_RECOVERY:
             recovery = recovery_of(str(asked))
             reason = f"its driver asks for {recovery.asked} ({asked})"
-            every = action is Action.DRAIN
-            yield Fault(
-                subject,
-                "recovery",
-                title,
-                reason,
-                action,
-                every_gpu=every,
-                remedy=recovery.remedy if action is Action.HAND_OVER else "",
-            )
+            remedy = recovery.remedy if action is Action.HAND_OVER else ""
+            yield Fault(subject, "recovery", title, reason, action, every_gpu=action is Action.DRAIN, remedy=remedy)
         errors = gpu.get("errors") or {}
         if errors.get("remap_failed"):
             reason = "it has no spare memory rows left"
@@ -232,11 +216,9 @@ def _gpus(evidence: Evidence) -> Iterator[Fault | str]:
 
 
 def _xids(evidence: Evidence, dealt_with: Sequence[str]) -> Iterator[Fault | str]:
-    gpus = {_bus_of(gpu): gpu for gpu in evidence.facts.get("gpus") or ()}
+    gpus = {bus_address(gpu.get("pci_address")): gpu for gpu in evidence.facts.get("gpus") or ()}
     dropped = {address for address, gpu in gpus.items() if gpu.get("lost")}
-    dropped.update(
-        str(device["address"]).rpartition(".")[0].lower() for device in _unseen(evidence) if not _is_taken(device)
-    )
+    dropped.update(bus_address(device["address"]) for device in _unseen(evidence) if not _is_taken(device))
     found: dict[tuple[str, int], tuple[Xid, Action]] = {}
     for error in evidence.xids or ():
         action = of_xid(error)
@@ -258,7 +240,8 @@ def _xids(evidence: Evidence, dealt_with: Sequence[str]) -> Iterator[Fault | str
         elif action is Action.NOTHING:
             yield f"{title} had {reason}, for which NVIDIA's catalogue names no action that can be taken here"
         elif gpu and _shown(evidence, gpu):
-            yield Fault(subject_of(gpu), f"xid_{number}", title, reason, action, remedy=_people(action))
+            remedy = "Ask the vendor of the board, with the bundle" if action is Action.HAND_OVER else ""
+            yield Fault(subject_of(gpu), f"xid_{number}", title, reason, action, remedy=remedy)
         else:
             yield f"{title} had {reason}. {_TEXT_ALONE.format(action.value)}"
 
@@ -303,7 +286,7 @@ def _fabric(evidence: Evidence) -> Iterator[Fault | str]:
         return
     # By default CUDA programs end when the fabric manager does (ABORT_CUDA_JOBS_ON_FM_EXIT in fabricmanager.cfg; Fabric Manager User
     # Guide). Where it does not run there is nobody left to disturb.
-    yield _host("fabric", outcome.evidence, Action.RESTART_SERVICE, services=(FABRIC_UNIT,), every_gpu=running)
+    yield _restart("fabric", outcome.evidence, FABRIC_UNIT, every_gpu=running)
 
 
 def _services(evidence: Evidence, described: Described) -> Iterator[Fault | str]:
@@ -312,26 +295,25 @@ def _services(evidence: Evidence, described: Described) -> Iterator[Fault | str]
     daemon = (facts.get("driver") or {}).get("persistence_daemon") or {}
     off = [gpu for gpu in facts.get("gpus") or () if gpu.get("persistence_mode") is False]
     if off and daemon.get("installed") and daemon.get("active") is False:
-        reason = "the persistence daemon does not run"
-        yield _host("persistence", reason, Action.RESTART_SERVICE, services=(PERSISTENCE_UNIT,))
+        yield _restart("persistence", "the persistence daemon does not run", PERSISTENCE_UNIT)
     if facts.get("gpus") is None:
         return
     differs = record_differences(facts)
     divided = (facts.get("recorded") or {}).get("mig") is not None
     mig, cdi = _mig(facts) or differs.get("mig", ""), _cdi(facts, described)
     if mig and divided:
-        yield _host("mig", mig, Action.RESTART_SERVICE, services=(MIG_UNIT, CDI_UNIT))
+        yield _restart("mig", mig, MIG_UNIT, CDI_UNIT)
     elif mig:
         yield f"MIG: {mig}. {_SITE}"
     elif cdi and divided:
-        yield _host("cdi", cdi, Action.RESTART_SERVICE, services=(CDI_UNIT,))
+        yield _restart("cdi", cdi, CDI_UNIT)
     elif cdi:
         yield f"CDI: {cdi}. {_SITE}"
     if differs.get("settings"):
-        yield _host("settings", differs["settings"], Action.RESTART_SERVICE, services=(SETTINGS_UNIT,))
+        yield _restart("settings", differs["settings"], SETTINGS_UNIT)
     yield from _sharing(evidence, differs.get("sharing", ""))
     if differs.get("compute_mode"):
-        yield _host("compute_mode", differs["compute_mode"], Action.RESTART_SERVICE, services=(SHARING_UNIT,))
+        yield _restart("compute_mode", differs["compute_mode"], SHARING_UNIT)
 
 
 def _mig(facts: Mapping[str, Any]) -> str:
@@ -363,8 +345,7 @@ def _sharing(evidence: Evidence, differs: str) -> Iterator[Fault | str]:
         return
     clients = any(daemon.get("servers") or daemon.get("clients") for daemon in evidence.facts.get("mps") or ())
     # A daemon that is restarted ends its clients.
-    units = tuple(map(mps_units.instance, names))
-    yield _host("mps", reason, Action.RESTART_SERVICE, services=units, every_gpu=clients)
+    yield _restart("mps", reason, *map(mps_units.instance, names), every_gpu=clients)
 
 
 def subject_of(gpu: Mapping[str, Any]) -> str:
@@ -372,20 +353,14 @@ def subject_of(gpu: Mapping[str, Any]) -> str:
     return str(gpu.get("pci_address") or f"GPU {gpu.get('index')}")
 
 
-def _bus_of(gpu: Mapping[str, Any]) -> str:
-    return str(gpu.get("pci_address") or "").rpartition(".")[0].lower()
-
-
 def _lost(subject: str, title: str, reason: str) -> Fault:
     remedy = "Power-cycle the host; if it recurs, have the board replaced"
     return Fault(subject, "gpu_lost", title, reason, Action.REBOOT, remedy=remedy)
 
 
-def _host(
-    kind: str, reason: str, action: Action, services: tuple[str, ...] = (), every_gpu: bool = False, remedy: str = ""
-) -> Fault:
-    return Fault(HOST, kind, "the host", reason, action, services, every_gpu, remedy)
+def _host(kind: str, reason: str, action: Action, every_gpu: bool = False, remedy: str = "") -> Fault:
+    return Fault(HOST, kind, "the host", reason, action, every_gpu=every_gpu, remedy=remedy)
 
 
-def _people(action: Action) -> str:
-    return "Ask the vendor of the board, with the bundle" if action is Action.HAND_OVER else ""
+def _restart(kind: str, reason: str, *services: str, every_gpu: bool = False) -> Fault:
+    return Fault(HOST, kind, "the host", reason, Action.RESTART_SERVICE, services, every_gpu)

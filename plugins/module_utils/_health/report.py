@@ -11,7 +11,7 @@ follows from it would only hide it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Callable
 
 PASSED = "passed"
@@ -147,15 +147,7 @@ class HealthReport:
         return f"{text} {outcome.next_step}." if outcome.next_step else text
 
     def as_list(self) -> list[dict[str, str]]:
-        return [
-            {
-                "name": name,
-                "status": outcome.status,
-                "evidence": outcome.evidence,
-                "next_step": outcome.next_step,
-            }
-            for name, outcome in self.outcomes.items()
-        ]
+        return [{"name": name, **asdict(outcome)} for name, outcome in self.outcomes.items()]
 
 
 def passed(evidence: str) -> Outcome:

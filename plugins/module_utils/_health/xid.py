@@ -53,7 +53,7 @@ _CHANGED = re.compile(r"\bto 0x([0-9A-Fa-f]+)")
 
 
 @dataclass(frozen=True)
-class Finding:
+class LoggedFault:
     """An error that somebody has to look at.
 
     :param what: its number and where it was, such as C(Xid 79 on 0000:18:00).
@@ -71,9 +71,7 @@ def xid(evidence: Evidence) -> Outcome:
     if evidence.xids is None:
         return skipped("the kernel's log cannot be read")
     asked = {
-        str(gpu.get("pci_address") or "").rpartition(".")[0].lower()
-        for gpu in evidence.facts.get("gpus") or []
-        if gpu.get("recovery_action")
+        bus_address(gpu.get("pci_address")) for gpu in evidence.facts.get("gpus") or [] if gpu.get("recovery_action")
     }
     found = [_judge_xid(error, errors, asked) for error, errors in _grouped(evidence.xids).items()]
     found += [_judge_sxid(error, errors) for error, errors in _grouped(evidence.sxids or ()).items()]
@@ -94,18 +92,33 @@ QUIET_ACTIONS = tuple(sorted(bucket.value.lower() for bucket in (*_NOT_OF_THE_HO
 LOUD_XIDS = (_CONTAINED_MEMORY_ERROR,)
 
 
+def bus_address(pci_address: str | None) -> str:
+    """Return the address of a GPU as Xids have it: without the function."""
+    return str(pci_address or "").rpartition(".")[0].lower()
+
+
+def bucket_of(error: Xid) -> Bucket | None:
+    """Return what NVIDIA's catalogue asks for at once, or None for an error that it lacks."""
+    entry = CATALOGUE.get(error.number)
+    if entry is not None and entry.immediate is Bucket.WORKFLOW_NVLINK5_ERR and _is_nonfatal(error.text):
+        return Bucket.IGNORE
+    return entry.immediate if entry else None
+
+
+def recovery_after(text: str) -> str:
+    """Return the name of the recovery action that Xid 154 announces; C(unknown) for one that is newer than this release."""
+    match = _CHANGED.search(text)
+    number = int(match.group(1), 16) if match else -1
+    return RECOVERY_ACTIONS[number] if 0 <= number < len(RECOVERY_ACTIONS) else "unknown"
+
+
 def action_of(error: Xid) -> str:
     """Return the name of what NVIDIA's catalogue asks for at once, in lower case: C(reset_gpu), C(restart_app), C(ignore), ...
 
     C(unnamed) where the catalogue names nothing, C(unknown) for an error that it lacks.
     """
-    entry = CATALOGUE.get(error.number)
-    if entry is None:
-        return "unknown"
-    bucket = entry.immediate
-    if bucket is Bucket.WORKFLOW_NVLINK5_ERR and _severity(error.text) == "Nonfatal":
-        bucket = Bucket.IGNORE
-    return bucket.value.lower() or "unnamed"
+    bucket = bucket_of(error)
+    return "unknown" if bucket is None else bucket.value.lower() or "unnamed"
 
 
 def severity_of_sxid(error: Sxid) -> str:
@@ -122,7 +135,7 @@ def _grouped(errors: Sequence[Xid] | Sequence[Sxid]) -> Mapping[tuple[int, str],
     return dict(sorted(groups.items()))
 
 
-def _judge_xid(error: tuple[int, str], texts: Sequence[str], asked: set[str]) -> Finding | None:
+def _judge_xid(error: tuple[int, str], texts: Sequence[str], asked: set[str]) -> LoggedFault | None:
     """Return what is to be told of the errors of one number on one GPU.
 
     :param asked: addresses of the GPUs, without function, whose recovery action NVML told: what Xid 154 says of them is older.
@@ -132,43 +145,41 @@ def _judge_xid(error: tuple[int, str], texts: Sequence[str], asked: set[str]) ->
     entry = CATALOGUE.get(number)
     if entry is None:
         description = ": ".join(text for text in (NAMES.get(number, ""), texts[-1] or "no text") if text)
-        return Finding(what, f"not in NVIDIA's catalogue of {DATE} ({description})", _UNKNOWN)
+        return LoggedFault(what, f"not in NVIDIA's catalogue of {DATE} ({description})", _UNKNOWN)
     meaning = f"{entry.description} ({entry.mnemonic})"
     if entry.immediate is Bucket.XID_154:
         return None if address.lower() in asked else _changed_recovery(what, texts[-1])
     if number == _CONTAINED_MEMORY_ERROR:
-        return Finding(what, meaning, _CONTAINED)
+        return LoggedFault(what, meaning, _CONTAINED)
     if entry.immediate in _NOT_OF_THE_HOST:
         return None
-    if entry.immediate is Bucket.WORKFLOW_NVLINK5_ERR and all(_severity(text) == "Nonfatal" for text in texts):
+    if entry.immediate is Bucket.WORKFLOW_NVLINK5_ERR and all(map(_is_nonfatal, texts)):
         return None
-    return Finding(what, meaning, _REMEDIES[entry.immediate])
+    return LoggedFault(what, meaning, _REMEDIES[entry.immediate])
 
 
-def _changed_recovery(what: str, text: str) -> Finding | None:
-    match = _CHANGED.search(text)
-    number = int(match.group(1), 16) if match else -1
-    name = RECOVERY_ACTIONS[number] if 0 <= number < len(RECOVERY_ACTIONS) else "unknown"
+def _changed_recovery(what: str, text: str) -> LoggedFault | None:
+    name = recovery_after(text)
     if name == NO_RECOVERY:
         return None
     action = recovery_of(name)
-    return Finding(what, f"the driver asked for {action.asked}", action.remedy)
+    return LoggedFault(what, f"the driver asked for {action.asked}", action.remedy)
 
 
-def _judge_sxid(error: tuple[int, str], texts: Sequence[str]) -> Finding | None:
+def _judge_sxid(error: tuple[int, str], texts: Sequence[str]) -> LoggedFault | None:
     number, address = error
     what = f"SXid {number} of the NVSwitch {address}{_times(texts)}"
     if number in ALWAYS_FATAL_SXIDS:
-        return Finding(what, f"fatal for the whole fabric ({texts[-1]})", "Drain and reboot the host")
+        return LoggedFault(what, f"fatal for the whole fabric ({texts[-1]})", "Drain and reboot the host")
     if all(text.lower().startswith("non-fatal") for text in texts):
         return None
     remedy = "Drain the host and reset all its GPUs and NVSwitches (nvidia-smi --gpu-reset without -i), or reboot it"
-    return Finding(what, texts[-1] or "no text", remedy)
+    return LoggedFault(what, texts[-1] or "no text", remedy)
 
 
-def _severity(text: str) -> str:
+def _is_nonfatal(text: str) -> bool:
     match = _SEVERITY.search(text)
-    return match.group(1) if match else ""
+    return match is not None and match.group(1) == "Nonfatal"
 
 
 def _times(texts: Sequence[str]) -> str:
