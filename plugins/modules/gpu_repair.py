@@ -117,8 +117,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.host_fil
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.lock import exclusive
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.document import pynvml_is_wanted
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_plan import users_of_gpus
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.repair_bundle import write_bundle
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.repair_run import NotRepaired, Repair
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.repair_run import NotRepaired, Repair, write_bundle
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._results import refuse
 

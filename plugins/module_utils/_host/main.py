@@ -6,17 +6,21 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 
 from .._adapters.command import CommandError
+from .._adapters.files import read_text
 from .._adapters.lock import Locked
 from .._adapters.mps_control import MpsError
 from .._adapters.nvml_library import NvmlError, NvmlUnavailable
 from .._adapters.pynvml_loader import PynvmlMissing
-from . import restore_mig, restore_settings, restore_sharing
+from .._formats.documents import read_json
+from .._mig.journal import Journal
+from . import restore
 from .output import fail, say
-from .status import status
+from .units import RECORDED_MIG, RECORDED_SETTINGS, RECORDED_SHARING
 
 _Verb = Callable[..., int]
 
@@ -28,14 +32,42 @@ def _write_metrics(directory: str) -> int:
     return write_metrics(directory)
 
 
+def status(journal: Journal | None = None) -> int:
+    """Say, as JSON, what is recorded and how the last change of MIG ended."""
+    last = (journal or Journal()).last()
+    say(
+        json.dumps(
+            {
+                "recorded": {
+                    "mig": _recorded(RECORDED_MIG),
+                    "sharing": _recorded(RECORDED_SHARING),
+                    "settings": _recorded(RECORDED_SETTINGS),
+                },
+                "last_mig_change": None if last is None else last.as_dict(),
+            },
+            indent=2,
+            sort_keys=True,
+        )
+    )
+    return 0
+
+
+def _recorded(path: str) -> object:
+    text = read_text(path, links=False)
+    try:
+        return None if text is None else read_json(text)
+    except ValueError:
+        return "unreadable"
+
+
 #: Name of a verb, what does it, and the names of its arguments.
 VERBS: Mapping[str, tuple[_Verb, tuple[str, ...]]] = {
-    "restore-mig": (restore_mig.restore_mig, ()),
-    "refresh-cdi": (restore_mig.refresh_cdi, ()),
-    "restore-settings": (restore_settings.restore_settings, ()),
-    "restore-sharing": (restore_sharing.restore_sharing, ()),
-    "mps-settings": (restore_sharing.mps_settings, ("DAEMON",)),
-    "mps-quit": (restore_sharing.mps_quit, ("DAEMON",)),
+    "restore-mig": (restore.restore_mig, ()),
+    "refresh-cdi": (restore.refresh_cdi, ()),
+    "restore-settings": (restore.restore_settings, ()),
+    "restore-sharing": (restore.restore_sharing, ()),
+    "mps-settings": (restore.mps_settings, ("DAEMON",)),
+    "mps-quit": (restore.mps_quit, ("DAEMON",)),
     "write-metrics": (_write_metrics, ("DIRECTORY",)),
     "status": (status, ()),
 }

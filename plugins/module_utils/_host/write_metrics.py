@@ -2,16 +2,14 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Read the host and write its metrics for the textfile collector of node_exporter: whole files only, also where NVML does not answer.
-
-https://github.com/prometheus/node_exporter#textfile-collector
-"""
+"""Whether a host differs from what was recorded on it: the planners of C(site) over the records, for nobody describes the host there. Pure."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from .._adapters.files import read_text, write_whole
 from .._adapters.host_files import HostFiles
@@ -24,10 +22,28 @@ from .._formats.numbers import whole_number
 from .._health.checks import CHECKS
 from .._health.metric_units import METRICS_FILE, METRICS_SERVICE
 from .._health.readings import counted, expose, parse_counts, readings, unread
+from .._health.records import cdi_difference, record_differences
 from .._health.report import Evidence, evaluate
-from .drift import drift
 from .output import fail, say
-from .plan import VERSION_FILE
+from .plan import VERSION_FILE, Present
+from .plan import plan as plan_boot
+
+
+def drift(facts: Mapping[str, Any]) -> dict[str, bool]:
+    """Return whether there is something to do, by what was recorded, as in L(record_differences); and C(boot), the units that restore it, and
+    C(cdi), the CDI specification of the devices.
+
+    What is not recorded, or cannot be compared because NVML does not answer, is missing. A record that cannot be used differs.
+    """
+    found = {record: bool(text) for record, text in record_differences(facts).items()}
+    cdi = cdi_difference(facts)
+    if cdi is not None:
+        found["cdi"] = bool(cdi)
+    present = Present.from_facts(facts.get("host_program") or {})
+    if present.units is not None and present.sha256 and present.version:
+        found["boot"] = plan_boot(present, present.version, present.sha256).changes
+    return found
+
 
 COUNTS = "/var/lib/gpufleet/error-counts.json"
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"

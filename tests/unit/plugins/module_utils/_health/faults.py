@@ -25,7 +25,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report imp
     Xid,
     evaluate,
 )
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.drift import drift
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.write_metrics import drift
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._health.hosts import healthy_facts
 
 _ANSWERS = CommandAnswer(0, "GPU 0: NVIDIA H100")

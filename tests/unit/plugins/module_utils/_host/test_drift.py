@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.drift import drift
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.write_metrics import drift
 from ansible_collections.gpufleet.nvidia.tests.unit.host_documents import installed_program
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._health.hosts import healthy_facts
 

@@ -29,9 +29,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.metric_uni
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host import (
     installation,
     main,
-    restore_mig,
-    restore_sharing,
-    status,
+    restore,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.plan import VERSION_FILE, plan_removal
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.stage import PROGRAM, stage
@@ -377,10 +375,10 @@ def test_a_failure_is_said_and_ends_with_1(monkeypatch, capsys):
 def test_status_says_what_is_recorded(tmp_path, monkeypatch, capsys):
     (tmp_path / "mig.json").write_text('{"schema": 1}')
     (tmp_path / "sharing.json").write_text("{")
-    monkeypatch.setattr(status, "RECORDED_MIG", str(tmp_path / "mig.json"))
-    monkeypatch.setattr(status, "RECORDED_SHARING", str(tmp_path / "sharing.json"))
-    monkeypatch.setattr(status, "RECORDED_SETTINGS", str(tmp_path / "settings.json"))
-    assert status.status(Journal(str(tmp_path / "journal"))) == 0
+    monkeypatch.setattr(main, "RECORDED_MIG", str(tmp_path / "mig.json"))
+    monkeypatch.setattr(main, "RECORDED_SHARING", str(tmp_path / "sharing.json"))
+    monkeypatch.setattr(main, "RECORDED_SETTINGS", str(tmp_path / "settings.json"))
+    assert main.status(Journal(str(tmp_path / "journal"))) == 0
     assert json.loads(capsys.readouterr().out) == {
         "last_mig_change": None,
         "recorded": {"mig": {"schema": 1}, "sharing": "unreadable", "settings": None},
@@ -401,8 +399,8 @@ def machine(tmp_path, monkeypatch):
             files = HostFiles(str(tmp_path / "nobody"))
             return Machine(nvml, journal, policy, files=files, reset=virtual._reset)
 
-        def restore(seconds=0.0):
-            return restore_mig.restore_mig(
+        def back(seconds=0.0):
+            return restore.restore_mig(
                 recorded=str(virtual.root / "mig.json"),
                 journal=Journal(str(virtual.root / "journal")),
                 machine=gpus,
@@ -410,63 +408,63 @@ def machine(tmp_path, monkeypatch):
                 driver_seconds=seconds,
             )
 
-        return virtual, restore
+        return virtual, back
 
     return create
 
 
 @pytest.mark.parametrize("board", ["a100-40gb", "h100-80gb-sxm", "rtx-pro-6000-96gb"])
 def test_the_layout_is_back_in_its_places_after_a_reboot(machine, board, capsys):
-    virtual, restore = machine(board)
+    virtual, back = machine(board)
     assert virtual.run("all-balanced").error is None
     before = virtual.layout()
     virtual.control("reboot")
     virtual.control("load", "580.126.09", "open")
     assert virtual.layout() != before
-    assert restore() == 0
+    assert back() == 0
     assert virtual.layout() == before
     assert "create GPU instance" in capsys.readouterr().out
     last = Journal(str(virtual.root / "journal")).last()
     assert (last.program, last.outcome) == ("boot", "reached")
-    assert restore() == 0 and virtual.layout() == before
+    assert back() == 0 and virtual.layout() == before
 
 
 def test_there_is_nothing_to_restore_without_a_record(machine, capsys):
-    _virtual, restore = machine()
-    assert restore() == 0 and "no MIG layout" in capsys.readouterr().out
+    _virtual, back = machine()
+    assert back() == 0 and "no MIG layout" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("text", ["{", '{"schema": 7}'])
 def test_a_record_that_cannot_be_read_is_a_failure(machine, text, capsys):
-    virtual, restore = machine()
+    virtual, back = machine()
     (virtual.root / "mig.json").write_text(text)
-    assert restore() == 1 and "Failed to read" in capsys.readouterr().err
+    assert back() == 1 and "Failed to read" in capsys.readouterr().err
 
 
 def test_a_gpu_that_is_not_there_any_more_is_said(machine, capsys):
-    virtual, restore = machine()
+    virtual, back = machine()
     assert virtual.run("all-balanced").error is None
     document = json.loads((virtual.root / "mig.json").read_text())
     document["gpus"].append({**document["gpus"][0], "uuid": "GPU-gone", "pci_address": "0000:99:00.0"})
     (virtual.root / "mig.json").write_text(json.dumps(document))
-    assert restore() == 1 and "GPU-gone" in capsys.readouterr().err
+    assert back() == 1 and "GPU-gone" in capsys.readouterr().err
 
 
 def test_a_driver_that_refuses_is_said(machine, capsys):
-    virtual, restore = machine()
+    virtual, back = machine()
     assert virtual.run("all-balanced").error is None
     virtual.control("reboot")
     virtual.control("load", "580.126.09", "open")
     virtual.control("fail", "nvmlDeviceCreateGpuInstanceWithPlacement", "UNKNOWN")
-    assert restore() == 1 and "Failed to reach the MIG layout" in capsys.readouterr().err
+    assert back() == 1 and "Failed to reach the MIG layout" in capsys.readouterr().err
 
 
 def test_a_driver_that_is_not_loaded_is_waited_for(machine, monkeypatch):
-    virtual, restore = machine()
+    virtual, back = machine()
     assert virtual.run("all-balanced").error is None
     virtual.control("reboot")
     with pytest.raises(NvmlUnavailable):
-        restore()
+        back()
     waits = []
 
     def wait(_seconds):
@@ -474,27 +472,27 @@ def test_a_driver_that_is_not_loaded_is_waited_for(machine, monkeypatch):
         virtual.control("load", "580.126.09", "open")
 
     clock = {name: getattr(time, name) for name in ("monotonic", "strftime", "gmtime")}
-    monkeypatch.setattr(restore_mig, "time", SimpleNamespace(sleep=wait, **clock))
-    assert restore(60.0) == 0 and waits == [1]
+    monkeypatch.setattr(restore, "time", SimpleNamespace(sleep=wait, **clock))
+    assert back(60.0) == 0 and waits == [1]
 
 
 def test_cdi_is_written_where_the_toolkit_is(monkeypatch, capsys):
-    monkeypatch.setattr(restore_mig.cdi, "available", lambda: False)
-    assert restore_mig.refresh_cdi() == 0 and "not installed" in capsys.readouterr().out
-    monkeypatch.setattr(restore_mig.cdi, "available", lambda: True)
-    monkeypatch.setattr(restore_mig.cdi, "refresh", lambda: "/run/cdi/nvidia.yaml")
-    assert restore_mig.refresh_cdi() == 0 and "/run/cdi/nvidia.yaml" in capsys.readouterr().out
+    monkeypatch.setattr(restore.cdi, "available", lambda: False)
+    assert restore.refresh_cdi() == 0 and "not installed" in capsys.readouterr().out
+    monkeypatch.setattr(restore.cdi, "available", lambda: True)
+    monkeypatch.setattr(restore.cdi, "refresh", lambda: "/run/cdi/nvidia.yaml")
+    assert restore.refresh_cdi() == 0 and "/run/cdi/nvidia.yaml" in capsys.readouterr().out
 
 
 def test_compute_mode_and_time_slice_come_back(machine, monkeypatch, tmp_path, capsys):
     machine()
     slices = []
-    sharing = restore_sharing.sharing_apply
+    sharing = restore.sharing_apply
     monkeypatch.setattr(sharing, "recorded", lambda: None)
-    assert restore_sharing.restore_sharing(str(tmp_path / "l"), 0.0) == 0
+    assert restore.restore_sharing(str(tmp_path / "l"), 0.0) == 0
     monkeypatch.setattr(sharing, "recorded", lambda: HostSharing("exclusive_process", "short"))
     monkeypatch.setattr(sharing, "set_time_slice", slices.append)
-    assert restore_sharing.restore_sharing(str(tmp_path / "l"), 0.0) == 0
+    assert restore.restore_sharing(str(tmp_path / "l"), 0.0) == 0
     with open_nvml() as nvml:
         assert nvml.gpu(0).facts["compute_mode"] == "exclusive_process"
     assert slices == ["short"] and "compute mode exclusive_process" in capsys.readouterr().out
@@ -512,13 +510,13 @@ class Control:
 
 
 def test_settings_and_end_of_an_mps_daemon(monkeypatch, capsys):
-    sharing, told = restore_sharing.sharing_apply, []
+    sharing, told = restore.sharing_apply, []
     monkeypatch.setattr(sharing, "configured", lambda _name: None)
-    assert (restore_sharing.mps_settings("a"), restore_sharing.mps_quit("a")) == (1, 0)
+    assert (restore.mps_settings("a"), restore.mps_quit("a")) == (1, 0)
     daemon = type("Daemon", (), {"pipe_directory": "/run/mps"})
     monkeypatch.setattr(sharing, "configured", lambda _name: daemon)
     monkeypatch.setattr(sharing, "apply_settings", told.append)
     monkeypatch.setattr(sharing, "control_of", lambda daemon: Control(daemon.pipe_directory))
-    assert (restore_sharing.mps_settings("a"), restore_sharing.mps_quit("a")) == (0, 0) and told == [daemon]
+    assert (restore.mps_settings("a"), restore.mps_quit("a")) == (0, 0) and told == [daemon]
     monkeypatch.setattr(Control, "runs", False)
-    assert restore_sharing.mps_quit("a") == 0 and "does not run" in capsys.readouterr().out
+    assert restore.mps_quit("a") == 0 and "does not run" in capsys.readouterr().out

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters import gpu_clients, systemd
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import CommandError, Result
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._host import repair_bundle, repair_run
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._host import repair_run
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.repair_run import NotRepaired, Repair
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 
@@ -143,9 +143,9 @@ def test_what_is_recorded_is_brought_back_in_the_order_of_a_boot(host):
 @pytest.fixture
 def bundle(tmp_path, monkeypatch):
     facts = {"nvml": {"available": True}, "gpus": []}
-    monkeypatch.setattr(repair_bundle, "read_document", lambda *_arguments: facts)
+    monkeypatch.setattr(repair_run, "read_document", lambda *_arguments: facts)
     monkeypatch.setattr(
-        repair_bundle, "kernel_log", lambda: "4,1,1,-;NVRM: Xid (PCI:0000:18:00): 79, x\n6,2,2,-;eth0 up\n"
+        repair_run, "kernel_log", lambda: "4,1,1,-;NVRM: Xid (PCI:0000:18:00): 79, x\n6,2,2,-;eth0 up\n"
     )
     calls = []
 
@@ -157,11 +157,11 @@ def bundle(tmp_path, monkeypatch):
             os.chmod(f"{command[-1]}.gz", 0o644)
         return Result(tuple(command), 0, "serial 1234\n", "")
 
-    monkeypatch.setattr(repair_bundle, "run", run)
-    monkeypatch.setattr(repair_bundle, "find", lambda name: f"/usr/bin/{name}")
+    monkeypatch.setattr(repair_run, "run", run)
+    monkeypatch.setattr(repair_run, "find", lambda name: f"/usr/bin/{name}")
 
     def write():
-        folder, lacking = repair_bundle.write_bundle("broken", {"attempts": [1]}, None, str(tmp_path / "bundles"))
+        folder, lacking = repair_run.write_bundle("broken", {"attempts": [1]}, None, str(tmp_path / "bundles"))
         return folder, lacking, calls
 
     write.facts = facts
@@ -195,9 +195,9 @@ def test_what_a_bundle_lacks_is_said(bundle, monkeypatch):
     def run(command, timeout):
         raise CommandError(command, f"no answer within {timeout:g} s")
 
-    monkeypatch.setattr(repair_bundle, "run", run)
-    monkeypatch.setattr(repair_bundle, "find", lambda _name: None)
-    monkeypatch.setattr(repair_bundle, "kernel_log", lambda: None)
+    monkeypatch.setattr(repair_run, "run", run)
+    monkeypatch.setattr(repair_run, "find", lambda _name: None)
+    monkeypatch.setattr(repair_run, "kernel_log", lambda: None)
     folder, lacking, _calls = bundle()
     assert "kernel log: it cannot be read" in lacking and "nvidia-bug-report.sh is not installed" in lacking
     assert any(line.startswith("serial-numbers.csv: no answer") for line in lacking)

@@ -20,7 +20,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.host_files import HostFiles
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml import open_nvml
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.records import record_differences
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._host import restore_settings
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._host import restore
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import NotInEffect, Refused, carry_out
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._settings import apply
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._settings.desired import Settings, read, recorded
@@ -296,7 +296,7 @@ def test_a_boot_loses_them_and_the_host_program_sets_them_again(host, tmp_path):
     virtual.control("load", "580.126.09", "open")
     (tmp_path / "locks").unlink()
     assert shown(virtual)[0]["power_limit_mw"] == 0
-    assert restore_settings.restore_settings(lock=str(tmp_path / "lock"), driver_seconds=1.0) == 0
+    assert restore.restore_settings(lock=str(tmp_path / "lock"), driver_seconds=1.0) == 0
     assert [(one["power_limit_mw"], one["graphics_lock"]) for one in shown(virtual)] == [(500000, [1200, 1500])] * 2
     assert brought(virtual, FULL) == []
 
@@ -304,12 +304,12 @@ def test_a_boot_loses_them_and_the_host_program_sets_them_again(host, tmp_path):
 def test_a_board_that_was_exchanged_keeps_no_other_from_its_settings(host, tmp_path, capsys):
     virtual = host("t4-16gb", 1)
     (tmp_path / "settings.json").write_text(json.dumps(replace(FULL, memory_clocks=None).as_dict()))
-    assert restore_settings.restore_settings(lock=str(tmp_path / "lock"), driver_seconds=1.0) == 1
+    assert restore.restore_settings(lock=str(tmp_path / "lock"), driver_seconds=1.0) == 1
     assert "takes 28 to 70 W, not 500 W" in capsys.readouterr().err
     (tmp_path / "settings.json").write_text("{")
-    assert restore_settings.restore_settings(lock=str(tmp_path / "lock")) == 1
+    assert restore.restore_settings(lock=str(tmp_path / "lock")) == 1
     (tmp_path / "settings.json").unlink()
-    assert restore_settings.restore_settings(lock=str(tmp_path / "lock")) == 0
+    assert restore.restore_settings(lock=str(tmp_path / "lock")) == 0
     assert shown(virtual)[0]["power_limit_mw"] == 0
 
 

@@ -2,27 +2,32 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Restore the recorded MIG layout at boot, with the code that made it."""
+"""What the host program restores at boot: the recorded MIG layout, settings and sharing, each with the code that applied it."""
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from .._adapters import cdi
+from .._adapters import cdi, nvml_mig
 from .._adapters.files import read_text
 from .._adapters.lock import LOCK_PATH, exclusive
+from .._adapters.mps_control import MpsNotRunning
 from .._adapters.nvml import Nvml, open_nvml
 from .._adapters.nvml_library import NvmlUnavailable
 from .._formats import utc_time
 from .._formats.documents import read_json
-from .._mig.apply import ApplyFailed, apply, reset_obstacles
+from .._mig.apply import ApplyFailed, reset_obstacles
+from .._mig.apply import apply as apply_mig
 from .._mig.apply_exact import plan_exact
 from .._mig.apply_machine import Machine
 from .._mig.journal import Entry, Journal
 from .._mig.record import GpuRecord, Unreadable, read_recorded_layout
+from .._settings import apply as settings_apply
+from .._sharing import apply as sharing_apply
 from .output import fail, say
 from .units import RECORDED_MIG
 
@@ -54,10 +59,10 @@ def restore_mig(
         fail(f"Failed to read {recorded}: {error}. Run gpufleet.nvidia.site (role nvidia_mig) again")
         return 1
     with exclusive(_LOCK_SECONDS, lock), open_when_ready(driver_seconds) as nvml:
-        return _restore(machine(nvml, journal or Journal(), {}), records)
+        return _apply_layout(machine(nvml, journal or Journal(), {}), records)
 
 
-def _restore(machine: Machine, records: Sequence[GpuRecord]) -> int:
+def _apply_layout(machine: Machine, records: Sequence[GpuRecord]) -> int:
     gpus = machine.read()
     plan = plan_exact(gpus, records, reset_obstacles(machine, gpus))
     for step in plan.steps():
@@ -71,7 +76,7 @@ def _restore(machine: Machine, records: Sequence[GpuRecord]) -> int:
     )
     try:
         # A run that was cut off before this boot has nothing to bring back: its instances are gone.
-        outcome = apply(machine, lambda now, no_reset: plan_exact(now, records, no_reset), gpus, None, entry)
+        outcome = apply_mig(machine, lambda now, no_reset: plan_exact(now, records, no_reset), gpus, None, entry)
     except ApplyFailed as error:
         machine.journal.followed()
         fail(str(error))
@@ -111,3 +116,59 @@ def open_when_ready(seconds: float) -> Iterator[Nvml]:
                     raise
                 time.sleep(0.5)
         yield nvml
+
+
+def restore_settings(lock: str = LOCK_PATH, driver_seconds: float = _DRIVER_SECONDS) -> int:
+    """Set what is recorded on every GPU that takes it, say what could not be set, and return the exit status."""
+    if not os.path.exists(settings_apply.RECORD):
+        say(f"{settings_apply.RECORD} is not there: no settings to restore")
+        return 0
+    wanted = settings_apply.record()
+    if wanted is None:
+        fail(f"Failed to read {settings_apply.RECORD}. Run gpufleet.nvidia.site (role nvidia_settings) again")
+        return 1
+    with exclusive(_LOCK_SECONDS, lock), open_when_ready(driver_seconds) as nvml:
+        failed = settings_apply.restore(nvml, wanted)
+    for text in failed:
+        fail(f"Not restored: {text}")
+    say(f"settings restored: {wanted.as_dict()}")
+    return 1 if failed else 0
+
+
+def restore_sharing(lock: str = LOCK_PATH, driver_seconds: float = _DRIVER_SECONDS) -> int:
+    """Set the recorded compute mode and time slice; the MPS daemons are units of their own that start afterwards."""
+    wanted = sharing_apply.recorded()
+    if wanted is None:
+        say(f"{sharing_apply.RECORD} is not there: no sharing to restore")
+        return 0
+    with exclusive(_LOCK_SECONDS, lock), open_when_ready(driver_seconds) as nvml:
+        for gpu in nvml.gpus():
+            if wanted.compute_mode is not None and gpu.facts["compute_mode"] != wanted.compute_mode and not gpu.lost:
+                nvml_mig.set_compute_mode(nvml, gpu.index, wanted.compute_mode)
+                say(f"GPU {gpu.index}: compute mode {wanted.compute_mode}")
+    if wanted.time_slice is not None:
+        sharing_apply.set_time_slice(wanted.time_slice)
+        say(f"time slice {wanted.time_slice}")
+    return 0
+
+
+def mps_settings(name: str) -> int:
+    """Tell the MPS daemon C(name), which has just started, its defaults."""
+    daemon = sharing_apply.configured(name)
+    if daemon is None:
+        fail(f"Failed to set up the MPS daemon {name}: no environment file describes it")
+        return 1
+    sharing_apply.apply_settings(daemon)
+    return 0
+
+
+def mps_quit(name: str) -> int:
+    """End the MPS daemon C(name)."""
+    daemon = sharing_apply.configured(name)
+    if daemon is None:
+        return 0
+    try:
+        sharing_apply.control_of(daemon).quit()
+    except MpsNotRunning:
+        say(f"the MPS daemon {name} does not run")
+    return 0
