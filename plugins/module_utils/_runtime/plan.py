@@ -86,8 +86,11 @@ def plan(
         if restart == "never":
             warnings.append(f"{service.unit} keeps its former configuration until it is restarted: {why}")
         else:
-            reloads = runtime == "docker" and not service.restart_pending and all(map(_reloadable, files.changed))
-            if reloads:
+            if (
+                runtime == "docker"
+                and not service.restart_pending
+                and all(docker.reloadable(change.before, change.after) for change in files.changed)
+            ):
                 steps.append(Step(Kind.RELOAD_SERVICE, str(service.unit), why))
             else:
                 steps.append(_restart_step(runtime, service, why, disruption))
@@ -130,10 +133,6 @@ def _file_step(change: FileChange) -> Step:
         return Step(Kind.REMOVE_FILE, change.path, "it is not wanted")
     kind = Kind.CREATE_FILE if change.before is None else Kind.CHANGE_FILE
     return Step(kind, change.path, "the runtime's configuration is not as described")
-
-
-def _reloadable(change: FileChange) -> bool:
-    return docker.reloadable(change.before, change.after)
 
 
 def _restart_step(runtime: str, service: Service, why: str, disruption: str) -> Step:

@@ -13,8 +13,9 @@ import glob
 import json
 import os
 import tempfile
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, Callable, Protocol
+from typing import Any, Callable
 
 from .._adapters.command import CommandError, Result, find, run
 from .._adapters.files import list_directory, read_bytes, read_text
@@ -30,34 +31,42 @@ Runner = Callable[..., Result]
 
 #: Where it is kept that files were changed and the runtime has not been restarted since.
 PENDING_FOLDER = "/run/gpufleet"
+#: containerd's CRI plugin among what C(ctr plugins ls) prints.
+_CRI_PLUGINS = (["io.containerd.grpc.v1", "cri"], ["io.containerd.cri.v1", "runtime"])
 
 
 class RuntimeFailure(Exception):
     """A runtime is not there, refused a configuration, or does not answer; the message has what it said."""
 
 
-class Engine(Protocol):
+class Engine(ABC):
     """A container runtime of this host."""
 
     name: str
 
+    @abstractmethod
     def files(self) -> dict[str, str]:
         """Return the texts of all files that count, by path, in the order in which they are read."""
 
+    @abstractmethod
     def edit(self, files: Mapping[str, str], desired: DesiredRuntime) -> Files:
         """Return what the files become."""
 
+    @abstractmethod
     def merged(self, files: Mapping[str, str]) -> Merged:
         """Have the real program read C(files). Raises L(RuntimeFailure) when it refuses them."""
 
     def present(self, files: Mapping[str, str]) -> Merged:
         """Return what the host has now, C(files) being its files."""
+        return self.merged(files)
 
+    @abstractmethod
     def service(self) -> Service:
         """Return the unit."""
 
     def in_force(self) -> Effective:
         """Return what the running (or else the next) runtime has, read anew."""
+        return self.merged(self.files()).effective
 
 
 def engine_for(name: str, binary: str, config_path: str | None = None, runner: Runner = run) -> Engine:
@@ -77,7 +86,7 @@ def engine_for(name: str, binary: str, config_path: str | None = None, runner: R
     return Rancher(name, binary, runner)
 
 
-class Containerd:
+class Containerd(Engine):
     """containerd; C(containerd config dump) merges and judges."""
 
     name = "containerd"
@@ -89,11 +98,7 @@ class Containerd:
 
     def files(self) -> dict[str, str]:
         texts = read_all(self._main, _text, glob.glob, self.version)
-        for path in containerd.LEFTOVERS:
-            text = None if path in texts else _text(path)
-            if text is not None:
-                texts[path] = text
-        return texts
+        return {**texts, **_texts(*(path for path in containerd.LEFTOVERS if path not in texts))}
 
     def edit(self, files: Mapping[str, str], desired: DesiredRuntime) -> Files:
         return containerd.edit(self.version, files, desired, self._main)
@@ -116,19 +121,13 @@ class Containerd:
     def _copies(self, files: Mapping[str, str], folder: str) -> list[str]:
         """Copy the imported files, in the order in which they are read, and return where the copies are."""
         order = read_all(
-            self._main,
-            files.get,
-            lambda pattern: (path for path in files if containerd.covers(pattern, path)),
-            self.version,
+            self._main, files.get, lambda pattern: (p for p in files if containerd.covers(pattern, p)), self.version
         )
         copies = []
         for number, (path, text) in enumerate(list(order.items())[1:]):
             copies.append(os.path.join(folder, f"{number:04d}.toml"))
             _write(copies[-1], containerd.importing(text, []) if imports_of(path, text, self.version) else text)
         return copies
-
-    def present(self, files: Mapping[str, str]) -> Merged:
-        return self.merged(files)
 
     def service(self) -> Service:
         return _service("containerd.service", containers=_shims(), runner=self._run)
@@ -137,17 +136,14 @@ class Containerd:
         if find("ctr") and _service("containerd.service", runner=self._run).active:
             for line in _output(self._run, ["ctr", "plugins", "ls"]).splitlines():
                 words = line.split()
-                if (
-                    words[:2] in (["io.containerd.grpc.v1", "cri"], ["io.containerd.cri.v1", "runtime"])
-                    and words[-1] == "error"
-                ):
+                if words[:2] in _CRI_PLUGINS and words[-1] == "error":
                     raise RuntimeFailure(
                         "Failed to load containerd's CRI plugin: 'ctr plugins ls' says error. See 'journalctl -u containerd'."
                     )
-        return self.merged(self.files()).effective
+        return super().in_force()
 
 
-class Docker:
+class Docker(Engine):
     """Docker; C(dockerd --validate) judges where it can (23 and newer)."""
 
     name = "docker"
@@ -158,8 +154,7 @@ class Docker:
         self.version = _version(runner, "dockerd")
 
     def files(self) -> dict[str, str]:
-        text = _text(self._main)
-        return {} if text is None else {self._main: text}
+        return _texts(self._main)
 
     def edit(self, files: Mapping[str, str], desired: DesiredRuntime) -> Files:
         return docker.edit(self.version, files.get(self._main), desired, self._main)
@@ -172,9 +167,6 @@ class Docker:
                 _write(path, text)
                 _output(self._run, ["dockerd", "--validate", "--config-file", path])
         return Merged(docker.effective(text, self.version), json.dumps(docker.load(text or ""), sort_keys=True))
-
-    def present(self, files: Mapping[str, str]) -> Merged:
-        return self.merged(files)
 
     def service(self) -> Service:
         containers = None
@@ -204,7 +196,7 @@ class Docker:
         return data if isinstance(data, dict) else {}
 
 
-class Crio:
+class Crio(Engine):
     """CRI-O; C(crio config) merges and judges."""
 
     name = "crio"
@@ -215,8 +207,7 @@ class Crio:
         self.version = _version(runner, "crio")
 
     def files(self) -> dict[str, str]:
-        texts = {path: _text(path) for path in (self._drop_in, *crio.LEFTOVERS)}
-        return {path: text for path, text in texts.items() if text is not None}
+        return _texts(self._drop_in, *crio.LEFTOVERS)
 
     def edit(self, files: Mapping[str, str], desired: DesiredRuntime) -> Files:
         handler = None
@@ -242,18 +233,12 @@ class Crio:
                     _write(os.path.join(folder, os.path.basename(path)), text)
             return _output(self._run, ["crio", "--config-dir", folder, "config"])
 
-    def present(self, files: Mapping[str, str]) -> Merged:
-        return self.merged(files)
-
     def service(self) -> Service:
         # CRI-O's containers belong to conmon, in scopes of their own.
         return _service("crio.service", kill_mode="process", runner=self._run)
 
-    def in_force(self) -> Effective:
-        return self.merged(self.files()).effective
 
-
-class Rancher:
+class Rancher(Engine):
     """k3s and RKE2: containerd inside, its configuration generated at every start."""
 
     def __init__(self, name: str, binary: str, runner: Runner = run) -> None:
@@ -269,14 +254,8 @@ class Rancher:
         self._program = program
 
     def files(self) -> dict[str, str]:
-        paths = (
-            self._places.generated,
-            self._places.template,
-            self._places.template_v3,
-            self._places.default_runtime,
-        )
-        texts = {path: _text(path) for path in paths}
-        return {path: text for path, text in texts.items() if text is not None}
+        where = self._places
+        return _texts(where.generated, where.template, where.template_v3, where.default_runtime)
 
     def edit(self, files: Mapping[str, str], desired: DesiredRuntime) -> Files:
         edited = rancher.edit(self.name, files, desired)
@@ -324,10 +303,9 @@ def _service(
     keeps: bool = True,
     runner: Runner = run,
 ) -> Service:
+    properties_wanted = "--property=ActiveState,KillMode,ActiveEnterTimestampMonotonic"
     try:
-        shown = runner(
-            ["systemctl", "show", "--property=ActiveState,KillMode,ActiveEnterTimestampMonotonic", unit]
-        ).stdout
+        shown = runner(["systemctl", "show", properties_wanted, unit]).stdout
     except CommandError:
         return Service()
     properties = dict(line.split("=", 1) for line in shown.splitlines() if "=" in line)
@@ -350,6 +328,11 @@ def _shims() -> int | None:
         if name.isdigit() and (read_text(f"/proc/{name}/comm") or "").startswith("containerd-shim"):
             count += 1
     return count
+
+
+def _texts(*paths: str) -> dict[str, str]:
+    """Return the texts of those files that are there, by path."""
+    return {path: text for path in paths if (text := _text(path)) is not None}
 
 
 def _text(path: str) -> str | None:
