@@ -148,7 +148,6 @@ _UPDATE_INITRAMFS = ("update-initramfs", "-u", "-k", "{kernel}")
 _DRACUT = ("dracut", "--force", "--kver", "{kernel}")
 _PACKAGE_HUB = "Some dependencies come from PackageHub: SUSEConnect --product PackageHub/<version>/<architecture>."
 
-
 _RED_HAT_REMEDY = (
     "On RHEL: subscription-manager repos --enable codeready-builder-for-rhel-{major}-$(arch)-rpms, then dnf install "
     "https://dl.fedoraproject.org/pub/epel/epel-release-latest-{major}.noarch.rpm; or configure mirrors of both."
@@ -157,6 +156,12 @@ _ORACLE_REMEDY = (
     "Run: dnf install oracle-epel-release-el{major}, then dnf config-manager --set-enabled ol{major}_codeready_builder and the "
     "repository of EPEL that dnf repolist --all shows; or configure mirrors of both."
 )
+
+
+def _dnf(
+    name: str, repository: str, key: SigningKey, pinning: str, kernels: tuple[Kernel, ...], **more: Any
+) -> Distribution:
+    return Distribution(name, "dnf", repository, key, "redhat", None, pinning, kernels, _DRACUT, **more)
 
 
 def _red_hat(
@@ -168,21 +173,10 @@ def _red_hat(
     dkms: DkmsRepositories | None = None,
 ) -> Distribution:
     """Return RHEL, or a distribution that takes NVIDIA's repository of the RHEL it is compatible with."""
-    epel = DkmsRepositories(
-        "epel-release", "powertools" if major == "8" else "crb", _RED_HAT_REMEDY.replace("{major}", major)
-    )
-    return Distribution(
-        f"{name} {major}" if name else f"Red Hat Enterprise Linux {major} or a rebuild",
-        "dnf",
-        f"rhel{major}",
-        key,
-        "redhat",
-        None,
-        pinning,
-        kernels,
-        _DRACUT,
-        dkms=dkms or epel,
-    )
+    builder = "powertools" if major == "8" else "crb"
+    epel = DkmsRepositories("epel-release", builder, _RED_HAT_REMEDY.replace("{major}", major))
+    shown = f"{name} {major}" if name else f"Red Hat Enterprise Linux {major} or a rebuild"
+    return _dnf(shown, f"rhel{major}", key, pinning, kernels, dkms=dkms or epel)
 
 
 def _oracle(major: str, pinning: str, key: SigningKey, kernels: tuple[Kernel, ...]) -> Distribution:
@@ -195,19 +189,7 @@ def _oracle(major: str, pinning: str, key: SigningKey, kernels: tuple[Kernel, ..
 
 def _fedora(release: str, key: SigningKey) -> Distribution:
     # NVIDIA's guides name Fedora for x86_64 only.
-    repository = f"fedora{release}"
-    return Distribution(
-        f"Fedora {release}",
-        "dnf",
-        repository,
-        key,
-        "redhat",
-        None,
-        VERSION_LOCK,
-        RED_HAT,
-        _DRACUT,
-        machines=("x86_64",),
-    )
+    return _dnf(f"Fedora {release}", f"fedora{release}", key, VERSION_LOCK, RED_HAT, machines=("x86_64",))
 
 
 def _suse(
@@ -250,17 +232,7 @@ DISTRIBUTIONS: Mapping[tuple[str, str], Distribution] = {
     ("sles", "15"): _suse("SUSE Linux Enterprise Server 15", "sles15", _RPM_KEY),
     ("sles", "16"): _suse("SUSE Linux Enterprise Server 16", "suse16", _SUSE_16_KEY),
     ("opensuse-leap", "15"): _suse("openSUSE Leap 15", "opensuse15", _RPM_KEY, ("x86_64",)),
-    ("amzn", "2023"): Distribution(
-        "Amazon Linux 2023",
-        "dnf",
-        "amzn2023",
-        _RPM_KEY,
-        "redhat",
-        None,
-        MODULE_STREAM,
-        AMAZON,
-        _DRACUT,
-    ),
+    ("amzn", "2023"): _dnf("Amazon Linux 2023", "amzn2023", _RPM_KEY, MODULE_STREAM, AMAZON),
 }
 
 #: What NVIDIA's guides support and the collection does not, and what is missing for it.
