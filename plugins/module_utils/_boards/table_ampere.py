@@ -65,10 +65,7 @@ BOARDS: tuple[Board, ...] = (
         compute_slices=4,
         placement_grid_units=4,
         sm_total=56,
-        caveat=(
-            "NVML reports a wrong InstanceCount on A30 (mig-parted pkg/mig/discovery/discovery.go hard-"
-            "codes the A30 rows)"
-        ),
+        caveat="NVML reports a wrong InstanceCount on A30 (mig-parted pkg/mig/discovery/discovery.go hard-codes the A30 rows)",
         profiles=_A30_24GB,
     ),
     Board(
@@ -105,9 +102,8 @@ BOARDS: tuple[Board, ...] = (
         placement_grid_units=8,
         sm_total=108,
         caveat=(
-            "go-nvml mock: 9856/19968/40192/80384 MiB; another driver 9.75 GiB (9984). Placements: the "
-            "guide's -lgipp is of the 40GB card; one of the S-a100-80 transcripts prints the same list "
-            "for an 80GB card"
+            "go-nvml mock: 9856/19968/40192/80384 MiB; another driver 9.75 GiB (9984). Placements: the guide's -lgipp is of the 40GB card; one of "
+            "the S-a100-80 transcripts prints the same list for an 80GB card"
         ),
         profiles=_A100_80GB,
     ),

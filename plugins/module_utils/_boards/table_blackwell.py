@@ -104,9 +104,8 @@ BOARDS: tuple[Board, ...] = (
         compute_slices=7,
         placement_grid_units=8,
         caveat=(
-            "1g is 22.00 GiB (22528) on the earlier driver. Real ids ARE 19/20/15/14 (k8s-test-infra #829"
-            " wrongly says NVIDIA publishes none and uses the enum). Guide CE for 2g is 3, -lgip prints "
-            "4. go-nvml b200.go PCI id 0x2B00 and its placements are wrong."
+            "1g is 22.00 GiB (22528) on the earlier driver. Real ids ARE 19/20/15/14 (k8s-test-infra #829 wrongly says NVIDIA publishes none and "
+            "uses the enum). Guide CE for 2g is 3, -lgip prints 4. go-nvml b200.go PCI id 0x2B00 and its placements are wrong."
         ),
         profiles=_B200_180GB,
         nvlink5_switches=SWITCHES_IN_HOST,
@@ -122,10 +121,7 @@ BOARDS: tuple[Board, ...] = (
         memory_source="S-smi-public",
         compute_slices=7,
         placement_grid_units=8,
-        caveat=(
-            "early boards/drivers print 1g.24gb, 3g.95gb, 7g.189gb for the same chip: profile NAMES "
-            "change with driver (mig-parted#227)"
-        ),
+        caveat="early boards/drivers print 1g.24gb, 3g.95gb, 7g.189gb for the same chip: profile NAMES change with driver (mig-parted#227)",
         profiles=_GB200_186GB,
         nvlink5_switches=SWITCHES_IN_RACK,
     ),
@@ -173,10 +169,9 @@ BOARDS: tuple[Board, ...] = (
         placement_grid_units=12,
         sm_total=188,
         caveat=(
-            "12-unit placement grid, sizes 3/6/12 (NOT powers of two). Other driver/mode: "
-            "23.12/46.50/93.38 GiB (vGPU host, bigstack cubecos#312). Only 0x2BB5 is in the default "
-            "device-filter; 2BB1/2BB4 from pci.ids. Workstation cards need DisplayModeSelector compute "
-            "mode + min vBIOS before MIG"
+            "12-unit placement grid, sizes 3/6/12 (NOT powers of two). Other driver/mode: 23.12/46.50/93.38 GiB (vGPU host, bigstack cubecos#312). "
+            "Only 0x2BB5 is in the default device-filter; 2BB1/2BB4 from pci.ids. Workstation cards need DisplayModeSelector compute mode + min "
+            "vBIOS before MIG"
         ),
         profiles=_RTX_PRO_6000_96GB,
         # The Server Edition; nothing was found of the others.

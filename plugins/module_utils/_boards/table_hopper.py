@@ -115,9 +115,8 @@ BOARDS: tuple[Board, ...] = (
         placement_grid_units=8,
         sm_total=114,
         placements_note=(
-            "no -lgipp found for the PCIe card; 7x1g observed at 0..6:1 with GI ids 7,8,9 at 4,5,6 and "
-            "11..14 at 0..3; k8s-dra-driver-gpu#1018 log shows 1g.20gb at start 6. H100 SXM and NVL print"
-            " the usual 8-unit list (1g {0..6}:1, 1g+me {0..6}:1, 1gx2 {0,2,4,6}:2, 2g {0,2,4}:2, 3g "
+            "no -lgipp found for the PCIe card; 7x1g observed at 0..6:1 with GI ids 7,8,9 at 4,5,6 and 11..14 at 0..3; k8s-dra-driver-gpu#1018 log "
+            "shows 1g.20gb at start 6. H100 SXM and NVL print the usual 8-unit list (1g {0..6}:1, 1g+me {0..6}:1, 1gx2 {0,2,4,6}:2, 2g {0,2,4}:2, 3g "
             "{0,4}:4, 4g {0}:4, 7g {0}:8)"
         ),
         profiles=_H100_80GB_PCIE,
@@ -133,7 +132,7 @@ BOARDS: tuple[Board, ...] = (
         compute_slices=7,
         placement_grid_units=8,
         sm_total=132,
-        caveat=("older driver: 10.62/21.50 GiB. pci.ids also has 0x2339 H100 SXM5 94GB (not in default filter)"),
+        caveat="older driver: 10.62/21.50 GiB. pci.ids also has 0x2339 H100 SXM5 94GB (not in default filter)",
         profiles=_H100_NVL_94GB,
     ),
     Board(
@@ -147,9 +146,7 @@ BOARDS: tuple[Board, ...] = (
         compute_slices=7,
         placement_grid_units=8,
         sm_total=132,
-        placements_note=(
-            "-lgipp not found; GI ids 5,3,4 for three 1g.24gb. CI of a 1g.24gb is compute profile id 7 (1_SLICE_REV1)."
-        ),
+        placements_note="-lgipp not found; GI ids 5,3,4 for three 1g.24gb. CI of a 1g.24gb is compute profile id 7 (1_SLICE_REV1).",
         profiles=_H100_96GB_GH200,
     ),
     Board(
@@ -162,9 +159,7 @@ BOARDS: tuple[Board, ...] = (
         memory_source="S-smi-h20",
         compute_slices=7,
         placement_grid_units=8,
-        placements_note=(
-            "not found; GI ids 11..14 seen for 1g. H20 HBM3e (141GB) is 0x232C in pci.ids: no profile data found"
-        ),
+        placements_note="not found; GI ids 11..14 seen for 1g. H20 HBM3e (141GB) is 0x232C in pci.ids: no profile data found",
         profiles=_H20_96GB,
     ),
     Board(
