@@ -65,15 +65,7 @@ _ROWS: tuple[tuple[str, tuple[str, ...], tuple[str, ...], str, int | None, str |
     ("l4", ("NVIDIA L4",), ("0x27B810DE",), "ada", 23034, "24GB", "S-smi-modal"),
     ("l40", ("NVIDIA L40",), ("0x26B510DE",), "ada", 46068, "48GB", "S-smi-public"),
     ("l40s-48gb", ("NVIDIA L40S",), ("0x26B910DE",), "ada", 46068, "48GB", "S-smi-modal"),
-    (
-        "rtx-6000-ada",
-        ("NVIDIA RTX 6000 Ada Generation",),
-        ("0x26B110DE",),
-        "ada",
-        49140,
-        "48GB",
-        "S-smi-public",
-    ),
+    ("rtx-6000-ada", ("NVIDIA RTX 6000 Ada Generation",), ("0x26B110DE",), "ada", 49140, "48GB", "S-smi-public"),
     ("rtx-4090", ("NVIDIA GeForce RTX 4090",), ("0x268410DE",), "ada", 24564, "24GB", "S-smi-rtx-4090"),
     ("rtx-5090", ("NVIDIA GeForce RTX 5090",), ("0x2B8510DE",), "blackwell", 32607, "32GB", "S-smi-public"),
 )

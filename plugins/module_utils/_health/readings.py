@@ -175,10 +175,7 @@ def readings(
 
 def unread(now: float, version: str | None) -> list[Sample]:
     """Return what is said of a host whose GPUs were not asked, because the process that asked them before hangs still."""
-    return [
-        *_run({"host_program": {"version": version}}, now, 0.0),
-        Sample(Metrics.READ_SUCCESS.value, 0, ("nvml",)),
-    ]
+    return [*_run({"host_program": {"version": version}}, now, 0.0), Sample(Metrics.READ_SUCCESS.value, 0, ("nvml",))]
 
 
 def _run(facts: Mapping[str, Any], now: float, duration: float) -> Iterator[Sample]:

@@ -10,6 +10,7 @@ differs after C(site).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum, unique
 
@@ -22,7 +23,7 @@ from .._driver.previous import PATH as PREVIOUS_DRIVER
 from .._driver.services import NOUVEAU_FILE, PERSISTENCE_DROP_IN, PREFERENCES_NAME
 from .._formats import imex_files
 from .._formats.module_parameters import FILE as PARAMETERS_FILE
-from .._formats.unit_names import DCGM_UNIT, wants_link
+from .._formats.unit_names import BOOT_UNITS, DCGM_UNIT, wants_link
 from .._health.metric_units import METRICS_FILE, METRICS_SERVICE, METRICS_TIMER, TIMER_LINK
 from .._runtime import containerd, crio, docker, rancher
 from .._runtimes import DISTRIBUTIONS
@@ -30,7 +31,7 @@ from .._sharing import mps_instances, mps_units
 from .._sharing.host import LOGS
 from .._toolkit.config import PATH as TOOLKIT_SETTINGS
 from .._toolkit.distributions import IDENTIFIER
-from .units import RECORDED_MIG, RECORDED_SETTINGS, RECORDED_SHARING, UNIT_DIRECTORY, units
+from .units import RECORDED_MIG, RECORDED_SETTINGS, RECORDED_SHARING, UNIT_DIRECTORY
 
 
 @unique
@@ -64,7 +65,12 @@ class Trace:
 _PROGRAM_FOLDER = HOST_PROGRAM.rpartition("/")[0]
 _RECORDS = RECORDED_MIG.rpartition("/")[0]
 _JOURNALS = PREVIOUS_DRIVER.rpartition("/")[0]
+_METRICS = (f"{UNIT_DIRECTORY}/{METRICS_SERVICE}", f"{UNIT_DIRECTORY}/{METRICS_TIMER}", TIMER_LINK, f"*/{METRICS_FILE}")
 _MPS_UNITS = mps_instances.UNIT.replace("@", "@*")
+
+
+def _each(paths: Iterable[str], what: str, remover: str, goes: Goes = Goes.ALWAYS) -> tuple[Trace, ...]:
+    return tuple(Trace(path, what, remover, goes) for path in paths)
 
 
 def _repository(name: str, goes: Goes, remover: str) -> tuple[Trace, ...]:
@@ -77,7 +83,7 @@ def _repository(name: str, goes: Goes, remover: str) -> tuple[Trace, ...]:
         f"/etc/zypp/credentials.d/{name}",
         f"/etc/pki/rpm-gpg/{name}.asc",
     )
-    return tuple(Trace(path, "repository, its key and credentials", remover, goes) for path in places)
+    return _each(places, "repository, its key and credentials", remover, goes)
 
 
 def _runtimes() -> tuple[Trace, ...]:
@@ -85,22 +91,14 @@ def _runtimes() -> tuple[Trace, ...]:
     for distribution in DISTRIBUTIONS:
         where = rancher.places(distribution)
         paths += [where.template, where.template_v3, where.default_runtime]
-    return tuple(Trace(path, "the runtime nvidia", "container_runtime") for path in paths)
+    return _each(paths, "the runtime nvidia", "container_runtime")
 
 
 TRACES: tuple[Trace, ...] = (
     # What runs and restores at boot.
-    *(Trace(f"{UNIT_DIRECTORY}/{name}", "unit that restores at boot", "host_program") for name in units("")),
-    *(Trace(wants_link(name), "unit that restores at boot", "host_program") for name in units("")),
-    *(
-        Trace(path, "metrics for node_exporter", "host_program")
-        for path in (
-            f"{UNIT_DIRECTORY}/{METRICS_SERVICE}",
-            f"{UNIT_DIRECTORY}/{METRICS_TIMER}",
-            TIMER_LINK,
-            f"*/{METRICS_FILE}",
-        )
-    ),
+    *_each((f"{UNIT_DIRECTORY}/{name}" for name in BOOT_UNITS), "unit that restores at boot", "host_program"),
+    *_each(map(wants_link, BOOT_UNITS), "unit that restores at boot", "host_program"),
+    *_each(_METRICS, "metrics for node_exporter", "host_program"),
     Trace(f"{UNIT_DIRECTORY}/{_MPS_UNITS}", "unit of the MPS daemons", "mps"),
     Trace(f"{UNIT_DIRECTORY}/{_MPS_UNITS}.d", "settings of an MPS daemon's unit", "mps", folder=True),
     Trace(wants_link(_MPS_UNITS), "unit of the MPS daemons", "mps"),
@@ -121,11 +119,8 @@ TRACES: tuple[Trace, ...] = (
     Trace(NOUVEAU_FILE, "block of nouveau", "driver", Goes.WITH_DRIVER),
     Trace(PARAMETERS_FILE, "parameters of the kernel module", "driver", Goes.WITH_DRIVER),
     Trace(MODULES_FILE, "kernel modules of NVLink 5", "driver", Goes.WITH_DRIVER),
-    *(Trace(path, "compiler for DKMS", "driver", Goes.WITH_DRIVER) for path in (TOOLCHAIN_FILE, TOOLCHAIN_ENVIRONMENT)),
-    *(
-        Trace(path, "IMEX", "driver", Goes.WITH_DRIVER)
-        for path in (imex_files.NODES_FILE, imex_files.MASK, imex_files.WANTS)
-    ),
+    *_each((TOOLCHAIN_FILE, TOOLCHAIN_ENVIRONMENT), "compiler for DKMS", "driver", Goes.WITH_DRIVER),
+    *_each((imex_files.NODES_FILE, imex_files.MASK, imex_files.WANTS), "IMEX", "driver", Goes.WITH_DRIVER),
     *_repository(REPOSITORY_NAME, Goes.WITH_DRIVER, "driver"),
     # DCGM.
     Trace(wants_link(DCGM_UNIT), "host engine of DCGM", "dcgm", Goes.WITH_DCGM),

@@ -71,7 +71,10 @@ def read(manager: PackageManager) -> Remains:
         pinned=isinstance(manager, Apt) and manager.preferences(PREFERENCES_NAME) is not None,
         settings=None if settings is None else settings.decode("utf-8", "surrogateescape"),
         folders=tuple(path for path in folders() if os.path.isdir(path)),
-        unfinished=(*(path for path in _UNFINISHED if os.path.exists(path)), *_cut_off()),
+        unfinished=(
+            *(path for path in _UNFINISHED if os.path.exists(path)),
+            *(path for path, steps in ((UPGRADE, STEPS), (HEAL, HEAL_STEPS)) if _is_cut_off(path, steps)),
+        ),
     )
 
 
@@ -107,10 +110,11 @@ def plan(present: Remains, toolkit: bool, driver: bool, dcgm: bool = False) -> P
         if present.pinned:
             steps.append(Step(Kind.REMOVE_FILE, _PREFERENCES, "it pins the driver"))
     steps += [Step(Kind.REMOVE_FOLDER, path, "it is the collection's own") for path in present.folders]
+    released = {name for step in steps if step.kind is Kind.RELEASE_PACKAGES for name in step.data["packages"]}
     return Plan(
         tuple(steps),
         before={"holds": list(present.holds), "folders": list(present.folders)},
-        after={"holds": [name for name in present.holds if name not in _released(steps)], "folders": []},
+        after={"holds": [name for name in present.holds if name not in released], "folders": []},
     )
 
 
@@ -146,10 +150,6 @@ def read_back(left: Plan) -> None:
         )
 
 
-def _cut_off() -> tuple[str, ...]:
-    return tuple(path for path, steps in ((UPGRADE, STEPS), (HEAL, HEAL_STEPS)) if _is_cut_off(path, steps))
-
-
 def _is_cut_off(path: str, steps: Sequence[str]) -> bool:
     try:
         record = read_json(read_text(path, links=False) or "null")
@@ -159,20 +159,5 @@ def _is_cut_off(path: str, steps: Sequence[str]) -> bool:
 
 
 def _release(names: list[str]) -> list[Step]:
-    return (
-        [
-            Step(
-                Kind.RELEASE_PACKAGES,
-                names[0],
-                "they stay installed, and nothing needs to hold them",
-                (),
-                {"packages": names},
-            )
-        ]
-        if names
-        else []
-    )
-
-
-def _released(steps: list[Step]) -> set[str]:
-    return {str(name) for step in steps if step.kind is Kind.RELEASE_PACKAGES for name in step.data["packages"]}
+    why = "they stay installed, and nothing needs to hold them"
+    return [Step(Kind.RELEASE_PACKAGES, names[0], why, (), {"packages": names})] if names else []

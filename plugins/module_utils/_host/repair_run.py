@@ -189,10 +189,7 @@ _REPORT = "nvidia-bug-report.sh"
 _REPORT_SECONDS = 600.0
 #: What nvidia-smi is asked, by the file that its answer goes into. A serial number is what a board is returned by.
 _ASKED = {
-    "serial-numbers.csv": (
-        "--query-gpu=index,pci.bus_id,name,serial,uuid,vbios_version",
-        "--format=csv",
-    ),
+    "serial-numbers.csv": ("--query-gpu=index,pci.bus_id,name,serial,uuid,vbios_version", "--format=csv"),
     "nvidia-smi-q.txt": ("-q",),
 }
 _SMI_SECONDS = 120.0

@@ -63,12 +63,7 @@ _CRI: Mapping[int, Path] = {
 }
 
 
-def edit(
-    version: tuple[int, ...],
-    files: Mapping[str, str],
-    desired: DesiredRuntime,
-    main: str = MAIN,
-) -> Files:
+def edit(version: tuple[int, ...], files: Mapping[str, str], desired: DesiredRuntime, main: str = MAIN) -> Files:
     """Return what containerd's files become.
 
     :param version: of containerd, such as C((1, 6, 20)).

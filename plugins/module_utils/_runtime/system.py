@@ -296,12 +296,7 @@ def pending_since(unit: str) -> int | None:
 
 
 def _service(
-    unit: str,
-    *,
-    kill_mode: str | None = None,
-    containers: int | None = None,
-    keeps: bool = True,
-    runner: Runner = run,
+    unit: str, *, kill_mode: str | None = None, containers: int | None = None, keeps: bool = True, runner: Runner = run
 ) -> Service:
     properties_wanted = "--property=ActiveState,KillMode,ActiveEnterTimestampMonotonic"
     try:
