@@ -98,7 +98,8 @@ def prometheus_rule(cluster: Cluster) -> dict[str, Any]:
 
 def dashboard(cluster: Cluster) -> dict[str, Any]:
     """Return the dashboard as Grafana imports it, its panels row by row from the left."""
-    panels, x, y = [], 0, 0
+    panels: list[dict[str, Any]] = []
+    x = y = 0
     for entry in _DASHBOARD["hosts"] + (_DASHBOARD["dcgm_exporter"] if cluster.options["dcgm_exporter"] else []):
         width = entry.get("width", _WIDTH)
         if x + width > _COLUMNS:
