@@ -30,7 +30,9 @@ _SLICE = number(0, _SLICES)
 _ARRANGEMENTS = 30_000
 _VERSION = _NAME
 
-_PROCESS = fields({"pid": _PID, "name": _TEXT, "memory_mib": _MIB, "type": _NAME, "gpu_instance": _ID})
+_PROCESS = fields(
+    {"pid": _PID, "name": _TEXT, "memory_mib": _MIB, "type": _NAME, "gpu_instance": _ID}, required=("pid",)
+)
 _PROCESSES = items(_PROCESS)
 #: A shared device has up to some hundred replicas, each of which is one container's.
 _ALLOCATIONS = items(
