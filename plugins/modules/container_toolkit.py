@@ -32,50 +32,6 @@ options:
     description: The version of all four packages, without package revision.
     type: str
     default: 1.20.0
-  repository:
-    description: Where the packages come from.
-    type: dict
-    default: {}
-    suboptions:
-      url:
-        description:
-          - URL (C(https://) or C(file:///)) of a mirror of NVIDIA's directory C(stable/deb) or C(stable/rpm), which contains the directory of the
-            host's architecture (C(amd64), C(arm64); C(x86_64), C(aarch64)).
-          - Empty for NVIDIA's own.
-        type: str
-        default: ""
-      key_url:
-        description: URL of the signing key. If empty, NVIDIA's own.
-        type: str
-        default: ""
-      key_file:
-        description: The signing key as a file on the host, instead of O(repository.key_url).
-        type: path
-        default: ""
-      key_fingerprint:
-        description:
-          - All 40 hexadecimal digits of the signing key's fingerprint. The key file must contain this key and no other.
-          - If empty, that of NVIDIA's key, which is also correct for a mirror unless you sign the packages again.
-        type: str
-        default: ""
-      manage:
-        description: Whether the module configures the repository. Set it to V(false) if something else does.
-        type: bool
-        default: true
-      username:
-        description:
-          - User name for a mirror at O(repository.url) with HTTP Basic authentication. It is also sent to O(repository.key_url) on the same server. A
-            URL that contains a user name or a password is refused.
-          - Printable ASCII without spaces, quotation marks, V($), V(#), colons and backslashes.
-        type: str
-        default: ""
-      password:
-        description:
-          - Password of that user. Printable ASCII without spaces, quotation marks, V($), V(#) and backslashes.
-          - It is written to a file of the package manager that only root can read, in C(/etc/apt/auth.conf.d), the C(.repo) file in
-            C(/etc/yum.repos.d), or C(/etc/zypp/credentials.d), and removed with the repository.
-        type: str
-        default: ""
   device_injection:
     description:
       - How containers on this host get their devices. The toolkit accepts no other way in unprivileged containers.
@@ -111,6 +67,7 @@ options:
 extends_documentation_fragment:
   - gpufleet.nvidia.attributes
   - gpufleet.nvidia.attributes.changes
+  - gpufleet.nvidia.repository
   - gpufleet.nvidia.nvml
 author:
   - The gpufleet.nvidia authors (@gpufleet)

@@ -59,51 +59,6 @@ options:
     type: str
     choices: [nvidia, distribution, local_repository]
     default: nvidia
-  repository:
-    description:
-      - The repository of NVIDIA's packages.
-    type: dict
-    default: {}
-    suboptions:
-      url:
-        description:
-          - URL (C(https) or C(file)) of a mirror. If empty, NVIDIA's own repository.
-        type: str
-        default: ""
-      key_url:
-        description:
-          - URL of the signing key of the mirror.
-        type: str
-        default: ""
-      key_file:
-        description:
-          - File on the host with the signing key, instead of O(repository.key_url).
-        type: path
-        default: ""
-      key_fingerprint:
-        description:
-          - The full hexadecimal fingerprint of the key. A key with a different fingerprint is refused.
-        type: str
-        default: ""
-      manage:
-        description:
-          - Whether the module configures the repository. Set it to V(false) if something else does.
-        type: bool
-        default: true
-      username:
-        description:
-          - User name for a mirror at O(repository.url) with HTTP Basic authentication. It is also sent to O(repository.key_url) on the same server. A
-            URL that contains a user name or a password is refused.
-          - Printable ASCII without spaces, quotation marks, V($), V(#), colons and backslashes.
-        type: str
-        default: ""
-      password:
-        description:
-          - Password of that user. Printable ASCII without spaces, quotation marks, V($), V(#) and backslashes.
-          - It is written to a file of the package manager that only root can read, in C(/etc/apt/auth.conf.d), the C(.repo) file in
-            C(/etc/yum.repos.d), or C(/etc/zypp/credentials.d), and removed with the repository.
-        type: str
-        default: ""
   hold:
     description:
       - Whether to pin the driver and hold all of its packages, so that unattended upgrades cannot change it.
@@ -235,6 +190,7 @@ notes:
 extends_documentation_fragment:
   - gpufleet.nvidia.attributes
   - gpufleet.nvidia.attributes.changes
+  - gpufleet.nvidia.repository
 seealso:
   - module: gpufleet.nvidia.gpu_info
 """

@@ -17,6 +17,7 @@ description:
   - Two runs on the same host never overlap.
 extends_documentation_fragment:
   - gpufleet.nvidia.attributes
+  - gpufleet.nvidia.nvml
   - gpufleet.nvidia.internal
 attributes:
   check_mode:
@@ -66,9 +67,6 @@ options:
     description: Seconds to wait for another run that changes the GPUs of this host. V(0) refuses at once.
     type: int
     default: 60
-  _pynvml_archive:
-    description: File on the host with pynvml, if the host has none. Set by the action plugin; not for users.
-    type: path
 notes:
   - In check mode, nothing is done, and the processes that use the GPUs are returned.
 """

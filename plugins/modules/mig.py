@@ -23,6 +23,7 @@ description:
   - Two runs on the same host never overlap.
 extends_documentation_fragment:
   - gpufleet.nvidia.attributes
+  - gpufleet.nvidia.nvml
   - gpufleet.nvidia.attributes.changes
 options:
   state:
@@ -107,9 +108,6 @@ options:
     description: Seconds to wait for another run that changes the GPUs of this host. V(0) refuses at once.
     type: int
     default: 60
-  _pynvml_archive:
-    description: File on the host with pynvml, if the host has none. Set by the action plugin; not for users.
-    type: path
 notes:
   - In check mode on a host without a driver, the plan is based on the PCI bus and the collection's table of boards.
 seealso:

@@ -17,15 +17,13 @@ description:
   - Also returns the outcome of the last MIG change, from its journal.
 extends_documentation_fragment:
   - gpufleet.nvidia.attributes
+  - gpufleet.nvidia.nvml
   - gpufleet.nvidia.attributes.reads
 options:
   label:
     description: The label of the configuration in RV(mig_parted).
     type: str
     default: current
-  _pynvml_archive:
-    description: File on the host with pynvml, if the host has none. Set by the action plugin; not for users.
-    type: path
 seealso:
   - module: gpufleet.nvidia.mig
 """
