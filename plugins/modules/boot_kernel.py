@@ -18,11 +18,7 @@ description:
     it the next time only (C(grub-reboot)), where its configuration supports that. The result is read back.
   - Never reboots the host, and writes neither C(/etc/default/grub) nor C(grub.cfg).
 options:
-  release:
-    description:
-      - The release of an installed kernel, such as V(6.1.0-50-amd64). If empty, what GRUB boots is not changed.
-    type: str
-    default: ""
+  release: {description: "The release of an installed kernel, such as V(6.1.0-50-amd64). If empty, what GRUB boots is not changed.", type: str, default: ""}
 extends_documentation_fragment:
   - gpufleet.nvidia.attributes
   - gpufleet.nvidia.internal
@@ -35,11 +31,7 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-running:
-  description: The release of the running kernel.
-  type: str
-  returned: success
-  sample: 6.1.0-50-amd64
+running: {description: The release of the running kernel., type: str, returned: success, sample: 6.1.0-50-amd64}
 boots_next:
   description: The release of the kernel that is booted next. Empty if the files of the host do not show it.
   type: str

@@ -193,11 +193,6 @@ seconds:
   type: dict
   sample:
     own: 0.4
-pynvml_missing:
-  description:
-    - Whether the GPUs are unknown only because the host has no pynvml. The action plugin then sends it, so users never see V(true).
-  returned: always
-  type: bool
   sample: false
 """
 

@@ -41,32 +41,12 @@ options:
     type: str
     choices: [reset_gpu, drain, restart_service, reload_driver, bring_back, bundle]
     required: true
-  gpus:
-    description: PCI addresses of GPUs, such as V(0000:18:00.0).
-    type: list
-    elements: str
-    default: []
-  services:
-    description: systemd units.
-    type: list
-    elements: str
-    default: []
-  wait:
-    description: Seconds to wait for the processes that use O(gpus) to end by themselves.
-    type: int
-    default: 0
-  reason:
-    description: Why the host is handed over, for O(step=bundle).
-    type: str
-    default: ""
-  record:
-    description: What was tried, for O(step=bundle).
-    type: dict
-    default: {}
-  lock_timeout:
-    description: Seconds to wait for another run that changes the GPUs of this host. V(0) refuses at once.
-    type: int
-    default: 60
+  gpus: {description: "PCI addresses of GPUs, such as V(0000:18:00.0).", type: list, elements: str, default: []}
+  services: {description: systemd units., type: list, elements: str, default: []}
+  wait: {description: Seconds to wait for the processes that use O(gpus) to end by themselves., type: int, default: 0}
+  reason: {description: "Why the host is handed over, for O(step=bundle).", type: str, default: ""}
+  record: {description: "What was tried, for O(step=bundle).", type: dict, default: {}}
+  lock_timeout: {description: Seconds to wait for another run that changes the GPUs of this host. V(0) refuses at once., type: int, default: 60}
 notes:
   - In check mode, nothing is done, and the processes that use the GPUs are returned.
 """
@@ -79,29 +59,10 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-said:
-  description: What was done, or the output of the tool.
-  returned: success
-  type: str
-  sample: GPU 00000000:18:00.0 was successfully reset. All done.
-users:
-  description: The processes that use O(gpus).
-  returned: in check mode
-  type: list
-  elements: str
-bundle:
-  description: The directory of the bundle, for O(step=bundle).
-  returned: success
-  type: str
-lacking:
-  description: What is missing from the bundle, and why.
-  returned: with O(step=bundle)
-  type: list
-  elements: str
-pynvml_missing:
-  description: The host has no pynvml. The action plugin then sends the controller's and calls the module again.
-  returned: when pynvml is missing
-  type: bool
+said: {description: "What was done, or the output of the tool.", returned: success, type: str, sample: "GPU 00000000:18:00.0 was successfully reset. All done."}
+users: {description: The processes that use O(gpus)., returned: in check mode, type: list, elements: str}
+bundle: {description: "The directory of the bundle, for O(step=bundle).", returned: success, type: str}
+lacking: {description: "What is missing from the bundle, and why.", returned: with O(step=bundle), type: list, elements: str}
 refusals:
   description: Why the request cannot be met, each with C(thing), C(reason), C(remedy) and the whole C(message).
   type: list

@@ -17,30 +17,14 @@ description:
     control characters; so are the messages of ssh, and what the host writes beside the result.
   - This is an action plugin; the module only documents it.
 options:
-  command:
-    description: Options of M(ansible.builtin.command).
-    type: dict
-  copy:
-    description: Options of M(ansible.builtin.copy).
-    type: dict
-  file:
-    description: Options of M(ansible.builtin.file).
-    type: dict
-  reboot:
-    description: Options of M(ansible.builtin.reboot).
-    type: dict
-  slurp:
-    description: Options of M(ansible.builtin.slurp).
-    type: dict
-  stat:
-    description: Options of M(ansible.builtin.stat).
-    type: dict
-  systemd_service:
-    description: Options of M(ansible.builtin.systemd_service).
-    type: dict
-  wait_for_connection:
-    description: Options of M(ansible.builtin.wait_for_connection).
-    type: dict
+  command: {description: Options of M(ansible.builtin.command)., type: dict}
+  copy: {description: Options of M(ansible.builtin.copy)., type: dict}
+  file: {description: Options of M(ansible.builtin.file)., type: dict}
+  reboot: {description: Options of M(ansible.builtin.reboot)., type: dict}
+  slurp: {description: Options of M(ansible.builtin.slurp)., type: dict}
+  stat: {description: Options of M(ansible.builtin.stat)., type: dict}
+  systemd_service: {description: Options of M(ansible.builtin.systemd_service)., type: dict}
+  wait_for_connection: {description: Options of M(ansible.builtin.wait_for_connection)., type: dict}
 extends_documentation_fragment:
   - gpufleet.nvidia.attributes
   - gpufleet.nvidia.internal

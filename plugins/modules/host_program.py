@@ -34,15 +34,9 @@ options:
       - An empty string removes the timer, its service and the file. If the option is not set, they stay as they are.
       - The directory is not created, because it belongs to node_exporter. The service fails until it exists.
     type: str
-  sha256:
-    description: SHA-256 of the desired program. Set by the action plugin.
-    type: str
-  version:
-    description: Version of the collection that the program comes from. Set by the action plugin.
-    type: str
-  src:
-    description: File on the host with the program, if it must be installed. Set by the action plugin.
-    type: path
+  sha256: {description: SHA-256 of the desired program. Set by the action plugin., type: str}
+  version: {description: Version of the collection that the program comes from. Set by the action plugin., type: str}
+  src: {description: "File on the host with the program, if it must be installed. Set by the action plugin.", type: path}
 notes:
   - systemd reloads its unit files only if one of them changed, because containers that use the systemd cgroup driver without CDI can lose their GPUs
     in a reload. O(metrics_directory) installs and removes its units without a reload.
@@ -54,14 +48,8 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-sha256:
-  description: SHA-256 of the desired program. V(none) if it was removed.
-  returned: success
-  type: str
-version:
-  description: Version of the collection that the program comes from. V(none) if it was removed.
-  returned: success
-  type: str
+sha256: {description: SHA-256 of the desired program. V(none) if it was removed., returned: success, type: str}
+version: {description: Version of the collection that the program comes from. V(none) if it was removed., returned: success, type: str}
 seconds:
   description: Duration of the module on the host, in seconds, as C(own). Waits for programs and for the driver are part of it.
   returned: when the host was contacted

@@ -35,10 +35,7 @@ options:
       - With V(false), the holds of its packages are released.
     type: bool
     default: false
-  lock_timeout:
-    description: Seconds to wait for another run that changes the GPUs of the host.
-    type: float
-    default: 60
+  lock_timeout: {description: Seconds to wait for another run that changes the GPUs of the host., type: float, default: 60}
 extends_documentation_fragment:
   - gpufleet.nvidia.attributes
   - gpufleet.nvidia.internal

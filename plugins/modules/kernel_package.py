@@ -25,11 +25,7 @@ options:
     type: str
     choices: [latest, planned]
     default: latest
-  lock_timeout:
-    description:
-      - Seconds to wait while another run changes the host.
-    type: int
-    default: 60
+  lock_timeout: {description: Seconds to wait while another run changes the host., type: int, default: 60}
 extends_documentation_fragment:
   - gpufleet.nvidia.attributes
   - gpufleet.nvidia.internal
@@ -43,11 +39,7 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-running:
-  description: The release of the running kernel.
-  type: str
-  returned: success
-  sample: 6.1.0-50-amd64
+running: {description: The release of the running kernel., type: str, returned: success, sample: 6.1.0-50-amd64}
 release:
   description: The release of the newest installed kernel of the kind that runs. Before the installation the running or an earlier installed one.
   type: str

@@ -18,15 +18,8 @@ description:
   - Refuses to run while a pod in O(pods) holds a device of any device plugin, because the checkpoint is the only record of who holds it.
   - The resource itself is removed from the node's status by M(gpufleet.nvidia.node).
 options:
-  pods:
-    description: UIDs of the pods that exist on the node and have not ended.
-    type: list
-    elements: str
-    required: true
-  start_only:
-    description: Whether only to start the kubelet, if an earlier run that was cut off left it stopped.
-    type: bool
-    default: false
+  pods: {description: UIDs of the pods that exist on the node and have not ended., type: list, elements: str, required: true}
+  start_only: {description: "Whether only to start the kubelet, if an earlier run that was cut off left it stopped.", type: bool, default: false}
 extends_documentation_fragment:
   - gpufleet.nvidia.attributes
   - gpufleet.nvidia.internal

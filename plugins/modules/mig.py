@@ -286,10 +286,6 @@ outcome:
   description: V(restored) if the previous layout was restored, V(not_restored) if not.
   returned: when the layout could not be reached
   type: str
-pynvml_missing:
-  description: The host has no pynvml. The action plugin then sends the controller's and calls the module again.
-  returned: when pynvml is missing
-  type: bool
 refusals:
   description: Why the request cannot be met, each with C(thing), C(reason), C(remedy) and the whole C(message).
   type: list

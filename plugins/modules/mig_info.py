@@ -71,10 +71,6 @@ last_change:
   description: The journal's record of the last MIG change. V(none) if there was none.
   returned: success
   type: dict
-pynvml_missing:
-  description: The host has no pynvml. The action plugin then sends the controller's and calls the module again.
-  returned: when pynvml is missing
-  type: bool
 """
 
 from ansible.module_utils.basic import AnsibleModule
