@@ -6,16 +6,140 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.reload import SERVICES
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import refusals, remove_gate
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import gpu_title
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._users import POD, holders_of, mps_pids, named, users_of
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import refusals
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import describe
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import ControllerAction, registered
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.imex_rack import Racks
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of, is_true, plain
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import pools
+
+_MIG, _MPS = "nvidia_mig_disruption", "nvidia_sharing_mps_disruption"
+_FORCE = "force"
+#: The kernel cuts the names of programs after 15 characters.
+_NAME_LENGTH = 15
+_MPS_PROGRAMS = ("nvidia-cuda-mps-control"[:_NAME_LENGTH], "nvidia-cuda-mps-server"[:_NAME_LENGTH])
+#: Services of NVIDIA that hold the driver, and that the driver's removal stops.
+_SERVICES = frozenset(SERVICES.values())
+
+
+@dataclass(frozen=True)
+class Removal:
+    """What is asked for.
+
+    :param driver: whether the driver goes too: then nothing can allow a process that uses it.
+    :param mig_disruption: the host's C(nvidia_mig_disruption).
+    :param mps_disruption: its C(nvidia_sharing_mps_disruption).
+    """
+
+    driver: bool = False
+    mig_disruption: str = "refuse"
+    mps_disruption: str = "refuse"
+
+    @property
+    def allows_users(self) -> bool:
+        return self.mig_disruption == _FORCE and not self.driver
+
+    @property
+    def remedy(self) -> str:
+        return (
+            "No variable allows it while the driver is to be removed."
+            if self.driver
+            else f"Or allow it with {_MIG}: {_FORCE}."
+        )
+
+
+def reasons_to_stay(facts: Mapping[str, Any], removal: Removal) -> tuple[Refused, ...]:
+    """Return why nothing is to be removed from a host now.
+
+    :param facts: the facts document, with the holders of device files.
+    """
+    return (
+        *_driver(facts, removal),
+        *_clients(facts, removal),
+        *_users(facts, removal),
+    )
+
+
+def _driver(facts: Mapping[str, Any], removal: Removal) -> Iterator[Refused]:
+    nvml, recorded = facts.get("nvml") or {}, (facts.get("recorded") or {}).get("mig")
+    if recorded is not None and not nvml.get("available"):
+        yield Refused(
+            "MIG",
+            f"a layout is recorded, and the driver does not answer ({nvml.get('reason') or 'no reason is given'}), so the original layout "
+            "cannot be restored",
+            "Repair the driver (gpufleet.nvidia.verify says how), or remove /etc/gpufleet/mig.json and /var/lib/gpufleet/mig-original.json on "
+            "the host to leave the GPUs as they are.",
+        )
+    if removal.driver and (facts.get("driver") or {}).get("source") == "runfile":
+        yield Refused(
+            "gpu_remove_driver",
+            "the driver was installed by NVIDIA's .run installer, whose files no package manager knows",
+            "Set it to false, and remove the driver with nvidia-uninstall.",
+        )
+
+
+def _clients(facts: Mapping[str, Any], removal: Removal) -> Iterator[Refused]:
+    """Refuse MPS daemons with clients, whoever runs them: ours end, and the driver would end under the others."""
+    for daemon in facts.get("mps") or ():
+        clients = daemon.get("clients")
+        if clients and (removal.driver or removal.mps_disruption != _FORCE):
+            allow = "" if removal.driver else f", or allow it with {_MPS}: {_FORCE}"
+            yield Refused(
+                f"MPS daemon at {daemon.get('pipe_directory')}",
+                f"it has {clients} {'client' if clients == 1 else 'clients'}, which would die with it",
+                f"End them{allow}.",
+            )
+
+
+def _users(facts: Mapping[str, Any], removal: Removal) -> Iterator[Refused]:
+    if removal.allows_users:
+        return
+    servers = mps_pids(facts)
+    known: set[int | None] = {*servers}
+    for gpu in facts.get("gpus") or ():
+        found = [user for user in users_of(gpu).everybody if user.pid not in servers]
+        known.update(user.pid for user in found)
+        if found:
+            first = "Drain the node. " if any(user.kind == POD for user in found) else "End what uses it. "
+            yield Refused(gpu_title(gpu), f"it is in use by {named(found)}", first + removal.remedy)
+    holders = holders_of(facts.get("holders"), excused=(*_SERVICES, *_MPS_PROGRAMS))
+    others = [user for user in holders if user.pid not in known]
+    if others:
+        pods = any(user.detail for user in others)
+        remedy = "Drain the node, and end what else uses its GPUs." if pods else "End them."
+        yield Refused("the driver", f"it is in use by {named(others)}", f"{remedy} {removal.remedy}")
+
+
+#: What stays on a host unless it is asked for, by its name in the facts and in C(gpu_remove_*).
+STAYS = {"toolkit": "the container toolkit", "driver": "the driver", "dcgm": "DCGM"}
+
+
+def left_in_clusters(hosts: Sequence[str], kept: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return what is left to do by people after the hosts are done, a line each.
+
+    :param kept: the hosts on which one of L(STAYS) is installed and stays.
+    """
+    lines = [
+        "Left to do, because nothing outside of these hosts is touched:",
+        f"  1. Take {', '.join(hosts)} out of the inventory.",
+        "  2. Run gpufleet.nvidia.render and push the tree: the cluster then expects no GPUs of them.",
+        "  3. Remove the labels of the pool from their nodes, or the nodes from the cluster.",
+    ]
+    lines += [
+        f"Left installed, with its repository but no longer held: {STAYS[name]} on {', '.join(where)}."
+        for name, where in kept.items()
+        if where
+    ]
+    return lines
+
 
 #: What the tasks of the removal need of the variables of the host roles, whose defaults are filled in here.
 _PASSED = (
@@ -50,7 +174,7 @@ class ActionModule(ControllerAction):
         passed: dict[str, Any] = {}
         refused: list[tuple[str, Refused]] = []
         hosts = arguments["hosts"]
-        kept: dict[str, list[str]] = {name: [] for name in remove_gate.STAYS}
+        kept: dict[str, list[str]] = {name: [] for name in STAYS}
         for host in hosts:
             variables = task_vars["hostvars"][host]
             description = describe(host, variables, known, racks=racks)
@@ -77,7 +201,7 @@ class ActionModule(ControllerAction):
         result: dict[str, Any] = {
             "hosts": passed,
             "refusals": refusals.of_hosts(refused),
-            "left": remove_gate.left_in_clusters(hosts, kept),
+            "left": left_in_clusters(hosts, kept),
             "msg": f"gpufleet.nvidia can be removed from {len(hosts)} {'host' if len(hosts) == 1 else 'hosts'}.",
         }
         if refused:
@@ -88,5 +212,5 @@ class ActionModule(ControllerAction):
 
 
 def _refusals(desired: Mapping[str, Any], facts: Mapping[str, Any], driver: bool) -> list[Refused]:
-    removal = remove_gate.Removal(driver, desired["nvidia_mig_disruption"], desired["nvidia_sharing_mps_disruption"])
-    return list(remove_gate.refusals(facts, removal))
+    removal = Removal(driver, desired["nvidia_mig_disruption"], desired["nvidia_sharing_mps_disruption"])
+    return list(reasons_to_stay(facts, removal))

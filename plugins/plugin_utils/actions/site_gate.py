@@ -6,16 +6,99 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.checks import judged
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.diagnostics import is_auto
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.stage import STAGE as BOOT
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import refusals, site_gate
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import describe, warnings_of
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused, StagePlan, Verdict, verdict_of
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import refusals
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import Description, describe, warnings_of
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.plan import HostPlan, equal_plans
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.text import shortened
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import ControllerAction, registered
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.imex_rack import Racks
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of, is_true, plain
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import pools
+
+AS_DESCRIBED, TO_CHANGE, TO_PROVE, REFUSED, UNREAD = "as described", "to change", "to prove", "refused", "unread"
+
+
+@dataclass(frozen=True)
+class HostWork:
+    """What a host that was read has to do in a run of C(site).
+
+    :param pool: None where it is in none, or in several.
+    :param state: one of the states above.
+    :param why: the stages that have to run, or why its health has to be looked at, or why it could not be read; empty where nothing is to do.
+    :param refusals: what of its description cannot be met.
+    :param stages: the plan of every stage; empty where the host could not be read.
+    """
+
+    host: str
+    pool: str | None
+    state: str
+    why: str = ""
+    refusals: tuple[Refused, ...] = ()
+    stages: Mapping[str, StagePlan] = field(default_factory=dict)
+
+
+def work_of(host: str, description: Description, facts: Mapping[str, Any] | None, unread: str = "") -> HostWork:
+    """Return what C(host) has to do.
+
+    :param facts: None where it could not be read.
+    :param unread: why it could not be.
+    """
+    if facts is None and not description.refusals:
+        return HostWork(host, description.pool, UNREAD, unread)
+    stages = description.stages(facts)
+    refusals = tuple(refusal for stage in stages.values() for refusal in stage.refusals)
+    verdict = verdict_of(stages.values())
+    if verdict is Verdict.IMPOSSIBLE:
+        return HostWork(host, description.pool, REFUSED, "", refusals, stages)
+    if verdict is not Verdict.AS_DESCRIBED:
+        # What the facts do not tell its stage reads on the host.
+        needed = ", ".join(name for name, stage in stages.items() if stage.needed)
+        return HostWork(host, description.pool, TO_CHANGE, needed, (), stages)
+    doubt = _doubt(description.variables, facts or {})
+    return HostWork(host, description.pool, TO_PROVE if doubt else AS_DESCRIBED, doubt, (), stages)
+
+
+def _doubt(variables: Mapping[str, Any], facts: Mapping[str, Any]) -> str:
+    """Return why the role C(nvidia_health) has to look at a host with nothing to change; empty where it is healthy as it was read."""
+    if (
+        _runs_a_program(variables["nvidia_health_cuda_check"])
+        or variables["nvidia_health_fresh"]
+        or "health" not in facts
+    ):
+        return "its health is proven on the host"
+    level = variables["nvidia_health_dcgm_level"]
+    failure = judged(facts, variables["nvidia_health_checks"], dcgm_level=level).first_failure
+    return failure[0] if failure else ""
+
+
+def _runs_a_program(cuda_check: Sequence[str]) -> bool:
+    """Return whether a program of the user's is run on every host; what the host has is only run where something was changed."""
+    return bool(cuda_check) and not is_auto(cuda_check)
+
+
+def by_pool(hosts: Iterable[HostWork]) -> list[str]:
+    """Return a line for each pool: how many hosts are as described, and who is not."""
+    pools: dict[str, dict[str, list[HostWork]]] = {}
+    for one in hosts:
+        pools.setdefault(one.pool or "in no pool", {}).setdefault(one.state, []).append(one)
+    lines = []
+    for pool, states in sorted(pools.items()):
+        parts = []
+        for state in (AS_DESCRIBED, TO_CHANGE, TO_PROVE, REFUSED, UNREAD):
+            there = states.get(state, [])
+            if there:
+                named = [f"{one.host} ({one.why})" if one.why else one.host for one in there]
+                parts.append(f"{len(there)} {state}" + ("" if state == AS_DESCRIBED else f": {shortened(named)}"))
+        lines.append(f"  {pool}: {'; '.join(parts)}")
+    return lines
 
 
 class ActionModule(ControllerAction):
@@ -28,22 +111,22 @@ class ActionModule(ControllerAction):
         for host in arguments["hosts"]:
             variables = task_vars["hostvars"][host]
             facts, unread = facts_of(registered(variables, "gpu_facts_host"))
-            work = site_gate.work_of(host, describe(host, variables, known, racks=racks), facts, unread)
+            work = work_of(host, describe(host, variables, known, racks=racks), facts, unread)
             found.append(work)
             if work.refusals and not is_true(variables.get("gpu_facts_skip_refused_hosts")):
                 stopping.append(work)
         # In check mode each stage shows its own steps, and the warnings of a plan stand with its steps.
-        shown = () if self._task.check_mode else (site_gate.TO_CHANGE,)
+        shown = () if self._task.check_mode else (TO_CHANGE,)
         for warning in warnings_of((work.host, work.stages) for work in found if work.state not in shown):
             self._display.warning(warning)
         plans = equal_plans(HostPlan(work.host, work.pool, work.stages) for work in found if work.state in shown)
-        for line in [*plans, *site_gate.by_pool(found)]:
+        for line in [*plans, *by_pool(found)]:
             self._display.display(line)
-        todo = [work.host for work in found if work.state != site_gate.AS_DESCRIBED]
+        todo = [work.host for work in found if work.state != AS_DESCRIBED]
         as_described = len(found) - len(todo)
         result: dict[str, Any] = {
             "todo": todo,
-            "to_change": [work.host for work in found if work.state == site_gate.TO_CHANGE],
+            "to_change": [work.host for work in found if work.state == TO_CHANGE],
             "to_accept": [work.host for work in found if _is_accepted_again(work)],
             "refusals": refusals.of_hosts((work.host, refusal) for work in found for refusal in work.refusals),
             "as_described": as_described,
@@ -62,7 +145,7 @@ class ActionModule(ControllerAction):
         return result
 
 
-def _is_accepted_again(work: site_gate.HostWork) -> bool:
+def _is_accepted_again(work: HostWork) -> bool:
     """Whether the GPUs, or what serves them, change: a host that only gets a new host program stays in service."""
     needed = {name for name, stage in work.stages.items() if stage.needed}
-    return work.state == site_gate.TO_CHANGE and needed != {BOOT}
+    return work.state == TO_CHANGE and needed != {BOOT}

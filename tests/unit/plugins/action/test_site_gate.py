@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import StagePlan
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions import site_gate
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.site_gate import HostWork
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions.site_gate import HostWork
 
 GROUPS = {"gpu_hosts": ["a", "b"], "training": ["a", "b"]}
 MISSPELT = {"nvidia_mig_layot": "all-balanced"}

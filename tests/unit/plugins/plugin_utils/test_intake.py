@@ -16,6 +16,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refus
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import descriptions, role_variables
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions import fleet_plan
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions import inspect as inspect_action
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions.site_gate import by_pool, work_of
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import usage, usage_html, usage_text, waves
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.devices import holdings
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.inspection import host_table
@@ -33,7 +34,6 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render import fleet
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.fleet import Fleet
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.recorded import RecordedFacts
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.site_gate import by_pool, work_of
 from hypothesis import strategies as st
 
 from ...host_documents import FACTS, GPU, UNLISTED_FACTS, WHOLE

@@ -11,12 +11,12 @@ import json
 import pytest
 import yaml
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions.site_gate import by_pool, work_of
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import describe
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.lint.lint import lint
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.playbook_variables import check as check_variables
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.fleet import Fleet
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.recorded import RecordedFacts
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.site_gate import by_pool, work_of
 from hypothesis import strategies as st
 
 from ...host_documents import FACTS, WHOLE

@@ -7,7 +7,11 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.remove_gate import Removal, left_in_clusters, refusals
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions.remove_gate import (
+    Removal,
+    left_in_clusters,
+    reasons_to_stay,
+)
 
 REFUSE, FORCE = Removal(), Removal(mig_disruption="force", mps_disruption="force")
 POD = "0f5b1c9e-1111-2222-3333-444455556666"
@@ -38,7 +42,7 @@ def facts(**parts):
 
 
 def said(given, removal=REFUSE):
-    return [refusal.message for refusal in refusals(given, removal)]
+    return [refusal.message for refusal in reasons_to_stay(given, removal)]
 
 
 def test_a_host_that_nobody_uses_is_let_through():

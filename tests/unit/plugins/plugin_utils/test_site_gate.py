@@ -7,8 +7,8 @@ from __future__ import annotations
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused, StagePlan
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import descriptions
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions.site_gate import HostWork, by_pool, work_of
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import Description, describe, warnings_of
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.site_gate import HostWork, by_pool, work_of
 
 POOLS = {"training": ["a"], "batch": ["b"]}
 READ = {
