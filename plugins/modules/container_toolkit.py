@@ -146,7 +146,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtimes import R
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.apply import run_stage
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.config import PATH
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.desired import from_options
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.floors import DEFAULT_VERSION
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.packages import DEFAULT_VERSION
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.system import ToolkitSystem
 
 ARGUMENTS: dict[str, Any] = {

@@ -26,11 +26,11 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.apply impo
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired import (
     REPOSITORY_NAME,
     DesiredDriver,
-    DesiredRepository,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.holds import hold_names
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.packages import versioned
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.runner import make_plan, tried_repository
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._packages.repository_options import DesiredRepository
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import Kind
 from repositories import Signer, build_deb, build_deb_repository, build_rpm, build_rpm_repository, call, sign_metadata

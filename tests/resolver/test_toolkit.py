@@ -10,6 +10,7 @@ NVIDIA signs the metadata of its rpm repository and not the packages; so do thes
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,11 +18,12 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.openpgp 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages import PackageError, Transaction
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages_zypper import parse_summary
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._distributions.distributions import DISTRIBUTIONS
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._packages.repository_options import DesiredRepository
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit import plan as toolkit_plan
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit import system as toolkit_system
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.apply import run_stage
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.desired import PACKAGES, DesiredToolkit
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.distributions import IDENTIFIER
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.desired import DesiredToolkit
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.packages import IDENTIFIER, PACKAGES
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.plan import select
 from repositories import Signer, build_deb_repository, build_rpm, build_rpm_repository, sign_metadata
 from roots import bare_apt, bare_dnf, bare_zypper
@@ -98,9 +100,10 @@ def desired_for(tmp_path, mirrors, signer):
     key = tmp_path / "mirror.asc"
     key.write_bytes(signer.public_key())
 
-    def desired(system, machine="x86_64", **more):
-        given = {"key_file": str(key), "key_fingerprint": signer.fingerprint, "cdi": False, **more}
-        return DesiredToolkit(repository_url=mirrors(system.manager.name, machine), **given)
+    def desired(system, machine="x86_64", key_fingerprint="", **more):
+        url = mirrors(system.manager.name, machine)
+        repository = DesiredRepository(url, "", str(key), key_fingerprint or signer.fingerprint)
+        return DesiredToolkit(repository=repository, cdi=False, **more)
 
     return desired
 
@@ -188,12 +191,8 @@ def test_metadata_that_somebody_else_signed_are_not_read(tmp_path, make, desired
         build_rpm_repository(folder, container_toolkit("1.20.0", True), other, signs="metadata")
         sign_metadata(folder, other)
         system = make(distribution)
-        forged = DesiredToolkit(
-            repository_url=f"file://{tmp_path}/forged/stable/rpm",
-            key_file=desired_for(system).key_file,
-            key_fingerprint=signer.fingerprint,
-            cdi=False,
-        )
+        url = f"file://{tmp_path}/forged/stable/rpm"
+        forged = replace(desired_for(system), repository=replace(desired_for(system).repository, url=url))
         with pytest.raises(PackageError):
             run_stage(system, forged, check_mode=False)
         assert not set(PACKAGES) & set(versions(system))

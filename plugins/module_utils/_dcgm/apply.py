@@ -6,25 +6,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from .._adapters import kernel, systemd
 from .._adapters.host_files import HostFiles
 from .._adapters.host_reader import run_command
 from .._adapters.installed_packages import is_dcgm
-from .._adapters.packages import Package, PackageError, PackageManager, Transaction, hold_installed, released
+from .._adapters.packages import PackageError, PackageManager, Transaction
 from .._formats.unit_names import DCGM_UNIT
-from .._plan import Plan, Refused, Step, carry_out
+from .._packages.transactions import Applier, Request, install, package_appliers, run, try_request
+from .._plan import Plan, Step
 from .._runtime.unit_reload import unmask
 from .._steps import Kind
 from .desired import DesiredDcgm
 from .packages import CORE, names
 from .plan import check_simulation, cuda_of, plan, select, transaction
 from .state import DcgmState
-
-#: What the new packages bring (the host engine's unit) is only seen once they are there.
-_ROUNDS = 2
 
 
 @dataclass(frozen=True)
@@ -75,43 +72,45 @@ def run_stage(manager: PackageManager, desired: DesiredDcgm, check_mode: bool) -
             _try(manager, state, desired)
         return DcgmReport(planned, state)
 
-    def apply(steps: Plan) -> None:
-        for step in steps.steps:
-            _APPLIERS[step.kind](manager, state, desired, step)
+    appliers: dict[Kind, Applier[DcgmState]] = {
+        **package_appliers(manager),
+        Kind.INSTALL_DCGM: lambda found, _step: _install(manager, found, desired),
+        Kind.ENABLE_SERVICE: _enable,
+        Kind.START_SERVICE: lambda _found, step: systemd.start(step.target),
+        Kind.DISABLE_SERVICE: _disable,
+    }
+    return DcgmReport(
+        *run(
+            "set up DCGM",
+            state,
+            planned,
+            appliers,
+            lambda: read(manager, desired),
+            lambda found: plan(found, desired),
+        )
+    )
 
-    def plan_again() -> Plan:
-        nonlocal state
-        state = read(manager, desired)
-        return plan(state, desired)
 
-    done, _waiting = carry_out("set up DCGM", planned, apply, plan_again, _ROUNDS)
-    return DcgmReport(replace(planned, steps=done), state)
+def _request(state: DcgmState, desired: DesiredDcgm) -> Request:
+    wanted = names(cuda_of(state, desired))
+    return Request(
+        wanted,
+        lambda offers: select(offers, wanted, desired.version),
+        lambda packages: transaction(state, packages),
+        check_simulation,
+    )
 
 
 def _try(manager: PackageManager, state: DcgmState, desired: DesiredDcgm) -> None:
     """Ask the real resolver. Before the driver's stage has configured its repository there is nobody to ask."""
-    wanted = names(cuda_of(state, desired))
-    offers = manager.offered(wanted)
-    if state.differing(wanted, desired.version) and any(offer.name == CORE for offer in offers):
-        packages = select(offers, wanted, desired.version)
-        check_simulation(manager.simulate(replace(transaction(state, packages), ignore_holds=True)), packages)
+    request = _request(state, desired)
+    offers = manager.offered(request.names)
+    if state.differing(request.names, desired.version) and any(offer.name == CORE for offer in offers):
+        try_request(manager, request, offers)
 
 
-def _repair(manager: PackageManager, state: DcgmState, _desired: DesiredDcgm, _step: Step) -> None:
-    with released(manager, state.held):
-        manager.repair()
-
-
-def _prepare(manager: PackageManager, _state: DcgmState, _desired: DesiredDcgm, step: Step) -> None:
-    manager.apply(Transaction(tuple(Package(str(name)) for name in step.data["packages"])))
-
-
-def _install(manager: PackageManager, state: DcgmState, desired: DesiredDcgm, _step: Step) -> None:
-    wanted = names(cuda_of(state, desired))
-    packages = _offered(manager, wanted, desired.version)
-    asked = transaction(state, packages)
-    with released(manager, state.held):
-        check_simulation(manager.simulate(asked), packages)
+def _install(manager: PackageManager, state: DcgmState, desired: DesiredDcgm) -> None:
+    def change(asked: Transaction) -> None:
         if not state.active:
             return manager.apply(asked)
         # It has its libraries open, and the new ones only after a restart.
@@ -122,50 +121,14 @@ def _install(manager: PackageManager, state: DcgmState, desired: DesiredDcgm, _s
             systemd.start(DCGM_UNIT)
             raise
 
-
-def _offered(manager: PackageManager, wanted: tuple[str, ...], version: str) -> tuple[Package, ...]:
-    try:
-        return select(manager.offered(wanted), wanted, version)
-    except Refused:
-        # What was fetched may be older than the repository.
-        manager.refresh()
-        return select(manager.offered(wanted), wanted, version)
+    install(manager, _request(state, desired), state.held, change)
 
 
-def _hold(manager: PackageManager, _state: DcgmState, _desired: DesiredDcgm, step: Step) -> None:
-    hold_installed(manager, step.data["packages"])
-
-
-def _release(manager: PackageManager, state: DcgmState, _desired: DesiredDcgm, _step: Step) -> None:
-    manager.unhold(list(state.held))
-
-
-def _enable(_manager: PackageManager, _state: DcgmState, _desired: DesiredDcgm, step: Step) -> None:
+def _enable(_state: DcgmState, step: Step) -> None:
     unmask(step.target)
     systemd.enable([step.target])
 
 
-def _start(_manager: PackageManager, _state: DcgmState, _desired: DesiredDcgm, step: Step) -> None:
-    systemd.start(step.target)
-
-
-def _disable(_manager: PackageManager, _state: DcgmState, _desired: DesiredDcgm, step: Step) -> None:
+def _disable(_state: DcgmState, step: Step) -> None:
     systemd.disable([step.target])
     systemd.stop(step.target)
-
-
-def _uninstall(manager: PackageManager, _state: DcgmState, _desired: DesiredDcgm, step: Step) -> None:
-    manager.apply(Transaction(remove=tuple(map(str, step.data["packages"]))))
-
-
-_APPLIERS: dict[Kind, Callable[[PackageManager, DcgmState, DesiredDcgm, Step], None]] = {
-    Kind.REPAIR_PACKAGE_DATABASE: _repair,
-    Kind.INSTALL_PREREQUISITES: _prepare,
-    Kind.INSTALL_DCGM: _install,
-    Kind.HOLD_PACKAGES: _hold,
-    Kind.RELEASE_PACKAGES: _release,
-    Kind.ENABLE_SERVICE: _enable,
-    Kind.START_SERVICE: _start,
-    Kind.DISABLE_SERVICE: _disable,
-    Kind.UNINSTALL_PACKAGES: _uninstall,
-}

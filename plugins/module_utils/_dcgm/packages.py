@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from .._distributions.distributions import distribution_of
+from .._packages.package_set import PackageSet
 from .._plan import Refused
 from .._versions import product_key
 
@@ -31,6 +32,15 @@ DEFAULT_VERSION = "4.6.0"
 #: CVE-2026-47483 (NVIDIA/product-security 2026/5857, of 2026-07-28 [code]).
 FLOOR = "4.5.3"
 _VULNERABILITY = f"CVE-2026-47483, CVSS 8.2, fixed in {FLOOR}"
+DCGM = PackageSet(
+    "DCGM",
+    "DCGM",
+    PREFIX,
+    OLD_PACKAGES,
+    DEFAULT_VERSION,
+    FLOOR,
+    "unattended upgrades must not move DCGM away from the CUDA version of the driver",
+)
 
 #: Repositories with DCGM 4 for all CUDA versions, by their name in the path, with the processor architectures for which a source has packages:
 #: x86_64 those above; aarch64 by the AUR's list of rhel8/sbsa, aws-parallelcluster-cookbook (rhel9/sbsa), and the table of the user guide up to
@@ -101,13 +111,7 @@ def check_version(version: str, allow_vulnerable: bool) -> str:
         )
     if key >= product_key(FLOOR):
         return ""
-    if not allow_vulnerable:
-        raise Refused(
-            f"{PREFIX}version",
-            f"{version} is below the security floor {FLOOR}: {_VULNERABILITY}",
-            f"Use {DEFAULT_VERSION}, or set {PREFIX}allow_vulnerable to true to accept that risk.",
-        )
-    return f"VULNERABLE DCGM {version}, below the floor {FLOOR}: {_VULNERABILITY}"
+    return DCGM.below_floor(version, _VULNERABILITY, allow_vulnerable)
 
 
 def check_host(host: Mapping[str, Any]) -> None:

@@ -6,22 +6,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from .._adapters.installed_packages import is_dcgm
 from .._adapters.packages import Change, Package, Transaction
 from .._formats.driver_versions import branch_of
 from .._formats.unit_names import DCGM_UNIT
+from .._packages.package_set import at_version, check_changes
 from .._plan import Plan, Refused, Step
 from .._steps import Kind
-from .._toolkit.plan import check_changes
 from .._versions import product_version
 from .desired import DesiredDcgm
-from .packages import CORE, OLD_PACKAGES, PREFIX, check_version, cuda_of_branch, is_of_cuda, names
+from .packages import CORE, DCGM, OLD_PACKAGES, PREFIX, check_version, cuda_of_branch, is_of_cuda, names
 from .state import DcgmState
 
-#: What stands for all packages in a plan.
-DCGM = "DCGM"
 _AT_BOOT = "the host engine has to run after a reboot too"
 _ENGINE = "dcgmi asks the host engine"
 
@@ -52,16 +50,7 @@ def plan(state: DcgmState, desired: DesiredDcgm) -> Plan:
 
 def install_step(cuda: Iterable[str], version: str, why: str, engine_runs: bool) -> Step:
     disturbs = ("clients of the host engine, which is stopped for the change",) if engine_runs else ()
-    return Step(Kind.INSTALL_DCGM, DCGM, why, disturbs, {"version": version, "cuda": list(cuda)})
-
-
-def hold_step(packages: Iterable[str]) -> Step:
-    why = "unattended upgrades must not move DCGM away from the CUDA version of the driver"
-    return Step(Kind.HOLD_PACKAGES, DCGM, why, (), {"packages": list(packages)})
-
-
-def release_step(packages: Iterable[str], why: str) -> Step:
-    return Step(Kind.RELEASE_PACKAGES, DCGM, why, (), {"packages": list(packages)})
+    return Step(Kind.INSTALL_DCGM, DCGM.target, why, disturbs, {"version": version, "cuda": list(cuda)})
 
 
 def engine_steps(enabled: bool, active: bool) -> list[Step]:
@@ -72,23 +61,14 @@ def engine_steps(enabled: bool, active: bool) -> list[Step]:
     ]
 
 
-def difference(found: str) -> str:
-    """Return why a package has to be installed, by the version that is installed."""
-    return f"is {found}" if found else "is not installed"
-
-
 def select(offers: Sequence[Package], wanted: Sequence[str], version: str) -> tuple[Package, ...]:
     """Return the wanted packages at exactly C(version), of what the repositories offer.
 
     :raises Refused: one of them is not offered at it; says what is.
     """
-    chosen = []
-    for name in wanted:
-        package = next((one for one in offers if one.name == name and product_version(one.version) == version), None)
-        if package is not None:
-            chosen.append(Package(name, package.version))
+    chosen = at_version(offers, wanted, version)
     if len(chosen) == len(wanted):
-        return tuple(chosen)
+        return chosen
     missing = ", ".join(name for name in wanted if name not in {package.name for package in chosen})
     there = sorted({product_version(one.version) or one.version for one in offers if one.name == CORE}, reverse=True)
     if not there:
@@ -119,30 +99,25 @@ def transaction(state: DcgmState, packages: Sequence[Package]) -> Transaction:
 
 def check_simulation(changes: Sequence[Change], packages: Sequence[Package]) -> None:
     """Refuse a transaction that touches packages that are none of DCGM's and were there, or does what L(check_changes) refuses."""
-    check_changes(changes, packages, lambda change: change.action != "install" and not is_dcgm(change.name), "DCGM")
+    check_changes(changes, packages, lambda change: change.action != "install" and not is_dcgm(change.name), DCGM.title)
 
 
 def _present(state: DcgmState, desired: DesiredDcgm) -> Plan:
     warning = check_version(desired.version, desired.allow_vulnerable)
     cuda = cuda_of(state, desired)
     wanted = names(cuda)
-    differing = state.differing(wanted, desired.version)
-    old = [name for name in OLD_PACKAGES if name in state.packages]
-    steps = _repair(state)
-    unheld = [name for name in wanted if name not in state.holds]
-    hold = desired.hold and bool(differing or unheld)
-    if hold and state.missing_for_holds:
-        data = {"packages": list(state.missing_for_holds)}
-        steps.append(Step(Kind.INSTALL_PREREQUISITES, DCGM, "packages are held with it", (), data))
-    if differing or old:
-        why = "; ".join(f"{name} {difference(found)}" for name, found in differing.items())
-        steps.append(install_step(cuda, desired.version, why or f"{', '.join(old)} is DCGM 3", state.active))
-    if hold:
-        steps.append(hold_step(wanted))
-    if not desired.hold and state.held:
-        steps.append(release_step(state.held, f"{PREFIX}hold is false"))
+
+    def install(differing: Mapping[str, str], old: Sequence[str]) -> Step:
+        why = "; ".join(f"{name} {f'is {found}' if found else 'is not installed'}" for name, found in differing.items())
+        return install_step(cuda, desired.version, why or f"{', '.join(old)} is DCGM 3", state.active)
+
+    steps = [
+        *DCGM.repair_steps(state),
+        *DCGM.present_steps(state, wanted, desired.version, desired.hold, state.held, install),
+    ]
+    installs = any(step.kind is Kind.INSTALL_DCGM for step in steps)
     # The transaction stops the host engine.
-    steps += engine_steps(state.enabled, state.active and not (differing or old))
+    steps += engine_steps(state.enabled, state.active and not installs)
     return Plan(
         tuple(steps),
         before={"packages": dict(state.packages), "host engine": state.active},
@@ -153,18 +128,12 @@ def _present(state: DcgmState, desired: DesiredDcgm) -> Plan:
 
 def _absent(state: DcgmState) -> Plan:
     installed = sorted(state.packages)
-    steps = _repair(state)
+    steps = DCGM.repair_steps(state)
     if state.active or state.enabled:
         disturbs = ("clients of the host engine",) if state.active else ()
         steps.append(Step(Kind.DISABLE_SERVICE, DCGM_UNIT, "DCGM is to be removed", disturbs))
     if state.held:
-        steps.append(release_step(state.held, "they are to be removed"))
+        steps.append(DCGM.release_step(state.held, "they are to be removed"))
     if installed:
-        steps.append(Step(Kind.UNINSTALL_PACKAGES, DCGM, "DCGM is not wanted", (), {"packages": installed}))
+        steps.append(DCGM.step(Kind.UNINSTALL_PACKAGES, "DCGM is not wanted", installed))
     return Plan(tuple(steps), before={"packages": dict(state.packages)}, after={"packages": {}})
-
-
-def _repair(state: DcgmState) -> list[Step]:
-    if not state.interrupted:
-        return []
-    return [Step(Kind.REPAIR_PACKAGE_DATABASE, DCGM, f"partially installed: {', '.join(state.interrupted)}")]

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from .._adapters.credentials import Credentials, checked_credentials, refuse_credentials_in
 from .._boards.architectures import FIRST_BRANCH_WITHOUT_PROPRIETARY
 from .._formats import imex
 from .._formats.driver_versions import branch_of, is_branch, is_driver_version
+from .._packages.repository_options import DesiredRepository, read_repository
 from .._plan import Refused
 from . import parameters
 from .floors import FLOORS, Floor, with_advisories
@@ -22,26 +22,6 @@ PREFIX = "nvidia_driver_"
 REFUSE, FORCE = DISRUPTIONS = ("refuse", "force")
 #: Under this name the collection configures the repository of the driver.
 REPOSITORY_NAME = "gpufleet-nvidia-driver"
-
-
-@dataclass(frozen=True)
-class DesiredRepository:
-    """Where the packages come from.
-
-    :param url: of a mirror, or empty for NVIDIA's own repository.
-    :param key_url: where its signing key is fetched from; empty for the key file in NVIDIA's own repository.
-    :param key_file: a file on the host with its signing key, in place of C(key_url).
-    :param key_fingerprint: of that key, all hexadecimal digits; empty for the known one of NVIDIA's own repository.
-    :param manage: whether the collection configures the repository; otherwise it has to be there already.
-    :param credentials: what the mirror asks for.
-    """
-
-    url: str = ""
-    key_url: str = ""
-    key_file: str = ""
-    key_fingerprint: str = ""
-    manage: bool = True
-    credentials: Credentials | None = None
 
 
 @dataclass(frozen=True)
@@ -54,7 +34,7 @@ class DesiredDriver:
     flavour: str = "open"
     variant: str = "compute"
     source: str = "nvidia"
-    repository: DesiredRepository = DesiredRepository()
+    repository: DesiredRepository = field(default_factory=DesiredRepository)
     hold: bool = True
     reload: str = "auto"
     reboot: bool = False
@@ -125,14 +105,9 @@ def from_options(options: Mapping[str, Any]) -> DesiredDriver:
             "fabric_manager",
         )
     }
-    nested = options.get("repository") or {}
     desired = DesiredDriver(
         **plain,
-        repository=DesiredRepository(
-            **{name: str(nested.get(name) or "") for name in ("url", "key_url", "key_file", "key_fingerprint")},
-            manage=bool(nested.get("manage", True)),
-            credentials=_credentials(nested),
-        ),
+        repository=read_repository(options.get("repository") or {}, PREFIX, f"{PREFIX}key_url"),
         hold=bool(options.get("hold", True)),
         reboot=bool(options.get("reboot", False)),
         persistence=bool(options.get("persistence", True)),
@@ -146,15 +121,6 @@ def from_options(options: Mapping[str, Any]) -> DesiredDriver:
     )
     _check(desired)
     return desired
-
-
-def _credentials(repository: Mapping[str, Any]) -> Credentials | None:
-    texts = {name: str(repository.get(name) or "") for name in ("url", "key_url", "username", "password")}
-    refuse_credentials_in(texts["url"], f"{PREFIX}repository_url")
-    refuse_credentials_in(texts["key_url"], f"{PREFIX}key_url")
-    return checked_credentials(
-        PREFIX, texts["url"], texts["username"], texts["password"], bool(repository.get("manage", True))
-    )
 
 
 def _text(value: Any, default: str) -> str:

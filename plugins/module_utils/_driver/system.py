@@ -12,14 +12,12 @@ from copy import copy
 
 from .._adapters import kernel_modules, module_signing, systemd
 from .._adapters.command import CommandError, run
-from .._adapters.credentials import for_server_of
 from .._adapters.downloads import Fetch
-from .._adapters.files import open_regular, read_text, remove, write_whole
+from .._adapters.files import read_text, remove, write_whole
 from .._adapters.host_files import HostFiles
 from .._adapters.host_reader import HostReader
 from .._adapters.installed_packages import is_kernel_package
 from .._adapters.kernel import UNLOAD_ORDER, reference_count
-from .._adapters.openpgp import key_of_digest, verified_key
 from .._adapters.packages import PackageManager, manager_for
 from .._adapters.packages_apt import Apt
 from .._adapters.processes import device_holders
@@ -111,25 +109,10 @@ class DriverSystem:
                 f"the collection knows no key of the repository {url}",
                 "Give all hexadecimal digits of the fingerprint, from its owner.",
             )
-        if desired.repository.key_file:
-            source, content = desired.repository.key_file, self._read_key(desired.repository.key_file)
-        else:
-            source = check_url(desired.repository.key_url or f"{url}/{known.file}", f"{PREFIX}key_url")
-            content = self._fetch(source, for_server_of(source, url, desired.repository.credentials))
-        key = verified_key(content, fingerprint, source) if fingerprint else key_of_digest(content, digest, source)
+        key = desired.repository.signing_key(url, f"{url}/{known.file}", fingerprint, self._fetch, PREFIX, digest)
         return Repository(
             REPOSITORY_NAME, url, key, f"NVIDIA driver ({desired.source})", credentials=desired.repository.credentials
         )
-
-    @staticmethod
-    def _read_key(path: str) -> bytes:
-        try:
-            with open_regular(path) as handle:
-                return handle.read()
-        except OSError as error:
-            raise Refused(
-                f"{PREFIX}key_file", f"{path} cannot be read: {error.strerror}", "It is a path on the host."
-            ) from error
 
     @property
     def record(self) -> previous.Record | None:

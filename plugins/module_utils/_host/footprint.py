@@ -30,7 +30,7 @@ from .._runtimes import DISTRIBUTIONS
 from .._sharing import mps_instances, mps_units
 from .._sharing.host import LOGS
 from .._toolkit.config import PATH as TOOLKIT_SETTINGS
-from .._toolkit.distributions import IDENTIFIER
+from .._toolkit.packages import IDENTIFIER
 from .units import RECORDED_MIG, RECORDED_SETTINGS, RECORDED_SHARING, UNIT_DIRECTORY
 
 

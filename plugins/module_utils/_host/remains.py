@@ -24,7 +24,7 @@ from .._health.repair_record import STEPS as HEAL_STEPS
 from .._plan import Plan, Refused, Step
 from .._steps import Kind
 from .._toolkit.config import PATH as TOOLKIT_SETTINGS
-from .._toolkit.desired import OLD_PACKAGES, PACKAGES
+from .._toolkit.packages import OLD_PACKAGES, PACKAGES
 from .footprint import folders
 from .upgrade_record import PATH as UPGRADE
 from .upgrade_record import STEPS

@@ -2,30 +2,17 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What is wanted of the container toolkit, and what a host has of it."""
+"""What a pool wants of the container toolkit."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from .._adapters.credentials import Credentials, checked_credentials, refuse_credentials_in
 from .._injection import CDI, Injection, choose, read
-from .floors import DEFAULT_VERSION
-
-PREFIX = "nvidia_toolkit_"
-#: The package that stands for all four.
-TOOLKIT = "nvidia-container-toolkit"
-#: Since 1.18.0 the four depend on each other at exactly their own version.
-PACKAGES = (
-    TOOLKIT,
-    "nvidia-container-toolkit-base",
-    "libnvidia-container-tools",
-    "libnvidia-container1",
-)
-#: What earlier generations were called. They pull the toolkit at any version, or stand in its way.
-OLD_PACKAGES = ("nvidia-docker", "nvidia-docker2", "nvidia-container-runtime", "nvidia-container-runtime-hook")
+from .._packages.repository_options import DesiredRepository, read_repository
+from .packages import DEFAULT_VERSION, PREFIX
 
 _SAFEST = Injection(CDI)
 
@@ -38,9 +25,6 @@ class DesiredToolkit:
     :param injection: how devices reach containers.
     :param runtime: the host's container runtime.
     :param cdi: whether a CDI specification is kept.
-    :param repository_url: a mirror's; empty for NVIDIA's own.
-    :param manage_repository: whether the repository is configured at all.
-    :param credentials: what the mirror asks for.
     """
 
     present: bool = True
@@ -50,12 +34,7 @@ class DesiredToolkit:
     cdi: bool = True
     hold: bool = True
     allow_vulnerable: bool = False
-    manage_repository: bool = True
-    repository_url: str = ""
-    key_url: str = ""
-    key_file: str = ""
-    key_fingerprint: str = ""
-    credentials: Credentials | None = None
+    repository: DesiredRepository = field(default_factory=DesiredRepository)
 
 
 def from_variables(variables: Mapping[str, Any]) -> DesiredToolkit:
@@ -66,10 +45,8 @@ def from_variables(variables: Mapping[str, Any]) -> DesiredToolkit:
     injection = read(variables)
     names = ("version", "runtime", "cdi", "hold", "allow_vulnerable")
     options = {name: variables[f"{PREFIX}{name}"] for name in names}
-    repository = {
-        name: variables.get(f"{PREFIX}repository_{name}") or ""
-        for name in ("url", "key_url", "key_file", "key_fingerprint", "username", "password")
-    }
+    parts = ("url", "key_url", "key_file", "key_fingerprint", "username", "password")
+    repository = {name: variables.get(f"{PREFIX}repository_{name}") for name in parts}
     repository["manage"] = variables[f"{PREFIX}manage_repository"]
     return from_options({**options, "state": "present", "repository": repository}, injection)
 
@@ -80,9 +57,6 @@ def from_options(options: Mapping[str, Any], injection: Injection | None = None)
     :param injection: how devices reach containers, where more than the options decides it.
     :raises Refused: they contradict each other.
     """
-    repository = options["repository"]
-    manage = repository.get("manage", True)
-    texts = {name: repository.get(name) or "" for name in ("url", "key_url", "username", "password")}
     return DesiredToolkit(
         present=options["state"] == "present",
         # As packages spell a release candidate.
@@ -92,20 +66,5 @@ def from_options(options: Mapping[str, Any], injection: Injection | None = None)
         cdi=options["cdi"],
         hold=options["hold"],
         allow_vulnerable=options["allow_vulnerable"],
-        manage_repository=manage,
-        repository_url=texts["url"],
-        key_url=texts["key_url"],
-        key_file=repository.get("key_file", ""),
-        key_fingerprint=repository.get("key_fingerprint", ""),
-        credentials=_credentials(**texts, manage=manage),
+        repository=read_repository(options["repository"], PREFIX, f"{PREFIX}repository_key_url"),
     )
-
-
-def _credentials(url: str, key_url: str, username: str, password: str, manage: bool) -> Credentials | None:
-    """Return what the mirror asks for.
-
-    :raises Refused: it stands in an address, or cannot be taken as it is.
-    """
-    refuse_credentials_in(url, f"{PREFIX}repository_url")
-    refuse_credentials_in(key_url, f"{PREFIX}repository_key_url")
-    return checked_credentials(PREFIX, url, username, password, manage)

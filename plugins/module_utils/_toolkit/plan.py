@@ -6,19 +6,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .._adapters.packages import Change, Package, Transaction
 from .._formats.cdi import GPU_KIND
 from .._injection import VARIABLE, Injection, docker_warning
+from .._packages.package_set import at_version, check_changes
 from .._plan import Plan, Refused, Step
 from .._steps import Kind
 from .._versions import product_key, product_version
 from .config import PATH, edit
-from .desired import OLD_PACKAGES, PACKAGES, TOOLKIT, DesiredToolkit
-from .distributions import IDENTIFIER
-from .floors import check_floor
+from .desired import DesiredToolkit
+from .packages import IDENTIFIER, OLD_PACKAGES, PACKAGES, PREFIX, SET, TOOLKIT, check_version
 from .state import ToolkitState
 
 
@@ -35,13 +35,9 @@ def select(offers: Sequence[Package], version: str) -> tuple[Package, ...]:
 
     :raises Refused: one of them is not offered at it; names the versions that all four have.
     """
-    chosen = []
-    for name in PACKAGES:
-        package = next((o for o in offers if o.name == name and product_version(o.version) == version), None)
-        if package is not None:
-            chosen.append(Package(name, package.version))
+    chosen = at_version(offers, PACKAGES, version)
     if len(chosen) == len(PACKAGES):
-        return tuple(chosen)
+        return chosen
     sets = [{product_version(o.version) or "" for o in offers if o.name == name} for name in PACKAGES]
     common = sorted(set.intersection(*sets) - {""}, key=product_key, reverse=True)
     missing = ", ".join(sorted(set(PACKAGES) - {package.name for package in chosen}))
@@ -50,7 +46,7 @@ def select(offers: Sequence[Package], version: str) -> tuple[Package, ...]:
         if common
         else "Check that it is the toolkit's repository."
     )
-    raise Refused("nvidia_toolkit_version", f"the repository has no {version} of {missing}", available)
+    raise Refused(f"{PREFIX}version", f"the repository has no {version} of {missing}", available)
 
 
 def transaction(state: ToolkitState, packages: Sequence[Package]) -> Transaction:
@@ -65,32 +61,6 @@ def check_simulation(changes: Sequence[Change], packages: Sequence[Package]) -> 
     check_changes(
         changes, packages, lambda change: change.action == "remove" and change.name not in ours, "the container toolkit"
     )
-
-
-def check_changes(
-    changes: Sequence[Change], packages: Sequence[Package], is_too_much: Callable[[Change], bool], what: str
-) -> None:
-    """Refuse a transaction that does more than it was asked for.
-
-    :param packages: those that are asked for.
-    :param is_too_much: whether a change is of a package that has to stay as it is.
-    :param what: the packages' product, for the message.
-    :raises Refused: it makes such a change, or brings another version.
-    """
-    wanted = {package.name: package.version for package in packages}
-    for change in changes:
-        if is_too_much(change):
-            raise Refused(
-                "the package transaction",
-                f"the package manager would {change.action} {change.name} {change.before} to install {what}",
-                "Find the conflict with the package manager; nothing was installed.",
-            )
-        if change.name in wanted and change.action != "remove" and change.after != wanted[change.name]:
-            raise Refused(
-                "the package transaction",
-                f"the package manager would install {change.name} {change.after} in place of {wanted[change.name]}",
-                "Look for a pin or lock on it; nothing was installed.",
-            )
 
 
 def edited(state: ToolkitState, desired: DesiredToolkit) -> str:
@@ -122,15 +92,6 @@ def low_level_step(path: str, why: str) -> Step:
     return Step(Kind.NAME_LOW_LEVEL_RUNTIME, PATH, why, (), {"runtime": path})
 
 
-def hold_step(packages: Iterable[str]) -> Step:
-    why = "unattended upgrades must not move the container toolkit"
-    return Step(Kind.HOLD_PACKAGES, TOOLKIT, why, (), {"packages": list(packages)})
-
-
-def release_step(packages: Iterable[str], why: str) -> Step:
-    return Step(Kind.RELEASE_PACKAGES, TOOLKIT, why, (), {"packages": list(packages)})
-
-
 def _difference(differing: Mapping[str, str]) -> str:
     """Return why packages have to be installed: in one sentence where all four are the same."""
     found = set(differing.values())
@@ -158,44 +119,33 @@ def _settings(state: ToolkitState, desired: DesiredToolkit) -> list[Step]:
     return steps
 
 
-def _repair(state: ToolkitState) -> list[Step]:
-    if not state.interrupted:
-        return []
-    return [Step(Kind.REPAIR_PACKAGE_DATABASE, TOOLKIT, f"partially installed: {', '.join(state.interrupted)}")]
-
-
 def _present(state: ToolkitState, desired: DesiredToolkit) -> Plan:
-    warning = check_floor(desired.version, desired.allow_vulnerable)
-    steps = _repair(state)
-    differing = state.differing(desired.version)
-    old = [name for name in OLD_PACKAGES if name in state.packages]
-    if desired.manage_repository:
+    warning = check_version(desired.version, desired.allow_vulnerable)
+
+    def install(differing: Mapping[str, str], old: Sequence[str]) -> Step:
+        disturbs = ("containers that start during the transaction",) if any(differing.values()) else ()
+        data: dict[str, Any] = {"packages": list(PACKAGES), "version": desired.version, "remove": list(old)}
+        why = _difference(differing) or f"{', '.join(old)} is its predecessor"
+        return Step(Kind.INSTALL_TOOLKIT, TOOLKIT, why, disturbs, data)
+
+    steps = SET.repair_steps(state)
+    if desired.repository.manage:
         steps += [
             Step(Kind.REMOVE_FILE, path, "it has the repository without its key (Conflicting Signed-By)")
             for path in state.old_sources
         ]
         if state.repository is False:
             steps.append(Step(Kind.ADD_REPOSITORY, IDENTIFIER, "it is not configured"))
-    held = set(state.holds or ())
-    if desired.hold and state.missing_for_holds and (differing or not held.issuperset(PACKAGES)):
-        names = list(state.missing_for_holds)
-        steps.append(Step(Kind.INSTALL_PREREQUISITES, TOOLKIT, "packages are held with it", (), {"packages": names}))
-    if differing or old:
-        why = _difference(differing)
-        disturbs = ("containers that start during the transaction",) if any(differing.values()) else ()
-        data: dict[str, Any] = {"packages": list(PACKAGES), "version": desired.version, "remove": old}
-        why = why or f"{', '.join(old)} is its predecessor"
-        steps.append(Step(Kind.INSTALL_TOOLKIT, TOOLKIT, why, disturbs, data))
-    if desired.hold and (differing or not held.issuperset(PACKAGES)):
-        steps.append(hold_step(PACKAGES))
-    if not desired.hold and held & set(PACKAGES):
-        steps.append(release_step(state.held, "nvidia_toolkit_hold is false"))
+    releasable = state.held if set(state.holds) & set(PACKAGES) else ()
+    steps += SET.present_steps(state, PACKAGES, desired.version, desired.hold, releasable, install)
     steps += _settings(state, desired)
     if desired.cdi:
         if state.cdi_unit is False:
             why = "it keeps the CDI specification fresh after driver changes"
             steps.append(Step(Kind.ENABLE_SERVICE, "nvidia-cdi-refresh", why))
-        stale = state.cdi.stale or ("the toolkit changes" if differing and state.driver_loaded else "")
+        stale = state.cdi.stale or (
+            "the toolkit changes" if state.driver_loaded and state.differing(PACKAGES, desired.version) else ""
+        )
         if stale:
             steps.append(Step(Kind.GENERATE_CDI_SPECIFICATION, GPU_KIND, stale))
         why = "it describes other devices or another driver than this host has, and runtimes read every specification"
@@ -217,17 +167,17 @@ def _unreadable(state: ToolkitState) -> list[str]:
 
 def _absent(state: ToolkitState, desired: DesiredToolkit) -> Plan:
     names = [name for name in (*PACKAGES, *OLD_PACKAGES) if name in state.packages]
-    steps = _repair(state)
+    steps = SET.repair_steps(state)
     if state.held:
-        steps.append(release_step(state.held, "they are to be removed"))
+        steps.append(SET.release_step(state.held, "they are to be removed"))
     if names:
         disturbs = ("containers that use GPUs can no longer be started",)
-        steps.append(Step(Kind.UNINSTALL_TOOLKIT, TOOLKIT, "it is not wanted", disturbs, {"packages": names}))
+        steps.append(SET.step(Kind.UNINSTALL_TOOLKIT, "it is not wanted", names, disturbs))
     # The packages' scripts make the file, so that no package manager takes it away.
     steps += [Step(Kind.REMOVE_FILE, PATH, "it is the toolkit's")] if state.config is not None else []
     steps += [
         Step(Kind.REMOVE_FILE, path, "it is what the toolkit generated for the driver") for path in state.specifications
     ]
-    if desired.manage_repository and state.repository:
+    if desired.repository.manage and state.repository:
         steps.append(Step(Kind.REMOVE_REPOSITORY, IDENTIFIER, "it is not wanted"))
     return Plan(tuple(steps), before={"packages": dict(state.packages)}, after={"packages": {}})

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from .._distributions.distributions import find
 from .._plan import Refused, StagePlan
 from .._runtime.reload_risk import containers_at_risk
 from .._steps import Kind
 from .desired import from_variables
-from .distributions import distribution_of
-from .floors import check_floor
+from .packages import check_version
 from .plan import plan
 from .state import from_facts
 
@@ -27,12 +27,12 @@ def stage(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> StagePlan:
     refusals: list[Refused] = []
     warnings: list[str] = []
     try:
-        warning = check_floor(wanted.version, wanted.allow_vulnerable)
+        warning = check_version(wanted.version, wanted.allow_vulnerable)
         warnings.extend([warning] if warning else [])
     except Refused as refusal:
         refusals.append(refusal)
     try:
-        distribution_of((facts.get("host") or {}).get("distribution") or {})
+        find((facts.get("host") or {}).get("distribution") or {})
     except Refused as refusal:
         refusals.append(refusal)
     if refusals:

@@ -11,55 +11,42 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .._formats.cdi import CdiState, cdi_of
-from .._versions import product_version
+from .._packages.package_set import PackageState
 from .config import ACCEPT_ENVVAR, ACCEPT_VOLUME_MOUNTS, accepts, low_level_runtimes
-from .desired import OLD_PACKAGES, PACKAGES, DesiredToolkit
+from .desired import DesiredToolkit
+from .packages import OLD_PACKAGES, PACKAGES
 
 
 @dataclass(frozen=True)
-class ToolkitState:
+class ToolkitState(PackageState):
     """What a host has.
 
-    :param packages: versions of the installed packages of the toolkit, earlier generations included, by name.
-    :param holds: names that the package manager holds; None when that is not known.
     :param repository: whether the wanted repository and its key are configured; None when that is not known.
     :param old_sources: apt source files of earlier generations that would conflict.
     :param config: text of C(config.toml); None where there is none, and where facts say what is in it.
     :param accepts: whether devices are accepted by the environment variable and by volume mounts; None where it is not known, as without a file.
     :param low_level_runtimes: the programs that nvidia-container-runtime looks for.
-    :param interrupted: packages that an earlier transaction left half done.
     :param cdi: the CDI specifications, where one is kept.
     :param driver_loaded: whether there are GPUs to describe.
     :param cdi_unit: whether C(nvidia-cdi-refresh.path) is enabled; None where there is no such unit.
     :param low_level_runtime: absolute path of the program that nvidia-container-runtime has to call; None where PATH has it.
     :param specifications: the CDI specification that the toolkit keeps, where it is there and the toolkit is to go.
-    :param missing_for_holds: packages that the package manager needs to hold others, and that are not installed.
     """
 
-    packages: Mapping[str, str] = field(default_factory=dict)
-    holds: tuple[str, ...] | None = None
     repository: bool | None = None
     old_sources: tuple[str, ...] = ()
     config: str | None = None
     accepts: tuple[bool, bool] | None = None
     low_level_runtimes: tuple[str, ...] = ()
-    interrupted: tuple[str, ...] = ()
     cdi: CdiState = field(default_factory=CdiState)
     driver_loaded: bool = False
     cdi_unit: bool | None = None
-    missing_for_holds: tuple[str, ...] = ()
     low_level_runtime: str | None = None
     specifications: tuple[str, ...] = ()
 
     @property
     def held(self) -> tuple[str, ...]:
-        """Return which of the toolkit's packages are held: also those that are gone, whose locks keep new ones out."""
-        return tuple(name for name in (*PACKAGES, *OLD_PACKAGES) if name in (self.holds or ()))
-
-    def differing(self, version: str) -> dict[str, str]:
-        """Return which of the four packages are not at C(version), with what is installed (empty for nothing)."""
-        installed = {name: self.packages.get(name, "") for name in PACKAGES}
-        return {name: found for name, found in installed.items() if product_version(found) != version}
+        return tuple(name for name in (*PACKAGES, *OLD_PACKAGES) if name in self.holds)
 
 
 def settings(config: str | None) -> dict[str, Any]:

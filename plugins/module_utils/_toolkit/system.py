@@ -11,7 +11,6 @@ import platform
 from collections.abc import Mapping
 
 from .._adapters import cdi, systemd
-from .._adapters.credentials import for_server_of
 from .._adapters.downloads import Fetch
 from .._adapters.files import read_bytes, remove, write_whole
 from .._adapters.host_files import HostFiles
@@ -20,16 +19,24 @@ from .._adapters.installed_packages import is_toolkit
 from .._adapters.kernel import loaded_version
 from .._adapters.nvml import open_nvml
 from .._adapters.nvml_library import NvmlError, NvmlUnavailable
-from .._adapters.openpgp import verified_key
 from .._adapters.packages import PackageManager, manager_for
 from .._adapters.repositories import Repository, check_url, sources_in
+from .._distributions.distributions import find
 from .._formats.cdi import CdiState, state_of
-from .._plan import Refused
 from .._runtime.state import crio_configuration
 from .._steps import ASIDE
 from .config import PATH
-from .desired import OLD_PACKAGES, DesiredToolkit
-from .distributions import BASE, IDENTIFIER, KEY_FINGERPRINT, KEY_URL, OLD_SOURCES, distribution_of
+from .desired import DesiredToolkit
+from .packages import (
+    BASE,
+    IDENTIFIER,
+    KEY_FINGERPRINT,
+    KEY_URL,
+    OLD_PACKAGES,
+    OLD_SOURCES,
+    PREFIX,
+    repository_url,
+)
 from .state import ToolkitState, settings
 
 #: NVIDIA's units, enabled where the packages have them (1.18 and newer).
@@ -54,9 +61,9 @@ class ToolkitSystem:
         self._archive = archive
         self._fetch = fetch
         fields = os_release if os_release is not None else _os_release()
-        self._distribution = distribution_of({"id": fields.get("ID"), "version": fields.get("VERSION_ID")})
         self._repository: Repository | None = None
-        self.manager = manager or manager_for(self._distribution.manager)
+        self._kind = find({"id": fields.get("ID"), "version": fields.get("VERSION_ID")}).manager
+        self.manager = manager or manager_for(self._kind)
 
     def url(self, desired: DesiredToolkit) -> str:
         """Return where the packages come from.
@@ -64,7 +71,7 @@ class ToolkitSystem:
         :raises UrlRefused: nothing may be fetched from there.
         """
         return check_url(
-            self._distribution.url(platform.machine(), desired.repository_url), "nvidia_toolkit_repository_url"
+            repository_url(self._kind, platform.machine(), desired.repository.url), f"{PREFIX}repository_url"
         )
 
     def read(self, desired: DesiredToolkit) -> ToolkitState:
@@ -110,7 +117,7 @@ class ToolkitSystem:
 
     def _is_configured(self, desired: DesiredToolkit) -> bool:
         url = self.url(desired)
-        opened = self.manager.has_credentials(IDENTIFIER, url, desired.credentials)
+        opened = self.manager.has_credentials(IDENTIFIER, url, desired.repository.credentials)
         return opened and url in self.manager.repositories()
 
     def repository(self, desired: DesiredToolkit) -> Repository:
@@ -120,33 +127,21 @@ class ToolkitSystem:
         :raises KeyRefused: the key is another one.
         """
         if self._repository is None:
-            self._repository = self._verified_repository(desired)
+            url, wanted = self.url(desired), desired.repository
+            # A mirror carries NVIDIA's signatures, so NVIDIA's key is right for it unless the site signs anew.
+            fingerprint = wanted.key_fingerprint or KEY_FINGERPRINT
+            key = wanted.signing_key(url, KEY_URL, fingerprint, self._fetch, f"{PREFIX}repository_")
+            # NVIDIA signs the metadata of its rpm repository, which have the packages' checksums, and not the packages.
+            self._repository = Repository(
+                IDENTIFIER,
+                url,
+                key,
+                "NVIDIA container toolkit",
+                signed_metadata=True,
+                signed_packages=False,
+                credentials=wanted.credentials,
+            )
         return self._repository
-
-    def _verified_repository(self, desired: DesiredToolkit) -> Repository:
-        url = self.url(desired)
-        # A mirror carries NVIDIA's signatures, so NVIDIA's key is right for it unless the site signs anew.
-        fingerprint = desired.key_fingerprint or KEY_FINGERPRINT
-        if desired.key_file:
-            source, content = desired.key_file, read_bytes(desired.key_file)
-            if content is None:
-                raise Refused(
-                    "nvidia_toolkit_repository_key_file", f"{source} cannot be read", "It is a path on the host."
-                )
-        else:
-            source = check_url(desired.key_url or KEY_URL, "nvidia_toolkit_repository_key_url")
-            content = self._fetch(source, for_server_of(source, url, desired.credentials))
-        key = verified_key(content, fingerprint, source)
-        # NVIDIA signs the metadata of its rpm repository, which have the packages' checksums, and not the packages.
-        return Repository(
-            IDENTIFIER,
-            url,
-            key,
-            "NVIDIA container toolkit",
-            signed_metadata=True,
-            signed_packages=False,
-            credentials=desired.credentials,
-        )
 
     def write_config(self, text: str) -> None:
         write_whole(PATH, text, os.stat(PATH).st_mode & 0o7777 if os.path.exists(PATH) else 0o644)

@@ -26,7 +26,8 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import ap
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import plan as sharing_plan
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.host import HostSharing
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import Kind
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.desired import PACKAGES, DesiredToolkit
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.desired import DesiredToolkit
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.packages import PACKAGES
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions import evict_gpu_pods
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.devices import Holding
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.repartition import gone_devices, repartition
@@ -135,7 +136,7 @@ def test_the_toolkit_is_installed_held_configured_and_removed():
     host = toolkit.PlayedSystem(toolkit.PlayedManager())
     host.manager.half = ("bash",)
     toolkit.run(host)
-    assert host.manager.calls == ["repair", "refresh", "simulate", "apply"]
+    assert host.manager.changes == ["repair", "add_repository", "refresh", "apply"] and len(host.manager.asked) == 1
     assert host.manager.held == set(PACKAGES) and host.config is not None
     toolkit.run(host, DesiredToolkit(present=False, cdi=False))
     assert not host.manager.held and not host.manager.urls

@@ -102,7 +102,7 @@ def test_they_reach_the_desired_state_and_are_not_shown_there():
     wanted = driver(variables(**KEY, **{f"nvidia_driver_{name}": value for name, value in names.items()}))
     assert wanted.repository.credentials == SECRET
     other = toolkit(variables(**{f"nvidia_toolkit_{name}": value for name, value in names.items()}))
-    assert other.credentials == SECRET
+    assert other.repository.credentials == SECRET
     assert PASSWORD not in repr((wanted, other, Repository("x", URL, b"", credentials=SECRET)))
     assert driver(variables()).repository.credentials is None
 

@@ -15,72 +15,32 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._dcgm.apply import
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._dcgm.desired import DesiredDcgm
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._dcgm.packages import names
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import NotInEffect, Refused
+from ansible_collections.gpufleet.nvidia.tests.unit.package_manager import PackageManager
 
 WANTED = names(["13"])
 
 
-class Played:
+class Played(PackageManager):
     """apt with a repository, and systemd with a host engine that is there as long as the core package is."""
 
-    name = "apt"
-
     def __init__(self):
-        self.packages = {"bash": "5"}
+        super().__init__({"bash": "5"})
         # By somebody, before the packages came: the first enable has to undo it.
         self.masked = True
-        self.held = set()
         self.versions = ("1:4.6.0-1", "1:4.5.3-1")
         self.calls = []
-        self.fails = {}
-        self.extra = ()
-        self.half = ()
         self.engine = "inactive"
         self.at_boot = False
         self.driver = "580.178.04"
 
-    def _call(self, name):
-        self.calls.append(name)
-        if name in self.fails:
-            raise PackageError(self.fails.pop(name))
-
-    def installed(self):
-        return dict(self.packages)
-
-    def holds(self):
-        return tuple(sorted(self.held))
-
-    def interrupted(self):
-        return self.half
-
-    def missing_for_holds(self):
-        return ()
-
     def offered(self, wanted):
         return tuple(Package(name, version) for name in wanted for version in self.versions)
 
-    def refresh(self):
-        self._call("refresh")
-
-    def repair(self):
-        self._call("repair")
-        self.half = ()
-
-    def simulate(self, transaction):
-        return (*(Change("install", one.name, "", one.version) for one in transaction.install), *self.extra)
-
     def apply(self, transaction):
-        self._call("apply")
+        self.calls.append("apply")
         assert self.engine != "active", "the packages change below a host engine that runs"
         assert not self.held & {one.name for one in transaction.install}
-        self.packages.update({one.name: one.version for one in transaction.install})
-        for name in transaction.remove:
-            del self.packages[name]
-
-    def hold(self, packages):
-        self.held |= {one.name for one in packages}
-
-    def unhold(self, names_):
-        self.held -= set(names_)
+        super().apply(transaction)
 
     # systemd
     def unit(self, name):
@@ -175,7 +135,7 @@ def test_a_version_that_is_not_offered(host):
     host.versions = ()
     with pytest.raises(Refused, match="no repository configured on this host"):
         run(host)
-    assert ours(host) == {} and host.calls == ["refresh", "refresh"]
+    assert ours(host) == {} and host.changes == ["refresh", "refresh"]
 
 
 @pytest.mark.parametrize(

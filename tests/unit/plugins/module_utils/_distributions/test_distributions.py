@@ -16,7 +16,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._distributions.dis
     DISTRIBUTIONS,
     distribution_of,
 )
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired import DesiredDriver, DesiredRepository
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired import DesiredDriver
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.packages import (
     ARCHIVES,
     COMPUTE,
@@ -29,9 +29,11 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.plan impor
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.stage import stage
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.state import from_facts
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.host import PACKAGE_MANAGERS, parse_os_release
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._packages.repository_options import DesiredRepository
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import Kind
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit import distributions as toolkit
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.desired import DesiredToolkit
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.system import ToolkitSystem
 from ansible_collections.gpufleet.nvidia.tests.resolver import stand_ins
 
 VERSION = "580.178.04"
@@ -48,6 +50,10 @@ def facts(identifier, version, kernel="5.14.0-687.el9.x86_64"):
         },
         "pci": [{"kind": "gpu", "address": "0000:18:00.0", "device_id": "0x2330", "architecture": "hopper"}],
     }
+
+
+def toolkit(identifier, version):
+    return ToolkitSystem(None, object(), {"ID": identifier, "VERSION_ID": version})
 
 
 def test_one_row_adds_a_distribution_for_the_driver_and_the_toolkit(monkeypatch):
@@ -68,7 +74,7 @@ def test_one_row_adds_a_distribution_for_the_driver_and_the_toolkit(monkeypatch)
         Kind.HOLD_DRIVER,
     ]
     assert not stage(facts("miracle", "9.6"), {}).refusals
-    assert toolkit.distribution_of({"id": "miracle", "version": "9.6"}).url("x86_64").endswith("/stable/rpm/x86_64")
+    assert "/stable/rpm/" in toolkit("miracle", "9.6").url(DesiredToolkit())
     # The facts take the family from ID_LIKE, as every rebuild has it.
     assert parse_os_release('ID=miracle\nID_LIKE="rhel fedora"\nVERSION_ID=9.6\n')["family"] == "redhat"
 
@@ -167,7 +173,7 @@ def test_what_lacks_more_than_a_key_is_refused_with_what_is_missing(version, mis
         distribution_of({"distribution": described, "architecture": "x86_64"})
     assert "nvidia_driver_state: unmanaged" in caught.value.remedy
     with pytest.raises(Refused, match=missing):
-        toolkit.distribution_of(described)
+        toolkit("azurelinux", version)
 
 
 def test_no_distribution_is_both_supported_and_not():

@@ -6,11 +6,10 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from copy import copy
 from dataclasses import replace
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages import Change, Package, PackageError
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages import Package
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.repositories import Repository
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._distributions.distributions import DISTRIBUTIONS
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.previous import Remains
@@ -19,6 +18,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.state impo
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex import Imex
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex_files import NODES_FILE
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.unit_names import IMEX_UNIT
+from ansible_collections.gpufleet.nvidia.tests.unit.package_manager import PackageManager
 
 OLD, NEW = "580.178.04", "580.190.01"
 
@@ -36,90 +36,17 @@ NAMES = ("nvidia-driver-cuda", "nvidia-kernel-open-dkms", "libcuda1")
 UNIT = "# /lib/systemd/system/nvidia-persistenced.service\n[Service]\nExecStart=/usr/bin/nvidia-persistenced\n[Install]\nWantedBy=x\n"
 
 
-class Manager:
-    """A package manager in memory, whose only rule is that every driver package follows the version that is asked for."""
+class Manager(PackageManager):
+    """A package manager whose only rule is that every driver package follows the version that is asked for."""
 
-    name = "apt"
+    def __init__(self, packages=(), holds=(), urls=(URL,)):
+        super().__init__(packages, holds, urls, [Package(name, f"{v}-1", URL) for v in (NEW, OLD) for name in NAMES])
 
-    def __init__(self, packages=None, holds=(), urls=(URL,)):
-        self.packages = dict(packages or {})
-        self.held = set(holds)
-        self.urls = list(urls)
-        self.half = ()
-        self.log = []
-        self.error = None
-        self.trial_works = True
-
-    def installed(self):
-        return dict(self.packages)
-
-    def interrupted(self):
-        return self.half
-
-    def repair(self):
-        self.log.append("repair")
-        self.half = ()
-
-    def offered(self, names):
-        wanted = set(names)
-        return tuple(Package(name, f"{v}-1", URL) for v in (NEW, OLD) for name in NAMES if name in wanted)
-
-    def simulate(self, transaction):
-        if self.error:
-            raise PackageError(self.error)
-        after = self._after(transaction)
-        changes = [
-            Change("install", n, self.packages.get(n, ""), v) for n, v in after.items() if self.packages.get(n) != v
-        ]
-        return (*changes, *(Change("remove", name, self.packages[name]) for name in self.packages if name not in after))
-
-    def _after(self, transaction):
-        after = {**self.packages, **{package.name: package.version for package in transaction.install}}
+    def after(self, transaction):
+        after = super().after(transaction)
         if {package.name for package in transaction.install} & set(NAMES):
             after.setdefault("libcuda1", transaction.install[0].version)
         return {name: version for name, version in after.items() if name not in transaction.remove}
-
-    def apply(self, transaction):
-        self.log.append("apply")
-        self.packages = self._after(transaction)
-
-    def refresh(self):
-        self.log.append("refresh")
-
-    def holds(self):
-        return tuple(sorted(self.held))
-
-    def hold(self, packages):
-        self.held |= {package.name for package in packages}
-
-    def unhold(self, names):
-        self.held -= set(names)
-
-    def has_credentials(self, _identifier, _url, credentials):
-        return credentials is None
-
-    def repositories(self):
-        return tuple(self.urls)
-
-    def add_repository(self, repository):
-        self.urls.append(repository.url)
-        self.log.append("add")
-        return True
-
-    @contextmanager
-    def trial(self, repository):
-        if self.trial_works:
-            yield Manager(self.packages, self.held, [*self.urls, repository.url])
-        else:
-            yield None
-
-    def remove_repository(self, _identifier):
-        self.urls.clear()
-        self.log.append("remove repository")
-        return True
-
-    def streams(self):
-        return {}
 
 
 class System:

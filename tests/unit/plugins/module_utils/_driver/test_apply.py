@@ -113,7 +113,7 @@ def test_a_repository_is_added_first_and_taken_away_again_when_it_lacks_the_vers
     system = System(Manager(urls=()))
     with pytest.raises(Refused, match="nearest"):
         run_stage(system, DesiredDriver(version="580.999.01"), check=False)
-    assert system.manager.log == ["add", "refresh", "remove repository"]
+    assert system.manager.changes == ["add_repository", "refresh", "remove_repository"]
 
 
 def test_on_a_bare_host_check_mode_tries_the_repository_and_shows_everything():
@@ -284,7 +284,7 @@ def test_a_run_that_was_cut_off_is_repaired_first():
     system = ready()
     system.manager.half = ("libcuda1",)
     report = run_stage(system, DesiredDriver(), check=False)
-    assert system.manager.log[0] == "repair"
+    assert system.manager.changes[0] == "repair"
     assert report.steps[0].kind.key == "repair_package_database"
 
 
@@ -374,6 +374,6 @@ def test_ubuntus_persistence_unit_gets_a_drop_in():
 
 def test_what_cannot_be_resolved_is_said():
     system = System()
-    system.manager.error = "Failed to resolve x"
+    system.manager.fails["simulate"] = "Failed to resolve x"
     with pytest.raises(PackageError, match="Failed to resolve x"):
         run_stage(system, DesiredDriver(), check=False)

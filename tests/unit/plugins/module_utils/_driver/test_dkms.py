@@ -10,13 +10,16 @@ import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages import Package, Transaction
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._distributions.distributions import DISTRIBUTIONS
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver import dkms, runner
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired import DesiredDriver, DesiredRepository
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired import DesiredDriver
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.state import Gpu, Host
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._packages.repository_options import DesiredRepository
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.tests.unit.package_manager import PackageManager
 
 VERSION = "580.178.04"
 KERNEL = "6.12.0-55.el10_0.x86_64"
 URL = "https://mirror.example.com/r"
+REPOSITORY = SimpleNamespace(url=URL)
 
 
 def host(distribution=("rocky", "10")):
@@ -69,8 +72,8 @@ def test_oracle_has_names_of_its_own_and_brings_epel_disabled(major):
     assert (step.data["packages"], step.data["enable"]) == ([[package, ""]], [builder])
     manager = Manager()
     dkms.enable(manager, step)
-    enabled = ("enable", f"ol{major}_developer_EPEL")
-    assert manager.log == [("enable", builder), ("install", package), enabled, ("refresh",)]
+    enabled = ("enable_repositories", f"ol{major}_developer_EPEL")
+    assert manager.log == [("enable_repositories", builder), install(package), enabled, ("refresh",)]
 
 
 def test_where_oracles_repository_changes_its_name_the_commands_are_named():
@@ -80,60 +83,28 @@ def test_where_oracles_repository_changes_its_name_the_commands_are_named():
     assert caught.value.remedy.startswith("Run: dnf install oracle-epel-release-el10")
 
 
-class Manager:
+class Manager(PackageManager):
     """A rebuild whose repositories offer dkms once EPEL is configured."""
 
     def __init__(self, configured=True):
-        self.urls = (URL,) if configured else ()
-        self.log = []
-        self.there = {"bash": "5"}
-
-    def has_credentials(self, _identifier, _url, credentials):
-        return credentials is None
-
-    def repositories(self):
-        return self.urls
+        super().__init__({"bash": "5"}, urls=[URL] if configured else [])
+        self.disabled = ("crb",)
 
     def offered(self, names):
         driver = dict.fromkeys(("nvidia-driver-cuda", "kmod-nvidia-open-dkms"), f"3:{VERSION}-1.el10")
         own = {**(driver if self.urls else {}), "epel-release": "10-1"}
-        if "epel-release" in self.there:
+        if "epel-release" in self.packages:
             own["dkms"] = "3.1.0-1"
         return tuple(Package(name, own[name]) for name in names if name in own)
 
-    def installed(self):
-        return self.there
 
-    def disabled_repositories(self):
-        return ("crb",)
-
-    def enable_repositories(self, names):
-        self.log.append(("enable", *names))
-
-    def add_repository(self, _repository):
-        self.urls = (URL,)
-        self.log.append(("add",))
-
-    def remove_repository(self, _identifier):
-        self.log.append(("remove",))
-
-    def refresh(self):
-        self.log.append(("refresh",))
-
-    def apply(self, transaction: Transaction):
-        self.there = {**self.there, **{package.name: "1" for package in transaction.install}}
-        self.log.append(("install", *(package.name for package in transaction.install)))
-
-    def simulate(self, _transaction):
-        return ()
-
-    def missing_for_holds(self):
-        return ()
+def install(name):
+    return "apply", Transaction((Package(name),))
 
 
 def system(manager):
     return SimpleNamespace(
-        manager=manager, repository_url=lambda _host, _desired: URL, repository=lambda _host, _desired: "the repository"
+        manager=manager, repository_url=lambda _host, _desired: URL, repository=lambda _host, _desired: REPOSITORY
     )
 
 
@@ -149,8 +120,8 @@ def test_the_repositories_come_first_and_then_the_plan_is_made_anew(configured):
     assert kinds[: len(added) + 1] == [*added, "enable_repositories"]
     assert "install_driver" in kinds
     assert plan.version == VERSION
-    epel = [("enable", "crb"), ("install", "epel-release"), ("refresh",)]
-    assert manager.log == [*([] if configured else [("add",), ("refresh",)]), *epel]
+    epel = [("enable_repositories", "crb"), install("epel-release"), ("refresh",)]
+    assert manager.log == [*([] if configured else [("add_repository", REPOSITORY), ("refresh",)]), *epel]
 
 
 def test_repositories_that_are_enabled_and_lack_dkms_end_the_run_and_are_not_tried_for_ever():
@@ -178,4 +149,4 @@ def test_the_drivers_repository_goes_again_when_epel_cannot_be_had():
     made = system(manager)
     with pytest.raises(Refused, match="it is gone"):
         runner.ensure_repository(made, host(), DesiredDriver(), runner.make_plan(made, host(), DesiredDriver()))
-    assert manager.log[-1] == ("remove",)
+    assert manager.log[-1] == ("remove_repository", "gpufleet-nvidia-driver")

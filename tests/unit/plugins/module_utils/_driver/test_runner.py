@@ -17,77 +17,32 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._distributions.distributions import DISTRIBUTIONS
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver import runner
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired import DesiredDriver, DesiredRepository
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired import DesiredDriver
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.plan import DriverPlan, Repositories
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.previous import Record, Remains
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.selection import archive_of, select
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.state import Gpu, Host
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._packages.repository_options import DesiredRepository
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Plan, Refused, Step
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import Kind
+from ansible_collections.gpufleet.nvidia.tests.unit.package_manager import PackageManager
 
 OLD, NEW = "580.126.09", "580.178.04"
 OFFERS = tuple(
     Package(name, f"{NEW}-1") for name in ("nvidia-driver-cuda", "nvidia-kernel-open-dkms", "kmod-nvidia-open-dkms")
 )
 URL = "https://mirror.example.com/r"
+REPOSITORY = SimpleNamespace(url=URL)
 DEBIAN, RHEL_9 = DISTRIBUTIONS["debian", "12"], DISTRIBUTIONS["rhel", "9"]
 
 
-class Manager:
-    """Notes what it is told, and answers what it was given."""
+class Manager(PackageManager):
+    """Resolves what it was given."""
 
-    def __init__(self, simulations=(), stream="", offers=(), fails=()):
-        self.simulations = list(simulations)
-        self.stream = stream
-        self.offers = offers
-        self.fails = fails
-        self.asked = []
-        self.log = []
-        self.half = ()
-        self.packages = {"libcuda1": f"{OLD}-1", "nvidia-smi": f"{OLD}-1"}
-        self.held = ("nvidia-smi",)
-
-    def simulate(self, transaction):
-        self.asked.append(transaction)
-        answer = self.simulations.pop(0) if len(self.simulations) > 1 else self.simulations[0]
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-    def offered(self, _names):
-        return self.offers
-
-    def has_credentials(self, _identifier, _url, credentials):
-        return credentials is None
-
-    def repositories(self):
-        return (URL,)
-
-    def streams(self):
-        return {"nvidia-driver": self.stream} if self.stream else {}
-
-    def installed(self):
-        return self.packages
-
-    def interrupted(self):
-        return self.half
-
-    def holds(self):
-        return self.held
-
-    def offered_streams(self, _module):
-        return ("580-open", "595-open")
-
-    def has_repository(self, _name):
-        return False
-
-    def __getattr__(self, name):
-        def call(*given):
-            self.log.append((name, *given))
-            if name in self.fails:
-                raise PackageError(f"Failed to {name}")
-
-        return call
+    def __init__(self, simulations=(), offers=(), stream=""):
+        super().__init__({"libcuda1": f"{OLD}-1", "nvidia-smi": f"{OLD}-1"}, ["nvidia-smi"], [URL], offers)
+        self.simulations, self.known_streams = simulations, ("580-open", "595-open")
+        self.enabled_streams = {"nvidia-driver": stream} if stream else {}
 
 
 def made_system(manager, record=None):
@@ -95,7 +50,7 @@ def made_system(manager, record=None):
     system.write_record = system.written.append
     system.write_preferences = system.pinned.append
     system.repository_url = lambda _host, _desired: URL
-    system.repository = lambda _host, _desired: "the repository"
+    system.repository = lambda _host, _desired: REPOSITORY
     return system
 
 
@@ -119,7 +74,8 @@ def test_a_resolution_that_removes_what_is_not_the_drivers_is_refused(name):
 
 
 def test_what_cannot_be_resolved_comes_with_what_is_usually_missing():
-    manager = Manager([PackageError("Failed to resolve: nothing provides libX11.")])
+    manager = Manager()
+    manager.fails["simulate"] = "Failed to resolve: nothing provides libX11."
     with pytest.raises(PackageError, match="SUSEConnect --product PackageHub"):
         runner.resolve(made_system(manager), host(DISTRIBUTIONS["sles", "15"]), planned())
 
@@ -164,10 +120,10 @@ def test_the_key_of_a_local_repository_package_is_only_taken_where_it_was_compar
 
 def test_a_stream_that_the_repositories_do_not_have_is_refused():
     manager = Manager(offers=OFFERS)
-    manager.offered_streams = lambda _module: ()
+    manager.known_streams = ()
     with pytest.raises(Refused, match=r"modules\.yaml"):
         runner.make_plan(made_system(manager), host(RHEL_9), DesiredDriver())
-    manager.offered_streams = lambda _module: ("595-open",)
+    manager.known_streams = ("595-open",)
     with pytest.raises(Refused, match="They have 595-open"):
         runner.make_plan(made_system(manager), host(RHEL_9), DesiredDriver())
 
@@ -196,16 +152,17 @@ def test_every_step_is_carried_out_in_order():
     pin = Transaction(
         (Package("nvidia-driver-pinning-580", "1"),), ("nvidia-driver-pinning-570",), allow_downgrades=True
     )
+    closure = ("libcuda1", "nvidia-driver-pinning-580", "nvidia-open", "nvidia-smi")
     assert manager.log == [
         ("repair",),
-        ("add_repository", "the repository"),
+        ("add_repository", REPOSITORY),
         ("refresh",),
         ("enable_stream", "nvidia-driver", "580-open"),
         ("apply", Transaction((Package("kernel-devel", "5.14"),))),
         ("apply", pin),
         ("unhold", ["nvidia-smi"]),
         ("apply", transaction),
-        ("hold", [Package("libcuda1", f"{OLD}-1")]),
+        ("hold", [Package(name, manager.packages[name]) for name in closure]),
     ]
     # A pinning package is the pin; a file of ours beside it would be a second one.
     assert system.pinned == [None]
@@ -230,7 +187,6 @@ def test_removal_takes_pin_repository_and_stream_away():
     assert system.written[-1].pending == ""
     manager.log.clear()
     own = DesiredDriver(state="absent", repository=DesiredRepository(manage=False))
-    manager.stream = ""
     runner.PackageApplier(system, host(), own, runner.Resolved(planned(step(Kind.REMOVE_REMAINS), version=""))).apply()
     assert manager.log == []
     system.remains = lambda _desired: Remains()
@@ -241,8 +197,8 @@ def test_removal_takes_pin_repository_and_stream_away():
     ("half", "held"), [((), [("hold", [Package("libcuda1", f"{OLD}-1")])]), (("libcuda1",), [])], ids=["whole", "half"]
 )
 def test_what_was_let_go_of_is_held_again_when_nothing_was_changed(half, held):
-    manager = Manager(fails=("apply",))
-    manager.half = half
+    manager = Manager()
+    manager.fails["apply"], manager.half = "Failed to apply", half
     transaction = Transaction((Package("nvidia-open", f"{NEW}-1"),))
     now = host(packages={"libcuda1": f"{OLD}-1"}, holds=("libcuda1", "gone"))
     applier = runner.PackageApplier(

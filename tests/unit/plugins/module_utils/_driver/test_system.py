@@ -18,10 +18,13 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.reposito
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.systemd import Unit
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._distributions.distributions import DISTRIBUTIONS
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver import previous, system
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired import DesiredDriver, DesiredRepository
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired import DesiredDriver
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.state import Host, Signing
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._packages import repository_options
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._packages.repository_options import DesiredRepository
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._users import names
+from ansible_collections.gpufleet.nvidia.tests.unit.package_manager import PackageManager
 
 DEBIAN = Host(DISTRIBUTIONS["debian", "12"], "x86_64", "6.1.0-50-amd64")
 RHEL_10 = Host(DISTRIBUTIONS["rhel", "10"], "aarch64", "6.12.0")
@@ -37,29 +40,11 @@ FACTS = {
 }
 
 
-class Manager:
-    """What reading a host asks of a package manager."""
-
-    def __init__(self, packages):
-        self.packages = packages
-
-    def installed(self):
-        return self.packages
-
-    def holds(self):
-        return ("nvidia-smi",)
-
-    def missing_for_holds(self):
-        return ("a-plugin",)
-
-    def interrupted(self):
-        return ("libcuda1",)
-
-    def streams(self):
-        return {"nvidia-driver": "580-open"}
-
-    def has_repository(self, name):
-        return name == "gpufleet-nvidia-driver"
+def manager(packages):
+    made = PackageManager(packages, ["nvidia-smi"])
+    made.needed, made.half = ("a-plugin",), ("libcuda1",)
+    made.enabled_streams, made.own_repositories = {"nvidia-driver": "580-open"}, {"gpufleet-nvidia-driver"}
+    return made
 
 
 @pytest.fixture
@@ -78,7 +63,7 @@ def fetching(_url, _credentials):
 def test_a_signing_key_that_is_not_there_is_not_asked_for(monkeypatch, tmp_path):
     files = {"mok_signing_key": f"{tmp_path}/a.key", "mok_certificate": f"{tmp_path}/a.der"}
     monkeypatch.setattr(system.module_signing, "configured", lambda _kernel: files)
-    read = system.DriverSystem(fetching, Manager({"openssl": "3"})).read
+    read = system.DriverSystem(fetching, manager({"openssl": "3"})).read
     assert read().signing == Signing(f"{tmp_path}/a.key", f"{tmp_path}/a.der", False, None, ("dkms", "mokutil"))
     for path in files.values():
         with open(path, "w", encoding="utf-8"):
@@ -106,7 +91,7 @@ def test_which_certificate_dkms_signs_with(monkeypatch, release, configured, cer
         system, "read_document", lambda _source: {"host": {**FACTS["host"], "distribution": distribution}}
     )
     monkeypatch.setattr(system.module_signing, "configured", lambda _kernel: configured)
-    assert system.DriverSystem(fetching, Manager({})).read().signing.certificate == certificate
+    assert system.DriverSystem(fetching, manager({})).read().signing.certificate == certificate
 
 
 def test_the_distributions_own_program_makes_the_usual_key(monkeypatch):
@@ -115,7 +100,7 @@ def test_the_distributions_own_program_makes_the_usual_key(monkeypatch):
     ubuntu = DISTRIBUTIONS["ubuntu", "24.04"]
     key = ubuntu.module_key
     host = Host(ubuntu, "x86_64", "6.8.0-40-generic", signing=Signing(key.key, key.certificate))
-    subject = system.DriverSystem(fetching, Manager({}))
+    subject = system.DriverSystem(fetching, manager({}))
     subject.create_signing_key(host)
     subject.create_signing_key(replace(host, signing=Signing("/srv/a.key", "/srv/a.der")))
     assert calls == [
@@ -126,7 +111,7 @@ def test_the_distributions_own_program_makes_the_usual_key(monkeypatch):
 
 @pytest.mark.usefixtures("bare")
 def test_reads_the_drivers_packages_only():
-    host = system.DriverSystem(fetching, Manager({"nvidia-smi": "535.261.03-1", "bash": "5"})).read()
+    host = system.DriverSystem(fetching, manager({"nvidia-smi": "535.261.03-1", "bash": "5"})).read()
     assert dict(host.packages) == {"nvidia-smi": "535.261.03-1"}
     assert (host.holds, host.interrupted) == (("nvidia-smi",), ("libcuda1",))
     assert all(free >= 0 for free in host.free_mib.values())
@@ -137,7 +122,7 @@ def test_reads_the_drivers_packages_only():
 def test_what_follows_a_kernel_and_what_the_fabric_needs_is_read_beside_the_driver(monkeypatch):
     """Without its name the headers of later kernels, and the subnet manager of NVLink 5, would be missing for ever."""
     installed = {"linux-image-amd64": "6.1.176-1", "linux-image-6.1.0-50-amd64": "6.1.176-1", "nvlsm": "2025.06.11-1"}
-    read = system.DriverSystem(fetching, Manager(installed)).read
+    read = system.DriverSystem(fetching, manager(installed)).read
     host = read()
     assert (host.kernel_packages, dict(host.packages)) == (("linux-image-amd64",), {"nvlsm": "2025.06.11-1"})
     assert not host.headers
@@ -147,12 +132,12 @@ def test_what_follows_a_kernel_and_what_the_fabric_needs_is_read_beside_the_driv
 
 @pytest.mark.usefixtures("bare")
 def test_holds_are_read_where_nothing_is_installed_too():
-    host = system.DriverSystem(fetching, Manager({"bash": "5"})).read()
+    host = system.DriverSystem(fetching, manager({"bash": "5"})).read()
     assert (host.holds, host.missing_for_holds) == (("nvidia-smi",), ("a-plugin",))
 
 
 def test_what_remains_besides_the_packages(tmp_path):
-    made = system.DriverSystem(fetching, Manager({}))
+    made = system.DriverSystem(fetching, manager({}))
     assert made.remains(DesiredDriver()).named == (
         "the repository gpufleet-nvidia-driver",
         "the module stream nvidia-driver:580-open",
@@ -170,7 +155,7 @@ def test_what_remains_besides_the_packages(tmp_path):
 @pytest.mark.usefixtures("bare")
 def test_the_package_manager_is_that_of_the_distribution(monkeypatch):
     asked = []
-    monkeypatch.setattr(system, "manager_for", lambda name: asked.append(name) or Manager({}))
+    monkeypatch.setattr(system, "manager_for", lambda name: asked.append(name) or manager({}))
     made = system.DriverSystem(fetching)
     with pytest.raises(RuntimeError, match="not been read"):
         made.manager.installed()
@@ -211,14 +196,16 @@ def test_keys_that_are_not_trusted(host, repository, error, said):
 
 def test_a_verified_key_is_handed_on(monkeypatch, tmp_path):
     (tmp_path / "key.gpg").write_bytes(b"of the file")
-    monkeypatch.setattr(system, "verified_key", lambda content, fingerprint, _source: content + fingerprint.encode())
+    monkeypatch.setattr(
+        repository_options, "verified_key", lambda content, fingerprint, _source: content + fingerprint.encode()
+    )
     own = DesiredRepository(url="file:///srv/r", key_file=str(tmp_path / "key.gpg"), key_fingerprint="F1")
     made = system.DriverSystem(fetching).repository(DEBIAN, DesiredDriver(repository=own))
     assert (made.url, made.key, made.identifier) == ("file:///srv/r", b"of the fileF1", "gpufleet-nvidia-driver")
 
 
 def test_the_key_of_rhel_10_is_fetched_by_its_name_and_known_by_its_digest(monkeypatch):
-    monkeypatch.setattr(system, "key_of_digest", lambda *given: given)
+    monkeypatch.setattr(repository_options, "key_of_digest", lambda *given: given)
     made = system.DriverSystem(fetching).repository(RHEL_10, DesiredDriver())
     url = "https://developer.download.nvidia.com/compute/cuda/repos/rhel10/sbsa/CDF6BA43.pub"
     assert made.key == (b"no OpenPGP key", DIGEST, url)
@@ -241,7 +228,7 @@ def test_only_apt_has_preferences(tmp_path):
     assert apt.write_preferences("Package: *\n")
     assert apt.preferences() == "Package: *\n"
     assert apt.write_preferences(None)
-    other = system.DriverSystem(fetching, Manager({}))
+    other = system.DriverSystem(fetching, manager({}))
     assert (other.write_preferences("x"), other.preferences()) == (False, None)
 
 

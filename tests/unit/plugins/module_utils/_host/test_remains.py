@@ -16,7 +16,8 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.footprint im
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.remains import Remains
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit import config
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.desired import PACKAGES
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.packages import PACKAGES
+from ansible_collections.gpufleet.nvidia.tests.unit.package_manager import PackageManager
 
 from .....traces import trace_of
 
@@ -24,25 +25,6 @@ COLLECTION = Path(footprint.__file__).parents[3]
 DRIVER = {"nvidia-open": "580.126.09-1", "libcuda1": "580.126.09-1", "nvidia-driver-pinning-580": "580.126.09-1"}
 TOOLKIT = dict.fromkeys(PACKAGES, "1.20.0-1")
 STAYING = Remains({**DRIVER, **TOOLKIT, "vim": "9"}, (*DRIVER, *TOOLKIT, "vim"))
-
-
-class Manager:
-    def __init__(self, packages, holds):
-        self.packages, self.held = dict(packages), set(holds)
-
-    def installed(self):
-        return dict(self.packages)
-
-    def holds(self):
-        return tuple(sorted(self.held))
-
-    def unhold(self, names):
-        self.held -= set(names)
-
-    def apply(self, transaction):
-        assert not transaction.install
-        for name in transaction.remove:
-            del self.packages[name]
 
 
 @pytest.fixture
@@ -59,7 +41,7 @@ def host(tmp_path, monkeypatch):
     monkeypatch.setattr(remains, "TOOLKIT_SETTINGS", str(settings))
     monkeypatch.setattr(remains, "UPGRADE", str(own[1] / "upgrade.json"))
     monkeypatch.setattr(remains, "_UNFINISHED", (str(own[1] / "upgrade-stopped.json"),))
-    return tmp_path, Manager(STAYING.packages, STAYING.holds)
+    return tmp_path, PackageManager(STAYING.packages, STAYING.holds)
 
 
 def kinds(plan):

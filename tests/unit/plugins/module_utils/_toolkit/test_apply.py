@@ -6,99 +6,33 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
-
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages import Change, Package, PackageError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.cdi import CdiState
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._injection import Injection, choose
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._packages.repository_options import DesiredRepository
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import NotInEffect, Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit import apply, system
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.config import PATH, low_level_runtimes
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.desired import PACKAGES, DesiredToolkit
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.desired import DesiredToolkit
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.packages import PACKAGES
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.plan import check_simulation, plan, select
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.stage import stage
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.state import ToolkitState, settings
+from ansible_collections.gpufleet.nvidia.tests.unit.package_manager import PackageManager
 
 VERSIONS = ("1.20.0", "1.19.1", "1.19.0")
 DESIRED = DesiredToolkit(cdi=False)
 
 
-class PlayedManager:
+class PlayedManager(PackageManager):
     """apt, with a repository that has three versions."""
 
-    name = "apt"
-
     def __init__(self):
-        self.packages = {"bash": "5"}
-        self.held = set()
-        self.urls = set()
-        self.half = ()
-        self.fails = {}
-        self.extra = ()
-        self.needed = ()
-        self.trial_works = True
-        self.calls = []
-
-    def _call(self, name):
-        self.calls.append(name)
-        if self.fails.get(name):
-            raise PackageError(self.fails.pop(name))
-
-    def installed(self):
-        return dict(self.packages)
-
-    def interrupted(self):
-        return self.half
-
-    def repair(self):
-        self._call("repair")
-        self.half = ()
+        super().__init__({"bash": "5"}, offers=[Package(name, f"{v}-1") for name in PACKAGES for v in VERSIONS])
 
     def offered(self, names):
-        return tuple(Package(n, f"{v}-1") for n in names for v in VERSIONS) if self.urls else ()
-
-    def simulate(self, transaction):
-        self._call("simulate")
-        return tuple(Change("install", p.name, "", p.version) for p in transaction.install) + self.extra
-
-    def apply(self, transaction):
-        self._call("apply")
-        self.packages.update({p.name: p.version for p in transaction.install})
-        for name in transaction.remove:
-            self.packages.pop(name, None)
-
-    def refresh(self):
-        self._call("refresh")
-
-    def holds(self):
-        return tuple(self.held)
-
-    def hold(self, packages):
-        self.held |= {p.name for p in packages}
-
-    def unhold(self, names):
-        self.held -= set(names)
-
-    def has_credentials(self, _identifier, _url, credentials):
-        return credentials is None
-
-    def repositories(self):
-        return tuple(self.urls)
-
-    def add_repository(self, repository):
-        self.urls.add(repository.url)
-        return True
-
-    @contextmanager
-    def trial(self, repository):
-        tried = type(self)()
-        tried.urls = {repository.url}
-        yield tried if self.trial_works else None
-
-    def remove_repository(self, _identifier):
-        self.urls.clear()
-        return True
+        return super().offered(names) if self.urls else ()
 
 
 class PlayedSystem(system.ToolkitSystem):
@@ -113,13 +47,12 @@ class PlayedSystem(system.ToolkitSystem):
     def read(self, _desired):
         manager = self.manager
         packages = {n: v for n, v in manager.installed().items() if "nvidia" in n}
-        missing = () if "a-plugin" in manager.packages else manager.needed
         return ToolkitState(
             packages,
             manager.holds(),
-            bool(manager.urls),
+            repository=bool(manager.urls),
             interrupted=manager.interrupted(),
-            missing_for_holds=missing,
+            missing_for_holds=manager.missing_for_holds(),
             **settings(self.config),
             low_level_runtime=self.low_level_runtime,
             specifications=self.specifications,
@@ -156,7 +89,7 @@ def actions(report):
 
 def test_from_nothing_and_again(host):
     assert actions(run(host, check=True)) == ["add_repository", "install_toolkit", "hold_packages", "accept_devices"]
-    assert host.manager.calls == []
+    assert host.manager.log == []
     report = run(host)
     assert actions(report) == ["add_repository", "install_toolkit", "hold_packages", "accept_devices"]
     assert report.version == "1.20.0"
@@ -204,7 +137,7 @@ def test_below_the_floor_is_refused_before_anything_and_allowed_loudly(host):
     old = DesiredToolkit(version="1.19.0", cdi=False)
     with pytest.raises(Refused, match="below the security floor"):
         run(host, old)
-    assert host.manager.calls == []
+    assert host.manager.log == []
     report = run(host, DesiredToolkit(version="1.19.0", cdi=False, allow_vulnerable=True))
     assert report.plan.warnings[0].startswith("VULNERABLE")
 
@@ -213,7 +146,7 @@ def test_another_key_is_refused_before_the_first_step(host):
     host.key = "wrong"
     with pytest.raises(Refused, match="it is another one"):
         run(host)
-    assert host.manager.calls == []
+    assert host.manager.log == []
 
 
 def test_a_repository_that_cannot_be_read_is_taken_out_again(host):
@@ -263,16 +196,17 @@ def test_a_resolver_that_wants_more_is_refused(host):
     host.manager.extra = (Change("remove", "docker-ce", "27", ""),)
     with pytest.raises(Refused, match="would remove docker-ce 27"):
         run(host)
-    assert "apply" not in host.manager.calls
+    assert "apply" not in host.manager.changes
     with pytest.raises(Refused, match=r"would install a 2 in place of 1"):
         check_simulation((Change("install", "a", "", "2"),), (Package("a", "1"),))
 
 
 def test_check_mode_asks_the_resolver_when_it_can(host):
     run(host)
-    host.manager.calls.clear()
+    host.manager.log.clear()
+    host.manager.asked.clear()
     assert run(host, DesiredToolkit(version="1.19.1", cdi=False), check=True).version == "1.19.1"
-    assert host.manager.calls == ["simulate"]
+    assert len(host.manager.asked) == 1 and host.manager.asked[0].ignore_holds and host.manager.log == []
 
 
 def test_check_mode_tries_a_repository_that_is_not_configured(host):
@@ -304,8 +238,8 @@ def test_hold_is_taken_off(host):
 
 
 def test_a_site_that_manages_its_repository(host):
-    host.manager.urls.add("https://site")
-    report = run(host, DesiredToolkit(cdi=False, manage_repository=False))
+    host.manager.urls.append("https://site")
+    report = run(host, DesiredToolkit(cdi=False, repository=DesiredRepository(manage=False)))
     assert actions(report) == ["install_toolkit", "hold_packages", "accept_devices"]
 
 
@@ -340,7 +274,7 @@ def test_cdi_and_its_units(host, monkeypatch):
         ToolkitState(
             dict.fromkeys(PACKAGES, "1.20.0-1"),
             PACKAGES,
-            True,
+            repository=True,
             config=None,
             cdi=CdiState("there is none", ("/etc/cdi/nvidia.yaml",)),
             cdi_unit=False,
@@ -359,7 +293,7 @@ def test_cdi_and_its_units(host, monkeypatch):
     monkeypatch.setattr(apply.cdi, "refresh", lambda: done.append("generate"))
     monkeypatch.setattr(host, "move_aside", done.append, raising=False)
     for step in second.steps[1:]:
-        apply._APPLIERS[step.kind](host, states[1], DESIRED, step)
+        apply._appliers(host, DESIRED)[step.kind](states[1], step)
     assert done == ["enable", "generate", "/etc/cdi/nvidia.yaml"]
 
 
@@ -368,7 +302,7 @@ def test_old_source_files_go_first(host, monkeypatch):
     monkeypatch.setattr(host, "remove_file", removed.append)
     made = plan(ToolkitState(repository=False, old_sources=("/etc/apt/sources.list.d/x.list",)), DESIRED)
     assert [s.kind.key for s in made.steps][:2] == ["remove_file", "add_repository"]
-    apply._APPLIERS[made.steps[0].kind](host, None, DESIRED, made.steps[0])
+    apply._appliers(host, DESIRED)[made.steps[0].kind](None, made.steps[0])
     assert removed == ["/etc/apt/sources.list.d/x.list"]
 
 

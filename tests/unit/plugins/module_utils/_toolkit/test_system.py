@@ -16,10 +16,16 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.openpgp 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.pynvml_loader import PynvmlMissing
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.repositories import UrlRefused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.cdi import CdiState
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._packages import repository_options
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._packages.repository_options import DesiredRepository
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.state import Configuration
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit import system
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.desired import PACKAGES, DesiredToolkit
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.desired import DesiredToolkit
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.packages import PACKAGES
+from ansible_collections.gpufleet.nvidia.tests.unit.package_manager import PackageManager
+
+MIRROR = DesiredRepository("https://mirror/deb")
 
 SPECIFICATION = """---
 cdiVersion: 0.5.0
@@ -36,26 +42,10 @@ kind: nvidia.com/gpu
 """
 
 
-class Manager:
-    name = "apt"
-
-    def installed(self):
-        return {"bash": "5", "nvidia-docker2": "2.13-1", **dict.fromkeys(PACKAGES, "1.20.0-1")}
-
-    def holds(self):
-        return ("bash",)
-
-    def missing_for_holds(self):
-        return ("a-plugin",)
-
-    def interrupted(self):
-        return ()
-
-    def has_credentials(self, _identifier, _url, credentials):
-        return credentials is None
-
-    def repositories(self):
-        return ("https://mirror/deb/amd64",)
+def manager():
+    made = PackageManager({"bash": "5", "nvidia-docker2": "2.13-1", **dict.fromkeys(PACKAGES, "1.20.0-1")}, ["bash"])
+    made.needed, made.urls = ("a-plugin",), ["https://mirror/deb/amd64"]
+    return made
 
 
 @pytest.fixture
@@ -67,16 +57,15 @@ def host(tmp_path, monkeypatch):
     monkeypatch.setattr(system, "loaded_version", lambda _files: None)
     monkeypatch.setattr(system.systemd, "enabled", frozenset)
     return system.ToolkitSystem(
-        lambda _url, _credentials: b"no key", Manager(), {"ID": "ubuntu", "VERSION_ID": "24.04"}
+        lambda _url, _credentials: b"no key", manager(), {"ID": "ubuntu", "VERSION_ID": "24.04"}
     )
 
 
 def test_the_low_level_runtime_is_crios(host, monkeypatch):
     found = Configuration(low_level_runtime="/usr/libexec/crio/crun")
     monkeypatch.setattr(system, "crio_configuration", lambda _files: found)
-    url = "https://mirror/deb"
-    assert host.read(DesiredToolkit(repository_url=url, runtime="crio")).low_level_runtime == "/usr/libexec/crio/crun"
-    assert host.read(DesiredToolkit(repository_url=url)).low_level_runtime is None
+    assert host.read(DesiredToolkit(repository=MIRROR, runtime="crio")).low_level_runtime == "/usr/libexec/crio/crun"
+    assert host.read(DesiredToolkit(repository=MIRROR)).low_level_runtime is None
 
 
 def test_reads_the_host(host, tmp_path):
@@ -84,7 +73,7 @@ def test_reads_the_host(host, tmp_path):
     (tmp_path / "nvidia-docker.list").write_text(
         "deb https://nvidia.github.io/libnvidia-container/stable/ubuntu18.04/amd64 /\n"
     )
-    state = host.read(DesiredToolkit(repository_url="https://mirror/deb"))
+    state = host.read(DesiredToolkit(repository=MIRROR))
     assert set(state.packages) == {*PACKAGES, "nvidia-docker2"}
     assert state.config == "disable-require = false\n"
     assert state.old_sources == (str(tmp_path / "nvidia-docker.list"),)
@@ -114,25 +103,25 @@ def test_units_are_enabled_and_the_watching_one_started(host, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("desired", "error", "text"),
+    ("repository", "error", "text"),
     [
-        (DesiredToolkit(), KeyRefused, "Failed to verify the key https://nvidia.github.io/libnvidia-container/gpgkey"),
-        (DesiredToolkit(key_file="/nowhere"), Refused, "/nowhere cannot be read"),
-        (DesiredToolkit(key_url="http://example.com/key"), UrlRefused, "nvidia_toolkit_repository_key_url"),
-        (DesiredToolkit(repository_url="http://example.com/deb"), UrlRefused, "nvidia_toolkit_repository_url"),
-        (DesiredToolkit(key_fingerprint="F796ECB0"), KeyRefused, "not a full fingerprint"),
+        ({}, KeyRefused, "Failed to verify the key https://nvidia.github.io/libnvidia-container/gpgkey"),
+        ({"key_file": "/nowhere"}, Refused, "/nowhere cannot be read"),
+        ({"key_url": "http://example.com/key"}, UrlRefused, "nvidia_toolkit_repository_key_url"),
+        ({"url": "http://example.com/deb"}, UrlRefused, "nvidia_toolkit_repository_url"),
+        ({"key_fingerprint": "F796ECB0"}, KeyRefused, "not a full fingerprint"),
     ],
 )
-def test_keys_that_are_refused(host, desired, error, text):
+def test_keys_that_are_refused(host, repository, error, text):
     with pytest.raises(error, match=text):
-        host.repository(desired)
+        host.repository(DesiredToolkit(repository=DesiredRepository(**repository)))
 
 
 def test_a_key_that_is_right_is_fetched_once(monkeypatch):
-    monkeypatch.setattr(system, "verified_key", lambda content, _fingerprint, _source: content)
+    monkeypatch.setattr(repository_options, "verified_key", lambda content, _fingerprint, _source: content)
     fetched = []
     host = system.ToolkitSystem(
-        lambda url, _credentials: fetched.append(url) or b"key", Manager(), {"ID": "rocky", "VERSION_ID": "9.4"}
+        lambda url, _credentials: fetched.append(url) or b"key", manager(), {"ID": "rocky", "VERSION_ID": "9.4"}
     )
     repository = host.repository(DesiredToolkit())
     assert host.repository(DesiredToolkit()) is repository
@@ -167,7 +156,7 @@ class TestCdi:
                 yield SimpleNamespace(gpus=lambda: gpus)
 
             monkeypatch.setattr(system, "open_nvml", opened)
-            return host.read(DesiredToolkit(repository_url="https://mirror/deb", **options)).cdi
+            return host.read(DesiredToolkit(repository=MIRROR, **options)).cdi
 
         return read
 

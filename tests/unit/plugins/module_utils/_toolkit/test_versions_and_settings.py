@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages import Package
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._distributions.distributions import find
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.toml_read import loads
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._injection import Injection
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit import floors
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit import packages as toolkit
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.config import accepts, edit, low_level_runtimes
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.desired import PACKAGES, from_options
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.distributions import distribution_of
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.desired import from_options
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.packages import PACKAGES, repository_url
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.plan import select
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.state import ToolkitState
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._versions import product_key
@@ -33,29 +34,29 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._versions import p
 )
 def test_versions_with_published_vulnerabilities_are_refused(version, found):
     with pytest.raises(Refused) as refused:
-        floors.check_floor(version, allow_vulnerable=False)
+        toolkit.check_version(version, allow_vulnerable=False)
     assert found in refused.value.message
     assert "nvidia_toolkit_allow_vulnerable" in refused.value.message
-    assert found in floors.check_floor(version, allow_vulnerable=True)
+    assert found in toolkit.check_version(version, allow_vulnerable=True)
 
 
 @pytest.mark.parametrize("version", ["1.19.1", "1.20.0", "1.20.1", "2.0.0"])
 def test_versions_at_or_above_the_floor(version):
-    assert floors.check_floor(version, allow_vulnerable=False) is None
-    assert floors.FLOOR == "1.19.1"
+    assert toolkit.check_version(version, allow_vulnerable=False) == ""
+    assert toolkit.FLOOR == "1.19.1"
 
 
 @pytest.mark.parametrize("version", ["latest", "1.20", "", "1.20.0-1", "1.20.0-rc"])
 def test_what_is_no_version(version):
     with pytest.raises(Refused, match="is not a version of the container toolkit"):
-        floors.check_floor(version, allow_vulnerable=True)
+        toolkit.check_version(version, allow_vulnerable=True)
 
 
 def test_every_entry_is_fixed_after_the_last_affected_version():
-    for entry in floors.VULNERABILITIES:
+    for entry in toolkit.VULNERABILITIES:
         assert product_key(entry.last_affected) < product_key(entry.fixed)
-        assert entry not in floors.vulnerabilities_of(entry.fixed)
-        assert entry in floors.vulnerabilities_of(entry.last_affected)
+        assert entry not in toolkit.vulnerabilities_of(entry.fixed)
+        assert entry in toolkit.vulnerabilities_of(entry.last_affected)
 
 
 @pytest.mark.parametrize("spelled", ["1.20.0~rc.1", "1.20.0-rc.1"])
@@ -64,8 +65,8 @@ def test_a_release_candidate_is_one_version_for_facts_and_plan(spelled):
     packages = dict.fromkeys(PACKAGES, "1.20.0~rc.1-1")
     options = {"state": "present", "device_injection": "cdi", "runtime": "containerd", "cdi": True, "hold": True}
     wanted = from_options({**options, "version": spelled, "allow_vulnerable": False, "repository": {}})
-    assert not ToolkitState(packages=packages).differing(wanted.version)
-    assert set(ToolkitState(packages=packages).differing("1.20.0")) == set(PACKAGES)
+    assert not ToolkitState(packages=packages).differing(PACKAGES, wanted.version)
+    assert set(ToolkitState(packages=packages).differing(PACKAGES, "1.20.0")) == set(PACKAGES)
     assert [one.version for one in select([Package(*one) for one in packages.items()], wanted.version)] == [
         *packages.values()
     ]
@@ -130,15 +131,15 @@ class TestConfig:
     ],
 )
 def test_repositories(name, version, machine, url):
-    distribution = distribution_of({"id": name, "version": version})
-    assert distribution.url(machine) == url
-    assert distribution.url(machine, "https://m/stable/") == f"https://m/stable/{url.rsplit('/', 1)[1]}"
+    manager = find({"id": name, "version": version}).manager
+    assert repository_url(manager, machine) == url
+    assert repository_url(manager, machine, "https://m/stable/") == f"https://m/stable/{url.rsplit('/', 1)[1]}"
 
 
 def test_unknown_places_are_refused():
     with pytest.raises(Refused, match="arch 1 is not supported"):
-        distribution_of({"id": "arch", "version": "1"})
+        find({"id": "arch", "version": "1"})
     with pytest.raises(Refused, match="unknown"):
-        distribution_of({})
+        find({})
     with pytest.raises(Refused, match="no container toolkit for ppc64le"):
-        distribution_of({"id": "debian", "version": "12"}).url("ppc64le")
+        repository_url("apt", "ppc64le")
