@@ -68,201 +68,146 @@ class Archive:
 
 _ANY = (0, 999)
 _PINNING = ("nvidia-driver-pinning-{version}", "nvidia-driver-pinning-{branch}")
-# Without a suffix from 580 on; gpu-driver-container, precompiled/nvidia-driver [code].
-_FABRIC_FROM_580 = ("nvidia-fabricmanager",)
-_FABRIC_LIBRARIES_FROM_580 = ("libnvidia-nscq",)
-_IMEX_FROM_580 = ("nvidia-imex",)
-_FABRIC_BEFORE_580 = ("nvidia-fabricmanager-{branch}",)
-_FABRIC_LIBRARIES_BEFORE_580 = ("libnvidia-nscq-{branch}",)
-# gpu-driver-container, install.sh of ubuntu24.04, rhel8 and rhel9 (imex_install): from 550 on, without a suffix from 580 on [code].
-_IMEX_BEFORE_580 = ("nvidia-imex-{branch}",)
-
-# NVIDIA's repository for Debian [secondary, four sources].
-_NVIDIA_DEBIAN = {
-    (OPEN, COMPUTE): Names(
-        ("nvidia-driver-cuda", "nvidia-kernel-open-dkms"), optional=("nvidia-persistenced", "nvidia-modprobe")
-    ),
-    (PROPRIETARY, COMPUTE): Names(
-        ("nvidia-driver-cuda", "nvidia-kernel-dkms"), optional=("nvidia-persistenced", "nvidia-modprobe")
-    ),
-    (OPEN, FULL): Names(("nvidia-open",)),
-    (PROPRIETARY, FULL): Names(("cuda-drivers",)),
-}
-
-# NVIDIA's repository for Ubuntu: no suffix from 590 on [doc]. nvidia-smi is in nvidia-utils, the daemons in compute-utils.
-_NVIDIA_UBUNTU_FROM_590 = {
-    (OPEN, COMPUTE): Names(
-        ("libnvidia-compute", "nvidia-dkms-open"), optional=("nvidia-utils", "nvidia-compute-utils", "libnvidia-cfg1")
-    ),
-    (PROPRIETARY, COMPUTE): Names(
-        ("libnvidia-compute", "nvidia-dkms"), optional=("nvidia-utils", "nvidia-compute-utils", "libnvidia-cfg1")
-    ),
-    (OPEN, FULL): Names(("nvidia-open",)),
-    (PROPRIETARY, FULL): Names(("cuda-drivers",)),
-}
-_UBUNTU_TOOLS = ("nvidia-utils-{branch}", "nvidia-compute-utils-{branch}", "libnvidia-cfg1-{branch}")
-_NVIDIA_UBUNTU_BEFORE_590 = {
-    (OPEN, COMPUTE): Names(("libnvidia-compute-{branch}", "nvidia-dkms-{branch}-open"), optional=_UBUNTU_TOOLS),
-    (PROPRIETARY, COMPUTE): Names(("libnvidia-compute-{branch}", "nvidia-dkms-{branch}"), optional=_UBUNTU_TOOLS),
-    (OPEN, FULL): Names(("nvidia-open",)),
-    (PROPRIETARY, FULL): Names(("cuda-drivers",)),
-}
-
-# NVIDIA's repositories for RHEL and Amazon Linux [doc], [secondary]; one branch per module stream.
-_NVIDIA_RED_HAT = {
-    (OPEN, COMPUTE): Names(("nvidia-driver-cuda", "kmod-nvidia-open-dkms"), optional=("nvidia-persistenced",)),
-    (PROPRIETARY, COMPUTE): Names(("nvidia-driver-cuda", "kmod-nvidia-latest-dkms"), optional=("nvidia-persistenced",)),
-    (OPEN, FULL): Names(("nvidia-open",)),
-    (PROPRIETARY, FULL): Names(("cuda-drivers",)),
-}
-_RED_HAT_STREAMS = {OPEN: "{branch}-open", PROPRIETARY: "{branch}-dkms"}
-
-# SLES: SUSE's generator of driver containers, bci_build/package/nvidia.py of SUSE/BCI-dockerfile-generator [code], and SUSE's guide of 2026-02-22 for the
-# signed modules, which come from SUSE's own repositories and lag behind NVIDIA's. One generation of names per range of branches; from 575 on what
-# NVIDIA's repository has of modules is built by DKMS.
-_SUSE_TOOLS = ("nvidia-persistenced", "nvidia-modprobe")
+_Table = Mapping[tuple[str, str], Names]
 
 
-def _suse(generation: str, proprietary: str, module: str) -> Mapping[tuple[str, str], Names]:
-    utils = f"nvidia-compute-utils-{generation}"
-    signed = f"nvidia-open-driver-{generation}-signed-cuda-kmp-{{kernel_flavour}}"
+def _table(full: Names, open_: Names, proprietary: Names, full_proprietary: Names | None = None) -> _Table:
+    """Return the names of one archive by flavour and variant.
+
+    :param full_proprietary: in place of those of C(full).
+    """
     return {
-        (OPEN, COMPUTE): Names((signed, utils), optional=_SUSE_TOOLS, module=PRECOMPILED),
-        (PROPRIETARY, COMPUTE): Names((proprietary, utils), optional=_SUSE_TOOLS, module=module),
-        (OPEN, FULL): Names(("nvidia-open",), module=module),
-        (PROPRIETARY, FULL): Names(("cuda-drivers",), module=module),
+        (OPEN, COMPUTE): open_,
+        (PROPRIETARY, COMPUTE): proprietary,
+        (OPEN, FULL): full,
+        (PROPRIETARY, FULL): full_proprietary or full,
     }
 
 
-_SUSE_550 = _suse("G06", "nvidia-driver-G06-kmp-{kernel_flavour}", PRECOMPILED)
-_SUSE_575 = _suse("G06", "nvidia-driver-G06", DKMS)
-_SUSE_590 = _suse("G07", "nvidia-driver-G07", DKMS)
+def _nvidia(first: str, open_: str, proprietary: str, optional: tuple[str, ...]) -> _Table:
+    """Return the names of one of NVIDIA's repositories: everything has one metapackage there, per flavour."""
+    return _table(
+        Names(("nvidia-open",)),
+        Names((first, open_), optional=optional),
+        Names((first, proprietary), optional=optional),
+        Names(("cuda-drivers",)),
+    )
 
-# Debian's archive [run]. nvidia-persistenced and nvidia-modprobe have versions of their own, and without libnvidia-cfg1,
-# which nothing depends on, the daemon fails.
-_DEBIAN_TOOLS = ("nvidia-smi", "libnvidia-ml1", "libcuda1", "libnvidia-cfg1")
-_DEBIAN = {
-    (OPEN, COMPUTE): Names(("nvidia-open-kernel-dkms", *_DEBIAN_TOOLS), ("nvidia-persistenced",), ("nvidia-cuda-mps",)),
-    (PROPRIETARY, COMPUTE): Names(
-        ("nvidia-kernel-dkms", *_DEBIAN_TOOLS), ("nvidia-persistenced",), ("nvidia-cuda-mps",)
-    ),
-    (OPEN, FULL): Names(
-        ("nvidia-driver", "nvidia-open-kernel-dkms", *_DEBIAN_TOOLS), ("nvidia-persistenced",), ("nvidia-cuda-mps",)
-    ),
-    (PROPRIETARY, FULL): Names(
-        ("nvidia-driver", "nvidia-kernel-dkms", *_DEBIAN_TOOLS), ("nvidia-persistenced",), ("nvidia-cuda-mps",)
-    ),
-}
 
-# Ubuntu's archive [run]: modules compiled and signed by Canonical, one package per kernel.
-_UBUNTU = {
-    (OPEN, COMPUTE): Names(
-        ("nvidia-headless-no-dkms-{branch}-server-open", "nvidia-utils-{branch}-server"),
-        (
-            "linux-modules-nvidia-{branch}-server-open-{kernel}",
-            "linux-modules-nvidia-{branch}-server-open-{kernel_flavour}",
-        ),
-        module=PRECOMPILED,
-    ),
-    (PROPRIETARY, COMPUTE): Names(
-        ("nvidia-headless-no-dkms-{branch}-server", "nvidia-utils-{branch}-server"),
-        ("linux-modules-nvidia-{branch}-server-{kernel}", "linux-modules-nvidia-{branch}-server-{kernel_flavour}"),
-        module=PRECOMPILED,
-    ),
-    (OPEN, FULL): Names(
-        ("nvidia-driver-{branch}-server-open",),
-        (
-            "linux-modules-nvidia-{branch}-server-open-{kernel}",
-            "linux-modules-nvidia-{branch}-server-open-{kernel_flavour}",
-        ),
-        module=PRECOMPILED,
-    ),
-    (PROPRIETARY, FULL): Names(
-        ("nvidia-driver-{branch}-server",),
-        ("linux-modules-nvidia-{branch}-server-{kernel}", "linux-modules-nvidia-{branch}-server-{kernel_flavour}"),
-        module=PRECOMPILED,
-    ),
-}
+# NVIDIA's repository for Debian [secondary, four sources].
+_NVIDIA_DEBIAN = _nvidia(
+    "nvidia-driver-cuda", "nvidia-kernel-open-dkms", "nvidia-kernel-dkms", ("nvidia-persistenced", "nvidia-modprobe")
+)
+# NVIDIA's repository for Ubuntu: no suffix from 590 on [doc]. nvidia-smi is in nvidia-utils, the daemons in compute-utils.
+_NVIDIA_UBUNTU_FROM_590 = _nvidia(
+    "libnvidia-compute", "nvidia-dkms-open", "nvidia-dkms", ("nvidia-utils", "nvidia-compute-utils", "libnvidia-cfg1")
+)
+_NVIDIA_UBUNTU_BEFORE_590 = _nvidia(
+    "libnvidia-compute-{branch}",
+    "nvidia-dkms-{branch}-open",
+    "nvidia-dkms-{branch}",
+    ("nvidia-utils-{branch}", "nvidia-compute-utils-{branch}", "libnvidia-cfg1-{branch}"),
+)
+# NVIDIA's repositories for RHEL and Amazon Linux [doc], [secondary]; one branch per module stream.
+_NVIDIA_RED_HAT = _nvidia(
+    "nvidia-driver-cuda", "kmod-nvidia-open-dkms", "kmod-nvidia-latest-dkms", ("nvidia-persistenced",)
+)
+_RED_HAT_STREAMS = {OPEN: "{branch}-open", PROPRIETARY: "{branch}-dkms"}
+
+
+def _suse(generation: str, proprietary: str, module: str) -> _Table:
+    """Return the names for SLES.
+
+    SUSE's generator of driver containers, bci_build/package/nvidia.py of SUSE/BCI-dockerfile-generator [code], and SUSE's guide of 2026-02-22 for the
+    signed modules, which come from SUSE's own repositories and lag behind NVIDIA's. One generation of names per range of branches; from 575 on what
+    NVIDIA's repository has of modules is built by DKMS.
+    """
+    utils, tools = f"nvidia-compute-utils-{generation}", ("nvidia-persistenced", "nvidia-modprobe")
+    signed = f"nvidia-open-driver-{generation}-signed-cuda-kmp-{{kernel_flavour}}"
+    return _table(
+        Names(("nvidia-open",), module=module),
+        Names((signed, utils), optional=tools, module=PRECOMPILED),
+        Names((proprietary, utils), optional=tools, module=module),
+        Names(("cuda-drivers",), module=module),
+    )
+
+
+def _debian(*required: str) -> Names:
+    """Return the names of Debian's archive [run].
+
+    nvidia-persistenced and nvidia-modprobe have versions of their own, and without libnvidia-cfg1, which nothing depends on, the daemon fails.
+    """
+    tools = ("nvidia-smi", "libnvidia-ml1", "libcuda1", "libnvidia-cfg1")
+    return Names((*required, *tools), ("nvidia-persistenced",), ("nvidia-cuda-mps",))
+
+
+_DEBIAN = _table(
+    _debian("nvidia-driver", "nvidia-open-kernel-dkms"),
+    _debian("nvidia-open-kernel-dkms"),
+    _debian("nvidia-kernel-dkms"),
+    _debian("nvidia-driver", "nvidia-kernel-dkms"),
+)
+
+
+def _ubuntu(suffix: str, *required: str) -> Names:
+    """Return the names of Ubuntu's archive [run]: modules compiled and signed by Canonical, one package per kernel."""
+    modules = f"linux-modules-nvidia-{{branch}}-server{suffix}-"
+    return Names(required, (f"{modules}{{kernel}}", f"{modules}{{kernel_flavour}}"), module=PRECOMPILED)
+
+
+_UBUNTU = _table(
+    _ubuntu("-open", "nvidia-driver-{branch}-server-open"),
+    _ubuntu("-open", "nvidia-headless-no-dkms-{branch}-server-open", "nvidia-utils-{branch}-server"),
+    _ubuntu("", "nvidia-headless-no-dkms-{branch}-server", "nvidia-utils-{branch}-server"),
+    _ubuntu("", "nvidia-driver-{branch}-server"),
+)
+
+#: Without a suffix from 580 on; gpu-driver-container, precompiled/nvidia-driver [code], and for IMEX install.sh of ubuntu24.04, rhel8 and rhel9
+#: (imex_install) [code].
+_FABRIC, _FABRIC_LIBRARIES, _IMEX = ("nvidia-fabricmanager",), ("libnvidia-nscq",), ("nvidia-imex",)
+_FABRIC_580, _FABRIC_LIBRARIES_580 = ("nvidia-fabricmanager-{branch}",), ("libnvidia-nscq-{branch}",)
+_IMEX_580 = ("nvidia-imex-{branch}",)
+_EITHER_FABRIC = ("nvidia-fabricmanager", "nvidia-fabric-manager")
+
+
+def _before_580(names: _Table) -> Archive:
+    return Archive(0, 579, names, _FABRIC_580, _FABRIC_LIBRARIES_580, _PINNING, imex=_IMEX_580)
+
+
+def _from_580(names: _Table, first: int = 580, last: int = 999) -> Archive:
+    return Archive(first, last, names, _FABRIC, _FABRIC_LIBRARIES, _PINNING, imex=_IMEX)
+
+
+def _of_suse(first: int, last: int, generation: str, proprietary: str, module: str) -> Archive:
+    names = _suse(generation, proprietary, module)
+    return Archive(first, last, names, _EITHER_FABRIC, _FABRIC_LIBRARIES, generation=generation)
+
 
 #: By source and the distribution's C(names) or C(archive).
 ARCHIVES: Mapping[tuple[str, str], tuple[Archive, ...]] = {
-    ("nvidia", "debian"): (
-        Archive(
-            0, 579, _NVIDIA_DEBIAN, _FABRIC_BEFORE_580, _FABRIC_LIBRARIES_BEFORE_580, _PINNING, imex=_IMEX_BEFORE_580
-        ),
-        Archive(580, 999, _NVIDIA_DEBIAN, _FABRIC_FROM_580, _FABRIC_LIBRARIES_FROM_580, _PINNING, imex=_IMEX_FROM_580),
-    ),
+    ("nvidia", "debian"): (_before_580(_NVIDIA_DEBIAN), _from_580(_NVIDIA_DEBIAN)),
     ("nvidia", "ubuntu"): (
-        Archive(
-            0,
-            579,
-            _NVIDIA_UBUNTU_BEFORE_590,
-            _FABRIC_BEFORE_580,
-            _FABRIC_LIBRARIES_BEFORE_580,
-            _PINNING,
-            imex=_IMEX_BEFORE_580,
-        ),
-        Archive(
-            580,
-            589,
-            _NVIDIA_UBUNTU_BEFORE_590,
-            _FABRIC_FROM_580,
-            _FABRIC_LIBRARIES_FROM_580,
-            _PINNING,
-            imex=_IMEX_FROM_580,
-        ),
-        Archive(
-            590,
-            999,
-            _NVIDIA_UBUNTU_FROM_590,
-            _FABRIC_FROM_580,
-            _FABRIC_LIBRARIES_FROM_580,
-            _PINNING,
-            imex=_IMEX_FROM_580,
-        ),
+        _before_580(_NVIDIA_UBUNTU_BEFORE_590),
+        _from_580(_NVIDIA_UBUNTU_BEFORE_590, last=589),
+        _from_580(_NVIDIA_UBUNTU_FROM_590, first=590),
     ),
     ("nvidia", "redhat"): (
         Archive(
             *_ANY,
             _NVIDIA_RED_HAT,
-            ("nvidia-fabricmanager", "nvidia-fabric-manager"),
+            _EITHER_FABRIC,
             ("libnvidia-nscq", "libnvidia-nscq-{branch}"),
             streams=_RED_HAT_STREAMS,
-            imex=(*_IMEX_FROM_580, *_IMEX_BEFORE_580),
+            imex=(*_IMEX, *_IMEX_580),
         ),
     ),
     ("nvidia", "suse"): (
-        Archive(
-            550,
-            574,
-            _SUSE_550,
-            ("nvidia-fabricmanager", "nvidia-fabric-manager"),
-            ("libnvidia-nscq",),
-            generation="G06",
-        ),
-        Archive(
-            575,
-            589,
-            _SUSE_575,
-            ("nvidia-fabricmanager", "nvidia-fabric-manager"),
-            ("libnvidia-nscq",),
-            generation="G06",
-        ),
-        Archive(
-            590,
-            999,
-            _SUSE_590,
-            ("nvidia-fabricmanager", "nvidia-fabric-manager"),
-            ("libnvidia-nscq",),
-            generation="G07",
-        ),
+        _of_suse(550, 574, "G06", "nvidia-driver-G06-kmp-{kernel_flavour}", PRECOMPILED),
+        _of_suse(575, 589, "G06", "nvidia-driver-G06", DKMS),
+        _of_suse(590, 999, "G07", "nvidia-driver-G07", DKMS),
     ),
     ("distribution", "debian"): (Archive(*_ANY, _DEBIAN, ()),),
-    ("distribution", "ubuntu"): (
-        Archive(
-            *_ANY, _UBUNTU, ("nvidia-fabricmanager-{branch}",), ("libnvidia-nscq-{branch}",), imex=_IMEX_BEFORE_580
-        ),
-    ),
+    ("distribution", "ubuntu"): (Archive(*_ANY, _UBUNTU, _FABRIC_580, _FABRIC_LIBRARIES_580, imex=_IMEX_580),),
 }
 
 #: Packages that are called like the driver's and versioned on their own although the version looks like the driver's.
