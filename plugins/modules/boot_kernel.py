@@ -59,7 +59,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.boot_ker
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import CommandError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.host_files import HostFiles
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.host_reader import HostReader
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.boot_kernel import plan as plan_boot
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.kernel_update import plan_boot
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.next_kernel import read_next_kernel
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.hardware import module_problem
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Plan, Refused

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.impact import in_use
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.reload import in_use
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._users import mps_pids, names
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import role_interface, value_of

@@ -63,8 +63,7 @@ def run_stage(manager: PackageManager, desired: DesiredDcgm, check_mode: bool) -
     if check_mode and desired.present and not desired.cuda and state.driver is None:
         # The driver's stage has installed none in check mode.
         return DcgmReport(
-            Plan(warnings=("the packages of DCGM depend on the driver, and none is installed yet",)),
-            state,
+            Plan(warnings=("the packages of DCGM depend on the driver, and none is installed yet",)), state
         )
     planned = plan(state, desired)
     if check_mode or not planned.changes:
@@ -81,12 +80,7 @@ def run_stage(manager: PackageManager, desired: DesiredDcgm, check_mode: bool) -
     }
     return DcgmReport(
         *run(
-            "set up DCGM",
-            state,
-            planned,
-            appliers,
-            lambda: read(manager, desired),
-            lambda found: plan(found, desired),
+            "set up DCGM", state, planned, appliers, lambda: read(manager, desired), lambda found: plan(found, desired)
         )
     )
 

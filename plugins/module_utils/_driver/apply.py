@@ -17,10 +17,10 @@ from .._health.hardware import judge_exit_status
 from .._plan import NotInEffect, Plan, Refused, Step, carry_out
 from .._steps import Kind
 from .desired import DesiredDriver
-from .impact import disruption_refusals
 from .packages import closure
 from .plan import DriverPlan, first_refusal, settled
 from .post_install import PostInstall
+from .reload import disruption_refusals
 from .runner import (
     PackageApplier,
     Resolved,
@@ -32,9 +32,8 @@ from .runner import (
 )
 from .running import mismatch, not_built
 from .selection import NotOffered
-from .services import PREFERENCES_NAME, preferences
 from .state import Host
-from .steps import LOADS
+from .steps import LOADS, PREFERENCES_NAME, preferences
 from .system import DriverSystem
 
 

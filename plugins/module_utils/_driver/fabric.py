@@ -2,7 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the NVLink 5 fabric of an HGX B200 or B300 needs beside the fabric manager, and what has none of its own."""
+"""What the NVLink fabric needs: beside the fabric manager of an HGX B200 or B300, and IMEX on the hosts of a rack. Pure.
+
+When the service of IMEX ends, the exports of its host end for the importers on other hosts (NVIDIA's IMEX guide, signals). Where ComputeDomains run it,
+the host has its package and the service is masked (cloud-native-docs#453).
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,7 @@ from dataclasses import replace
 from .._boards.lookup import nvlink5_switches
 from .._boards.model import NVLINK5_MODULES, SWITCHES_IN_HOST, SWITCHES_IN_RACK
 from .._formats import imex, imex_files
+from .._formats.unit_names import IMEX_UNIT
 from .._plan import Refused, Step
 from .._steps import Kind
 from .desired import PREFIX, DesiredDriver
@@ -151,3 +156,55 @@ def _manager_refusals(host: Host, desired: DesiredDriver) -> list[Refused]:
             f"Set {PREFIX}fabric_manager: auto.",
         )
     ]
+
+
+_RESTARTS = "it reads its nodes only when it starts"
+_IMPORTERS = "jobs of the rack that have imported memory of this host's GPUs"
+
+
+def imex_steps(found: imex.Imex, wanted: imex.DesiredImex, users: Sequence[str]) -> tuple[Step, ...]:
+    """Return the steps to what is wanted.
+
+    :param users: processes that use the GPUs of the host, by name: memory of theirs may be imported by other hosts.
+    :raises Refused: a service that runs has to stop for it, somebody uses the GPUs, and that is not allowed.
+    """
+    if wanted.mode == imex.MASKED:
+        return _masked(found, wanted, users)
+    if wanted.mode != imex.HOST:
+        return ()
+    steps = [Step(Kind.UNMASK_SERVICE, IMEX_UNIT, "this host runs it")] if found.masked else []
+    moved = found.nodes != wanted.nodes
+    if moved:
+        steps.append(Step(Kind.WRITE_FILE, imex_files.NODES_FILE, f"the rack has {imex.few(wanted.nodes)}"))
+    if not found.enabled:
+        steps.append(Step(Kind.ENABLE_SERVICE, IMEX_UNIT, "it has to run after a reboot too"))
+    if not found.active:
+        steps.append(Step(Kind.START_SERVICE, IMEX_UNIT, "jobs of several hosts share GPU memory through it"))
+    elif moved:
+        _check_allowed(wanted, users, _RESTARTS)
+        steps.append(Step(Kind.RESTART_SERVICE, IMEX_UNIT, _RESTARTS, _disturbed(users)))
+    return tuple(steps)
+
+
+def _masked(found: imex.Imex, wanted: imex.DesiredImex, users: Sequence[str]) -> tuple[Step, ...]:
+    if found.masked and not found.active:
+        return ()
+    if found.active:
+        _check_allowed(wanted, users, "ComputeDomains run their own")
+    disturbed = _disturbed(users) if found.active else ()
+    return (Step(Kind.MASK_SERVICE, IMEX_UNIT, "ComputeDomains run their own", disturbed),)
+
+
+def _check_allowed(wanted: imex.DesiredImex, users: Sequence[str], why: str) -> None:
+    if not users or wanted.restart:
+        return
+    raise Refused(
+        f"{imex.VARIABLE}_restart",
+        f"{IMEX_UNIT} has to stop ({why}), which takes memory from {_IMPORTERS}, and "
+        f"{', '.join(users)} {'uses' if len(users) == 1 else 'use'} the GPUs",
+        f"Drain the rack first, or set {imex.VARIABLE}_restart: true.",
+    )
+
+
+def _disturbed(users: Sequence[str]) -> tuple[str, ...]:
+    return (_IMPORTERS,) if users else ()

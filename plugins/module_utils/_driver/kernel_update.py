@@ -13,16 +13,15 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from .._adapters.boot_kernel import release_order
+from .._adapters.boot_kernel import Grub, release_order
 from .._adapters.packages import Change, Package, Transaction
 from .._distributions.kernels import headers_at, images, module_packages, same_kind
 from .._plan import Plan, Refused, Step
 from .._steps import Kind
-from .holds import hold_names
 from .packages import in_family
 from .refusals import space_refusals
 from .state import Host
-from .steps import hold_step, release_step
+from .steps import hold_names, hold_step, release_step
 
 _INSTEAD = "Install a kernel by hand, and set gpu_upgrade_kernel to installed."
 _OR_INSTEAD = "Or install a kernel by hand, and set gpu_upgrade_kernel to installed."
@@ -196,3 +195,36 @@ def _no_headers(kernel: str, name: str) -> Refused:
         f"the driver's module has to be built for it, and its headers are not offered ({name})",
         "Complete the mirror, or set gpu_upgrade_kernel to keep until it has them.",
     )
+
+
+_SAVED = "Set GRUB_DEFAULT=saved in /etc/default/grub and write GRUB's configuration again (update-grub, or grub2-mkconfig -o /boot/grub2/grub.cfg)."
+
+
+def plan_boot(grub: Grub, release: str) -> Plan:
+    """Return the step that has kernel C(release) booted next; none where it is.
+
+    :raises Refused: GRUB cannot be told.
+    """
+    thing = f"kernel {release}"
+    if release not in grub.kernels:
+        raise Refused(thing, f"it is not installed; installed are {', '.join(grub.kernels) or 'none'}")
+    if grub.following == release:
+        return Plan()
+    if grub.default == "saved" and (grub.grubby or (grub.program and release in grub.entries)):
+        return _boot_plan(grub, Step(Kind.BOOT_KERNEL, release, "another one is booted next"))
+    if not grub.program:
+        raise Refused(thing, "the host has none of GRUB's programs that choose a kernel (grub-reboot, grub2-reboot)")
+    if grub.boots_once and release in grub.entries:
+        why = f"GRUB_DEFAULT is {grub.default}, so the boot after that takes this one again"
+        return _boot_plan(grub, Step(Kind.BOOT_KERNEL_ONCE, release, why))
+    if release not in grub.entries and not grub.grubby:
+        raise Refused(
+            thing, "GRUB's configuration has no entry for it", "Write it again: update-grub or grub2-mkconfig."
+        )
+    raise Refused(
+        thing, f"GRUB_DEFAULT is {grub.default}, so the entry that is saved for it would not be booted", _SAVED
+    )
+
+
+def _boot_plan(grub: Grub, step: Step) -> Plan:
+    return Plan((step,), {"boots_next": grub.following}, {"boots_next": step.target})

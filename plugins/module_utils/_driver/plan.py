@@ -20,14 +20,13 @@ from .._plan import Plan, Refused, Step
 from .._steps import Kind
 from . import dkms, secure_boot
 from .desired import PREFIX, DesiredDriver
+from .dkms import as_recorded, build_warnings, lacking, later_packages, not_offered
 from .fabric import imex_warnings
 from .floors import shortfall, warnings
-from .holds import held, hold_steps, means_steps
-from .impact import Impact
-from .kernel_headers import as_recorded, build_warnings, lacking, later_packages, not_offered
 from .packages import DKMS, closure, of_other_branch, of_other_generation
 from .previous import Record, Remains
 from .refusals import board_warnings, judged_version, mig_warnings, refusals, space_refusals, too_old
+from .reload import Impact
 from .selection import (
     NotOffered,
     Selection,
@@ -39,7 +38,18 @@ from .selection import (
     select,
 )
 from .state import Host
-from .steps import DRIVER, driver_step, pin_step, prerequisites_step, release_step, repository_step, stream_step
+from .steps import (
+    DRIVER,
+    driver_step,
+    held,
+    hold_steps,
+    means_steps,
+    pin_step,
+    prerequisites_step,
+    release_step,
+    repository_step,
+    stream_step,
+)
 
 _GPU_CLIENTS = "processes that open a GPU between the installation and the reload"
 _UNASKED = "the exact packages are known once the repository is queried"
@@ -331,10 +341,7 @@ def _transaction(host: Host, desired: DesiredDriver, selection: Selection) -> Tr
     leftovers = set(left_over(host, desired))
     keep = {package.name for package in selection.packages}
     return Transaction(
-        selection.packages,
-        tuple(sorted(leftovers - keep)),
-        allow_downgrades=True,
-        recommends=desired.variant == "full",
+        selection.packages, tuple(sorted(leftovers - keep)), allow_downgrades=True, recommends=desired.variant == "full"
     )
 
 

@@ -17,15 +17,19 @@ from .._steps import Kind
 from .desired import DesiredDriver
 from .dkms import TOOLCHAIN_ENVIRONMENT, TOOLCHAIN_FILE
 from .fabric import MODULES_FILE, MODULES_TEXT, wanted_imex
-from .impact import Impact
-from .reload import PREREQUISITES, SERVICES, Reload, plan_reload, still_used
-from .running import Seen, Unit, other_build, plan_running, reload_step, wanted_units
-from .services import (
+from .reload import PREREQUISITES, SERVICES, Impact, Reload, plan_reload, still_used
+from .running import (
     NOUVEAU_FILE,
     NOUVEAU_TEXT,
     PERSISTENCE_DROP_IN,
+    Seen,
+    Unit,
     has_install_section,
+    other_build,
     persistence_drop_in,
+    plan_running,
+    reload_step,
+    wanted_units,
     without_drop_in,
 )
 from .state import Host

@@ -19,16 +19,14 @@ from .._plan import Refused, Step
 from .._steps import Kind
 from . import dkms
 from .desired import REPOSITORY_NAME, DesiredDriver
-from .holds import hold_names
-from .kernel_headers import header_names, later_names
+from .dkms import header_names, later_names
 from .lockstep import in_lockstep, strayed
 from .packages import DKMS, closure
 from .plan import DriverPlan, Repositories, packages_differ, plan_absent, plan_present, plan_previous
 from .previous import to_write
 from .selection import names_of, names_to_ask
-from .services import PREFERENCES_NAME, preferences
 from .state import Host
-from .steps import PACKAGES
+from .steps import PACKAGES, PREFERENCES_NAME, hold_names, preferences
 from .system import MODULE, DriverSystem
 
 #: File that NVIDIA's pinning packages ship.

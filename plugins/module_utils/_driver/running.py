@@ -8,6 +8,7 @@ what runs, where it has looked at more than the facts have. Pure.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -16,14 +17,16 @@ from .._formats.unit_names import FABRIC_UNIT, PERSISTENCE_UNIT
 from .._plan import Step
 from .._steps import Kind
 from .desired import PREFIX, DesiredDriver
-from .fabric import MODULES_FILE, modules_step, needs_modules, wanted_imex, wants_fabric_manager
-from .imex import plan as plan_imex
-from .impact import Impact
+from .fabric import MODULES_FILE, imex_steps, modules_step, needs_modules, wanted_imex, wants_fabric_manager
 from .packages import DKMS
+from .reload import Impact
 from .selection import names_of
-from .services import NOUVEAU_FILE, PERSISTENCE_DROP_IN
 from .state import Host
-from .steps import DRIVER
+from .steps import DRIVER, MARK
+
+PERSISTENCE_DROP_IN = "/etc/systemd/system/nvidia-persistenced.service.d/50-gpufleet.conf"
+NOUVEAU_FILE = "/etc/modprobe.d/gpufleet-nouveau.conf"
+NOUVEAU_TEXT = f"{MARK}blacklist nouveau\noptions nouveau modeset=0\n"
 
 
 @dataclass(frozen=True)
@@ -98,7 +101,7 @@ def plan_running(
         steps.extend(service_steps(host, desired, seen.units))
     wanted = wanted_imex(host, desired)
     if wanted is not None:
-        steps.extend(plan_imex(host.imex, wanted, users))
+        steps.extend(imex_steps(host.imex, wanted, users))
     return tuple(steps)
 
 
@@ -223,3 +226,38 @@ def service_steps(host: Host, desired: DesiredDriver, units: Mapping[str, Unit])
             why = f"it is of version {host.fabric_version}, not {host.on_disk}"
             steps.append(Step(Kind.RESTART_SERVICE, name, why))
     return steps
+
+
+def persistence_drop_in(unit: str) -> str | None:
+    """Return the drop-in that makes a persistence daemon's unit really persistent, or None where it already is.
+
+    Ubuntu's unit starts the daemon with C(--no-persistence-mode) and stops it when nothing needs it (host.md, section 4).
+
+    :param unit: what C(systemctl cat) prints without our own drop-in.
+    """
+    commands = re.findall(r"^ExecStart=(.+)$", unit, re.MULTILINE)
+    command = commands[-1].strip() if commands else ""
+    not_persistent = "--no-persistence-mode" in command.split()
+    stops = re.search(r"^StopWhenUnneeded=(?:true|yes|on|1)\s*$", unit, re.MULTILINE | re.IGNORECASE) is not None
+    if not (not_persistent or stops):
+        return None
+    lines = [MARK.rstrip("\n")]
+    if stops:
+        lines += ["[Unit]", "StopWhenUnneeded=false"]
+    if not_persistent:
+        persistent = " ".join(
+            "--persistence-mode" if word == "--no-persistence-mode" else word for word in command.split()
+        )
+        lines += ["[Service]", "ExecStart=", f"ExecStart={persistent}"]
+    return "\n".join(lines) + "\n"
+
+
+def without_drop_in(text: str) -> str:
+    """Return what C(systemctl cat) printed without the part that comes from L(PERSISTENCE_DROP_IN)."""
+    parts = re.split(r"(?m)^(?=# /)", text)
+    return "".join(part for part in parts if not part.startswith(f"# {PERSISTENCE_DROP_IN}\n"))
+
+
+def has_install_section(text: str) -> bool:
+    """Return whether a unit can be enabled by itself; Ubuntu's cannot."""
+    return re.search(r"^\[Install\]", text, re.MULTILINE) is not None

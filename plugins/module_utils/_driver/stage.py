@@ -12,10 +12,10 @@ from typing import Any
 from .._adapters.packages import Package
 from .._plan import Refused, StagePlan
 from .desired import DesiredDriver, from_variables
-from .impact import Impact, disruption_refusals, gpu_users, impact
 from .plan import Repositories, plan_absent, plan_present, plan_previous, settled
 from .previous import Remains, from_values
 from .refusals import board_warnings, refusals, rollout_refusals
+from .reload import Impact, disruption_refusals, gpu_users, impact
 from .running import plan_running, seen_in_facts
 from .state import Host, from_facts
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The steps on the packages of the driver, as the plans of the stage and of the module make them."""
+"""The steps on the packages of the driver, as the plans of the stage and of the module make them, and which packages are held with it."""
 
 from __future__ import annotations
 
@@ -10,13 +10,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from .._adapters.packages import Package
+from .._distributions.kernels import followed
 from .._formats.driver_versions import is_lower, newest
 from .._plan import Step
 from .._steps import Kind
 from .desired import REPOSITORY_NAME, DesiredDriver
-from .services import PREFERENCES_NAME
+from .packages import closure, in_family
 from .state import Host
 
+MARK = "# Written by gpufleet.nvidia; changes are overwritten.\n"
+#: Under this name the module's own preferences file pins the driver.
+PREFERENCES_NAME = "gpufleet-nvidia-driver"
+_PINNED = ("*nvidia*", "cuda-drivers*", "libcuda1", "libcudadebugger1", "libnvcuvid1", "libnvoptix1", "libxnvctrl*")
 #: The target of steps on the packages of the driver.
 DRIVER = "driver"
 #: The kinds of the step that has the main transaction.
@@ -74,3 +79,48 @@ def pin_step(host: Host, version: str, pinning: Package | None) -> Step:
 
 def repository_step(desired: DesiredDriver) -> Step:
     return Step(Kind.ADD_REPOSITORY, REPOSITORY_NAME, f"{desired.source} packages come from it")
+
+
+def hold_names(packages: Mapping[str, str], kernel_packages: Iterable[str] | None = ()) -> tuple[str, ...]:
+    """Return which installed packages a hold has to cover: the whole closure, or apt cannot install anything near it.
+
+    Where Ubuntu's packages bring the module, the metapackages of the kernel and of its modules are held too, or the next kernel comes without
+    one. The packages of one kernel stay free.
+
+    :param kernel_packages: the installed packages that follow a kernel; None where they are not known.
+    """
+    own = closure(packages)
+    kept = {name for name in own if not name.startswith("linux-")}
+    return tuple(sorted(kept.union(followed((*own, *(kernel_packages or ()))))))
+
+
+def held(host: Host) -> list[str]:
+    """Return what is held of the driver: also packages that are gone, whose locks would keep every other version out."""
+    own = hold_names(host.packages, host.kernel_packages)
+    return [name for name in host.holds if name in host.packages or name in own or in_family(name)]
+
+
+def means_steps(host: Host, desired: DesiredDriver) -> list[Step]:
+    """Return the step that brings what the package manager needs to hold packages, before anything depends on it."""
+    if not (desired.hold and host.missing_for_holds):
+        return []
+    return [prerequisites_step(map(Package, host.missing_for_holds), "the driver's packages are held with it")]
+
+
+def hold_steps(host: Host, desired: DesiredDriver) -> list[Step]:
+    """Return the steps that hold, or release, the installed packages of a driver that stays."""
+    wanted, held_now = set(hold_names(host.packages, host.kernel_packages)), set(host.holds)
+    if desired.hold and wanted - held_now:
+        return [*means_steps(host, desired), hold_step(wanted - held_now)]
+    if not desired.hold and wanted & held_now:
+        return [release_step(sorted(wanted & held_now), "nvidia_driver_hold is false")]
+    return []
+
+
+def preferences(version: str) -> str:
+    """Return the apt preferences that keep the driver at C(version), in place of NVIDIA's pinning package.
+
+    A pin of a version only touches packages that have such a version, so the container toolkit is not affected. Above
+    1000 a pin may also go back to an older version.
+    """
+    return f"{MARK}Package: {' '.join(_PINNED)}\nPin: version {version}-*\nPin-Priority: 1001\n"

@@ -33,8 +33,8 @@ from . import previous
 from .desired import PREFIX, REPOSITORY_NAME, DesiredDriver
 from .packages import in_family
 from .refusals import NEEDED_MIB
-from .services import PREFERENCES_NAME
 from .state import Host, Signing, from_facts
+from .steps import PREFERENCES_NAME
 
 #: The dnf module that the driver's streams are of.
 MODULE = "nvidia-driver"

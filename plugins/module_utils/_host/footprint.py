@@ -20,7 +20,8 @@ from .._driver.desired import REPOSITORY_NAME
 from .._driver.dkms import TOOLCHAIN_ENVIRONMENT, TOOLCHAIN_FILE
 from .._driver.fabric import MODULES_FILE
 from .._driver.previous import PATH as PREVIOUS_DRIVER
-from .._driver.services import NOUVEAU_FILE, PERSISTENCE_DROP_IN, PREFERENCES_NAME
+from .._driver.running import NOUVEAU_FILE, PERSISTENCE_DROP_IN
+from .._driver.steps import PREFERENCES_NAME
 from .._formats import imex_files
 from .._formats.module_parameters import FILE as PARAMETERS_FILE
 from .._formats.unit_names import BOOT_UNITS, DCGM_UNIT, wants_link

@@ -15,8 +15,7 @@ from .._adapters.files import read_bytes, read_text, remove, write_whole
 from .._adapters.installed_packages import is_dcgm, is_kernel_package
 from .._adapters.packages import PackageManager, Transaction
 from .._adapters.packages_apt import Apt
-from .._driver.holds import hold_names
-from .._driver.services import PREFERENCES_NAME
+from .._driver.steps import PREFERENCES_NAME, hold_names
 from .._formats.documents import read_json
 from .._formats.toml_edit import is_marked, restore
 from .._health.repair_places import RECORD as HEAL

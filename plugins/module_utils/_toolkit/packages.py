@@ -21,12 +21,7 @@ DEFAULT_VERSION = "1.20.0"
 #: The package that stands for all four.
 TOOLKIT = "nvidia-container-toolkit"
 #: Since 1.18.0 the four depend on each other at exactly their own version.
-PACKAGES = (
-    TOOLKIT,
-    "nvidia-container-toolkit-base",
-    "libnvidia-container-tools",
-    "libnvidia-container1",
-)
+PACKAGES = (TOOLKIT, "nvidia-container-toolkit-base", "libnvidia-container-tools", "libnvidia-container1")
 #: What earlier generations were called. They pull the toolkit at any version, or stand in its way.
 OLD_PACKAGES = ("nvidia-docker", "nvidia-docker2", "nvidia-container-runtime", "nvidia-container-runtime-hook")
 

@@ -27,16 +27,7 @@ from .._runtime.state import crio_configuration
 from .._steps import ASIDE
 from .config import PATH
 from .desired import DesiredToolkit
-from .packages import (
-    BASE,
-    IDENTIFIER,
-    KEY_FINGERPRINT,
-    KEY_URL,
-    OLD_PACKAGES,
-    OLD_SOURCES,
-    PREFIX,
-    repository_url,
-)
+from .packages import BASE, IDENTIFIER, KEY_FINGERPRINT, KEY_URL, OLD_PACKAGES, OLD_SOURCES, PREFIX, repository_url
 from .state import ToolkitState, settings
 
 #: NVIDIA's units, enabled where the packages have them (1.18 and newer).
@@ -164,10 +155,7 @@ class ToolkitSystem:
             systemd.start(UNITS[0])
 
     def _key_is_there(self) -> bool:
-        places = (
-            f"/etc/apt/keyrings/{IDENTIFIER}.gpg",
-            f"/etc/pki/rpm-gpg/{IDENTIFIER}.asc",
-        )
+        places = (f"/etc/apt/keyrings/{IDENTIFIER}.gpg", f"/etc/pki/rpm-gpg/{IDENTIFIER}.asc")
         return any(os.path.exists(path) for path in places)
 
     def _old_sources(self) -> tuple[str, ...]:

@@ -22,12 +22,10 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired im
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.dkms import (
     TOOLCHAIN_ENVIRONMENT,
     TOOLCHAIN_FILE,
-    toolchain_texts,
-)
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.kernel_headers import (
     header_names,
     lacking,
     later_warnings,
+    toolchain_texts,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.packages import in_family
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.plan import (

@@ -13,7 +13,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.repositories import Repository
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._distributions.distributions import DISTRIBUTIONS
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.previous import Remains
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.services import NOUVEAU_FILE, PERSISTENCE_DROP_IN
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.running import NOUVEAU_FILE, PERSISTENCE_DROP_IN
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.state import Gpu, Host
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex import Imex
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex_files import NODES_FILE

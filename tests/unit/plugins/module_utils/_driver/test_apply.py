@@ -14,15 +14,15 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.apply import Failed, Stopped, run_stage
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired import DesiredDriver
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.previous import Record
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.services import (
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.running import (
     NOUVEAU_FILE,
     PERSISTENCE_DROP_IN,
     has_install_section,
     persistence_drop_in,
-    preferences,
     without_drop_in,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.state import Signing
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.steps import preferences
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.unit_names import PERSISTENCE_UNIT, wants_link
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import Kind

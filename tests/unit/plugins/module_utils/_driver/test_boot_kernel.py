@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.boot_kernel import Grub
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.boot_kernel import plan
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.kernel_update import plan_boot as plan
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import Kind
 

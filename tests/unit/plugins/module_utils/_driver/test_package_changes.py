@@ -13,7 +13,6 @@ import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages import Change, Package, Transaction
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver import packages as names
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired import DesiredDriver, from_options
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.holds import hold_names
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.lockstep import in_lockstep, strayed
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.plan import (
     Repositories,
@@ -24,6 +23,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.plan impor
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.previous import Record, Remains, parse, to_write
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.running import not_built
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.state import Build
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.steps import hold_names
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._driver.plan_cases import (
     BARE,
