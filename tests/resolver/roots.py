@@ -19,7 +19,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.reposito
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._distributions.distributions import DISTRIBUTIONS
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.apply import plan_packages
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.packages import in_family
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.runner import PackageApplier, ensure_repository
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.runner import apply_packages, ensure_repository
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.state import Gpu, Host
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.system import DriverSystem
 from repositories import Signer
@@ -242,5 +242,5 @@ class StandInSystem(DriverSystem):
         """Plan, resolve and apply; return what was resolved."""
         host = self.read()
         resolved = self.plan(desired)
-        PackageApplier(self, host, desired, resolved).apply()
+        apply_packages(self, host, desired, resolved)
         return resolved

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from .._adapters.installed_packages import is_dcgm
 from .._adapters.packages import Change, Package, Transaction
@@ -19,9 +19,6 @@ from .._versions import product_version
 from .desired import DesiredDcgm
 from .packages import CORE, DCGM, OLD_PACKAGES, PREFIX, check_version, cuda_of_branch, is_of_cuda, names
 from .state import DcgmState
-
-_AT_BOOT = "the host engine has to run after a reboot too"
-_ENGINE = "dcgmi asks the host engine"
 
 
 def cuda_of(state: DcgmState, desired: DesiredDcgm) -> tuple[str, ...]:
@@ -46,19 +43,6 @@ def plan(state: DcgmState, desired: DesiredDcgm) -> Plan:
     :raises Refused: it cannot be met.
     """
     return _present(state, desired) if desired.present else _absent(state)
-
-
-def install_step(cuda: Iterable[str], version: str, why: str, engine_runs: bool) -> Step:
-    disturbs = ("clients of the host engine, which is stopped for the change",) if engine_runs else ()
-    return Step(Kind.INSTALL_DCGM, DCGM.target, why, disturbs, {"version": version, "cuda": list(cuda)})
-
-
-def engine_steps(enabled: bool, active: bool) -> list[Step]:
-    """Return the steps after which the host engine runs, now and after a reboot."""
-    return [
-        *([] if enabled else [Step(Kind.ENABLE_SERVICE, DCGM_UNIT, _AT_BOOT)]),
-        *([] if active else [Step(Kind.START_SERVICE, DCGM_UNIT, _ENGINE)]),
-    ]
 
 
 def select(offers: Sequence[Package], wanted: Sequence[str], version: str) -> tuple[Package, ...]:
@@ -109,15 +93,20 @@ def _present(state: DcgmState, desired: DesiredDcgm) -> Plan:
 
     def install(differing: Mapping[str, str], old: Sequence[str]) -> Step:
         why = "; ".join(f"{name} {f'is {found}' if found else 'is not installed'}" for name, found in differing.items())
-        return install_step(cuda, desired.version, why or f"{', '.join(old)} is DCGM 3", state.active)
+        disturbs = ("clients of the host engine, which is stopped for the change",) if state.active else ()
+        data = {"version": desired.version, "cuda": list(cuda)}
+        return Step(Kind.INSTALL_DCGM, DCGM.target, why or f"{', '.join(old)} is DCGM 3", disturbs, data)
 
     steps = [
         *DCGM.repair_steps(state),
         *DCGM.present_steps(state, wanted, desired.version, desired.hold, state.held, install),
     ]
-    installs = any(step.kind is Kind.INSTALL_DCGM for step in steps)
     # The transaction stops the host engine.
-    steps += engine_steps(state.enabled, state.active and not installs)
+    runs = state.active and not any(step.kind is Kind.INSTALL_DCGM for step in steps)
+    if not state.enabled:
+        steps.append(Step(Kind.ENABLE_SERVICE, DCGM_UNIT, "the host engine has to run after a reboot too"))
+    if not runs:
+        steps.append(Step(Kind.START_SERVICE, DCGM_UNIT, "dcgmi asks the host engine"))
     return Plan(
         tuple(steps),
         before={"packages": dict(state.packages), "host engine": state.active},

@@ -22,8 +22,8 @@ from .plan import DriverPlan, first_refusal, settled
 from .post_install import PostInstall
 from .reload import disruption_refusals
 from .runner import (
-    PackageApplier,
     Resolved,
+    apply_packages,
     ensure_repository,
     make_plan,
     package_diff,
@@ -158,7 +158,6 @@ def _install(
     """
     plan, installed = resolved.plan, before
     exactly = replace(desired, version=plan.version) if desired.state == "present" and plan.version else desired
-    applier = PackageApplier(system, before, desired, resolved)
 
     def plan_again() -> Plan:
         nonlocal installed
@@ -168,9 +167,9 @@ def _install(
         return make_plan(system, of_packages, exactly).plan
 
     if plan.stop is not None:
-        applier.apply()
+        apply_packages(system, before, desired, resolved)
     elif plan.plan.changes:
-        carry_out(wanted, plan.plan, lambda _plan: applier.apply(), plan_again)
+        carry_out(wanted, plan.plan, lambda _plan: apply_packages(system, before, desired, resolved), plan_again)
     unbuilt = not_built(installed, exactly) if desired.state != "absent" and installed.gpus else ""
     if unbuilt and plan.stop is None:
         raise NotInEffect(f"Failed to {wanted}: {unbuilt}")

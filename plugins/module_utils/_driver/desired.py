@@ -71,15 +71,10 @@ def from_variables(variables: Mapping[str, Any]) -> DesiredDriver:
     :raises Refused: they contradict each other.
     """
     given = {name[len(PREFIX) :]: value for name, value in variables.items() if name.startswith(PREFIX)}
-    repository = {
-        "url": given.get("repository_url", ""),
-        "key_url": given.get("key_url", ""),
-        "key_file": given.get("key_file", ""),
-        "key_fingerprint": given.get("key_fingerprint", ""),
-        "manage": given.get("manage_repository", True),
-        "username": given.get("repository_username", ""),
-        "password": given.get("repository_password", ""),
-    }
+    names = ("url", "username", "password")
+    repository = {name: given.get(name, "") for name in ("key_url", "key_file", "key_fingerprint")}
+    repository.update((name, given.get(f"repository_{name}", "")) for name in names)
+    repository["manage"] = given.get("manage_repository", True)
     rack = {name: given.get(f"imex_{name}") for name in ("nodes", "restart", "remove_nodes")}
     rack["mode"] = given.get("imex")
     return from_options({**given, "repository": repository, "imex": rack})
@@ -91,20 +86,7 @@ def from_options(options: Mapping[str, Any]) -> DesiredDriver:
     :raises Refused: they contradict each other.
     """
     default = DesiredDriver()
-    plain = {
-        name: _text(options.get(name), getattr(default, name))
-        for name in (
-            "state",
-            "branch",
-            "version",
-            "flavour",
-            "variant",
-            "source",
-            "reload",
-            "disruption",
-            "fabric_manager",
-        )
-    }
+    plain = {name: _text(options.get(name), getattr(default, name)) for name in _TEXTS}
     desired = DesiredDriver(
         **plain,
         repository=read_repository(options.get("repository") or {}, PREFIX, f"{PREFIX}key_url"),
@@ -121,6 +103,10 @@ def from_options(options: Mapping[str, Any]) -> DesiredDriver:
     )
     _check(desired)
     return desired
+
+
+#: Options that are texts.
+_TEXTS = ("state", "branch", "version", "flavour", "variant", "source", "reload", "disruption", "fabric_manager")
 
 
 def _text(value: Any, default: str) -> str:

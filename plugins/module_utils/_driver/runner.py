@@ -2,29 +2,31 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Read, plan, resolve and apply the packages of the driver stage. Given a system and a desired state this decides nothing that a
-planner could decide; what comes after the packages is in C(_driver/post_install.py).
+"""Read, plan, resolve and apply the packages of the driver stage; what comes after the packages is in C(_driver/post_install.py).
+
+NVIDIA's packages depend on each other with C(>=): asked for one package at one version, a resolver takes the newest of the
+others. So a plan is resolved, looked at, and resolved again with every package that strayed named at its version.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from .._adapters.installed_packages import is_kernel_package
-from .._adapters.packages import Change, Package, PackageError, Transaction
+from .._adapters.packages import Change, Package, PackageError, PackageManager, Transaction
 from .._distributions.distributions import APT_PIN, MODULE_STREAM
+from .._formats.driver_versions import driver_key, driver_version_in
 from .._plan import Refused, Step
 from .._steps import Kind
 from . import dkms
-from .desired import REPOSITORY_NAME, DesiredDriver
+from .desired import PREFIX, REPOSITORY_NAME, DesiredDriver
 from .dkms import header_names, later_names
-from .lockstep import in_lockstep, strayed
-from .packages import DKMS, closure
+from .packages import DKMS, LOOSE_NAMES, closure, versioned
 from .plan import DriverPlan, Repositories, packages_differ, plan_absent, plan_present, plan_previous
 from .previous import to_write
-from .selection import names_of, names_to_ask
+from .selection import by_version, names_of, names_to_ask
 from .state import Host
 from .steps import PACKAGES, PREFERENCES_NAME, hold_names, preferences
 from .system import MODULE, DriverSystem
@@ -32,6 +34,17 @@ from .system import MODULE, DriverSystem
 #: File that NVIDIA's pinning packages ship.
 _NVIDIA_PIN = "nvidia-driver-pin"
 _ROUNDS = 8
+#: What no driver is worth, by the beginning of the name.
+_PRECIOUS = (
+    "linux-image",
+    "kernel-core",
+    "kernel-default",
+    "containerd",
+    "docker",
+    "cri-o",
+    "kubelet",
+    "nvidia-container",
+)
 #: What has to be there before the packages of the driver are known.
 _PREPARATIONS = (Kind.ADD_REPOSITORY, Kind.ENABLE_REPOSITORIES)
 
@@ -147,7 +160,9 @@ def _refuse_collateral(host: Host, plan: DriverPlan, changes: tuple[Change, ...]
     lost = [
         change.name
         for change in changes
-        if change.action == "remove" and change.name not in installed and _precious(change.name)
+        if change.action == "remove"
+        and change.name not in installed
+        and (change.name.startswith(_PRECIOUS) or change.name in ("systemd", "openssh-server", "k3s"))
     ]
     if lost:
         raise Refused(
@@ -157,18 +172,63 @@ def _refuse_collateral(host: Host, plan: DriverPlan, changes: tuple[Change, ...]
         )
 
 
-def _precious(name: str) -> bool:
-    parts = (
-        "linux-image",
-        "kernel-core",
-        "kernel-default",
-        "containerd",
-        "docker",
-        "cri-o",
-        "kubelet",
-        "nvidia-container",
-    )
-    return name.startswith(parts) or name in ("systemd", "openssh-server", "k3s")
+def strayed(changes: Iterable[Change], version: str, installed: Mapping[str, str]) -> dict[str, str]:
+    """Return the driver's packages that would be at another driver version than C(version) afterwards.
+
+    Both kinds count: those that a resolution brings to another version, and those that it leaves where they are because
+    the old version still satisfies a C(>=).
+
+    :param installed: all installed packages of the driver.
+    :returns: the package versions that they would have, by name.
+    """
+    after = dict(installed)
+    for change in changes:
+        if change.action == "remove":
+            after.pop(change.name, None)
+        else:
+            after[change.name] = change.after
+    loose = {name: driver_version_in(after[name]) for name in LOOSE_NAMES if name in after}
+    found = {**versioned(after), **loose}
+    return {name: after[name] for name, driver in sorted(found.items()) if driver not in (version, None)}
+
+
+def in_lockstep(
+    transaction: Transaction,
+    astray: Mapping[str, str],
+    offered: Iterable[Package],
+    version: str,
+    installed: Mapping[str, str],
+) -> Transaction:
+    """Return C(transaction) with every package that strayed named at the version of the others.
+
+    One that is installed, and that the repositories do not offer at that version, does not belong to the driver any
+    more and is removed.
+
+    :param astray: what L(strayed) returned.
+    :param offered: what the repositories have of those packages.
+    :raises Refused: a package would go to a newer driver, and the repositories do not offer it at C(version).
+    """
+    available = by_version(offered)
+    named = {package.name for package in transaction.install if package.version}
+    added, removed = [], []
+    for name, package_version in astray.items():
+        package = available.get((name, version))
+        if package is None and name in LOOSE_NAMES:
+            # In the distributions' archives these have versions of their own.
+            continue
+        found = driver_version_in(package_version)
+        if package is not None and name not in named:
+            added.append(package)
+        elif found is not None and driver_key(found) > driver_key(version) and installed.get(name) != package_version:
+            raise Refused(
+                f"{PREFIX}version",
+                f"driver {version} would pull in {name} {package_version} of a newer driver, and the repositories do not "
+                f"offer {name} at {version}",
+                "Complete the mirror, or choose the version that the repositories offer completely.",
+            )
+        elif name not in transaction.remove and name not in named:
+            removed.append(name)
+    return replace(transaction, install=(*transaction.install, *added), remove=(*transaction.remove, *removed))
 
 
 def planned_steps(resolved: Resolved) -> tuple[Step, ...]:
@@ -195,101 +255,85 @@ def package_diff(host: Host, resolved: Resolved) -> tuple[dict[str, str], dict[s
     return before, after
 
 
-class PackageApplier:
-    """Carries the steps of a resolved plan out, in order."""
+def apply_packages(system: DriverSystem, host: Host, desired: DesiredDriver, resolved: Resolved) -> None:
+    """Carry out every step of a resolved plan, in order.
 
-    def __init__(self, system: DriverSystem, host: Host, desired: DesiredDriver, resolved: Resolved) -> None:
-        self._system = system
-        self._host = host
-        self._desired = desired
-        self._resolved = resolved
-        self._appliers: Mapping[Kind, Callable[[Step], object]] = {
-            Kind.REPAIR_PACKAGE_DATABASE: lambda _step: system.manager.repair(),
-            Kind.ADD_REPOSITORY: self._repository,
-            Kind.ENABLE_REPOSITORIES: lambda step: dkms.enable(system.manager, step),
-            Kind.ENABLE_MODULE_STREAM: lambda step: system.manager.enable_stream(MODULE, str(step.data["stream"])),
-            Kind.INSTALL_PREREQUISITES: self._prerequisites,
-            Kind.CREATE_FILE: self._file,
-            Kind.CREATE_SIGNING_KEY: lambda _step: system.create_signing_key(host),
-            Kind.PIN_DRIVER: self._pin,
-            Kind.RELEASE_PACKAGES: lambda step: system.manager.unhold(list(step.data["packages"])),
-            **dict.fromkeys(PACKAGES, self._packages),
-            Kind.HOLD_PACKAGES: self._hold,
-            Kind.HOLD_DRIVER: self._hold,
-            Kind.REMOVE_REMAINS: self._unpin,
-        }
+    :raises PackageError: the package manager failed; what it said is in the message. Where it failed before it changed
+        anything (a server that died, a full disk), what was held is held again.
+    """
+    manager, steps = system.manager, resolved.plan.plan.steps
 
-    def apply(self) -> None:
-        """Carry out every step.
+    def change(_step: Step) -> None:
+        if resolved.transaction is not None:
+            manager.apply(resolved.transaction)
 
-        :raises PackageError: the package manager failed; what it said is in the message. Where it failed before it changed
-            anything (a server that died, a full disk), what was held is held again.
-        """
-        self._record()
-        try:
-            for step in self._resolved.plan.plan.steps:
-                self._appliers[step.kind](step)
-        except PackageError:
-            self._hold_again()
-            raise
-        record = self._system.record
-        if record is not None and record.pending:
-            self._system.write_record(replace(record, pending=""))
+    appliers: dict[Kind, Callable[[Step], object]] = {
+        Kind.REPAIR_PACKAGE_DATABASE: lambda _step: manager.repair(),
+        Kind.ADD_REPOSITORY: lambda _step: _add_repository(system, host, desired),
+        Kind.ENABLE_REPOSITORIES: lambda step: dkms.enable(manager, step),
+        Kind.ENABLE_MODULE_STREAM: lambda step: manager.enable_stream(MODULE, str(step.data["stream"])),
+        Kind.INSTALL_PREREQUISITES: lambda step: manager.apply(Transaction(_packages(step.data["packages"]))),
+        Kind.CREATE_FILE: lambda step: system.write_file(str(step.data["path"]), str(step.data["text"])),
+        Kind.CREATE_SIGNING_KEY: lambda _step: system.create_signing_key(host),
+        Kind.PIN_DRIVER: lambda step: _pin(system, step),
+        Kind.RELEASE_PACKAGES: lambda step: manager.unhold(list(step.data["packages"])),
+        **dict.fromkeys(PACKAGES, change),
+        **dict.fromkeys((Kind.HOLD_PACKAGES, Kind.HOLD_DRIVER), lambda _step: _hold(manager)),
+        Kind.REMOVE_REMAINS: lambda _step: _remove_remains(system, host, desired),
+    }
+    for step in steps:
+        # Before the first step: a step may already change the module stream.
+        record = (
+            to_write(host, system.record, str(step.data["version"]), _stream(system, host))
+            if step.data.get("record")
+            else None
+        )
+        if record is not None:
+            system.write_record(record)
+    try:
+        for step in steps:
+            appliers[step.kind](step)
+    except PackageError:
+        # A package database that is half done must be free to move packages when it is repaired.
+        if not manager.interrupted():
+            _hold(manager, host.holds)
+        raise
+    record = system.record
+    if record is not None and record.pending:
+        system.write_record(replace(record, pending=""))
 
-    def _repository(self, _step: Step) -> None:
-        self._system.manager.add_repository(self._system.repository(self._host, self._desired))
-        self._system.manager.refresh()
 
-    def _file(self, step: Step) -> None:
-        self._system.write_file(str(step.data["path"]), str(step.data["text"]))
+def _add_repository(system: DriverSystem, host: Host, desired: DesiredDriver) -> None:
+    system.manager.add_repository(system.repository(host, desired))
+    system.manager.refresh()
 
-    def _prerequisites(self, step: Step) -> None:
-        wanted = tuple(Package(str(name), str(version)) for name, version in step.data["packages"])
-        self._system.manager.apply(Transaction(install=wanted))
 
-    def _pin(self, step: Step) -> None:
-        package: Any = step.data["package"]
-        wanted = (Package(str(package[0]), str(package[1])),) if package else ()
-        stale = tuple(str(name) for name in step.data["remove"])
-        if wanted or stale:
-            # A transaction of its own: apt reads preferences when it starts, so the pin only counts from the next one on.
-            self._system.manager.apply(Transaction(wanted, stale, allow_downgrades=True))
-        self._system.write_preferences(None if wanted else preferences(str(step.data["version"])))
+def _packages(pairs: Iterable[Any]) -> tuple[Package, ...]:
+    return tuple(Package(str(name), str(version)) for name, version in pairs)
 
-    def _packages(self, _step: Step) -> None:
-        if self._resolved.transaction is not None:
-            self._system.manager.apply(self._resolved.transaction)
 
-    def _record(self) -> None:
-        """Record what is installed before the first step: a step may already change the module stream."""
-        for step in self._resolved.plan.plan.steps:
-            if step.data.get("record"):
-                stream = _stream(self._system, self._host)
-                record = to_write(self._host, self._system.record, str(step.data["version"]), stream)
-                if record is not None:
-                    self._system.write_record(record)
+def _pin(system: DriverSystem, step: Step) -> None:
+    wanted = _packages([step.data["package"]] if step.data["package"] else [])
+    stale = tuple(str(name) for name in step.data["remove"])
+    if wanted or stale:
+        # A transaction of its own: apt reads preferences when it starts, so the pin only counts from the next one on.
+        system.manager.apply(Transaction(wanted, stale, allow_downgrades=True))
+    system.write_preferences(None if wanted else preferences(str(step.data["version"])))
 
-    def _hold_again(self) -> None:
-        """Hold what was let go of, unless the package database is half done: its repair must be free to move packages."""
-        manager = self._system.manager
-        if manager.interrupted():
-            return
-        installed, held = manager.installed(), set(manager.holds())
-        names = [name for name in self._host.holds if name in installed and name not in held]
-        manager.hold([Package(name, installed[name]) for name in names])
 
-    def _hold(self, _step: Step) -> None:
-        installed = self._system.manager.installed()
-        held = set(self._system.manager.holds())
-        names = [name for name in hold_names(installed, filter(is_kernel_package, installed)) if name not in held]
-        self._system.manager.hold([Package(name, installed[name]) for name in names])
+def _hold(manager: PackageManager, names: Iterable[str] | None = None) -> None:
+    """Hold what is installed of C(names), or all of the driver, at its version, unless it is held already."""
+    installed, held = manager.installed(), set(manager.holds())
+    wanted = hold_names(installed, filter(is_kernel_package, installed)) if names is None else names
+    manager.hold([Package(name, installed[name]) for name in wanted if name in installed and name not in held])
 
-    def _unpin(self, _step: Step) -> None:
-        self._system.write_preferences(None)
-        if self._desired.repository.manage:
-            self._system.manager.remove_repository(REPOSITORY_NAME)
-        if _stream(self._system, self._host):
-            self._system.manager.reset_stream(MODULE)
+
+def _remove_remains(system: DriverSystem, host: Host, desired: DesiredDriver) -> None:
+    system.write_preferences(None)
+    if desired.repository.manage:
+        system.manager.remove_repository(REPOSITORY_NAME)
+    if _stream(system, host):
+        system.manager.reset_stream(MODULE)
 
 
 def ensure_repository(
@@ -311,8 +355,7 @@ def ensure_repository(
                 )
             done.append(step)
             if step.kind is Kind.ADD_REPOSITORY:
-                system.manager.add_repository(system.repository(host, desired))
-                system.manager.refresh()
+                _add_repository(system, host, desired)
             else:
                 dkms.enable(system.manager, step)
             plan = make_plan(system, host, desired)

@@ -43,7 +43,8 @@ def run_stage(system: ToolkitSystem, desired: DesiredToolkit, check_mode: bool) 
     if check_mode or not planned.changes:
         if planned.changes and desired.present and state.differing(PACKAGES, desired.version):
             _try(system, state, desired)
-        return ToolkitReport(planned, state, state, _version(state) if not planned.changes else _wanted(desired))
+        predicted = desired.version if desired.present else ""
+        return ToolkitReport(planned, state, state, predicted if planned.changes else _version(state))
     if any(step.kind is Kind.ADD_REPOSITORY for step in planned.steps):
         # A key that is not the right one is found before the first step.
         system.repository(desired)
@@ -56,10 +57,6 @@ def run_stage(system: ToolkitSystem, desired: DesiredToolkit, check_mode: bool) 
         lambda found: plan(found, desired),
     )
     return ToolkitReport(done, state, after, _version(after))
-
-
-def _wanted(desired: DesiredToolkit) -> str:
-    return desired.version if desired.present else ""
 
 
 def _version(state: ToolkitState) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 from .._adapters.packages import Change, Package, Transaction
 from .._formats.cdi import GPU_KIND
-from .._injection import VARIABLE, Injection, docker_warning
+from .._injection import VARIABLE, docker_warning
 from .._packages.package_set import at_version, check_changes
 from .._plan import Plan, Refused, Step
 from .._steps import Kind
@@ -69,29 +69,6 @@ def edited(state: ToolkitState, desired: DesiredToolkit) -> str:
     return edit(state.config, injection.accepts_envvar, injection.accepts_volume_mounts, state.low_level_runtime)
 
 
-def injection_step(injection: Injection, in_use: bool, why: str) -> Step:
-    """Return the step that makes the toolkit accept exactly the way in which the pool's containers get their devices.
-
-    :param in_use: whether the toolkit is installed already, so that containers may get their devices in another way.
-    """
-    disturbs = (
-        (f"pods that start before the cluster's device plugin has deviceListStrategy {injection.strategy} get no GPU",)
-        if in_use
-        else ()
-    )
-    return Step(Kind.ACCEPT_DEVICES, PATH, why, disturbs, {"method": injection.method})
-
-
-def low_level_reason(runtimes: Sequence[str]) -> str:
-    """Return why the first program that nvidia-container-runtime would look for is not the right one."""
-    return f"CRI-O itself uses this one, but {PATH} has {', '.join(runtimes) or 'none'}"
-
-
-def low_level_step(path: str, why: str) -> Step:
-    """Return the step that has nvidia-container-runtime call the program C(path)."""
-    return Step(Kind.NAME_LOW_LEVEL_RUNTIME, PATH, why, (), {"runtime": path})
-
-
 def _difference(differing: Mapping[str, str]) -> str:
     """Return why packages have to be installed: in one sentence where all four are the same."""
     found = set(differing.values())
@@ -102,20 +79,23 @@ def _difference(differing: Mapping[str, str]) -> str:
 
 
 def _settings(state: ToolkitState, desired: DesiredToolkit) -> list[Step]:
-    """Return what changes in C(config.toml)."""
-    injection = desired.injection
+    """Return what changes in C(config.toml): the toolkit is to accept exactly the way in which the pool's containers get their devices."""
+    injection, runtimes = desired.injection, state.low_level_runtimes
     exactly = state.accepts == (injection.accepts_envvar, injection.accepts_volume_mounts)
-    named = state.low_level_runtime in (None, *state.low_level_runtimes[:1])
+    named = state.low_level_runtime in (None, *runtimes[:1])
     # Another setting of ours may be one that the file no longer needs.
     outdated = state.config is not None and edited(state, desired) != state.config
     steps = []
     if not named:
-        why = low_level_reason(state.low_level_runtimes)
-        steps.append(low_level_step(str(state.low_level_runtime), why))
+        why = f"CRI-O itself uses this one, but {PATH} has {', '.join(runtimes) or 'none'}"
+        steps.append(Step(Kind.NAME_LOW_LEVEL_RUNTIME, PATH, why, (), {"runtime": str(state.low_level_runtime)}))
     if not exactly or (outdated and named):
-        steps.append(
-            injection_step(injection, bool(state.packages), f"{PATH} says otherwise" if state.accepts else VARIABLE)
+        why = f"{PATH} says otherwise" if state.accepts else VARIABLE
+        lost = (
+            f"pods that start before the cluster's device plugin has deviceListStrategy {injection.strategy} get no GPU"
         )
+        disturbs = (lost,) if state.packages else ()
+        steps.append(Step(Kind.ACCEPT_DEVICES, PATH, why, disturbs, {"method": injection.method}))
     return steps
 
 
@@ -150,19 +130,18 @@ def _present(state: ToolkitState, desired: DesiredToolkit) -> Plan:
             steps.append(Step(Kind.GENERATE_CDI_SPECIFICATION, GPU_KIND, stale))
         why = "it describes other devices or another driver than this host has, and runtimes read every specification"
         steps += [Step(Kind.MOVE_ASIDE, path, why) for path in state.cdi.leftovers]
+    # They may be of other devices, so nobody moves them.
+    unreadable = [
+        f"{path} is no CDI specification that can be read: correct or remove it" for path in state.cdi.unreadable
+    ]
     return Plan(
         tuple(steps),
         before={"packages": dict(state.packages), "config": state.config},
         after={"packages": dict.fromkeys(PACKAGES, desired.version), "config": edited(state, desired)},
         warnings=tuple(
-            text for text in (warning, docker_warning(desired.injection, desired.runtime), *_unreadable(state)) if text
+            text for text in (warning, docker_warning(desired.injection, desired.runtime), *unreadable) if text
         ),
     )
-
-
-def _unreadable(state: ToolkitState) -> list[str]:
-    """Return which CDI specifications cannot be read: they may be of other devices, so nobody moves them."""
-    return [f"{path} is no CDI specification that can be read: correct or remove it" for path in state.cdi.unreadable]
 
 
 def _absent(state: ToolkitState, desired: DesiredToolkit) -> Plan:

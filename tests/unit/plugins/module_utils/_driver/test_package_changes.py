@@ -13,7 +13,6 @@ import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages import Change, Package, Transaction
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver import packages as names
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired import DesiredDriver, from_options
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.lockstep import in_lockstep, strayed
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.plan import (
     Repositories,
     plan_absent,
@@ -21,6 +20,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.plan impor
     plan_previous,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.previous import Record, Remains, parse, to_write
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.runner import in_lockstep, strayed
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.running import not_built
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.state import Build
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.steps import hold_names

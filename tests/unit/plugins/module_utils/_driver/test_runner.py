@@ -148,7 +148,7 @@ def test_every_step_is_carried_out_in_order():
     )
     transaction = Transaction((Package("nvidia-open", f"{NEW}-1"),))
     now = host(packages={"nvidia-smi": f"{OLD}-1"}, holds=("nvidia-smi",))
-    runner.PackageApplier(system, now, DesiredDriver(), runner.Resolved(plan, transaction)).apply()
+    runner.apply_packages(system, now, DesiredDriver(), runner.Resolved(plan, transaction))
     pin = Transaction(
         (Package("nvidia-driver-pinning-580", "1"),), ("nvidia-driver-pinning-570",), allow_downgrades=True
     )
@@ -177,7 +177,7 @@ def test_removal_takes_pin_repository_and_stream_away():
     # Also where the packages are gone already: an earlier removal was cut off.
     plan = runner.make_plan(system, host(RHEL_9, holds=("nvidia-driver", "vim")), desired)
     assert [step.kind for step in plan.plan.steps] == [Kind.RELEASE_PACKAGES, Kind.REMOVE_REMAINS]
-    runner.PackageApplier(system, host(RHEL_9), desired, runner.resolve(system, host(RHEL_9), plan)).apply()
+    runner.apply_packages(system, host(RHEL_9), desired, runner.resolve(system, host(RHEL_9), plan))
     assert manager.log == [
         ("unhold", ["nvidia-driver"]),
         ("remove_repository", "gpufleet-nvidia-driver"),
@@ -187,7 +187,7 @@ def test_removal_takes_pin_repository_and_stream_away():
     assert system.written[-1].pending == ""
     manager.log.clear()
     own = DesiredDriver(state="absent", repository=DesiredRepository(manage=False))
-    runner.PackageApplier(system, host(), own, runner.Resolved(planned(step(Kind.REMOVE_REMAINS), version=""))).apply()
+    runner.apply_packages(system, host(), own, runner.Resolved(planned(step(Kind.REMOVE_REMAINS), version="")))
     assert manager.log == []
     system.remains = lambda _desired: Remains()
     assert not runner.make_plan(system, host(RHEL_9), desired).plan.changes
@@ -201,11 +201,9 @@ def test_what_was_let_go_of_is_held_again_when_nothing_was_changed(half, held):
     manager.fails["apply"], manager.half = "Failed to apply", half
     transaction = Transaction((Package("nvidia-open", f"{NEW}-1"),))
     now = host(packages={"libcuda1": f"{OLD}-1"}, holds=("libcuda1", "gone"))
-    applier = runner.PackageApplier(
-        made_system(manager), now, DesiredDriver(), runner.Resolved(planned(step(Kind.CHANGE_DRIVER)), transaction)
-    )
+    resolved = runner.Resolved(planned(step(Kind.CHANGE_DRIVER)), transaction)
     with pytest.raises(PackageError, match="Failed to apply"):
-        applier.apply()
+        runner.apply_packages(made_system(manager), now, DesiredDriver(), resolved)
     assert [entry for entry in manager.log if entry[0] == "hold"] == held
 
 
