@@ -59,28 +59,28 @@ def run_stage(manager: PackageManager, desired: DesiredDcgm, check_mode: bool) -
     :raises CommandError: the host engine does not start or stop.
     :raises NotInEffect: what is read back is something else.
     """
-    state = read(manager, desired)
-    if check_mode and desired.present and not desired.cuda and state.driver is None:
-        # The driver's stage has installed none in check mode.
-        return DcgmReport(
-            Plan(warnings=("the packages of DCGM depend on the driver, and none is installed yet",)), state
-        )
-    planned = plan(state, desired)
-    if check_mode or not planned.changes:
-        if planned.changes and desired.present:
-            _try(manager, state, desired)
-        return DcgmReport(planned, state)
+
+    def planned(state: DcgmState) -> Plan:
+        if check_mode and desired.present and not desired.cuda and state.driver is None:
+            # The driver's stage has installed none in check mode.
+            return Plan(warnings=("the packages of DCGM depend on the driver, and none is installed yet",))
+        return plan(state, desired)
 
     appliers: dict[Kind, Applier[DcgmState]] = {
         **package_appliers(manager),
-        Kind.INSTALL_DCGM: lambda found, _step: _install(manager, found, desired),
+        Kind.INSTALL_DCGM: lambda state, _step: _install(manager, state, desired),
         Kind.ENABLE_SERVICE: _enable,
-        Kind.START_SERVICE: lambda _found, step: systemd.start(step.target),
+        Kind.START_SERVICE: lambda _state, step: systemd.start(step.target),
         Kind.DISABLE_SERVICE: _disable,
     }
     return DcgmReport(
         *run(
-            "set up DCGM", state, planned, appliers, lambda: read(manager, desired), lambda found: plan(found, desired)
+            "set up DCGM",
+            check_mode,
+            lambda: read(manager, desired),
+            planned,
+            lambda state: _try(manager, state, desired),
+            appliers,
         )
     )
 
@@ -97,6 +97,8 @@ def _request(state: DcgmState, desired: DesiredDcgm) -> Request:
 
 def _try(manager: PackageManager, state: DcgmState, desired: DesiredDcgm) -> None:
     """Ask the real resolver. Before the driver's stage has configured its repository there is nobody to ask."""
+    if not desired.present:
+        return
     request = _request(state, desired)
     offers = manager.offered(request.names)
     if state.differing(request.names, desired.version) and any(offer.name == CORE for offer in offers):

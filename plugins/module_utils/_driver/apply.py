@@ -18,7 +18,7 @@ from .._plan import NotInEffect, Plan, Refused, Step, carry_out
 from .._steps import Kind
 from .desired import DesiredDriver
 from .packages import closure
-from .plan import DriverPlan, first_refusal, settled
+from .plan import DriverPlan, first_refusal, with_installed_version
 from .post_install import PostInstall
 from .reload import disruption_refusals
 from .runner import (
@@ -142,7 +142,7 @@ def _refuse_disruption(system: DriverSystem, host: Host, desired: DesiredDriver,
     """
     run = PostInstall(system, desired)
     changes = plan.transaction is not None or bool(plan.unknown)
-    version = plan.version or settled(host, desired).version if desired.state != "absent" else ""
+    version = plan.version or with_installed_version(host, desired).version if desired.state != "absent" else ""
     # What stands in the way of the driver that there will be: nouveau stands in nobody's way before.
     there = replace(host, on_disk=version or "another") if changes and desired.state != "absent" else host
     follows = run.plan(there, changes)

@@ -16,6 +16,7 @@ from typing import Any
 
 from .._adapters.packages import Package, Transaction
 from .._distributions.distributions import APT_PIN
+from .._formats.driver_versions import driver_version_in
 from .._plan import Plan, Refused, Step
 from .._steps import Kind
 from . import dkms, secure_boot
@@ -25,7 +26,7 @@ from .fabric import imex_warnings
 from .floors import shortfall, warnings
 from .packages import DKMS, closure, of_other_branch, of_other_generation
 from .previous import Record, Remains
-from .refusals import board_warnings, judged_version, mig_warnings, refusals, space_refusals, too_old
+from .refusals import board_warnings, judged_version, mig_warnings, refusals, runfile_refusals, space_refusals, too_old
 from .reload import Impact
 from .selection import (
     NotOffered,
@@ -42,8 +43,8 @@ from .steps import (
     DRIVER,
     driver_step,
     held,
+    hold_prerequisites,
     hold_steps,
-    means_steps,
     pin_step,
     prerequisites_step,
     release_step,
@@ -132,7 +133,7 @@ def left_over(host: Host, desired: DesiredDriver) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
-def settled(host: Host, desired: DesiredDriver) -> DesiredDriver:
+def with_installed_version(host: Host, desired: DesiredDriver) -> DesiredDriver:
     """Return the desired state with the version that it comes to when the installed one already meets it.
 
     A branch means "some version of it": what is there stays until the user names a version, or it falls below the floor.
@@ -177,9 +178,9 @@ def plan_present(
     if unasked or not (repositories.configured or repositories.offered):
         unknown = _UNASKED if unasked else "the repository is not configured yet, so what it offers is not known"
         notes.extend(_version_warnings(judged_version(host, desired), desired))
-        steps.extend(secure_boot.key_steps(host) if keyless else [_guess(host, desired, why, noticed)])
+        steps.extend(secure_boot.key_steps(host) if keyless else [_unresolved_step(host, desired, why, noticed)])
         return DriverPlan(_plan(host, steps, {}, notes), unknown=unknown)
-    selection = select(host, settled(host, desired), repositories.offered)
+    selection = select(host, with_installed_version(host, desired), repositories.offered)
     first_refusal(found for gpu in host.gpus for found in [too_old(gpu, desired, selection.version)] if found)
     _check_stream(selection, repositories)
     if selection.module == DKMS and not repositories.dkms_installed:
@@ -187,7 +188,7 @@ def plan_present(
         enabling = dkms.repository_step(host, desired, names, repositories.disabled)
         if enabling is not None:
             steps.append(enabling)
-            steps.extend(secure_boot.key_steps(host) if keyless else [_guess(host, desired, why)])
+            steps.extend(secure_boot.key_steps(host) if keyless else [_unresolved_step(host, desired, why)])
             return DriverPlan(
                 _plan(host, steps, {}, notes), unknown="dkms comes from a repository that is not enabled yet"
             )
@@ -198,12 +199,17 @@ def plan_present(
     if selection.module == DKMS:
         notes.extend(build_warnings(host, repositories.offered))
         steps.extend(dkms.toolchain_steps(host, repositories.dkms))
-    transaction = _transaction(host, desired, selection)
-    steps.extend(_before(host, desired, selection, repositories))
-    steps.append(_main_step(host, selection.version, transaction, why))
+    leftovers = set(left_over(host, desired)) - {package.name for package in selection.packages}
+    transaction = Transaction(
+        selection.packages, tuple(sorted(leftovers)), allow_downgrades=True, recommends=desired.variant == "full"
+    )
+    headers = _header_steps(host, lacking(host, repositories.offered)) if selection.module == DKMS else []
+    steps += [
+        *_preparations(host, desired, selection.version, selection.stream, repositories, headers, selection.pinning),
+        _main_step(host, selection.version, transaction, why),
+        *_hold(desired),
+    ]
     after = {package.name: package.version for package in selection.packages}
-    if desired.hold:
-        steps.append(Step(Kind.HOLD_DRIVER, DRIVER, "unattended upgrades must not move it"))
     return DriverPlan(_plan(host, steps, after, notes), selection.version, transaction, not_offered=unavailable)
 
 
@@ -212,7 +218,7 @@ def plan_absent(host: Host, remains: Remains, noticed: Impact | None = None) -> 
 
     Each is looked for by itself: a removal that was cut off may have left any of them without the others.
     """
-    first_refusal(source_of_runfile(host))
+    first_refusal(runfile_refusals(host, f"{PREFIX}state", "Remove it with nvidia-uninstall."))
     installed = closure(host.packages)
     steps = _repair(host)
     locked = held(host)
@@ -249,7 +255,7 @@ def plan_previous(host: Host, desired: DesiredDriver, record: Record | None, rep
             kept[name] = version
         elif (name, version) in offered:
             wanted.append(offered[name, version])
-        elif name in installed and not _carries(version, record.version):
+        elif name in installed and driver_version_in(version) != record.version:
             # nvidia-modprobe and nvidia-persistenced of the archives have versions of their own: they stay as they are.
             kept[name] = installed[name]
         else:
@@ -266,17 +272,11 @@ def plan_previous(host: Host, desired: DesiredDriver, record: Record | None, rep
         steps.extend(hold_steps(host, desired))
         return DriverPlan(_plan(host, steps, {}, notes), record.version)
     transaction = Transaction(tuple(wanted), extra, allow_downgrades=True)
-    if record.stream and record.stream != repositories.stream:
-        steps.append(stream_step(record.stream))
-    steps.extend(means_steps(host, desired))
-    locked = held(host)
-    if locked:
-        steps.append(release_step(locked))
-    if desired.hold and host.distribution.pinning == APT_PIN:
-        steps.append(pin_step(host, record.version, None))
-    steps.append(_main_step(host, record.version, transaction, "state is previous", record=False))
-    if desired.hold:
-        steps.append(Step(Kind.HOLD_DRIVER, DRIVER, "unattended upgrades must not move it"))
+    steps += [
+        *_preparations(host, desired, record.version, record.stream, repositories),
+        _main_step(host, record.version, transaction, "state is previous", record=False),
+        *_hold(desired),
+    ]
     return DriverPlan(_plan(host, steps, dict(record.packages), notes), record.version, transaction)
 
 
@@ -291,32 +291,28 @@ def first_refusal(found: Iterable[Refused]) -> None:
         )
 
 
-def source_of_runfile(host: Host) -> list[Refused]:
-    """Return the refusal to remove what no package manager installed."""
-    if host.source != "runfile":
-        return []
+def _preparations(
+    host: Host,
+    desired: DesiredDriver,
+    version: str,
+    stream: str,
+    repositories: Repositories,
+    headers: Iterable[Step] = (),
+    pinning: Package | None = None,
+) -> list[Step]:
+    """Return what has to be done before the packages change."""
+    locked = held(host)
     return [
-        Refused(
-            f"{PREFIX}state",
-            "no package has the driver: NVIDIA's .run installer installed it, or it is mounted from outside, as in a container",
-            "Remove it with nvidia-uninstall.",
-        )
+        *([stream_step(stream)] if stream and stream != repositories.stream else []),
+        *hold_prerequisites(host, desired),
+        *headers,
+        *([release_step(locked)] if locked else []),
+        *([pin_step(host, version, pinning)] if desired.hold and host.distribution.pinning == APT_PIN else []),
     ]
 
 
-def _before(host: Host, desired: DesiredDriver, selection: Selection, repositories: Repositories) -> list[Step]:
-    steps = []
-    if selection.stream and selection.stream != repositories.stream:
-        steps.append(stream_step(selection.stream))
-    steps.extend(means_steps(host, desired))
-    if selection.module == DKMS:
-        steps.extend(_header_steps(host, lacking(host, repositories.offered)))
-    locked = held(host)
-    if locked:
-        steps.append(release_step(locked))
-    if desired.hold and host.distribution.pinning == APT_PIN:
-        steps.append(pin_step(host, selection.version, selection.pinning))
-    return steps
+def _hold(desired: DesiredDriver) -> list[Step]:
+    return [Step(Kind.HOLD_DRIVER, DRIVER, "unattended upgrades must not move it")] if desired.hold else []
 
 
 def _check_stream(selection: Selection, repositories: Repositories) -> None:
@@ -337,14 +333,6 @@ def _header_steps(host: Host, missing: Sequence[Package]) -> list[Step]:
     return [prerequisites_step(missing, f"modules are built for {which}")] if missing else []
 
 
-def _transaction(host: Host, desired: DesiredDriver, selection: Selection) -> Transaction:
-    leftovers = set(left_over(host, desired))
-    keep = {package.name for package in selection.packages}
-    return Transaction(
-        selection.packages, tuple(sorted(leftovers - keep)), allow_downgrades=True, recommends=desired.variant == "full"
-    )
-
-
 def _main_step(
     host: Host, version: str, transaction: Transaction, why: str, record: bool = True, noticed: Impact | None = None
 ) -> Step:
@@ -357,7 +345,7 @@ def _main_step(
     return _noticed_step(host, why, data, noticed, bool(version))
 
 
-def _guess(host: Host, desired: DesiredDriver, why: str, noticed: Impact | None = None) -> Step:
+def _unresolved_step(host: Host, desired: DesiredDriver, why: str, noticed: Impact | None = None) -> Step:
     return _noticed_step(host, why, {"version": desired.version, "branch": desired.branch}, noticed)
 
 
@@ -381,9 +369,3 @@ def _repair(host: Host) -> list[Step]:
 
 def _plan(host: Host, steps: Iterable[Step], after: Mapping[str, str], notes: Iterable[str]) -> Plan:
     return Plan(tuple(steps), closure(host.packages) if after else {}, after, tuple(notes))
-
-
-def _carries(package_version: str, version: str) -> bool:
-    from .._formats.driver_versions import driver_version_in
-
-    return driver_version_in(package_version) == version

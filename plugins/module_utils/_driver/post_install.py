@@ -120,9 +120,12 @@ class PostInstall:
         elif step.kind in (Kind.WRITE_FILE, Kind.CREATE_FILE, Kind.CHANGE_FILE, Kind.REMOVE_FILE):
             system.write_file(target, None if step.kind is Kind.REMOVE_FILE else self._text(target, host))
             if target.startswith("/etc/systemd/"):
-                self._reload_unit()
+                try:
+                    system.reload_unit(PERSISTENCE_UNIT)
+                except Refused as refused:
+                    self.problems.append(refused.message)
         elif step.kind is Kind.ENABLE_SERVICE:
-            self._start_at_boot(target)
+            (system.enable if has_install_section(system.unit_text(target)) else system.add_wants)(target)
         else:
             {
                 Kind.START_SERVICE: system.start,
@@ -172,12 +175,6 @@ class PostInstall:
             return None, wanted
         return wanted if wanted is not None and wanted.strip() in shown else "another", wanted
 
-    def _reload_unit(self) -> None:
-        try:
-            self._system.reload_unit(PERSISTENCE_UNIT)
-        except Refused as refused:
-            self.problems.append(refused.message)
-
     def _load_modules(self, names: Iterable[str]) -> bool:
         """Load the kernel modules of NVLink 5; return whether one of them failed."""
         complaints = {name: self._system.load(name) for name in names}
@@ -188,12 +185,6 @@ class PostInstall:
                     "linux-modules-extra of the kernel) and run again"
                 )
         return any(complaints.values())
-
-    def _start_at_boot(self, unit: str) -> None:
-        if has_install_section(self._system.unit_text(unit)):
-            self._system.enable(unit)
-        else:
-            self._system.add_wants(unit)
 
     def _reload(self, host: Host) -> Reload:
         return plan_reload(
@@ -215,9 +206,7 @@ class PostInstall:
             return
         for unit in reload.stop:
             self._system.stop(unit)
-        busy = self._still_busy(reload)
-        if not busy:
-            busy = self._unload(reload)
+        busy = self._still_busy(reload) or self._unload(reload)
         if busy:
             self.reboot = tuple(busy)
             self._start_again(reload)

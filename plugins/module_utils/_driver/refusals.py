@@ -109,14 +109,13 @@ def board_warnings(host: Host) -> list[str]:
 
 def source_refusals(host: Host, desired: DesiredDriver) -> list[Refused]:
     """Return why the wanted source cannot follow the one that is installed; sources are never mixed."""
-    if host.source == "runfile":
-        return [
-            Refused(
-                f"{PREFIX}source",
-                "no package has the driver: NVIDIA's .run installer installed it, or it is mounted from outside, as in a container",
-                "Remove it with nvidia-uninstall first, or leave it alone with nvidia_driver_state: unmanaged.",
-            )
-        ]
+    found = runfile_refusals(
+        host,
+        f"{PREFIX}source",
+        "Remove it with nvidia-uninstall first, or leave it alone with nvidia_driver_state: unmanaged.",
+    )
+    if found:
+        return found
     installed, wanted = host.source, desired.archive_source
     archive = from_ubuntu_archive(host.packages)
     if host.distribution.archive == "ubuntu" and archive and wanted == "nvidia":
@@ -131,6 +130,14 @@ def source_refusals(host: Host, desired: DesiredDriver) -> list[Refused]:
             f"Set {PREFIX}source: {installed}, or remove the driver first with {PREFIX}state: absent and then run again.",
         )
     ]
+
+
+def runfile_refusals(host: Host, thing: str, remedy: str) -> list[Refused]:
+    """Return that no package manager installed the driver, where it is so."""
+    if host.source != "runfile":
+        return []
+    reason = "no package has the driver: NVIDIA's .run installer installed it, or it is mounted from outside, as in a container"
+    return [Refused(thing, reason, remedy)]
 
 
 def _name(source: str) -> str:

@@ -50,10 +50,6 @@ class Reload:
     unload: tuple[str, ...] = ()
     load: tuple[str, ...] = ()
 
-    @property
-    def possible(self) -> bool:
-        return self.needed and not self.blockers
-
 
 def plan_reload(
     *,

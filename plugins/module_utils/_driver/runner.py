@@ -122,7 +122,7 @@ def resolve(system: DriverSystem, host: Host, plan: DriverPlan) -> Resolved:
     """
     if plan.transaction is None:
         return Resolved(plan)
-    transaction = _with_means(host, plan)
+    transaction = _prepared(host, plan)
     manager = system.manager
     for _round in range(_ROUNDS):
         try:
@@ -141,7 +141,7 @@ def resolve(system: DriverSystem, host: Host, plan: DriverPlan) -> Resolved:
     raise PackageError(f"Failed to resolve driver {plan.version}: its packages require each other at other versions.")
 
 
-def _with_means(host: Host, plan: DriverPlan) -> Transaction:
+def _prepared(host: Host, plan: DriverPlan) -> Transaction:
     held = any(step.kind is Kind.RELEASE_PACKAGES for step in plan.plan.steps)
     transaction = replace(plan.transaction or Transaction(), ignore_holds=held)
     if plan.version and host.distribution.pinning == APT_PIN:

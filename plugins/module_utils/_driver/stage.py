@@ -12,7 +12,7 @@ from typing import Any
 from .._adapters.packages import Package
 from .._plan import Refused, StagePlan
 from .desired import DesiredDriver, from_variables
-from .plan import Repositories, plan_absent, plan_present, plan_previous, settled
+from .plan import Repositories, plan_absent, plan_present, plan_previous, with_installed_version
 from .previous import Remains, from_values
 from .refusals import board_warnings, refusals, rollout_refusals
 from .reload import Impact, disruption_refusals, gpu_users, impact
@@ -53,7 +53,7 @@ def stage(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> StagePlan:
     except Refused as refusal:
         return StagePlan("driver", True, refusals=(refusal,))
     steps = (*planned.plan.steps, *running)
-    refused = disruption_refusals(host, wanted, settled(host, wanted).version, steps, noticed)
+    refused = disruption_refusals(host, wanted, with_installed_version(host, wanted).version, steps, noticed)
     return StagePlan(
         "driver", bool(steps), steps, planned.unknown or None, tuple(refused), warnings=planned.plan.warnings
     )

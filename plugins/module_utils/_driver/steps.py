@@ -100,7 +100,7 @@ def held(host: Host) -> list[str]:
     return [name for name in host.holds if name in host.packages or name in own or in_family(name)]
 
 
-def means_steps(host: Host, desired: DesiredDriver) -> list[Step]:
+def hold_prerequisites(host: Host, desired: DesiredDriver) -> list[Step]:
     """Return the step that brings what the package manager needs to hold packages, before anything depends on it."""
     if not (desired.hold and host.missing_for_holds):
         return []
@@ -111,7 +111,7 @@ def hold_steps(host: Host, desired: DesiredDriver) -> list[Step]:
     """Return the steps that hold, or release, the installed packages of a driver that stays."""
     wanted, held_now = set(hold_names(host.packages, host.kernel_packages)), set(host.holds)
     if desired.hold and wanted - held_now:
-        return [*means_steps(host, desired), hold_step(wanted - held_now)]
+        return [*hold_prerequisites(host, desired), hold_step(wanted - held_now)]
     if not desired.hold and wanted & held_now:
         return [release_step(sorted(wanted & held_now), "nvidia_driver_hold is false")]
     return []

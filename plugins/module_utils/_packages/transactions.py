@@ -95,18 +95,24 @@ def package_appliers(manager: PackageManager) -> dict[Kind, Applier[Any]]:
 
 def run(
     what: str,
-    state: State,
-    planned: Plan,
-    appliers: Mapping[Kind, Applier[State]],
+    check_mode: bool,
     read: Callable[[], State],
     plan: Callable[[State], Plan],
+    attempt: Callable[[State], object],
+    appliers: Mapping[Kind, Applier[State]],
 ) -> tuple[Plan, State]:
-    """Carry a plan out; return it with the steps that were carried out, and the state that was read back.
+    """Read, plan, apply and read back; return the plan with the steps that were carried out, and the state afterwards.
 
     :param what: is done, such as C(set up DCGM).
+    :param attempt: asks the resolver in check mode, where something is to do.
     :raises NotInEffect: what is read back is something else.
     """
-    found = state
+    found = read()
+    planned = plan(found)
+    if check_mode or not planned.changes:
+        if planned.changes:
+            attempt(found)
+        return planned, found
 
     def apply(steps: Plan) -> None:
         for step in steps.steps:

@@ -26,7 +26,6 @@ class ToolkitReport:
     """What was, or in check mode would be, done, and the state afterwards."""
 
     plan: Plan
-    before: ToolkitState
     after: ToolkitState
     version: str
 
@@ -38,33 +37,32 @@ def run_stage(system: ToolkitSystem, desired: DesiredToolkit, check_mode: bool) 
     :raises PackageError: the package manager failed.
     :raises NotInEffect: what is read back is something else.
     """
-    state = system.read(desired)
-    planned = plan(state, desired)
-    if check_mode or not planned.changes:
-        if planned.changes and desired.present and state.differing(PACKAGES, desired.version):
-            _try(system, state, desired)
-        predicted = desired.version if desired.present else ""
-        return ToolkitReport(planned, state, state, predicted if planned.changes else _version(state))
-    if any(step.kind is Kind.ADD_REPOSITORY for step in planned.steps):
-        # A key that is not the right one is found before the first step.
-        system.repository(desired)
+
+    def planned(state: ToolkitState) -> Plan:
+        made = plan(state, desired)
+        if not check_mode and any(step.kind is Kind.ADD_REPOSITORY for step in made.steps):
+            # A key that is not the right one is found before the first step.
+            system.repository(desired)
+        return made
+
     done, after = run(
         "set up the container toolkit",
-        state,
-        planned,
-        _appliers(system, desired),
+        check_mode,
         lambda: system.read(desired),
-        lambda found: plan(found, desired),
+        planned,
+        lambda state: _try(system, state, desired),
+        _appliers(system, desired),
     )
-    return ToolkitReport(done, state, after, _version(after))
-
-
-def _version(state: ToolkitState) -> str:
-    return product_version(state.packages.get(PACKAGES[0], "")) or ""
+    version = product_version(after.packages.get(PACKAGES[0], "")) or ""
+    if check_mode and done.changes:
+        version = desired.version if desired.present else ""
+    return ToolkitReport(done, after, version)
 
 
 def _try(system: ToolkitSystem, state: ToolkitState, desired: DesiredToolkit) -> None:
     """Ask the real resolver, with the repository as it would be where it is not configured yet."""
+    if not (desired.present and state.differing(PACKAGES, desired.version)):
+        return None
     request = _request(state, desired)
     if state.repository is not False or not desired.repository.manage:
         return try_request(system.manager, request, system.manager.offered(PACKAGES))
