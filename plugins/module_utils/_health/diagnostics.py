@@ -81,27 +81,18 @@ def _results(root: Mapping[str, Any]) -> Iterator[TestResult]:
     for category in root.get("test_categories") or ():
         for test in category.get("tests") or ():
             for result in test.get("results") or ():
-                found = [
-                    one if isinstance(one, Mapping) else {"warning": one} for one in _listed(result.get("warnings"))
-                ]
-                severities = [one.get("error_severity") for one in found]
+                written = result.get("warnings") or []
+                listed = written if isinstance(written, list) else [written]
+                found = [one if isinstance(one, Mapping) else {"warning": one} for one in listed]
+                configurable = bool(found) and all(one.get("error_severity") == _CONFIGURABLE for one in found)
+                texts = tuple(str(one.get("warning")) for one in found)
                 yield TestResult(
-                    str(test.get("name")),
-                    _subject(result),
-                    str(result.get("status")),
-                    tuple(str(one.get("warning")) for one in found),
-                    bool(found) and all(severity == _CONFIGURABLE for severity in severities),
+                    str(test.get("name")), _subject(result), str(result.get("status")), texts, configurable
                 )
 
 
 def _last_line(text: str) -> str:
     return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "no output")
-
-
-def _listed(value: Any) -> list[Any]:
-    if value is None:
-        return []
-    return value if isinstance(value, list) else [value]
 
 
 def _subject(result: Mapping[str, Any]) -> str:
@@ -163,9 +154,7 @@ def _words(one: TestResult) -> str:
 def _packages(facts: Mapping[str, Any]) -> str:
     """The packages have the same names in all repositories of NVIDIA: cmake/packaging.cmake of NVIDIA/DCGM, and host.md, section 6."""
     cuda = str((facts.get("nvml") or {}).get("cuda_version") or "").partition(".")[0]
-    package = (
-        f"datacenter-gpu-manager-4-cuda{cuda}" if cuda in ("11", "12", "13") else "datacenter-gpu-manager-4-cuda-all"
-    )
+    package = f"datacenter-gpu-manager-4-cuda{cuda if cuda in ('11', '12', '13') else '-all'}"
     return f"Set nvidia_dcgm_state: present, or install {package} from NVIDIA's repository and start nvidia-dcgm.service, or set nvidia_health_dcgm_level to 0"
 
 
@@ -210,7 +199,7 @@ def reason_unproven(facts: Mapping[str, Any]) -> str:
     program = (facts.get("health") or {}).get("cuda_program")
     there = program or (facts.get("dcgm") or {}).get("dcgmi")
     if there:
-        why = obstacle(facts) if program else ""
+        why = program and obstacle(facts)
         return f"{there} was not run" + (f", because {why}" if why else " for this check")
     return f"the host has neither {' nor '.join(PROGRAMS)} of the CUDA samples (in PATH or {DEMO_SUITE}) nor dcgmi"
 

@@ -191,17 +191,16 @@ def _registration(gpus: Sequence[Mapping[str, Any]], elsewhere: str) -> Outcome 
     texts = []
     for gpu in gpus:
         reported = gpu.get("fabric") or {}
-        if reported.get("status"):
-            status = reported["status"]
+        status = reported.get("status")
+        if status:
+            means = _STATUSES.get(status, "an error that this version does not know")
             texts.append(
-                f"GPU {gpu['index']} is not registered with the fabric: state completed, status {status} "
-                f"({_STATUSES.get(status, 'an error that this version does not know')})"
+                f"GPU {gpu['index']} is not registered with the fabric: state completed, status {status} ({means})"
             )
         broken = [name for name in reported.get("degraded") or () if name not in _BEARABLE]
-        if reported.get("summary") in ("unhealthy", "unknown") or broken:
-            texts.append(
-                f"GPU {gpu['index']} is {reported.get('summary') or 'unhealthy'} ({', '.join(broken) or 'no reason'})"
-            )
+        summary = reported.get("summary")
+        if summary in ("unhealthy", "unknown") or broken:
+            texts.append(f"GPU {gpu['index']} is {summary or 'unhealthy'} ({', '.join(broken) or 'no reason'})")
     if not texts:
         return None
     restart = f"Drain the host and restart nvidia-fabricmanager.service; then look into {_LOG}"
@@ -212,10 +211,6 @@ def _degraded(gpus: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[str]]]:
     found = []
     for gpu in gpus:
         reported = gpu.get("fabric") or {}
-        names = [
-            *(reported.get("degraded") or ()),
-            *(["limited_capacity"] if reported.get("summary") == "limited_capacity" else []),
-        ]
-        if names:
-            found.append((f"GPU {gpu['index']}", names))
-    return found
+        limited = ["limited_capacity"] if reported.get("summary") == "limited_capacity" else []
+        found.append((f"GPU {gpu['index']}", [*(reported.get("degraded") or ()), *limited]))
+    return [(gpu, names) for gpu, names in found if names]
