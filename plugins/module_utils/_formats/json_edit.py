@@ -164,7 +164,6 @@ def _insert(text: str, parent: Object, name: str, value: Any) -> str:
         separator = f",{newline}{indentation}" if indentation is not None else ", "
         rendered = f"{json.dumps(name)}: {_render(text, last.start, value)}"
         return f"{text[: last.value_end]}{separator}{rendered}{text[last.value_end :]}"
-    outer = _indentation(text, parent.start)
     line = text.rfind("\n", 0, parent.start) + 1
     match = re.match(r"[ \t]*", text[line:])
     outer = match.group() if match else ""

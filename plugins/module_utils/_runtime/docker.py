@@ -26,7 +26,6 @@ def edit(version: tuple[int, ...], text: str | None, desired: DesiredRuntime, ma
     :raises JsonError: it is not JSON, or holds something else where an object has to be.
     """
     warnings: list[str] = []
-    before = text
     present = text or ""
     data = load(present)
     for name in ("runtimes", "features"):
@@ -39,28 +38,22 @@ def edit(version: tuple[int, ...], text: str | None, desired: DesiredRuntime, ma
             kept = {key: value for key, value in runtime.items() if key != "path"} if isinstance(runtime, dict) else {}
             if "runtimeArgs" not in kept:
                 kept.pop("args", None)
-            value: dict[str, Any] = (
-                {"path": desired.binary, **kept} if kept else {"path": desired.binary, "runtimeArgs": []}
-            )
-            present = set_member(present, ("runtimes", NAME), value)
+            present = set_member(present, ("runtimes", NAME), {"path": desired.binary, **(kept or {"runtimeArgs": []})})
         if desired.default:
             present = set_member(present, ("default-runtime",), NAME)
         if desired.enable_cdi:
             cdi = dig(data, ("features", "cdi"))
             if version < CDI_SINCE:
-                warnings.append(
-                    f"Docker {'.'.join(map(str, version)) or 'of unknown version'} has no CDI; it came with 25"
-                )
+                shown = ".".join(map(str, version)) or "of unknown version"
+                warnings.append(f"Docker {shown} has no CDI; it came with 25")
             elif cdi is False or (cdi is None and version < CDI_BY_DEFAULT_SINCE):
                 present = set_member(present, ("features", "cdi"), True)
     else:
         present = remove_member(present, ("runtimes", NAME))
     if (not desired.present or not desired.default) and data.get("default-runtime") == NAME:
         present = remove_member(present, ("default-runtime",))
-    after: str | None = present
-    if before is None and not present:
-        after = None
-    return Files((FileChange(main, before, after),), tuple(warnings))
+    after = None if text is None and not present else present
+    return Files((FileChange(main, text, after),), tuple(warnings))
 
 
 def effective(text: str | None, version: tuple[int, ...] = ()) -> Effective:

@@ -19,16 +19,17 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from .._formats.toml_edit import BEGIN, END, render_tables
 from .._formats.toml_read import Path
-from .containerd import effective
+from .containerd import RUNTIME_TYPE, effective
 from .desired import NAME, DesiredRuntime, Effective, FileChange, Files
 
 _BLOCK = re.compile(rf"(?:\A|\n){re.escape(BEGIN)}\n.*?{re.escape(END)}(?:\n|\Z)", re.DOTALL)
 #: Templates that keep the detection of runtimes: the base template, or its list of found runtimes.
 _DETECTS = re.compile(r"\{\{-?\s*template\s+\"base\"\s+\.\s*-?\}\}|\.ExtraRuntimes\b")
+#: The CRI plugin in a template of each version.
+_CRI = {2: "io.containerd.grpc.v1.cri", 3: "io.containerd.cri.v1.runtime"}
 _VERSION = re.compile(r"^\s*version\s*=\s*([0-9]{1,4})\b", re.MULTILINE)
 
 
@@ -62,13 +63,11 @@ def edit(distribution: str, files: Mapping[str, str], desired: DesiredRuntime) -
     :param files: texts by path, of those in L(places) that exist; the generated one is not changed.
     """
     where = places(distribution)
-    changes = []
-    for path, cri, version in (
-        (where.template, "io.containerd.grpc.v1.cri", 2),
-        (where.template_v3, "io.containerd.cri.v1.runtime", 3),
-    ):
-        if path in files:
-            changes.append(FileChange(path, files[path], _template(files[path], cri, version, desired)))
+    changes = [
+        FileChange(path, files[path], _template(files[path], version, desired))
+        for path, version in ((where.template, 2), (where.template_v3, 3))
+        if path in files
+    ]
     default = f"# Written by gpufleet.nvidia; changes are overwritten.\ndefault-runtime: {NAME}\n"
     wanted = default if desired.present and desired.default else None
     changes.append(FileChange(where.default_runtime, files.get(where.default_runtime), wanted))
@@ -86,10 +85,10 @@ def expected(distribution: str, files: Mapping[str, str], binary: str) -> Effect
     number = _VERSION.search(files.get(where.generated, ""))
     template = files.get(where.template if number and number.group(1) != "3" else where.template_v3)
     found = template is None or detects(template) or _has_runtime(template)
-    default = NAME if where.default_runtime in files else generated.default_runtime
-    if default == NAME and where.default_runtime not in files:
-        default = "runc"
-    return Effective(binary=binary if found else None, default_runtime=default or "runc", cdi=generated.cdi)
+    # What the generated file has of a default runtime of ours goes with our file.
+    former = generated.default_runtime if generated.default_runtime != NAME else None
+    default = NAME if where.default_runtime in files else former or "runc"
+    return Effective(binary=binary if found else None, default_runtime=default, cdi=generated.cdi)
 
 
 def _has_runtime(template: str) -> bool:
@@ -101,18 +100,16 @@ def detects(template: str) -> bool:
     return bool(_DETECTS.search(template))
 
 
-def _template(text: str, cri: str, version: int, desired: DesiredRuntime) -> str:
+def _template(text: str, version: int, desired: DesiredRuntime) -> str:
     base = _without_block(text)
     if not desired.present or detects(base) or _has_runtime(base):
         return base
     found = _VERSION.search(base)
     number = int(found.group(1)) if found else version
-    if number == 1:
-        cri = "cri"
-    runtime: Path = ("plugins", cri, "containerd", "runtimes", NAME)
+    runtime: Path = ("plugins", "cri" if number == 1 else _CRI[version], "containerd", "runtimes", NAME)
+    options = {"BinaryName": desired.binary}
+    tables = render_tables({runtime: {"runtime_type": RUNTIME_TYPE}, (*runtime, "options"): options})
     # .SystemdCgroup is what k3s and RKE2 hand to every template for runc.
-    options: dict[str, Any] = {"BinaryName": desired.binary}
-    tables = render_tables({runtime: {"runtime_type": "io.containerd.runc.v2"}, (*runtime, "options"): options})
     body = f"{BEGIN}\n{tables}  SystemdCgroup = {{{{ .SystemdCgroup }}}}\n{END}"
     if base == "":
         return body + "\n"
