@@ -85,34 +85,23 @@ def in_order(nodes: Sequence[str]) -> tuple[str, ...]:
 
     :raises Refused: one is not an IP address, or is there twice.
     """
-    found = []
     for node in nodes:
-        try:
-            found.append(ipaddress.ip_address(node))
-        except ValueError:
-            raise Refused(
-                f"{VARIABLE}_address",
-                f"{node!r} is not an IPv4 or IPv6 address",
-                "IMEX takes addresses, not host names.",
-            ) from None
+        if not _is_address(node):
+            reason = f"{node!r} is not an IPv4 or IPv6 address"
+            raise Refused(ADDRESS, reason, "IMEX takes addresses, not host names.")
+    found = [ipaddress.ip_address(node) for node in nodes]
     twice = sorted({str(node) for node in found if found.count(node) > 1})
     if twice:
-        raise Refused(
-            f"{VARIABLE}_address", f"two hosts of the rack have {', '.join(twice)}", "Give each host its own address."
-        )
+        reason = f"two hosts of the rack have {', '.join(twice)}"
+        raise Refused(ADDRESS, reason, "Give each host its own address.")
     return tuple(str(node) for node in sorted(found, key=lambda node: (node.version, int(node))))
 
 
 def from_facts(fabric: Mapping[str, Any]) -> Imex:
     """Return what the part C(fabric) of the facts says; nothing is there where it says nothing."""
     found = fabric.get("imex") or {}
-    nodes = found.get("nodes")
-    return Imex(
-        found.get("active"),
-        bool(found.get("enabled")),
-        bool(found.get("masked")),
-        None if nodes is None else tuple(nodes),
-    )
+    nodes = None if found.get("nodes") is None else tuple(found["nodes"])
+    return Imex(found.get("active"), bool(found.get("enabled")), bool(found.get("masked")), nodes)
 
 
 def removed(found: Imex, wanted: DesiredImex) -> tuple[str, ...]:

@@ -51,12 +51,8 @@ class Repair:
     """
 
     def __init__(self, archive: str | None, wait: float, read: Callable[[], Mapping[str, Any]] | None = None) -> None:
-        self._archive = archive
         self._wait = wait
-        self._read = read or self._facts
-
-    def read(self) -> Mapping[str, Any]:
-        return self._read()
+        self.read = read or (lambda: read_document(HostReader(HostFiles()), archive, ("errors", "holders")))
 
     def refuse_users(self, addresses: Sequence[str], mps: bool = False) -> None:
         """Refuse while somebody uses one of the GPUs.
@@ -64,11 +60,7 @@ class Repair:
         :raises Refused: somebody still does after the wait.
         """
         until = time.monotonic() + self._wait
-        while True:
-            facts = self._read()
-            users = users_of_gpus(facts, addresses, mps)
-            if not users:
-                return
+        while users := users_of_gpus(self.read(), addresses, mps):
             if time.monotonic() >= until:
                 raise Refused(
                     f"GPU {', '.join(addresses)}",
@@ -84,7 +76,7 @@ class Repair:
         :raises Refused: they are in use, or NVML does not see them.
         :raises NotRepaired: they are not as a reset leaves them.
         """
-        known = {subject_of(gpu): gpu for gpu in self._read().get("gpus") or () if not gpu.get("lost")}
+        known = {subject_of(gpu): gpu for gpu in self.read().get("gpus") or () if not gpu.get("lost")}
         missing = [address for address in addresses if address not in known]
         if missing:
             raise Refused(f"GPU {', '.join(missing)}", "NVML does not see it, so it cannot be reset", "Reboot.")
@@ -94,7 +86,7 @@ class Repair:
             said = " ".join(f"{result.stdout} {result.stderr}".split()) or f"exit status {result.rc}"
         except CommandError as error:
             said, result = str(error), None
-        after = {subject_of(gpu): gpu for gpu in self._read().get("gpus") or ()}
+        after = {subject_of(gpu): gpu for gpu in self.read().get("gpus") or ()}
         for address in addresses:
             gpu = after.get(address)
             if gpu is None or gpu.get("lost"):
@@ -119,7 +111,7 @@ class Repair:
         self.refuse_users(addresses, mps=True)
         still = [
             subject_of(gpu)
-            for gpu in self._read().get("gpus") or ()
+            for gpu in self.read().get("gpus") or ()
             if gpu.get("recovery_action") not in (None, NO_RECOVERY)
         ]
         if still:
@@ -169,7 +161,7 @@ class Repair:
 
         :raises NotRepaired: one of them fails.
         """
-        recorded = self._read().get("recorded") or {}
+        recorded = self.read().get("recorded") or {}
         wanted = [MIG_UNIT, CDI_UNIT] if recorded.get("mig") is not None else []
         wanted += [SETTINGS_UNIT] if recorded.get("settings") is not None else []
         if recorded.get("sharing") is not None:
@@ -180,9 +172,6 @@ class Repair:
             wanted += [SHARING_UNIT, *(mps_units.instance(daemon.name) for daemon in daemons)]
         present = [name for name in wanted if systemd.unit(name).exists]
         return self.restart(present, ()) if present else "nothing is recorded"
-
-    def _facts(self) -> Mapping[str, Any]:
-        return read_document(HostReader(HostFiles()), self._archive, ("errors", "holders"))
 
 
 _REPORT = "nvidia-bug-report.sh"
