@@ -24,10 +24,10 @@ from .._boards.model import NVLINK5_MODULES, SWITCHES_IN_HOST, SWITCHES_IN_RACK
 from .._formats.documents import read_json
 from .._formats.driver_versions import driver_version_in
 from .._formats.imex_files import MASK, NODES_FILE, WANTS
+from .._formats.run_records import HEAL_RECORD, REPARTITION_RECORD, UPGRADE_RECORD
 from .._formats.toml_read import TomlError
 from .._formats.unit_names import BOOT_UNITS, DCGM_UNIT, wants_link
 from .._health.metric_units import METRICS_SERVICE, METRICS_TIMER, TIMER_LINK, directory_of
-from .._health.repair_places import RECORD as HEAL_RECORD
 from .._mig.journal_lines import JOURNAL_PATH, is_over, lines_of
 from .._runtimes import DISTRIBUTIONS, KUBELETS
 from .._sharing.mps_instances import UNIT as MPS_UNIT
@@ -42,9 +42,6 @@ RECORDED = {
 }
 #: There as long as the acceptance of a host that C(site) changed is owed, as the playbook writes it.
 ACCEPTANCE_RECORD = "/var/lib/gpufleet/acceptance.json"
-#: How far an upgrade and a repartition came, as the roles write it.
-UPGRADE_RECORD = "/var/lib/gpufleet/upgrade.json"
-REPARTITION_RECORD = "/var/lib/gpufleet/repartition.json"
 #: The layout that the last repartition replaced, as the role writes it.
 FORMER_LAYOUT = "/var/lib/gpufleet/former-layout.json"
 #: What the driver was before its last change, as the module C(driver) writes it.

@@ -17,20 +17,17 @@ from .._adapters.packages import PackageManager, Transaction
 from .._adapters.packages_apt import Apt
 from .._driver.steps import PREFERENCES_NAME, hold_names
 from .._formats.documents import read_json
+from .._formats.run_records import HEAL_RECORD, REPARTITION_RECORD, STOPPED_RECORD, UPGRADE_RECORD, UPGRADE_STEPS
 from .._formats.toml_edit import is_marked, restore
-from .._health.repair_places import RECORD as HEAL
 from .._health.repair_record import STEPS as HEAL_STEPS
 from .._plan import Plan, Refused, Step
 from .._steps import Kind
 from .._toolkit.config import PATH as TOOLKIT_SETTINGS
 from .._toolkit.packages import OLD_PACKAGES, PACKAGES
 from .footprint import folders
-from .upgrade_record import PATH as UPGRADE
-from .upgrade_record import STEPS
 
 _PINNING = "nvidia-driver-pinning-"
-#: There as long as the playbook repartition, or an upgrade that stopped services, is not at its end on the host.
-_UNFINISHED = ("/var/lib/gpufleet/repartition.json", "/var/lib/gpufleet/upgrade-stopped.json")
+_UNFINISHED = (REPARTITION_RECORD, STOPPED_RECORD)
 _PREFERENCES = f"/etc/apt/preferences.d/{PREFERENCES_NAME}"
 
 
@@ -72,7 +69,11 @@ def read(manager: PackageManager) -> Remains:
         folders=tuple(path for path in folders() if os.path.isdir(path)),
         unfinished=(
             *(path for path in _UNFINISHED if os.path.exists(path)),
-            *(path for path, steps in ((UPGRADE, STEPS), (HEAL, HEAL_STEPS)) if _is_cut_off(path, steps)),
+            *(
+                path
+                for path, steps in ((UPGRADE_RECORD, UPGRADE_STEPS), (HEAL_RECORD, HEAL_STEPS))
+                if _is_cut_off(path, steps)
+            ),
         ),
     )
 

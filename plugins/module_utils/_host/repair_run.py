@@ -26,10 +26,10 @@ from .._driver.post_install import PostInstall
 from .._driver.system import DriverSystem
 from .._facts.document import read_document
 from .._facts.health import kernel_log
+from .._formats.run_records import BUNDLES
 from .._formats.unit_names import CDI_UNIT, MIG_UNIT, SETTINGS_UNIT, SHARING_UNIT
 from .._health.hardware import NO_RECOVERY, recovery_of
 from .._health.repair_faults import subject_of
-from .._health.repair_places import BUNDLES
 from .._health.repair_plan import users_of_gpus
 from .._plan import Refused
 from .._sharing import mps_units

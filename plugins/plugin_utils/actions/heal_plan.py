@@ -10,6 +10,7 @@ import datetime
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.run_records import UPGRADE_STEPS
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.utc_time import in_future, text_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_faults import (
     Described,
@@ -23,7 +24,6 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_rec
     from_values,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import evidence_of
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.upgrade_record import STEPS as UPGRADE_STEPS
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import Unfit
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import refusals

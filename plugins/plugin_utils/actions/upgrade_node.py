@@ -11,7 +11,7 @@ from typing import Any
 
 from ansible import constants
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats import utc_time
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.upgrade_record import STEPS
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.run_records import UPGRADE_STEPS
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._printable import LONGEST_OUTPUT, printable
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import cluster_lease
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import Cluster
@@ -33,13 +33,13 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.upgrade_run import UpgradeRun
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.users_of_host import refuse_users
 
-_STARTED = STEPS[0]
+_STARTED = UPGRADE_STEPS[0]
 
 
 class ActionModule(ClusterAction):
     OPTIONS = {
         "node": {"type": "str", "required": True},
-        "state": {"type": "str", "choices": [*STEPS, DONE, FAILED, REFUSED], "required": True},
+        "state": {"type": "str", "choices": [*UPGRADE_STEPS, DONE, FAILED, REFUSED], "required": True},
         "record": {"type": "dict", "default": {}},
         "origin": {"type": "str", "default": ""},
         "driver": {"type": "str", "default": ""},

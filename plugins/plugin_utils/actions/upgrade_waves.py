@@ -16,8 +16,8 @@ from typing import Any, Callable
 
 from ansible import constants
 from ansible.utils.vars import load_extra_vars
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.run_records import UPGRADE_RECORD
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.utc_time import in_future
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.upgrade_record import PATH
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import Unfit
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import cluster_lease
@@ -272,7 +272,7 @@ class ActionModule(ClusterAction):
                     record = from_values(about["recorded"])
             except Unfit as unfit:
                 unread = unfit.message
-                where = f"the annotations of node {about['node']}" if node else PATH
+                where = f"the annotations of node {about['node']}" if node else UPGRADE_RECORD
                 self._display.warning(f"{host} is left out: its record in {where} cannot be read: {unread}")
             member = FleetHost(
                 host, record, about["needed"], node, about["reachable"], unread=unread, rack=about.get("rack", "")
@@ -316,7 +316,7 @@ def _refuse_a_second(members: Iterable[FleetHost], seconds: int, warn: Callable[
     alive = [member for member in members if not cluster_lease.is_gone(member.record.operator, here)]
     for host in in_future({one.host: one.record.since for one in alive if one.record.interrupted}, now):
         warn(
-            f"{host}: its record in {PATH} is of a time in the future, and is not believed. Correct the clock of whoever wrote it, or the file."
+            f"{host}: its record in {UPGRADE_RECORD} is of a time in the future, and is not believed. Correct the clock of whoever wrote it, or the file."
         )
     record = at_work_elsewhere(alive, str(here), now, seconds)
     if record is not None:

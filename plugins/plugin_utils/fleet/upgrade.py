@@ -17,8 +17,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.run_records import UPGRADE_STEPS
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.utc_time import lately, moment_of
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.upgrade_record import STEPS
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import (
     OUTPUT,
     Unfit,
@@ -41,7 +41,7 @@ ROLLING_BACK = "rolling-back"
 UPGRADE, MIGRATE = WORK = ("upgrade", "migrate")
 ROLLBACK, REVERT = "rollback", "revert"
 #: From this step on the host is not as it was.
-_CHANGED = STEPS[STEPS.index("installing") :]
+_CHANGED = UPGRADE_STEPS[UPGRADE_STEPS.index("installing") :]
 
 _FIELDS = {
     "state": f"{PREFIX}upgrade-state",
@@ -62,7 +62,7 @@ _FIELDS = {
 _WAVE = re.compile("[0-9]{1,6}")
 _RECORD = fields(
     {
-        "state": text(pattern="|".join(("", *STEPS, DONE, FAILED, REFUSED))),
+        "state": text(pattern="|".join(("", *UPGRADE_STEPS, DONE, FAILED, REFUSED))),
         **dict.fromkeys(("from", "from_toolkit", "from_kernel", "to", "driver", "former", "operator"), text(1024)),
         "wave": number(0, 10**6),
         "initial_unschedulable": boolean,
@@ -108,7 +108,7 @@ class Record:
     @property
     def interrupted(self) -> bool:
         """Whether a run began with the node and did not end."""
-        return self.state in STEPS
+        return self.state in UPGRADE_STEPS
 
     @property
     def host_changed(self) -> bool:
@@ -188,7 +188,11 @@ def advance(record: Record, state: str) -> Record:
     A run that continues passes the early steps again. The record does not go back with it: a host that was changed stays one that was
     changed, and is not put back into service as if nothing had happened.
     """
-    if record.state in STEPS and state in STEPS and STEPS.index(state) < STEPS.index(record.state):
+    if (
+        record.state in UPGRADE_STEPS
+        and state in UPGRADE_STEPS
+        and UPGRADE_STEPS.index(state) < UPGRADE_STEPS.index(record.state)
+    ):
         return record
     return replace(record, state=state)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.upgrade_record import STEPS
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.run_records import UPGRADE_STEPS
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade import WORK, Record, turn
 
 REPOSITORY = Path(__file__).parents[3]
@@ -106,7 +106,7 @@ def test_a_chain_is_followed_through_blocks_and_from_one_role_into_the_other(tmp
 def test_each_turn_is_a_task_file_that_a_host_in_its_turn_includes(work, reason):
     waits = yaml.safe_load((REPOSITORY / "roles/gpu_upgrade/tasks/wait.yml").read_text(encoding="utf-8"))
     files = {task["ansible.builtin.include_tasks"]: task for task in waits if "ansible.builtin.include_tasks" in task}
-    for state in ("", *STEPS, "done", "failed", "refused"):
+    for state in ("", *UPGRADE_STEPS, "done", "failed", "refused"):
         what = turn(Record(state, failed_reason=reason), work)
         if what != "revert":
             assert files[f"{what}.yml"]["when"] == f"__gpu_upgrade_next.turn == '{what}'"
@@ -117,7 +117,7 @@ def test_each_turn_is_a_task_file_that_a_host_in_its_turn_includes(work, reason)
 
 def test_the_steps_that_a_survey_knows_are_those_of_the_record():
     variables = yaml.safe_load((REPOSITORY / "roles/gpu_upgrade/vars/main.yml").read_text(encoding="utf-8"))
-    assert tuple(variables["__gpu_upgrade_steps"]) == STEPS
+    assert tuple(variables["__gpu_upgrade_steps"]) == UPGRADE_STEPS
 
 
 _PRIVATE = re.compile(r"\b__g?[a-z]+_[a-z0-9_]+\b")

@@ -25,7 +25,6 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.metric_uni
     METRICS_TIMER,
     metric_units,
 )
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._host import upgrade_record
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.mps_instances import UNIT as MPS_UNIT
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.mps_instances import instance
 
@@ -324,7 +323,6 @@ def test_the_program_and_what_systemd_starts_of_it_at_boot(tree):
 
 
 def test_how_far_other_runs_came(tree):
-    assert environment.UPGRADE_RECORD == upgrade_record.PATH
     tree.write(environment.UPGRADE_RECORD, '{"state": "installing"}')
     tree.write(environment.REPARTITION_RECORD, '{"state": "started"}')
     tree.write(environment.HEAL_RECORD, '{"schema": 1, "state": "repairing"}')

@@ -39,7 +39,7 @@ def host(tmp_path, monkeypatch):
     settings.chmod(0o640)
     monkeypatch.setattr(remains, "folders", lambda: tuple(map(str, own)))
     monkeypatch.setattr(remains, "TOOLKIT_SETTINGS", str(settings))
-    monkeypatch.setattr(remains, "UPGRADE", str(own[1] / "upgrade.json"))
+    monkeypatch.setattr(remains, "UPGRADE_RECORD", str(own[1] / "upgrade.json"))
     monkeypatch.setattr(remains, "_UNFINISHED", (str(own[1] / "upgrade-stopped.json"),))
     return tmp_path, PackageManager(STAYING.packages, STAYING.holds)
 

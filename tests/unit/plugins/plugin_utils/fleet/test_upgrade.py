@@ -13,7 +13,7 @@ import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import Unfit
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import waves
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade import (
-    STEPS,
+    UPGRADE_STEPS,
     FleetHost,
     IfFailed,
     Record,
@@ -146,11 +146,11 @@ def test_on_plain_hosts_the_records_say_whether_another_run_is_at_work():
     assert at_work_elsewhere([theirs], "me@here/1-2", now, 600) is None
 
 
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("step", UPGRADE_STEPS)
 def test_every_step_is_an_interruption(step):
     record = Record(state=step)
     assert record.interrupted
-    assert record.host_changed == (STEPS.index(step) >= STEPS.index("installing"))
+    assert record.host_changed == (UPGRADE_STEPS.index(step) >= UPGRADE_STEPS.index("installing"))
 
 
 @pytest.mark.parametrize(
@@ -282,7 +282,7 @@ TASKS = Path(__file__).parents[5] / "roles" / "gpu_upgrade" / "tasks"
 def recorded_by_migrate():
     """The steps that a migration writes into the record of a node, in order, out of its own tasks."""
     found = re.findall(r"__gpu_upgrade_state: \"?([a-z-]+)", (TASKS / "migrate.yml").read_text())
-    return sorted(set(found) & set(STEPS), key=STEPS.index)
+    return sorted(set(found) & set(UPGRADE_STEPS), key=UPGRADE_STEPS.index)
 
 
 def test_a_migration_records_steps_that_a_run_can_be_killed_in():
@@ -308,7 +308,7 @@ def test_a_migration_that_is_killed_at_any_step_is_finished_by_the_next_run(step
     assert again.initial_unschedulable == by_hand
     for state in recorded_by_migrate():
         again = advance(again, state)
-        assert STEPS.index(again.state) >= STEPS.index(step), "the record goes back to no earlier step"
+        assert UPGRADE_STEPS.index(again.state) >= UPGRADE_STEPS.index(step), "the record goes back to no earlier step"
     done = FleetHost("n", advance(again, waves.DONE), needed=False, node=node())
     assert wave_node(done, MIGRATION, retry=False).phase == waves.DONE
     back = wave_node(
