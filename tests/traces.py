@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from fnmatch import fnmatchcase
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.footprint import TRACES
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.footprint import ARTIFACTS
 
 
 def trace_of(path):
     """Return the row that C(path) is, or is in; None where it is nothing of the collection."""
-    return next((trace for trace in TRACES if _covers(trace, path)), None)
+    return next((trace for trace in ARTIFACTS if _covers(trace, path)), None)
 
 
 def _covers(trace, path):

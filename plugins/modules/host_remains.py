@@ -103,7 +103,7 @@ def main() -> None:
         refuse(module, refusal)
     except TomlError as error:
         module.fail_json(msg=f"Failed to read {remains.TOOLKIT_SETTINGS}: {error}. Correct the file by hand.")
-    except (PackageError, remains.RemainsError, OSError) as error:
+    except (PackageError, remains.LeftoversError, OSError) as error:
         module.fail_json(msg=str(error))
 
 

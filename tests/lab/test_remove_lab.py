@@ -18,7 +18,7 @@ import subprocess
 import time
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.footprint import Goes
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.footprint import RemovedWith
 from ansible_collections.gpufleet.nvidia.tests.lab import host_files
 from ansible_collections.gpufleet.nvidia.tests.traces import trace_of
 
@@ -228,7 +228,7 @@ def test_the_host_that_keeps_driver_and_toolkit_has_its_layout_and_nothing_of_ou
     found = host_files.differences(before.files[KEEPS], host_files.read(fleet.lab, KEEPS))
     toolkits_own = "/etc/nvidia-container-runtime"
     traces = {path: trace_of(path) for path in found if not path.startswith(toolkits_own)}
-    stayed = (Goes.WITH_TOOLKIT, Goes.WITH_DRIVER)
+    stayed = (RemovedWith.WITH_TOOLKIT, RemovedWith.WITH_DRIVER)
     assert {path: found[path] for path, trace in traces.items() if trace and trace.goes not in stayed} == {}
     for name in ("/etc/gpufleet", "/var/lib/gpufleet", "/usr/local/lib/gpufleet"):
         assert not any(path.startswith(name) for path in found)

@@ -17,7 +17,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Callable
 
-from .._formats.cdi import DEFAULT_PATH, FOLDERS, Expected, parse_specification, shape_specification
+from .._formats.cdi import DEFAULT_PATH, FOLDERS, ExpectedDevices, parse_specification, shape_specification
 from .command import CommandError, Result, find, run
 from .files import read_bytes
 from .host_files import HostFiles
@@ -65,7 +65,7 @@ def read_cdi(source: HostReader, gpus: Sequence[Mapping[str, Any]] | None, drive
     """
     own, files = path(source.files), source.files
     nodes = {} if any(map(files.exists, _OTHER_NODES)) else {node: files.device_major(node) for node in CONTROL_NODES}
-    expected = None if gpus is None else Expected(gpus, driver, nodes)
+    expected = None if gpus is None else ExpectedDevices(gpus, driver, nodes)
     names = [f"{folder}/{name}" for folder in FOLDERS for name in files.names(folder)]
     found: list[dict[str, Any]] = []
     for one in (*names, *(() if own in names or not files.exists(own) else (own,))):

@@ -15,7 +15,7 @@ from .._adapters import command
 from .._adapters.host_reader import HostReader
 from .._health.diagnostics import is_auto, obstacle, reason_unproven
 from .._health.fabric import is_forming
-from .._health.report import SUBSETS, CommandAnswer, Diagnosis, Evidence, evidence_of
+from .._health.report import SUBSETS, CommandAnswer, DcgmRun, Evidence, evidence_of
 from .._users import users_of
 from .document import pynvml_is_wanted, read_document
 from .health import answer_of
@@ -63,12 +63,12 @@ def collect(
     return evidence_of(facts, None, diagnosis, cuda_unproven=reason_unproven(facts))
 
 
-def _diagnosis(facts: Mapping[str, Any], level: int, limit: float) -> Diagnosis:
+def _diagnosis(facts: Mapping[str, Any], level: int, limit: float) -> DcgmRun:
     """Run the diagnostic; from level 2 on it loads the GPUs, which somebody else's program would suffer from."""
     if command.find("dcgmi") is None:
-        return Diagnosis(level, CommandAnswer(None, ""), installed=False)
+        return DcgmRun(level, CommandAnswer(None, ""), installed=False)
     used = [str(gpu["index"]) for gpu in facts.get("gpus") or () if users_of(gpu).everybody]
     why = f"level {level} was not run, because GPU {', '.join(used)} is in use" if used and level > 1 else ""
     level = 1 if why else level
     where = ("--host", f"unix://{ENGINE_SOCKET}") if os.path.exists(ENGINE_SOCKET) else ()
-    return Diagnosis(level, answer_of(("dcgmi", "diag", "-r", str(level), "-j", *where), limit), why=why)
+    return DcgmRun(level, answer_of(("dcgmi", "diag", "-r", str(level), "-j", *where), limit), why=why)

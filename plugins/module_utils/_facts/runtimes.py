@@ -11,18 +11,18 @@ from typing import Any, Callable
 
 from .._adapters.host_files import HostFiles
 from .._adapters.host_reader import HostReader
-from .._runtime.state import Configuration, containerd_configuration, crio_configuration, docker_configuration
+from .._runtime.state import RuntimeConfiguration, containerd_configuration, crio_configuration, docker_configuration
 from .._runtimes import DISTRIBUTIONS, RUNTIMES
 from .._versions import numbers, version_in
 from .services import Services
 
 
-def _generated(main: str) -> Callable[[HostFiles, tuple[int, ...]], Configuration]:
+def _generated(main: str) -> Callable[[HostFiles, tuple[int, ...]], RuntimeConfiguration]:
     return lambda files, _version: containerd_configuration(main, files)
 
 
 #: Who reads the configuration of a runtime of a version, where that is known. Of k3s and RKE2 it is not containerd's.
-_READERS: Mapping[str, Callable[[HostFiles, tuple[int, ...]], Configuration]] = {
+_READERS: Mapping[str, Callable[[HostFiles, tuple[int, ...]], RuntimeConfiguration]] = {
     "containerd": lambda files, version: containerd_configuration("/etc/containerd/config.toml", files, version),
     "docker": lambda files, _version: docker_configuration(files),
     "crio": lambda files, _version: crio_configuration(files),

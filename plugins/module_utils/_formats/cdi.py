@@ -51,7 +51,7 @@ class Specification:
 
 
 @dataclass(frozen=True)
-class Expected:
+class ExpectedDevices:
     """What a specification of the GPUs has to describe.
 
     :param gpus: the part C(gpus) of the facts.
@@ -111,7 +111,7 @@ def _stale(own: Mapping[str, Any]) -> str:
 
 
 def shape_specification(
-    found: Specification, own: bool, expected: Expected | None, absent: Sequence[str] = ()
+    found: Specification, own: bool, expected: ExpectedDevices | None, absent: Sequence[str] = ()
 ) -> dict[str, Any]:
     """Return one entry of the part C(cdi) of the facts.
 
@@ -169,7 +169,7 @@ def compare(devices: Sequence[str], gpus: Sequence[Mapping[str, Any]]) -> tuple[
     return missing, sorted(name for name in rest if _INDEX.fullmatch(name) or name.startswith(("GPU-", "MIG-")))
 
 
-def _differs(found: Specification, expected: Expected) -> Iterator[str]:
+def _differs(found: Specification, expected: ExpectedDevices) -> Iterator[str]:
     others = [version for version in found.drivers if version != expected.driver]
     if others and expected.driver:
         yield f"mounts libraries of driver {', '.join(others[:_SHOWN])}, but {expected.driver} is loaded"
@@ -178,7 +178,7 @@ def _differs(found: Specification, expected: Expected) -> Iterator[str]:
             yield f"gives {node} the major number {found.nodes[node]}, but it is {major}"
 
 
-def _lacks(found: Specification, expected: Expected) -> Iterator[str]:
+def _lacks(found: Specification, expected: ExpectedDevices) -> Iterator[str]:
     absent = [node for node, major in expected.nodes.items() if node not in found.nodes or major is None]
     if absent:
         yield f"lacks {', '.join(absent)}"

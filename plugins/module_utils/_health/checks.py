@@ -12,24 +12,24 @@ from typing import Any
 from . import hardware, software
 from .diagnostics import AUTO, accepts, cuda, dcgm, is_auto, reason_unproven
 from .fabric import fabric
-from .report import Check, Evidence, HealthReport, evaluate, evidence_of
+from .report import Evidence, HealthCheck, HealthReport, evaluate, evidence_of
 from .xid import xid
 
 CHECKS = (
-    Check("pci", hardware.pci),
-    Check("driver", hardware.driver, needs=("pci",)),
-    Check("next_kernel", hardware.next_kernel, needs=("driver",)),
-    Check("nvidia_smi", hardware.nvidia_smi, needs=("driver",)),
-    Check("nvml", hardware.nvml, needs=("driver",)),
-    Check("recovery", hardware.recovery, needs=("nvml",)),
-    Check("xid", xid),
-    Check("fabric", fabric, needs=("driver",)),
-    Check("persistence", hardware.persistence, needs=("nvml",)),
-    Check("memory", hardware.memory, needs=("nvml",)),
-    Check("runtime", software.runtime),
-    Check("mps", software.mps, needs=("nvml",)),
-    Check("cuda", cuda, needs=("nvml", "fabric")),
-    Check("dcgm", dcgm, needs=("nvml", "fabric")),
+    HealthCheck("pci", hardware.pci),
+    HealthCheck("driver", hardware.driver, needs=("pci",)),
+    HealthCheck("next_kernel", hardware.next_kernel, needs=("driver",)),
+    HealthCheck("nvidia_smi", hardware.nvidia_smi, needs=("driver",)),
+    HealthCheck("nvml", hardware.nvml, needs=("driver",)),
+    HealthCheck("recovery", hardware.recovery, needs=("nvml",)),
+    HealthCheck("xid", xid),
+    HealthCheck("fabric", fabric, needs=("driver",)),
+    HealthCheck("persistence", hardware.persistence, needs=("nvml",)),
+    HealthCheck("memory", hardware.memory, needs=("nvml",)),
+    HealthCheck("runtime", software.runtime),
+    HealthCheck("mps", software.mps, needs=("nvml",)),
+    HealthCheck("cuda", cuda, needs=("nvml", "fabric")),
+    HealthCheck("dcgm", dcgm, needs=("nvml", "fabric")),
 )
 
 NAMES = tuple(check.name for check in CHECKS)

@@ -16,7 +16,7 @@ from typing import Any
 
 from .._formats.documents import read_json
 from .._users import users_of
-from .report import FAILED, CommandAnswer, Diagnosis, Evidence, Outcome, failed, passed, skipped, unproven, warning
+from .report import FAILED, CommandAnswer, DcgmRun, Evidence, Outcome, failed, passed, skipped, unproven, warning
 
 #: What the first version and all since have around the tests.
 _ROOTS = ("DCGM Diagnostic", "DCGM GPU Diagnostic")
@@ -30,7 +30,7 @@ class UnreadableDiagnosis(Exception):
 
 
 @dataclass(frozen=True)
-class TestResult:
+class DiagnosticResult:
     """What a test says of one GPU, or of another part of the host.
 
     :param status: C(Pass), C(Fail), C(Warn), C(Skip) or C(Not Run).
@@ -52,7 +52,7 @@ class DiagResult:
     """
 
     version: str
-    results: tuple[TestResult, ...]
+    results: tuple[DiagnosticResult, ...]
 
 
 def parse(text: str) -> DiagResult:
@@ -77,7 +77,7 @@ def parse(text: str) -> DiagResult:
     return DiagResult(str(version or ""), results)
 
 
-def _results(root: Mapping[str, Any]) -> Iterator[TestResult]:
+def _results(root: Mapping[str, Any]) -> Iterator[DiagnosticResult]:
     for category in root.get("test_categories") or ():
         for test in category.get("tests") or ():
             for result in test.get("results") or ():
@@ -86,7 +86,7 @@ def _results(root: Mapping[str, Any]) -> Iterator[TestResult]:
                 found = [one if isinstance(one, Mapping) else {"warning": one} for one in listed]
                 configurable = bool(found) and all(one.get("error_severity") == _CONFIGURABLE for one in found)
                 texts = tuple(str(one.get("warning")) for one in found)
-                yield TestResult(
+                yield DiagnosticResult(
                     str(test.get("name")), _subject(result), str(result.get("status")), texts, configurable
                 )
 
@@ -104,7 +104,7 @@ def _subject(result: Mapping[str, Any]) -> str:
 
 def dcgm(evidence: Evidence) -> Outcome:
     """NVIDIA's own diagnostic finds nothing, at the level that the pool asks for."""
-    asked: Diagnosis | None = evidence.dcgm
+    asked: DcgmRun | None = evidence.dcgm
     if asked is None:
         if evidence.owed:
             return failed(
@@ -115,12 +115,12 @@ def dcgm(evidence: Evidence) -> Outcome:
     return judge(asked, evidence.facts)
 
 
-def accepts(asked: Diagnosis | None, facts: Mapping[str, Any]) -> bool:
+def accepts(asked: DcgmRun | None, facts: Mapping[str, Any]) -> bool:
     """Return whether the diagnostic ran at the level that was asked for, and not a lower one beside somebody's programs, and found no failure."""
     return asked is not None and not asked.why and judge(asked, facts).status != FAILED
 
 
-def judge(asked: Diagnosis, facts: Mapping[str, Any]) -> Outcome:
+def judge(asked: DcgmRun, facts: Mapping[str, Any]) -> Outcome:
     """Return what a run of the diagnostic shows."""
     if not asked.installed:
         return failed(f"level {asked.level} is requested, but dcgmi is not installed", _packages(facts))
@@ -145,7 +145,7 @@ def judge(asked: Diagnosis, facts: Mapping[str, Any]) -> Outcome:
     return passed(text) if done else warning(text, "DCGM skips tests for boards that it does not know, and with MIG")
 
 
-def _words(one: TestResult) -> str:
+def _words(one: DiagnosticResult) -> str:
     said = f": {' '.join(one.warnings)}" if one.warnings else ""
     how = "failed on" if one.status == "Fail" else "has a warning for"
     return f"{one.test} {how} {one.subject}{said}"

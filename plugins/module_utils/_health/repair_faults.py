@@ -66,7 +66,7 @@ class Fault:
 
 
 @dataclass(frozen=True)
-class Findings:
+class FoundFaults:
     """What is wrong with a host.
 
     :param faults: what a repair can end, or has to hand over.
@@ -92,7 +92,7 @@ class Described:
     cdi: bool = False
 
 
-def find_faults(evidence: Evidence, described: Described, dealt_with: Sequence[str] = ()) -> Findings:
+def find_faults(evidence: Evidence, described: Described, dealt_with: Sequence[str] = ()) -> FoundFaults:
     """Return the faults of a host.
 
     :param dealt_with: errors of this boot after which the host was repaired, as L(error_key) writes them.
@@ -107,7 +107,7 @@ def find_faults(evidence: Evidence, described: Described, dealt_with: Sequence[s
         *_fabric(evidence),
         *_services(evidence, described),
     )
-    return Findings(
+    return FoundFaults(
         tuple(one for one in found if isinstance(one, Fault)),
         tuple(dict.fromkeys(one for one in found if isinstance(one, str))),
         _serious(evidence, dealt_with),

@@ -18,7 +18,7 @@ from .._steps import gpu_title
 from .._users import TOLERATE_RESET, holders_of, merged, mps_pids, users_of
 from .repair_actions import STRONGER, Action, strongest
 from .repair_faults import HOST, Described, Fault, find_faults, logged, subject_of
-from .repair_record import HANDED_OVER, Attempt, Record
+from .repair_record import HANDED_OVER, Attempt, RepairRecord
 from .report import Evidence
 
 #: How often something is repaired before it is handed over.
@@ -133,7 +133,7 @@ class RepairPlan:
         }
 
 
-def plan_repair(evidence: Evidence, described: Described, record: Record, policy: Policy) -> RepairPlan:
+def plan_repair(evidence: Evidence, described: Described, record: RepairRecord, policy: Policy) -> RepairPlan:
     """Return what is done to a host.
 
     :param record: what was tried on it before.

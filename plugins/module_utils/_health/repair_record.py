@@ -64,7 +64,7 @@ class Attempt:
 
 
 @dataclass(frozen=True)
-class Record:
+class RepairRecord:
     """What is known of the repairs of a host.
 
     :param state: a step, an end, or empty where nothing was ever tried.
@@ -127,22 +127,27 @@ _RECORD = fields(
         "dealt_with": items(text(1024), 1024),
         "attempts": items(_ATTEMPT, _KEPT),
     },
-    into=Record,
+    into=RepairRecord,
 )
 
 
-def from_values(values: Mapping[str, Any] | None) -> Record:
-    """Return the record with these values, as L(Record.values) gives them; None is a host of which nothing is recorded.
+def from_values(values: Mapping[str, Any] | None) -> RepairRecord:
+    """Return the record with these values, as L(RepairRecord.values) gives them; None is a host of which nothing is recorded.
 
     :raises Unfit: it is not a record.
     """
-    found: Record = check(_RECORD, values) if values else Record()
+    found: RepairRecord = check(_RECORD, values) if values else RepairRecord()
     return found
 
 
 def begin(
-    record: Record, action: Action, faults: tuple[tuple[str, str], ...], unschedulable: bool, operator: str, now: str
-) -> Record:
+    record: RepairRecord,
+    action: Action,
+    faults: tuple[tuple[str, str], ...],
+    unschedulable: bool,
+    operator: str,
+    now: str,
+) -> RepairRecord:
     """Return the record of a host that a run begins with, or takes up again.
 
     :param unschedulable: whether its node takes no pods now, whoever has cordoned it.
@@ -172,7 +177,9 @@ def begin(
     )
 
 
-def advance(record: Record, state: str, operator: str, now: str, reason: str = "", bundle: str = "") -> Record:
+def advance(
+    record: RepairRecord, state: str, operator: str, now: str, reason: str = "", bundle: str = ""
+) -> RepairRecord:
     """Return the record at a later step, or at its end."""
     attempts = record.attempts
     if attempts and not attempts[-1].outcome:
@@ -197,7 +204,7 @@ def advance(record: Record, state: str, operator: str, now: str, reason: str = "
     )
 
 
-def if_failed(record: Record, found: str, untouched: bool = False) -> str:
+def if_failed(record: RepairRecord, found: str, untouched: bool = False) -> str:
     """Return how the turn of a host ends that fails now: C(failed), C(refused), or empty where nothing is to be recorded.
 
     :param found: the state of its record when the run began: a host that was out of service for a repair stays so.
@@ -205,11 +212,11 @@ def if_failed(record: Record, found: str, untouched: bool = False) -> str:
     """
     if not record.ours:
         return ""
-    if Record(state=found).ours:
+    if RepairRecord(state=found).ours:
         return FAILED
     return REFUSED if untouched or record.state == STARTED else FAILED
 
 
-def ends_if_failed(record: Record, found: str) -> dict[str, str]:
+def ends_if_failed(record: RepairRecord, found: str) -> dict[str, str]:
     """Return the same for both cases, as roles read it."""
     return {"state": if_failed(record, found), "untouched": if_failed(record, found, untouched=True)}

@@ -35,7 +35,7 @@ class CommandAnswer:
 
 
 @dataclass(frozen=True)
-class Diagnosis:
+class DcgmRun:
     """How C(dcgmi diag) ended.
 
     :param level: at which it ran: 1 to 4.
@@ -87,9 +87,9 @@ class Evidence:
     xids: Sequence[Xid] | None = None
     sxids: Sequence[Sxid] | None = None
     cuda: CommandAnswer | None = None
-    cuda_by_dcgm: Diagnosis | None = None
+    cuda_by_dcgm: DcgmRun | None = None
     cuda_unproven: str = ""
-    dcgm: Diagnosis | None = None
+    dcgm: DcgmRun | None = None
     owed: bool = False
 
 
@@ -103,7 +103,7 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Check:
+class HealthCheck:
     """One check.
 
     :param needs: checks without which this one says nothing.
@@ -170,7 +170,7 @@ def skipped(reason: str) -> Outcome:
     return Outcome(SKIPPED, reason)
 
 
-def evaluate(checks: Sequence[Check], evidence: Evidence, only: Sequence[str] | None = None) -> HealthReport:
+def evaluate(checks: Sequence[HealthCheck], evidence: Evidence, only: Sequence[str] | None = None) -> HealthReport:
     """Run C(checks) in order.
 
     :param only: names of the checks to report; the checks that those need are run too, but reported only when they
@@ -206,8 +206,8 @@ SUBSETS = ("errors", "health")
 def evidence_of(
     facts: Mapping[str, Any],
     cuda: CommandAnswer | None = None,
-    dcgm: Diagnosis | None = None,
-    cuda_by_dcgm: Diagnosis | None = None,
+    dcgm: DcgmRun | None = None,
+    cuda_by_dcgm: DcgmRun | None = None,
     cuda_unproven: str = "",
     owed: bool = False,
 ) -> Evidence:

@@ -36,7 +36,7 @@ from .units import RECORDED_MIG, RECORDED_SETTINGS, RECORDED_SHARING, UNIT_DIREC
 
 
 @unique
-class Goes(Enum):
+class RemovedWith(Enum):
     """When something goes."""
 
     ALWAYS = "always"
@@ -47,7 +47,7 @@ class Goes(Enum):
 
 
 @dataclass(frozen=True)
-class Trace:
+class Artifact:
     """What a host has of the collection.
 
     :param path: of the file; an asterisk stands for anything.
@@ -59,7 +59,7 @@ class Trace:
     path: str
     what: str
     remover: str
-    goes: Goes = Goes.ALWAYS
+    goes: RemovedWith = RemovedWith.ALWAYS
     folder: bool = False
 
 
@@ -70,11 +70,13 @@ _METRICS = (f"{UNIT_DIRECTORY}/{METRICS_SERVICE}", f"{UNIT_DIRECTORY}/{METRICS_T
 _MPS_UNITS = mps_instances.UNIT.replace("@", "@*")
 
 
-def _each(paths: Iterable[str], what: str, remover: str, goes: Goes = Goes.ALWAYS) -> tuple[Trace, ...]:
-    return tuple(Trace(path, what, remover, goes) for path in paths)
+def _each(
+    paths: Iterable[str], what: str, remover: str, goes: RemovedWith = RemovedWith.ALWAYS
+) -> tuple[Artifact, ...]:
+    return tuple(Artifact(path, what, remover, goes) for path in paths)
 
 
-def _repository(name: str, goes: Goes, remover: str) -> tuple[Trace, ...]:
+def _repository(name: str, goes: RemovedWith, remover: str) -> tuple[Artifact, ...]:
     places = (
         f"/etc/apt/sources.list.d/{name}.sources",
         f"/etc/apt/keyrings/{name}.gpg",
@@ -87,7 +89,7 @@ def _repository(name: str, goes: Goes, remover: str) -> tuple[Trace, ...]:
     return _each(places, "repository, its key and credentials", remover, goes)
 
 
-def _runtimes() -> tuple[Trace, ...]:
+def _runtimes() -> tuple[Artifact, ...]:
     paths = [containerd.MAIN, f"/etc/containerd/conf.d/{containerd.DROP_IN}", docker.MAIN, crio.DROP_IN]
     for distribution in DISTRIBUTIONS:
         where = rancher.places(distribution)
@@ -95,44 +97,44 @@ def _runtimes() -> tuple[Trace, ...]:
     return _each(paths, "the runtime nvidia", "container_runtime")
 
 
-TRACES: tuple[Trace, ...] = (
+ARTIFACTS: tuple[Artifact, ...] = (
     # What runs and restores at boot.
     *_each((f"{UNIT_DIRECTORY}/{name}" for name in BOOT_UNITS), "unit that restores at boot", "host_program"),
     *_each(map(wants_link, BOOT_UNITS), "unit that restores at boot", "host_program"),
     *_each(_METRICS, "metrics for node_exporter", "host_program"),
-    Trace(f"{UNIT_DIRECTORY}/{_MPS_UNITS}", "unit of the MPS daemons", "mps"),
-    Trace(f"{UNIT_DIRECTORY}/{_MPS_UNITS}.d", "settings of an MPS daemon's unit", "mps", folder=True),
-    Trace(wants_link(_MPS_UNITS), "unit of the MPS daemons", "mps"),
-    Trace(f"{UNIT_DIRECTORY}/{mps_units.SHM_UNIT}", "shared memory of MPS", "mps"),
-    Trace(wants_link(mps_units.SHM_UNIT), "shared memory of MPS", "mps"),
-    Trace(mps_units.FOLDER, "settings of the MPS daemons", "mps", folder=True),
-    Trace(LOGS, "logs of the MPS daemons", "mps", folder=True),
-    Trace(RECORDED_SHARING, "recorded sharing", "mps"),
-    Trace(RECORDED_MIG, "recorded MIG layout", "mig"),
-    Trace(RECORDED_SETTINGS, "recorded settings of the GPUs", "gpu_settings"),
+    Artifact(f"{UNIT_DIRECTORY}/{_MPS_UNITS}", "unit of the MPS daemons", "mps"),
+    Artifact(f"{UNIT_DIRECTORY}/{_MPS_UNITS}.d", "settings of an MPS daemon's unit", "mps", folder=True),
+    Artifact(wants_link(_MPS_UNITS), "unit of the MPS daemons", "mps"),
+    Artifact(f"{UNIT_DIRECTORY}/{mps_units.SHM_UNIT}", "shared memory of MPS", "mps"),
+    Artifact(wants_link(mps_units.SHM_UNIT), "shared memory of MPS", "mps"),
+    Artifact(mps_units.FOLDER, "settings of the MPS daemons", "mps", folder=True),
+    Artifact(LOGS, "logs of the MPS daemons", "mps", folder=True),
+    Artifact(RECORDED_SHARING, "recorded sharing", "mps"),
+    Artifact(RECORDED_MIG, "recorded MIG layout", "mig"),
+    Artifact(RECORDED_SETTINGS, "recorded settings of the GPUs", "gpu_settings"),
     # Containers.
     *_runtimes(),
-    Trace(TOOLKIT_SETTINGS, "how the toolkit accepts devices", "host_remains"),
-    *_repository(IDENTIFIER, Goes.WITH_TOOLKIT, "container_toolkit"),
+    Artifact(TOOLKIT_SETTINGS, "how the toolkit accepts devices", "host_remains"),
+    *_repository(IDENTIFIER, RemovedWith.WITH_TOOLKIT, "container_toolkit"),
     # The driver.
-    Trace(f"/etc/apt/preferences.d/{PREFERENCES_NAME}", "pin of the driver", "host_remains"),
-    Trace(PERSISTENCE_DROP_IN, "persistence daemon", "driver", Goes.WITH_DRIVER),
-    Trace(NOUVEAU_FILE, "block of nouveau", "driver", Goes.WITH_DRIVER),
-    Trace(PARAMETERS_FILE, "parameters of the kernel module", "driver", Goes.WITH_DRIVER),
-    Trace(MODULES_FILE, "kernel modules of NVLink 5", "driver", Goes.WITH_DRIVER),
-    *_each((TOOLCHAIN_FILE, TOOLCHAIN_ENVIRONMENT), "compiler for DKMS", "driver", Goes.WITH_DRIVER),
-    *_each((imex_files.NODES_FILE, imex_files.MASK, imex_files.WANTS), "IMEX", "driver", Goes.WITH_DRIVER),
-    *_repository(REPOSITORY_NAME, Goes.WITH_DRIVER, "driver"),
+    Artifact(f"/etc/apt/preferences.d/{PREFERENCES_NAME}", "pin of the driver", "host_remains"),
+    Artifact(PERSISTENCE_DROP_IN, "persistence daemon", "driver", RemovedWith.WITH_DRIVER),
+    Artifact(NOUVEAU_FILE, "block of nouveau", "driver", RemovedWith.WITH_DRIVER),
+    Artifact(PARAMETERS_FILE, "parameters of the kernel module", "driver", RemovedWith.WITH_DRIVER),
+    Artifact(MODULES_FILE, "kernel modules of NVLink 5", "driver", RemovedWith.WITH_DRIVER),
+    *_each((TOOLCHAIN_FILE, TOOLCHAIN_ENVIRONMENT), "compiler for DKMS", "driver", RemovedWith.WITH_DRIVER),
+    *_each((imex_files.NODES_FILE, imex_files.MASK, imex_files.WANTS), "IMEX", "driver", RemovedWith.WITH_DRIVER),
+    *_repository(REPOSITORY_NAME, RemovedWith.WITH_DRIVER, "driver"),
     # DCGM.
-    Trace(wants_link(DCGM_UNIT), "host engine of DCGM", "dcgm", Goes.WITH_DCGM),
+    Artifact(wants_link(DCGM_UNIT), "host engine of DCGM", "dcgm", RemovedWith.WITH_DCGM),
     # The folders of the collection's own, after all others: their journals say how far a run came.
-    Trace(_RECORDS, "records", "host_remains", folder=True),
-    Trace(_JOURNALS, "journals, previous packages, progress of upgrades", "host_remains", folder=True),
-    Trace(_PROGRAM_FOLDER, "host program", "host_remains", folder=True),
-    Trace(LOCK_PATH.rpartition("/")[0], "lock", "nothing", Goes.WITH_BOOT, folder=True),
+    Artifact(_RECORDS, "records", "host_remains", folder=True),
+    Artifact(_JOURNALS, "journals, previous packages, progress of upgrades", "host_remains", folder=True),
+    Artifact(_PROGRAM_FOLDER, "host program", "host_remains", folder=True),
+    Artifact(LOCK_PATH.rpartition("/")[0], "lock", "nothing", RemovedWith.WITH_BOOT, folder=True),
 )
 
 
 def folders() -> tuple[str, ...]:
     """Return the folders that go as a whole when everything else is gone."""
-    return tuple(trace.path for trace in TRACES if trace.folder and trace.remover == "host_remains")
+    return tuple(trace.path for trace in ARTIFACTS if trace.folder and trace.remover == "host_remains")

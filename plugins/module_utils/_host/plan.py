@@ -32,7 +32,7 @@ OF_METRICS = (METRICS_SERVICE, METRICS_TIMER)
 
 
 @dataclass(frozen=True)
-class Unit:
+class UnitFile:
     """A unit that a host has.
 
     :param sha256: of its file; None where there is none, or a mask in its place.
@@ -57,7 +57,7 @@ class Present:
     sha256: str | None = None
     version: str | None = None
     python: str = ""
-    units: Mapping[str, Unit] | None = None
+    units: Mapping[str, UnitFile] | None = None
     metrics_directory: str = ""
     metrics_active: bool | None = None
 
@@ -71,7 +71,7 @@ class Present:
             python=str(part.get("python") or ""),
             units=None
             if found is None
-            else {name: Unit(one.get("sha256"), str(one.get("state"))) for name, one in found.items()},
+            else {name: UnitFile(one.get("sha256"), str(one.get("state"))) for name, one in found.items()},
             metrics_directory=str(part.get("metrics_directory") or ""),
             metrics_active=part.get("metrics_active"),
         )
@@ -152,7 +152,7 @@ def _other_program(present: Present, version: str) -> str:
     return f"it is of version {present.version or 'unknown'}, not {version}"
 
 
-def _unit_steps(present: Unit | None, name: str, text: str) -> list[Step]:
+def _unit_steps(present: UnitFile | None, name: str, text: str) -> list[Step]:
     data = {"unit": name}
     steps = []
     if present and present.state == MASKED:
@@ -169,7 +169,7 @@ def _unit_steps(present: Unit | None, name: str, text: str) -> list[Step]:
 _AT_BOOT = (*BOOT_UNITS, METRICS_TIMER)
 
 
-def _has_file(unit: Unit) -> bool:
+def _has_file(unit: UnitFile) -> bool:
     return unit.sha256 is not None or unit.state == MASKED
 
 
@@ -191,13 +191,13 @@ def _metrics_removal(present: Present) -> list[Step]:
     return [*steps, _without_metrics(present, why)] if present.metrics_directory else steps
 
 
-def _wanted(texts: Mapping[str, str]) -> dict[str, Unit]:
+def _wanted(texts: Mapping[str, str]) -> dict[str, UnitFile]:
     return {
-        name: Unit(hashlib.sha256(text.encode()).hexdigest(), ENABLED if name in _AT_BOOT else DISABLED)
+        name: UnitFile(hashlib.sha256(text.encode()).hexdigest(), ENABLED if name in _AT_BOOT else DISABLED)
         for name, text in texts.items()
     }
 
 
-def _state(found: Mapping[str, Unit]) -> dict[str, object]:
+def _state(found: Mapping[str, UnitFile]) -> dict[str, object]:
     """Return the units as C(--diff) shows them."""
     return {name: f"{unit.state}, {(unit.sha256 or 'no file')[:12]}" for name, unit in sorted(found.items())}

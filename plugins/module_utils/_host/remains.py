@@ -31,12 +31,12 @@ _UNFINISHED = (REPARTITION_RECORD, STOPPED_RECORD)
 _PREFERENCES = f"/etc/apt/preferences.d/{PREFERENCES_NAME}"
 
 
-class RemainsError(Exception):
+class LeftoversError(Exception):
     """Something is still there after everything was carried out."""
 
 
 @dataclass(frozen=True)
-class Remains:
+class Leftovers:
     """What a host still has.
 
     :param packages: installed packages with their versions.
@@ -55,13 +55,13 @@ class Remains:
     unfinished: tuple[str, ...] = ()
 
 
-def read(manager: PackageManager) -> Remains:
+def read(manager: PackageManager) -> Leftovers:
     """Return what the host still has.
 
     :raises PackageError: the package manager does not answer.
     """
     settings = read_bytes(TOOLKIT_SETTINGS)
-    return Remains(
+    return Leftovers(
         packages=manager.installed(),
         holds=manager.holds(),
         pinned=isinstance(manager, Apt) and manager.preferences(PREFERENCES_NAME) is not None,
@@ -78,7 +78,7 @@ def read(manager: PackageManager) -> Remains:
     )
 
 
-def plan(present: Remains, toolkit: bool, driver: bool, dcgm: bool = False) -> Plan:
+def plan(present: Leftovers, toolkit: bool, driver: bool, dcgm: bool = False) -> Plan:
     """Return the steps after which nothing of the collection is left.
 
     :param toolkit: whether the toolkit is removed by its own module, with its holds and settings.
@@ -118,7 +118,7 @@ def plan(present: Remains, toolkit: bool, driver: bool, dcgm: bool = False) -> P
     )
 
 
-def apply(steps: Plan, manager: PackageManager, present: Remains) -> None:
+def apply(steps: Plan, manager: PackageManager, present: Leftovers) -> None:
     """Carry out C(steps). Each can be repeated after a cut.
 
     :raises PackageError: the package manager failed.
@@ -141,10 +141,10 @@ def apply(steps: Plan, manager: PackageManager, present: Remains) -> None:
 def read_back(left: Plan) -> None:
     """Compare: planned anew, nothing may be left to do.
 
-    :raises RemainsError: something is.
+    :raises LeftoversError: something is.
     """
     if left.changes:
-        raise RemainsError(
+        raise LeftoversError(
             "Failed to remove what is left: every step was carried out, but these are still needed: "
             + "; ".join(str(step) for step in left.steps)
         )

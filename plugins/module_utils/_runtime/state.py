@@ -20,7 +20,7 @@ from .containerd_keys import merged, read_all, top, version_by_format
 
 
 @dataclass(frozen=True)
-class Configuration:
+class RuntimeConfiguration:
     """What a runtime's configuration says about NVIDIA.
 
     :param path: of the main file; None where the runtime runs with its built-in defaults.
@@ -51,7 +51,7 @@ class Configuration:
     low_level_runtime: str | None = None
 
 
-def parse_containerd(texts: Sequence[str], version: tuple[int, ...] = ()) -> Configuration:
+def parse_containerd(texts: Sequence[str], version: tuple[int, ...] = ()) -> RuntimeConfiguration:
     """Return what containerd's main file and its imports, in order, say; without the path.
 
     :param version: of containerd; empty: of the one that generated the files.
@@ -75,7 +75,7 @@ def parse_containerd(texts: Sequence[str], version: tuple[int, ...] = ()) -> Con
     # runc says it, or else the default runtime, or else the plugin as a whole: as _runtime/containerd.py reads it.
     said = [runtimes.get(name, {}).get("SystemdCgroup") for name in ("runc", default)]
     other = next((value for value in said if isinstance(value, bool)), legacy)
-    return Configuration(
+    return RuntimeConfiguration(
         version=number if isinstance(number, int) else 1,
         nvidia=nvidia is not None,
         binary=(nvidia or {}).get("BinaryName"),
@@ -91,7 +91,7 @@ def _cgroup_driver(systemd: object) -> str:
     return "systemd" if systemd is True else "cgroupfs"
 
 
-def parse_docker(text: str) -> Configuration:
+def parse_docker(text: str) -> RuntimeConfiguration:
     """Return what Docker's C(daemon.json) says, without the path.
 
     :raises ValueError: it is not a JSON object.
@@ -101,7 +101,7 @@ def parse_docker(text: str) -> Configuration:
         raise ValueError("not a JSON object")
     cdi = (document.get("features") or {}).get("cdi")
     runtimes = document.get("runtimes") or {}
-    return Configuration(
+    return RuntimeConfiguration(
         nvidia="nvidia" in runtimes,
         binary=dig(runtimes, ("nvidia", "path")),
         default_runtime=str(document.get("default-runtime", "runc")),
@@ -109,7 +109,7 @@ def parse_docker(text: str) -> Configuration:
     )
 
 
-def parse_crio(texts: Sequence[str]) -> Configuration:
+def parse_crio(texts: Sequence[str]) -> RuntimeConfiguration:
     """Return what CRI-O's main file and its drop-ins, in order, say; without the path.
 
     :raises TomlError: one of them is no TOML.
@@ -129,7 +129,7 @@ def parse_crio(texts: Sequence[str]) -> Configuration:
     low_level = low_level_handler(other_default, handlers)
     nvidia = Handler(NAME, handlers[NAME]) if NAME in handlers else None
     monitors = {NAME: nvidia.monitor, low_level.name: low_level.monitor} if nvidia and low_level else None
-    return Configuration(
+    return RuntimeConfiguration(
         nvidia=nvidia is not None,
         binary=nvidia.settings.get("runtime_path") if nvidia else None,
         default_runtime=default or "runc",
@@ -140,22 +140,22 @@ def parse_crio(texts: Sequence[str]) -> Configuration:
     )
 
 
-def containerd_configuration(main: str, files: HostFiles, version: tuple[int, ...] = ()) -> Configuration:
+def containerd_configuration(main: str, files: HostFiles, version: tuple[int, ...] = ()) -> RuntimeConfiguration:
     """Return what containerd's files on a host say; C(version) as in L(parse_containerd).
 
     :raises TomlError: one of them is no TOML.
     """
     texts = read_all(main, files.read, files.glob, version or (2,))
-    return replace(parse_containerd([*texts.values()], version), path=main) if texts else Configuration()
+    return replace(parse_containerd([*texts.values()], version), path=main) if texts else RuntimeConfiguration()
 
 
-def docker_configuration(files: HostFiles) -> Configuration:
+def docker_configuration(files: HostFiles) -> RuntimeConfiguration:
     path = "/etc/docker/daemon.json"
     text = files.read(path)
     return replace(parse_docker(text or ""), path=path if text is not None else None)
 
 
-def crio_configuration(files: HostFiles) -> Configuration:
+def crio_configuration(files: HostFiles) -> RuntimeConfiguration:
     """Return what CRI-O's files on a host say.
 
     :raises TomlError: one of them is no TOML.

@@ -18,7 +18,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_rec
     REFUSED,
     STARTED,
     STEPS,
-    Record,
+    RepairRecord,
     advance,
     begin,
     ends_if_failed,
@@ -84,14 +84,14 @@ class ActionModule(ClusterAction):
             "text": record.as_text(),
         }
 
-    def _record(self, arguments: dict[str, Any], before: Record, unschedulable: bool) -> Record:
+    def _record(self, arguments: dict[str, Any], before: RepairRecord, unschedulable: bool) -> RepairRecord:
         now = utc_time.now()
         here = str(cluster_lease.this_run())
         plan, state = arguments["plan"], arguments["state"]
         reason = str(printable(arguments["reason"], lines=True, longest=LONGEST_OUTPUT))
         if state == STARTED:
             if arguments["forget"]:
-                before = Record(state=before.state, initial_unschedulable=before.initial_unschedulable)
+                before = RepairRecord(state=before.state, initial_unschedulable=before.initial_unschedulable)
             faults = tuple((str(one["subject"]), str(one["kind"])) for one in plan.get("faults") or ())
             record = begin(before, Action(plan.get("action") or "nothing"), faults, unschedulable, here, now)
         else:

@@ -19,7 +19,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_fau
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_plan import Policy, RepairPlan, plan_repair
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_record import (
-    Record,
+    RepairRecord,
     ends_if_failed,
     from_values,
 )
@@ -63,7 +63,7 @@ class ActionModule(ClusterAction):
         plans: dict[str, RepairPlan] = {}
         refused: dict[str, Refused] = {}
         boots: dict[str, str] = {}
-        records: dict[str, Record] = {}
+        records: dict[str, RepairRecord] = {}
         names: dict[str, str] = {}
         for host in arguments["hosts"]:
             variables = task_vars["hostvars"][host]

@@ -24,7 +24,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_rec
     HANDED_OVER,
     REFUSED,
     STEPS,
-    Record,
+    RepairRecord,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import OUTPUT, check, fields, text
 
@@ -113,7 +113,7 @@ def marks(node: Mapping[str, Any]) -> dict[str, str]:
     return {name: str(value or "") for name, value in found.items()}
 
 
-def known(record: Record, said: Mapping[str, str]) -> Record:
+def known(record: RepairRecord, said: Mapping[str, str]) -> RepairRecord:
     """Return what is known of the repairs of a host: its own record, and what its node says where the host says less.
 
     The node is marked and cordoned before the host is written to, and a host that people have set up anew has forgotten everything.

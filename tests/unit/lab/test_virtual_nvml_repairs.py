@@ -17,7 +17,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.kernel_log
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_actions import Action
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_faults import Described
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_plan import Policy, RepairPlan, plan_repair
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_record import Record
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_record import RepairRecord
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import CommandAnswer, Evidence
 from virtual_machine import VERSION
 
@@ -65,7 +65,7 @@ def planned(machine: VirtualMachine, limit: float = 60) -> RepairPlan:
     smi = machine.smi("-L")
     xids = [error for _number, error in errors_in(log.read_text(), facts["pci"])]
     evidence = Evidence(facts, CommandAnswer(smi.returncode, smi.stdout), xids, [])
-    return plan_repair(evidence, Described(), Record(), Policy(NOW))
+    return plan_repair(evidence, Described(), RepairRecord(), Policy(NOW))
 
 
 def reset(machine: VirtualMachine) -> None:

@@ -9,7 +9,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.runtimes im
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.schema import check_facts
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.services import Services, read_services
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime import state as runtime_state
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.state import Configuration
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.state import RuntimeConfiguration
 
 V2 = """version = 2
 imports = ["/etc/containerd/conf.d/*.toml"]
@@ -86,7 +86,9 @@ runtime_type = "io.containerd.runc.v2"
     ],
 )
 def test_containerd(texts, expected):
-    assert runtime_state.parse_containerd(texts) == Configuration(**{"other_cgroup_driver": "cgroupfs", **expected})
+    assert runtime_state.parse_containerd(texts) == RuntimeConfiguration(
+        **{"other_cgroup_driver": "cgroupfs", **expected}
+    )
 
 
 @pytest.mark.parametrize(
@@ -101,7 +103,7 @@ def test_containerd(texts, expected):
     ],
 )
 def test_docker(text, expected):
-    assert runtime_state.parse_docker(text) == Configuration(**expected)
+    assert runtime_state.parse_docker(text) == RuntimeConfiguration(**expected)
 
 
 @pytest.mark.parametrize("text", ["{", "[]"])
@@ -112,8 +114,8 @@ def test_docker_configuration_that_is_none(text):
 
 def test_crio():
     drop_in = '[crio.runtime]\ndefault_runtime = "nvidia"\n[crio.runtime.runtimes.nvidia]\nruntime_path = "/x"\n'
-    assert runtime_state.parse_crio(["[crio]\n"]) == Configuration(cdi=True)
-    assert runtime_state.parse_crio(["[crio]\n", drop_in]) == Configuration(
+    assert runtime_state.parse_crio(["[crio]\n"]) == RuntimeConfiguration(cdi=True)
+    assert runtime_state.parse_crio(["[crio]\n", drop_in]) == RuntimeConfiguration(
         nvidia=True, binary="/x", default_runtime="nvidia", cdi=True
     )
 

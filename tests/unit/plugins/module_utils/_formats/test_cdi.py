@@ -10,7 +10,7 @@ import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.cdi import CONTROL_NODES, read_cdi
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.cdi import (
     CdiState,
-    Expected,
+    ExpectedDevices,
     cdi_of,
     compare,
     parse_specification,
@@ -189,10 +189,10 @@ def test_device_nodes_are_read_with_their_major_numbers():
 )
 @pytest.mark.parametrize(("path", "text"), [("/x.yaml", WITH_DRIVER), ("/x.json", AS_JSON)])
 def test_what_is_in_a_specification_is_compared_with_the_driver(path, text, driver, nodes, differs):
-    found = shape_specification(parse_specification(path, text), True, Expected([whole(0)], driver, nodes))
+    found = shape_specification(parse_specification(path, text), True, ExpectedDevices([whole(0)], driver, nodes))
     assert (found["missing"], found["stale"], found["differs"]) == ([], [], differs)
     # Another file need not name what the collection's own does.
-    other = shape_specification(parse_specification(path, text), False, Expected([whole(0)], driver, nodes))
+    other = shape_specification(parse_specification(path, text), False, ExpectedDevices([whole(0)], driver, nodes))
     assert other["differs"] == [text for text in differs if not text.startswith("lacks")]
 
 
@@ -237,7 +237,7 @@ def test_the_state_of_a_host(files, state):
 def test_a_file_from_before_mig_is_a_leftover_and_names_of_a_sites_own_are_not():
     def entry(*devices):
         found = parse_specification("/x.yaml", GENERATED)
-        return shape_specification(dataclasses.replace(found, devices=devices), False, Expected([divided(0, 2)]))
+        return shape_specification(dataclasses.replace(found, devices=devices), False, ExpectedDevices([divided(0, 2)]))
 
     assert state_of([OWN, entry("0", "GPU-0", "all")]).leftovers == ("/x.yaml",)
     assert state_of([OWN, entry("first-half", "all")]).leftovers == ()

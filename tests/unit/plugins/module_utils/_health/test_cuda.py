@@ -11,7 +11,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.checks imp
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.diagnostics import cuda, obstacle, reason_unproven
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import (
     CommandAnswer,
-    Diagnosis,
+    DcgmRun,
     evaluate,
 )
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._health import dcgm_outputs as outputs
@@ -43,13 +43,13 @@ def test_by_a_program(evidence, answer, status, text):
     ],
 )
 def test_by_dcgm(evidence, text, rc, status, said):
-    found = cuda(evidence(cuda=None, cuda_by_dcgm=Diagnosis(1, CommandAnswer(rc, text))))
+    found = cuda(evidence(cuda=None, cuda_by_dcgm=DcgmRun(1, CommandAnswer(rc, text))))
     assert found.status == status and said in found.evidence
 
 
 def test_what_dcgm_finds_is_a_failure_of_cuda_too(evidence):
     broken = outputs.spoiled(outputs.LEVEL_2, status="Fail", warnings=[{"warning": "x", "error_severity": 2}])
-    found = Diagnosis(1, CommandAnswer(1, broken))
+    found = DcgmRun(1, CommandAnswer(1, broken))
     assert cuda(evidence(cuda=None, cuda_by_dcgm=found)).status == "failed"
     # Where a level is asked for, the same finding is the check dcgm's.
     report = evaluate(CHECKS, evidence(cuda=None, cuda_by_dcgm=found, dcgm=found))
@@ -97,7 +97,7 @@ def test_an_acceptance_that_is_owed_is_a_failure_where_the_pool_asks_for_a_level
     assert check.evaluate(evidence()).status == "skipped"
     found = check.evaluate(evidence(owed=True))
     assert found.status == "failed" and "has not accepted it since" in found.evidence
-    diagnosed = evidence(owed=True, dcgm=Diagnosis(2, CommandAnswer(0, outputs.HEALTHY)))
+    diagnosed = evidence(owed=True, dcgm=DcgmRun(2, CommandAnswer(0, outputs.HEALTHY)))
     assert check.evaluate(diagnosed).status == "passed"
     facts |= {"health": {}}
     facts["recorded"]["acceptance_owed"] = True

@@ -15,7 +15,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.diagnostic
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import (
     CommandAnswer,
-    Diagnosis,
+    DcgmRun,
 )
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._health import dcgm_outputs as outputs
 
@@ -64,37 +64,37 @@ def test_what_is_no_result_is_said(text, said):
     [
         (None, "skipped", "no level was given"),
         (
-            Diagnosis(2, CommandAnswer(None, ""), installed=False),
+            DcgmRun(2, CommandAnswer(None, ""), installed=False),
             "failed",
             "level 2 is requested, but dcgmi is not installed",
         ),
-        (Diagnosis(2, CommandAnswer(None, "no answer within 5 s")), "failed", "did not end: no answer within 5 s"),
-        (Diagnosis(1, CommandAnswer(1, outputs.NO_HOST_ENGINE)), "failed", "unable to establish a connection"),
-        (Diagnosis(1, CommandAnswer(226, outputs.LEVEL_1)), "warning", "Persistence mode for GPU 0 is disabled"),
+        (DcgmRun(2, CommandAnswer(None, "no answer within 5 s")), "failed", "did not end: no answer within 5 s"),
+        (DcgmRun(1, CommandAnswer(1, outputs.NO_HOST_ENGINE)), "failed", "unable to establish a connection"),
+        (DcgmRun(1, CommandAnswer(226, outputs.LEVEL_1)), "warning", "Persistence mode for GPU 0 is disabled"),
         (
-            Diagnosis(2, CommandAnswer(0, outputs.HEALTHY)),
+            DcgmRun(2, CommandAnswer(0, outputs.HEALTHY)),
             "passed",
             "level 2 of DCGM 4.5.2: memory, pcie, software passed",
         ),
         (
-            Diagnosis(2, CommandAnswer(0, outputs.spoiled(outputs.LEVEL_2_SKIPPED, status="Pass", warnings=[]))),
+            DcgmRun(2, CommandAnswer(0, outputs.spoiled(outputs.LEVEL_2_SKIPPED, status="Pass", warnings=[]))),
             "passed",
             "software passed, memory, pcie skipped",
         ),
-        (Diagnosis(2, CommandAnswer(0, outputs.VERSION_3)), "warning", "nothing passed, GPU Memory, PCIe skipped"),
+        (DcgmRun(2, CommandAnswer(0, outputs.VERSION_3)), "warning", "nothing passed, GPU Memory, PCIe skipped"),
         (
-            Diagnosis(2, CommandAnswer(226, outputs.spoiled(outputs.LEVEL_2, warnings=[ISOLATE]))),
+            DcgmRun(2, CommandAnswer(226, outputs.spoiled(outputs.LEVEL_2, warnings=[ISOLATE]))),
             "failed",
             "software failed on GPU 0: Detected 1 volatile double-bit ECC error(s) in GPU 0.",
         ),
         # A failure without a reason is one all the same.
         (
-            Diagnosis(2, CommandAnswer(0, outputs.spoiled(outputs.LEVEL_2, warnings=[]))),
+            DcgmRun(2, CommandAnswer(0, outputs.spoiled(outputs.LEVEL_2, warnings=[]))),
             "failed",
             "software failed on GPU 0",
         ),
         (
-            Diagnosis(1, CommandAnswer(0, outputs.HEALTHY), why="level 3 was not run, because GPU 0 is in use"),
+            DcgmRun(1, CommandAnswer(0, outputs.HEALTHY), why="level 3 was not run, because GPU 0 is in use"),
             "warning",
             "level 3 was not run, because GPU 0 is in use",
         ),
@@ -112,13 +112,13 @@ IN_USE = "level 2 was not run, because GPU 0 is in use"
     ("diagnosis", "accepted"),
     [
         (None, False),
-        (Diagnosis(2, CommandAnswer(0, outputs.HEALTHY)), True),
+        (DcgmRun(2, CommandAnswer(0, outputs.HEALTHY)), True),
         # A matter of configuration is a warning, as it is for site.
-        (Diagnosis(2, CommandAnswer(226, outputs.LEVEL_2)), True),
-        (Diagnosis(1, CommandAnswer(0, outputs.HEALTHY), why=IN_USE), False),
-        (Diagnosis(2, CommandAnswer(226, outputs.spoiled(outputs.LEVEL_2, status="Fail", warnings=[ISOLATE]))), False),
-        (Diagnosis(2, CommandAnswer(1, outputs.NO_HOST_ENGINE)), False),
-        (Diagnosis(2, CommandAnswer(None, ""), installed=False), False),
+        (DcgmRun(2, CommandAnswer(226, outputs.LEVEL_2)), True),
+        (DcgmRun(1, CommandAnswer(0, outputs.HEALTHY), why=IN_USE), False),
+        (DcgmRun(2, CommandAnswer(226, outputs.spoiled(outputs.LEVEL_2, status="Fail", warnings=[ISOLATE]))), False),
+        (DcgmRun(2, CommandAnswer(1, outputs.NO_HOST_ENGINE)), False),
+        (DcgmRun(2, CommandAnswer(None, ""), installed=False), False),
     ],
     ids=["none was run", "healthy", "configuration", "level 1 only", "broken", "no answer", "not installed"],
 )
@@ -130,7 +130,7 @@ def test_what_pays_an_acceptance(evidence, diagnosis, accepted):
 def test_a_host_that_is_not_healthy_is_not_accepted(evidence, facts):
     facts["pci"] = []
     parameters = {"checks": ["pci", "dcgm"], "fail": False}
-    answered = answer(evidence(dcgm=Diagnosis(2, CommandAnswer(0, outputs.HEALTHY))), parameters, False)
+    answered = answer(evidence(dcgm=DcgmRun(2, CommandAnswer(0, outputs.HEALTHY))), parameters, False)
     assert (answered["failed_check"], answered["accepted"]) == ("pci", False)
 
 
@@ -140,5 +140,5 @@ def test_a_host_that_is_not_healthy_is_not_accepted(evidence, facts):
 )
 def test_what_is_missing_is_named(evidence, facts, cuda, package):
     facts["nvml"] = {"available": True, "cuda_version": cuda}
-    outcome = dcgm(evidence(dcgm=Diagnosis(1, CommandAnswer(None, ""), installed=False)))
+    outcome = dcgm(evidence(dcgm=DcgmRun(1, CommandAnswer(None, ""), installed=False)))
     assert f"datacenter-gpu-manager{package}" in outcome.next_step

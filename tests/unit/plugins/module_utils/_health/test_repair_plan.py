@@ -17,7 +17,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_pla
     reason_of,
     users_of_gpus,
 )
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_record import Attempt, Record
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_record import Attempt, RepairRecord
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import (
     CommandAnswer,
     Evidence,
@@ -57,7 +57,7 @@ def plan(
     **policy,
 ):
     evidence = Evidence(facts_of(spoil, mps, architecture), smi or CommandAnswer(0, "GPU 0"), list(xids), list(sxids))
-    return plan_repair(evidence, described or Described(), record or Record(), Policy(NOW, **policy))
+    return plan_repair(evidence, described or Described(), record or RepairRecord(), Policy(NOW, **policy))
 
 
 def asks(action, gpu=0):
@@ -236,11 +236,11 @@ def test_the_driver_itself_goes_before_the_catalogue():
 
 def test_an_error_is_acted_on_once():
     confirmed = silent_with(uncorrected=1)
-    repaired = Record(state="done", boot_id="this-boot", dealt_with=plan(confirmed, xids=[XID]).dealt_with)
+    repaired = RepairRecord(state="done", boot_id="this-boot", dealt_with=plan(confirmed, xids=[XID]).dealt_with)
     assert plan(confirmed, repaired, [XID]).action is Action.NOTHING
     again = Xid(119, "0000:18:00", "pid=2, name=x, Timeout")
     assert plan(confirmed, repaired, [XID, again]).action is Action.RESET_GPU
-    other_boot = Record(state="done", boot_id="another", dealt_with=repaired.dealt_with)
+    other_boot = RepairRecord(state="done", boot_id="another", dealt_with=repaired.dealt_with)
     assert plan(confirmed, other_boot, [XID]).action is Action.RESET_GPU
 
 
@@ -359,21 +359,23 @@ RESET, REBOOT = Action.RESET_GPU, Action.REBOOT
     ],
 )
 def test_what_was_tried_before(attempts, action):
-    assert plan(asks("gpu_reset"), Record(state="failed", attempts=attempts)).action is action
+    assert plan(asks("gpu_reset"), RepairRecord(state="failed", attempts=attempts)).action is action
 
 
 def test_a_gpu_that_was_reset_and_is_lost_now_was_tried_once():
-    before = Record(state="failed", attempts=(attempt(RESET, "failed", faults=((SECOND, "recovery"),)),))
+    before = RepairRecord(state="failed", attempts=(attempt(RESET, "failed", faults=((SECOND, "recovery"),)),))
     assert plan(lost, before).action is REBOOT
 
 
 def test_attempts_against_parts_of_the_host_are_counted_apart():
     tried = tuple(attempt(Action.RESTART_SERVICE, "repaired", faults=(("host", kind),)) for kind in ("mps", "mps"))
-    assert plan(no_mig, Record(state="done", attempts=tried)).action is Action.RESTART_SERVICE
+    assert plan(no_mig, RepairRecord(state="done", attempts=tried)).action is Action.RESTART_SERVICE
 
 
 def test_retry_forgets_what_was_tried():
-    tried = Record(state="handed-over", attempts=(attempt(RESET, "failed"), attempt(REBOOT, "failed")), reason="broken")
+    tried = RepairRecord(
+        state="handed-over", attempts=(attempt(RESET, "failed"), attempt(REBOOT, "failed")), reason="broken"
+    )
     kept = plan(asks("gpu_reset"), tried)
     assert not kept.needed and kept.handed_over.startswith("broken")
     assert plan(asks("gpu_reset"), tried, retry=True).action is RESET
@@ -387,7 +389,7 @@ def test_hosts_that_must_not_be_rebooted_are_handed_over():
 
 @pytest.mark.parametrize("state", ["started", "repairing", "proving", "returning", "failed"])
 def test_a_run_that_was_cut_off_is_finished_although_nothing_is_wrong_any_more(state):
-    found = plan(record=Record(state=state))
+    found = plan(record=RepairRecord(state=state))
     assert found.needed and found.resumed and found.action is Action.NOTHING
 
 

@@ -10,7 +10,7 @@ import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health import repair_record
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_actions import Action
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_record import (
-    Record,
+    RepairRecord,
     advance,
     begin,
     if_failed,
@@ -22,7 +22,7 @@ HERE, NOW, LATER = "me@controller/1", "2026-11-23T12:00:00Z", "2026-11-23T12:10:
 
 
 def started(record=None, action=Action.RESET_GPU, unschedulable=False, now=NOW):
-    return begin(record or Record(), action, FAULTS, unschedulable, HERE, now)
+    return begin(record or RepairRecord(), action, FAULTS, unschedulable, HERE, now)
 
 
 def after(record, *states, reason=""):
@@ -92,11 +92,11 @@ def test_who_had_cordoned_the_node():
 def test_the_file_on_the_host_is_read_again():
     record = after(started(), "repairing", "failed", reason="two\nlines")
     assert repair_record.from_values(json.loads(record.as_text())) == record
-    assert repair_record.from_values(None) == repair_record.from_values({}) == Record()
+    assert repair_record.from_values(None) == repair_record.from_values({}) == RepairRecord()
 
 
 def test_the_record_does_not_grow_for_ever():
-    record = Record()
+    record = RepairRecord()
     for _number in range(80):
         record = after(started(record), "repairing", "done")
     assert len(record.attempts) == 50
@@ -145,4 +145,4 @@ def test_what_is_no_record_is_refused(values):
 def test_how_a_turn_that_fails_ends_depends_on_how_far_the_host_came_and_on_how_it_was_found(
     state, found, untouched, result
 ):
-    assert if_failed(Record(state=state), found, untouched) == result
+    assert if_failed(RepairRecord(state=state), found, untouched) == result

@@ -7,9 +7,9 @@ from __future__ import annotations
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.checks import CHECKS, NAMES
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import (
-    Check,
     CommandAnswer,
-    Diagnosis,
+    DcgmRun,
+    HealthCheck,
     HealthReport,
     evaluate,
     failed,
@@ -22,7 +22,7 @@ from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._health
 
 
 def check(name, outcome, *needs):
-    return Check(name, lambda _evidence: outcome, needs)
+    return HealthCheck(name, lambda _evidence: outcome, needs)
 
 
 def statuses(report):
@@ -91,7 +91,7 @@ def test_every_need_is_a_check_that_runs_before():
 
 
 def test_a_healthy_host_passes_every_check(evidence):
-    diagnosed = Diagnosis(2, CommandAnswer(0, dcgm_outputs.HEALTHY))
+    diagnosed = DcgmRun(2, CommandAnswer(0, dcgm_outputs.HEALTHY))
     report = evaluate(CHECKS, evidence(dcgm=diagnosed))
     assert statuses(report) == dict.fromkeys(NAMES, "passed")
     assert report.message == "Every check passed."

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host import footprint, remains
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.footprint import TRACES, Goes
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.remains import Remains
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.footprint import ARTIFACTS, RemovedWith
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.remains import Leftovers
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit import config
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.packages import PACKAGES
@@ -24,7 +24,7 @@ from .....traces import trace_of
 COLLECTION = Path(footprint.__file__).parents[3]
 DRIVER = {"nvidia-open": "580.126.09-1", "libcuda1": "580.126.09-1", "nvidia-driver-pinning-580": "580.126.09-1"}
 TOOLKIT = dict.fromkeys(PACKAGES, "1.20.0-1")
-STAYING = Remains({**DRIVER, **TOOLKIT, "vim": "9"}, (*DRIVER, *TOOLKIT, "vim"))
+STAYING = Leftovers({**DRIVER, **TOOLKIT, "vim": "9"}, (*DRIVER, *TOOLKIT, "vim"))
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def test_what_goes_with_its_own_module_is_left_to_it():
 
 
 def test_dcgm_that_stays_is_held_no_more():
-    held = Remains({"datacenter-gpu-manager-4-core": "1:4.6.0-1"}, ("datacenter-gpu-manager-4-core", "vim"))
+    held = Leftovers({"datacenter-gpu-manager-4-core": "1:4.6.0-1"}, ("datacenter-gpu-manager-4-core", "vim"))
     (step,) = remains.plan(held, toolkit=True, driver=True, dcgm=False).steps
     assert (step.kind.key, step.data["packages"]) == ("release_packages", ["datacenter-gpu-manager-4-core"])
     assert not remains.plan(held, toolkit=True, driver=True, dcgm=True).changes
@@ -90,7 +90,7 @@ def test_a_step_that_did_not_stick_is_a_failure(host):
     manager.unhold = lambda _names: None
     present = remains.read(manager)
     remains.apply(remains.plan(present, False, False), manager, present)
-    with pytest.raises(remains.RemainsError, match="still needed: release"):
+    with pytest.raises(remains.LeftoversError, match="still needed: release"):
         remains.read_back(remains.plan(remains.read(manager), False, False))
 
 
@@ -118,16 +118,16 @@ def test_the_record_of_a_run_that_was_cut_off_is_not_thrown_away(host, name, tex
 def test_the_own_folders_are_the_last_to_go():
     """Their journals say how far a run came that was cut off."""
     assert kinds(
-        remains.plan(Remains(STAYING.packages, STAYING.holds, True, None, ("/var/lib/gpufleet",)), False, False)
+        remains.plan(Leftovers(STAYING.packages, STAYING.holds, True, None, ("/var/lib/gpufleet",)), False, False)
     )[-1] == ("remove_folder")
     assert footprint.folders() == ("/etc/gpufleet", "/var/lib/gpufleet", "/usr/local/lib/gpufleet")
 
 
 def test_every_remover_is_a_module_and_every_path_has_one():
     modules = {path.stem for path in (COLLECTION / "plugins" / "modules").glob("*.py")}
-    assert {trace.remover for trace in TRACES} - modules == {"nothing"}
-    assert {trace.goes for trace in TRACES if trace.remover == "nothing"} == {Goes.WITH_BOOT}
-    assert {trace.remover for trace in TRACES if trace.goes is Goes.WITH_DRIVER} == {"driver"}
+    assert {trace.remover for trace in ARTIFACTS} - modules == {"nothing"}
+    assert {trace.goes for trace in ARTIFACTS if trace.remover == "nothing"} == {RemovedWith.WITH_BOOT}
+    assert {trace.remover for trace in ARTIFACTS if trace.goes is RemovedWith.WITH_DRIVER} == {"driver"}
 
 
 def test_files_are_found_in_the_table():
@@ -154,4 +154,4 @@ def test_no_path_of_the_collections_own_is_missing_in_the_table():
 
 def test_the_documentation_has_every_row():
     page = (COLLECTION / "docs" / "remove.md").read_text(encoding="utf-8")
-    assert [trace.path for trace in TRACES if f"`{trace.path}`" not in page] == []
+    assert [trace.path for trace in ARTIFACTS if f"`{trace.path}`" not in page] == []

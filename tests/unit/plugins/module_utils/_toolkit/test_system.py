@@ -19,7 +19,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.cdi impor
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._packages import repository_options
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._packages.repository_options import DesiredRepository
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.state import Configuration
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.state import RuntimeConfiguration
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit import system
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.desired import DesiredToolkit
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.packages import PACKAGES
@@ -62,7 +62,7 @@ def host(tmp_path, monkeypatch):
 
 
 def test_the_low_level_runtime_is_crios(host, monkeypatch):
-    found = Configuration(low_level_runtime="/usr/libexec/crio/crun")
+    found = RuntimeConfiguration(low_level_runtime="/usr/libexec/crio/crun")
     monkeypatch.setattr(system, "crio_configuration", lambda _files: found)
     assert host.read(DesiredToolkit(repository=MIRROR, runtime="crio")).low_level_runtime == "/usr/libexec/crio/crun"
     assert host.read(DesiredToolkit(repository=MIRROR)).low_level_runtime is None

@@ -18,7 +18,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.hardware i
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.metric_table import METRICS
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_faults import Described
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_plan import Policy, plan_repair
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_record import Record
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_record import RepairRecord
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import Evidence, Xid
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.xid import QUIET_ACTIONS, action_of, xid
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.xid_catalogue import CATALOGUE
@@ -95,7 +95,7 @@ def test_the_rulebook_is_started_by_what_heal_acts_on_and_by_nothing_else(alert)
     policy = Policy(datetime.datetime(2026, 11, 23, tzinfo=datetime.timezone.utc))
     evidence = fault.evidence()
     ACTED_ON.get(alert.name, lambda _facts: None)(evidence.facts)
-    assert plan_repair(evidence, Described(), Record(), policy).needed is alert.repair
+    assert plan_repair(evidence, Described(), RepairRecord(), policy).needed is alert.repair
 
 
 def test_the_rulebook_looks_at_labels_that_the_rules_have():
