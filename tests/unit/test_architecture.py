@@ -142,7 +142,7 @@ def test_no_module_reads_its_options_into_a_desired_state_itself():
 def test_the_graph_is_drawn_from_every_kind_of_import():
     """The reader of imports itself: relative, absolute, and of modules of a folder."""
     found = set(imported(PLUGINS / "plugin_utils" / "lint" / "lint.py"))
-    assert ("plugin_utils", "lint", "rules") in found and ("plugin_utils", "lint", "effective") in found
+    assert ("plugin_utils", "lint", "rules") in found and ("plugin_utils", "lint", "plugin_fields") in found
     assert ("plugin_utils", "fleet", "usage") in set(imported(PLUGINS / "plugin_utils" / "actions" / "inspect.py"))
     assert any(
         target[:2] == ("module_utils", "_mig") for target in imported(PLUGINS / "plugin_utils/fleet/capacity.py")

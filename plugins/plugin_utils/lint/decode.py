@@ -33,42 +33,54 @@ def fold(name: str) -> str:
     return name.replace("\u017f", "s").replace("\u212a", "k").lower()
 
 
-def struct(value: Any, path: str, report: Report, fields: Mapping[str, Decoder]) -> dict[str, Any]:
-    """Decode a mapping whose fields are found in any case."""
-    given = mapping(value, path, report)
+def struct(fields: Mapping[str, Decoder]) -> Decoder:
+    """Return the decoder of a mapping whose fields are found in any case."""
     folded = {fold(name): name for name in fields}
-    result: dict[str, Any] = {}
-    written: dict[str, str] = {}
-    # The JSON in between has its keys sorted by byte, and the last of several that mean the same field wins.
-    for key in sorted(given, key=lambda name: name.encode("utf-8", "surrogatepass")):
-        name = key if key in fields else folded.get(fold(key))
-        if name is None:
-            report.warning(join(path, key), "unknown field: it is silently ignored", near(key, fields))
-            continue
-        if key != name:
-            report.warning(
-                join(path, key),
-                f"the case is wrong: the plugin takes it for {name}, stricter readers do not",
-                f"Write {name}.",
-            )
-        if name in written:
-            message = f"{written[name]} and {key} both mean {name}: {key} wins"
-            report.warning(join(path, key), message, f"Keep one, written {name}.")
-        written[name] = key
-        decoded = fields[name](given[key], join(path, key), report)
-        if isinstance(decoded, dict) and isinstance(result.get(name), dict):
-            result[name].update(decoded)
-        elif decoded is not None or name not in result:
-            result[name] = decoded
-    return result
+
+    def decode(value: Any, path: str, report: Report) -> dict[str, Any]:
+        given = mapping(value, path, report)
+        result: dict[str, Any] = {}
+        written: dict[str, str] = {}
+        # The JSON in between has its keys sorted by byte, and the last of several that mean the same field wins.
+        for key in sorted(given, key=lambda name: name.encode("utf-8", "surrogatepass")):
+            name = key if key in fields else folded.get(fold(key))
+            if name is None:
+                report.warning(join(path, key), "unknown field: it is silently ignored", near(key, fields))
+                continue
+            if key != name:
+                message = f"the case is wrong: the plugin takes it for {name}, stricter readers do not"
+                report.warning(join(path, key), message, f"Write {name}.")
+            if name in written:
+                message = f"{written[name]} and {key} both mean {name}: {key} wins"
+                report.warning(join(path, key), message, f"Keep one, written {name}.")
+            written[name] = key
+            decoded = fields[name](given[key], join(path, key), report)
+            if isinstance(decoded, dict) and isinstance(result.get(name), dict):
+                result[name].update(decoded)
+            elif decoded is not None or name not in result:
+                result[name] = decoded
+        return result
+
+    return decode
 
 
-def exact(value: Any, path: str, report: Report, known: Mapping[str, Decoder]) -> dict[str, Any]:
-    """Decode a mapping whose fields are found as they are written, and not otherwise."""
-    given = mapping(value, path, report, empty_is_ignored=False)
-    for key in sorted(set(given) - set(known)):
-        report.warning(join(path, key), "unknown field: it is silently ignored", near(key, known))
-    return {name: decoder(given[name], join(path, name), report) for name, decoder in known.items() if name in given}
+def exact(known: Mapping[str, Decoder], required: Mapping[str, tuple[str, str]] | None = None) -> Decoder:
+    """Return the decoder of a mapping whose fields are found as they are written, and not otherwise.
+
+    :param required: fields that have to be there, to what the plugin says without them and what to do.
+    """
+
+    def decode(value: Any, path: str, report: Report) -> dict[str, Any]:
+        given = mapping(value, path, report, empty_is_ignored=False)
+        for key in sorted(set(given) - set(known)):
+            report.warning(join(path, key), "unknown field: it is silently ignored", near(key, known))
+        found = {name: read(given[name], join(path, name), report) for name, read in known.items() if name in given}
+        for name, (message, remedy) in (required or {}).items():
+            if name not in found and (value is None or isinstance(value, dict)):
+                report.error(path, message, remedy)
+        return found
+
+    return decode
 
 
 def mapping(value: Any, path: str, report: Report, empty_is_ignored: bool = True) -> dict[str, Any]:
@@ -132,16 +144,19 @@ def as_integer(value: Any) -> int | None:
     return None
 
 
-def sequence(value: Any, path: str, report: Report, item: Decoder) -> Any:
-    """Decode a list field; null leaves it empty."""
-    if value is None:
-        return []
-    if not isinstance(value, list):
-        report.error(
-            path, f"{describe(value)} where a list is expected", "Write a list: each item on its own line after '- '."
-        )
-        return REFUSED
-    return [item(element, f"{path}[{index}]", report) for index, element in enumerate(value)]
+def sequence(item: Decoder) -> Decoder:
+    """Return the decoder of a list field; null leaves it empty."""
+
+    def decode(value: Any, path: str, report: Report) -> Any:
+        if value is None:
+            return []
+        if not isinstance(value, list):
+            remedy = "Write a list: each item on its own line after '- '."
+            report.error(path, f"{describe(value)} where a list is expected", remedy)
+            return REFUSED
+        return [item(element, f"{path}[{index}]", report) for index, element in enumerate(value)]
+
+    return decode
 
 
 _DURATION = re.compile(r"[-+]?(?P<parts>(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:ns|us|\u00b5s|\u03bcs|ms|s|m|h))+)")

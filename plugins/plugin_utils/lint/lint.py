@@ -15,9 +15,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from . import claims, gpu_operator, hami, node, pods, rules, schema, yaml
-from .effective import effective
+from . import claims, gpu_operator, hami, node, pods, rules, yaml
 from .finding import ERROR, MOST, Finding, Report, TooManyFindings
+from .plugin_fields import CONFIGURATION, effective
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def _lint(
             node.check({}, node.node_of(facts), report, started_with)
         return _verdict(report, None)
     _explain_kubernetes_objects(document, report)
-    config = schema.config(document, report)
+    config = CONFIGURATION(document, "", report)
     _version(config.get("version"), report)
     if not report.refused:
         rules.flags(config.get("flags") or {}, report)

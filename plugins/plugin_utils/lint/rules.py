@@ -14,8 +14,9 @@ from typing import Any
 from ...module_utils._boards.architectures import mps_clients_of_device_plugin
 from ...module_utils._boards.lookup import BOARDS
 from ...module_utils._sharing.resources import GPU
-from . import schema
+from . import plugin_fields
 from .finding import Report, near
+from .plugin_fields import DEVICE_LIST_STRATEGIES
 
 #: A GPU that is divided more often than this by time slicing is probably a mistake; the plugin itself knows no bound.
 MANY_TIME_SLICES = 100
@@ -29,11 +30,15 @@ _NAMES_DIFFER_BY = 0.2
 def flags(given: Mapping[str, Any], report: Report) -> None:
     """Check values of C(flags) that the plugin refuses when it starts."""
     plugin = given.get("plugin") or {}
-    _choice(given, "migStrategy", "flags.migStrategy", schema.MIG_STRATEGIES, report)
-    _choice(given, "deviceDiscoveryStrategy", "flags.deviceDiscoveryStrategy", schema.DISCOVERY_STRATEGIES, report)
-    _choice(plugin, "deviceIDStrategy", "flags.plugin.deviceIDStrategy", schema.DEVICE_ID_STRATEGIES, report)
-    policy = "sharedDevicesAllocationPolicy"
-    _choice(plugin, policy, f"flags.plugin.{policy}", schema.ALLOCATION_POLICIES, report)
+    for section, path, fields in (
+        (given, "flags", plugin_fields.FLAGS),
+        (plugin, "flags.plugin", plugin_fields.PLUGIN),
+    ):
+        for name, field in fields.items():
+            value = section.get(name)
+            if field.choices and isinstance(value, str) and value not in field.choices:
+                remedy = near(value, field.choices) if value else f"One of: {', '.join(field.choices)}."
+                report.error(f"{path}.{name}", f"{value!r} is not a valid value", remedy)
     _device_list(plugin.get("deviceListStrategy"), report)
 
 
@@ -176,28 +181,18 @@ def _rename(item: Mapping[str, Any], name: str, where: str, rename: bool, report
         report.warning(f"{where}.rename", f"it is ignored: renameByDefault makes it {name}.shared", "Remove it.")
 
 
-def _choice(given: Mapping[str, Any], key: str, path: str, choices: tuple[str, ...], report: Report) -> None:
-    value = given.get(key)
-    if isinstance(value, str) and value not in choices:
-        report.error(
-            path,
-            f"{value!r} is not a valid value",
-            near(value, choices) if value else f"One of: {', '.join(choices)}.",
-        )
-
-
 def _device_list(value: Any, report: Report) -> None:
     path = "flags.plugin.deviceListStrategy"
     if not isinstance(value, list):
         return
     for item in value:
-        if item in schema.DEVICE_LIST_STRATEGIES:
+        if item in DEVICE_LIST_STRATEGIES:
             continue
         parts = [part.strip() for part in item.split(",")]
-        if len(parts) > 1 and all(part in schema.DEVICE_LIST_STRATEGIES for part in parts):
+        if len(parts) > 1 and all(part in DEVICE_LIST_STRATEGIES for part in parts):
             remedy = f"Only the command line splits at commas: write [{', '.join(parts)}]."
         else:
-            remedy = near(item, schema.DEVICE_LIST_STRATEGIES)
+            remedy = near(item, DEVICE_LIST_STRATEGIES)
         report.error(path, f"invalid strategy: {item!r}", remedy)
     if not value:
         report.warning(path, "an empty list: containers are given no device at all", "Write [envvar].")

@@ -13,15 +13,14 @@ from dataclasses import dataclass
 _PREFIX = "tag:yaml.org,2002:"
 _RESOLVABLE = frozenset(_PREFIX + name for name in ("str", "bool", "int", "float", "null", "timestamp"))
 
-_TRUE = frozenset(["y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON"])
-_FALSE = frozenset(["n", "N", "no", "No", "NO", "false", "False", "FALSE", "off", "Off", "OFF"])
-_NULL = frozenset(["", "~", "null", "Null", "NULL"])
-_INFINITE = {
-    f"{sign}.{name}": number
-    for name in ("inf", "Inf", "INF")
-    for sign, number in (("", math.inf), ("+", math.inf), ("-", -math.inf))
+_WORDS: dict[str, bool | float | None] = {
+    **dict.fromkeys(["y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON"], True),
+    **dict.fromkeys(["n", "N", "no", "No", "NO", "false", "False", "FALSE", "off", "Off", "OFF"], False),
+    **dict.fromkeys(["", "~", "null", "Null", "NULL"], None),
+    **dict.fromkeys([".inf", ".Inf", ".INF", "+.inf", "+.Inf", "+.INF"], math.inf),
+    **dict.fromkeys(["-.inf", "-.Inf", "-.INF"], -math.inf),
+    **dict.fromkeys([".nan", ".NaN", ".NAN"], math.nan),
 }
-_NOT_A_NUMBER = frozenset([".nan", ".NaN", ".NAN"])
 
 _DECIMAL = re.compile(r"[-+]?(0|[1-9][0-9]*)")
 _INTEGER = re.compile(
@@ -72,16 +71,8 @@ LONGEST_NUMBER = 4000
 
 
 def _plain(text: str) -> Scalar:
-    if text in _NULL:
-        return Scalar(None)
-    if text in _TRUE:
-        return Scalar(True)
-    if text in _FALSE:
-        return Scalar(False)
-    if text in _INFINITE:
-        return Scalar(_INFINITE[text])
-    if text in _NOT_A_NUMBER:
-        return Scalar(math.nan)
+    if text in _WORDS:
+        return Scalar(_WORDS[text])
     if text[0] in "+-0123456789":
         return _number(text)
     if text[0] == "." and _FLOAT.fullmatch(text):

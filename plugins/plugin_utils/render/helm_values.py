@@ -20,21 +20,14 @@ from .versions import CHARTS, NODE_FEATURE_DISCOVERY
 Part = tuple[str, Mapping[str, Any]]
 
 EXTRA = "gpu_kubernetes_values"
-_PRINTED: dict[str, list[str]] = {
-    chart: keys.split()
-    for chart, keys in read_yaml(Path(__file__).with_name("chart_keys.yml").read_text(encoding="utf-8")).items()
-}
-#: Subchart of Node Feature Discovery: the values of a subchart stand under its name, and its condition is read by Helm itself.
-_SUBCHARTS = {"nvidia-device-plugin": "nfd", "gpu-operator": "node-feature-discovery"}
 #: Chart to the paths that its templates read; everything below such a path is passed on.
 _KEYS: dict[str, frozenset[str]] = {
-    chart: frozenset(
-        [*keys, *(f"{_SUBCHARTS[chart]}.{key}" for key in _PRINTED[NODE_FEATURE_DISCOVERY]), "nfd.enabled"]
-        if chart in _SUBCHARTS
-        else keys
-    )
-    for chart, keys in _PRINTED.items()
+    chart: frozenset(keys.split())
+    for chart, keys in read_yaml(Path(__file__).with_name("chart_keys.yml").read_text(encoding="utf-8")).items()
 }
+# Values of a subchart stand under its name, and its condition is read by Helm itself.
+for _chart, _below in (("nvidia-device-plugin", "nfd"), ("gpu-operator", "node-feature-discovery")):
+    _KEYS[_chart] |= {"nfd.enabled", *(f"{_below}.{key}" for key in _KEYS[NODE_FEATURE_DISCOVERY])}
 
 
 def render_values(chart: str, header: str, parts: Sequence[Part], extra: Mapping[str, Any] | None = None) -> str:

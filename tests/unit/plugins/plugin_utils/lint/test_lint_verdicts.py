@@ -10,9 +10,10 @@ import json
 from pathlib import Path
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.lint import schema, yaml
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.lint import yaml
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.lint.finding import Report
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.lint.lint import lint
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.lint.plugin_fields import CONFIGURATION
 
 DATA = Path(__file__).parent / "data"
 RECORDED = json.loads((DATA / "device_plugin_verdicts.json").read_text())["cases"]
@@ -59,7 +60,7 @@ def decoded(text):
         return None
     if document is None:
         return {}
-    config = schema.config(document, report)
+    config = CONFIGURATION(document, "", report)
     return None if report.refused or config.get("version") not in (None, "", "v1") else config
 
 
