@@ -15,7 +15,7 @@ from typing import Any
 from ...module_utils._sharing import arithmetic
 from ..fleet.claims import GPU_CLASS, MIG_CLASS, mig_devices
 from ..fleet.slices import Slice
-from .model import MANAGED_BY, Cluster, Configuration
+from .model import MANAGED_BY, Cluster, Configuration, kube_object
 
 #: What a claim is for that is for no MIG device.
 GPU = "GPU"
@@ -114,46 +114,27 @@ def parts(share: arithmetic.Share) -> dict[str, Any]:
 
 def template(name: str, claimed: dict[str, Any]) -> dict[str, Any]:
     """Return a template, of which each pod makes a claim of its own."""
-    return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaimTemplate",
-        "metadata": {"name": name},
-        "spec": {"spec": {"devices": claimed}},
-    }
+    return kube_object("resource.k8s.io/v1", "ResourceClaimTemplate", name, spec={"spec": {"devices": claimed}})
 
 
 def named_classes(cluster: Cluster) -> list[dict[str, Any]]:
     """Return DeviceClasses by which pods get MIG devices that they request by the device plugin's names; the chart has one for whole GPUs alone."""
     named = {kind: resource for item in cluster.configurations for kind, resource in item.named_classes.items()}
-    own = f"device.driver == '{GPU_CLASS}' && device.attributes['{GPU_CLASS}']"
-    return [
-        {
-            "apiVersion": "resource.k8s.io/v1",
-            "kind": "DeviceClass",
-            # 1g.10gb+me: neither names of objects nor of resources have a plus.
-            "metadata": {"name": f"gpufleet-{resource.partition('/')[2]}", "labels": dict(MANAGED_BY)},
-            "spec": {
-                # Whole GPUs have no profile, and the expression would fail on them.
-                "selectors": [
-                    {
-                        "cel": {
-                            "expression": f"{own}.type == 'mig' && device.attributes['{GPU_CLASS}'].profile == '{profile}'"
-                        }
-                    }
-                ],
-                "extendedResourceName": resource,
-            },
-        }
-        for kind, resource in sorted(named.items())
-        if (profile := kind.partition("/")[2])
-    ]
+    found = []
+    for kind, resource in sorted(named.items()):
+        profile = kind.partition("/")[2]
+        if not profile:
+            continue
+        # Whole GPUs have no profile, and the expression would fail on them.
+        own = f"device.driver == '{GPU_CLASS}' && device.attributes['{GPU_CLASS}'].type == 'mig'"
+        selector = {"cel": {"expression": f"{own} && device.attributes['{GPU_CLASS}'].profile == '{profile}'"}}
+        spec = {"selectors": [selector], "extendedResourceName": resource}
+        # 1g.10gb+me: neither names of objects nor of resources have a plus.
+        name = f"gpufleet-{resource.partition('/')[2]}"
+        found.append(kube_object("resource.k8s.io/v1", "DeviceClass", name, MANAGED_BY, spec=spec))
+    return found
 
 
 def shared(name: str, claimed: dict[str, Any]) -> dict[str, Any]:
     """Return a claim that several pods name."""
-    return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaim",
-        "metadata": {"name": name},
-        "spec": {"devices": claimed},
-    }
+    return kube_object("resource.k8s.io/v1", "ResourceClaim", name, spec={"devices": claimed})

@@ -17,7 +17,16 @@ from ..lint.lint import lint
 from . import injection
 from .emit import comment, yaml_text
 from .helm_values import Part, render_values
-from .model import MANAGED_BY, Cluster, Configuration, client_affinity, content_hash, hashed_key, plugin_key
+from .model import (
+    MANAGED_BY,
+    Cluster,
+    Configuration,
+    client_affinity,
+    content_hash,
+    hashed_key,
+    kube_object,
+    plugin_key,
+)
 
 CHART = "nvidia-device-plugin"
 
@@ -101,13 +110,7 @@ def operator_texts(cluster: Cluster, strategy: str) -> dict[str, str]:
 
 
 def _config_map(name: str, namespace: str, data: Mapping[str, str], immutable: bool = True) -> dict[str, Any]:
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": name, "namespace": namespace, "labels": dict(MANAGED_BY)},
-        "immutable": immutable,
-        "data": dict(data),
-    }
+    return kube_object("v1", "ConfigMap", name, MANAGED_BY, namespace, immutable=immutable, data=dict(data))
 
 
 def values(cluster: Cluster, configuration: Configuration) -> str:

@@ -13,7 +13,7 @@ from ...module_utils._sharing import arithmetic
 from ...module_utils._sharing.guarantees import guarantee
 from . import claims
 from .emit import documents
-from .model import Cluster, Configuration, dns_label
+from .model import Cluster, Configuration, dns_label, kube_object
 from .requests import Answer, answers, distinct, file_of, file_of_devices, name_of, own_share
 
 
@@ -69,18 +69,14 @@ def _claiming(
         header = [f"{about}, by a claim.", *_guarantee(item)]
         return documents("\n".join(header), [claims.template(name, wanted), pod])
     pod["spec"]["resourceClaims"] = [{"name": "gpus", "resourceClaimName": name}]
-    job = {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"name": name},
-        "spec": {
-            "completions": users,
-            "parallelism": users,
-            "template": {"metadata": {"labels": {"app.kubernetes.io/name": name}}, "spec": pod["spec"]},
-        },
-    }
     header = [f"{about}, by one claim that {users} pods share.", *_guarantee(item)]
-    return documents("\n".join(header), [claims.shared(name, wanted), job])
+    return documents("\n".join(header), [claims.shared(name, wanted), _job(name, users, pod["spec"])])
+
+
+def _job(name: str, pods: int, spec: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a job whose pods run all at once, and are labelled with its name."""
+    template = {"metadata": {"labels": {"app.kubernetes.io/name": name}}, "spec": spec}
+    return kube_object("batch/v1", "Job", name, spec={"completions": pods, "parallelism": pods, "template": template})
 
 
 def _about(item: Configuration, resource: str) -> str:
@@ -171,20 +167,16 @@ def _pod(
         spec["runtimeClassName"] = cluster.options["runtime_class"]
     if item.sharing.backend == "hami":
         spec["schedulerName"] = "hami-scheduler"
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+    return kube_object("v1", "Pod", name, spec=spec)
 
 
 def _compute_domain(cluster: Cluster, item: Configuration) -> str:
     """Return a job over two hosts of a rack whose pods share a ComputeDomain. Its API is the DRA driver's (resource.nvidia.com/v1beta1)."""
     name = f"{item.name}-compute-domain"
     claimed = claims.kinds(item)
-    domain = {
-        "apiVersion": "resource.nvidia.com/v1beta1",
-        "kind": "ComputeDomain",
-        "metadata": {"name": name},
-        # The driver makes the template and the IMEX daemons of the nodes on which pods with a claim of it run; 0 is any number of them.
-        "spec": {"numNodes": 0, "channel": {"resourceClaimTemplate": {"name": name}}},
-    }
+    # The driver makes the template and the IMEX daemons of the nodes on which pods with a claim of it run; 0 is any number of them.
+    wanted = {"numNodes": 0, "channel": {"resourceClaimTemplate": {"name": name}}}
+    domain = kube_object("resource.nvidia.com/v1beta1", "ComputeDomain", name, spec=wanted)
     resource = next(iter(item.capacity.resources), "")
     claim = name_of(item, claimed[0]) if claimed else ""
     pod = _claiming_pod(cluster, item, claim) if claimed else _pod(cluster, item, name, {resource: 1})
@@ -192,19 +184,13 @@ def _compute_domain(cluster: Cluster, item: Configuration) -> str:
     spec["resourceClaims"] = [*spec.get("resourceClaims", []), {"name": "channel", "resourceClaimTemplateName": name}]
     resources = spec["containers"][0]["resources"]
     resources["claims"] = [*resources.get("claims", []), {"name": "channel"}]
-    labels = {"app.kubernetes.io/name": name}
-    one_a_host = {"labelSelector": {"matchLabels": labels}, "topologyKey": "kubernetes.io/hostname"}
+    own = {"matchLabels": {"app.kubernetes.io/name": name}}
+    one_a_host = {"labelSelector": own, "topologyKey": "kubernetes.io/hostname"}
     spec["affinity"] = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [one_a_host]}}
-    job = {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"name": name},
-        "spec": {"completions": 2, "parallelism": 2, "template": {"metadata": {"labels": labels}, "spec": spec}},
-    }
     header = [
         f"Two pods of {item.origin} on two hosts of a rack, which share GPU memory through the IMEX channel of a ComputeDomain."
     ]
-    items = [domain, job]
+    items = [domain, _job(name, 2, spec)]
     if claimed:
         header.append(f"Each claims one {claimed[0]} as well.")
         items.insert(0, claims.template(claim, claims.devices(item, claimed[0])))

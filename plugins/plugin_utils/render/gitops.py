@@ -18,7 +18,7 @@ from typing import Any
 
 import yaml
 
-from .model import MANAGED_BY, Cluster
+from .model import MANAGED_BY, Cluster, kube_object
 from .versions import NODE_FEATURE_DISCOVERY, Chart
 
 #: The folders of the tree whose objects are synced as they are.
@@ -109,35 +109,27 @@ def _directory(cluster: Cluster, folder: str, wave: str) -> dict[str, Any]:
 
 
 def _argocd_object(cluster: Cluster, name: str, source: Mapping[str, Any], wave: str) -> dict[str, Any]:
-    metadata: dict[str, Any] = {
-        "name": f"{cluster.name}-{name}",
-        "namespace": "argocd",
-        "labels": dict(MANAGED_BY),
-        "annotations": {"argocd.argoproj.io/sync-wave": wave},
-    }
+    found = kube_object("argoproj.io/v1alpha1", "Application", f"{cluster.name}-{name}", MANAGED_BY, "argocd")
+    found["metadata"]["annotations"] = {"argocd.argoproj.io/sync-wave": wave}
     if name != f"gpufleet-{OBJECTS}":
         # A pool that is no longer needed takes its release with it; the namespace and what others keep in it stay.
-        metadata["finalizers"] = ["resources-finalizer.argocd.argoproj.io"]
+        found["metadata"]["finalizers"] = ["resources-finalizer.argocd.argoproj.io"]
     automated = cluster.options["automated_sync"]
     options = ["ServerSideApply=true"]
     if name in (f"gpufleet-{NODE_LABELS}", f"gpufleet-{MONITORING}"):
         options.append("SkipDryRunOnMissingResource=true")
-    return {
-        "apiVersion": "argoproj.io/v1alpha1",
-        "kind": "Application",
-        "metadata": metadata,
-        "spec": {
-            "project": cluster.options["gitops_project"],
-            **source,
-            "destination": {"name": cluster.options["gitops_destination"], "namespace": cluster.options["namespace"]},
-            "syncPolicy": {
-                **({"automated": {"prune": automated == PRUNE, "selfHeal": True}} if automated != NONE else {}),
-                "syncOptions": options,
-                # A failed sync of a revision is not tried again otherwise, even when what it needs has come.
-                "retry": {"limit": -1, "backoff": {"duration": "10s", "factor": 2, "maxDuration": "3m"}},
-            },
+    found["spec"] = {
+        "project": cluster.options["gitops_project"],
+        **source,
+        "destination": {"name": cluster.options["gitops_destination"], "namespace": cluster.options["namespace"]},
+        "syncPolicy": {
+            **({"automated": {"prune": automated == PRUNE, "selfHeal": True}} if automated != NONE else {}),
+            "syncOptions": options,
+            # A failed sync of a revision is not tried again otherwise, even when what it needs has come.
+            "retry": {"limit": -1, "backoff": {"duration": "10s", "factor": 2, "maxDuration": "3m"}},
         },
     }
+    return found
 
 
 def flux(cluster: Cluster, releases: Sequence[Release], folders: Sequence[str]) -> dict[str, list[Mapping[str, Any]]]:
@@ -161,12 +153,11 @@ def _helm_repository(chart: Chart) -> dict[str, Any]:
     spec: dict[str, Any] = {"interval": "1h", "url": chart.repository}
     if chart.repository.startswith("oci://"):
         spec["type"] = "oci"
-    return {
-        "apiVersion": "source.toolkit.fluxcd.io/v1",
-        "kind": "HelmRepository",
-        "metadata": {"name": chart.name, "namespace": "flux-system", "labels": dict(MANAGED_BY)},
-        "spec": spec,
-    }
+    return _flux_object("source.toolkit.fluxcd.io/v1", "HelmRepository", chart.name, spec)
+
+
+def _flux_object(api_version: str, kind: str, name: str, spec: Mapping[str, Any]) -> dict[str, Any]:
+    return kube_object(api_version, kind, name, MANAGED_BY, "flux-system", spec=spec)
 
 
 def _helm_release(
@@ -192,28 +183,20 @@ def _helm_release(
     if chart.name == "nvidia-device-plugin" and NODE_FEATURE_DISCOVERY in names:
         # gpu-feature-discovery writes its labels as custom resources of Node Feature Discovery.
         spec["dependsOn"] = [{"name": NODE_FEATURE_DISCOVERY}]
-    return {
-        "apiVersion": "helm.toolkit.fluxcd.io/v2",
-        "kind": "HelmRelease",
-        "metadata": {"name": release.name, "namespace": "flux-system", "labels": dict(MANAGED_BY)},
-        "spec": {**spec, **_suspended(cluster), "values": values},
-    }
+    spec = {**spec, **_suspended(cluster), "values": values}
+    return _flux_object("helm.toolkit.fluxcd.io/v2", "HelmRelease", release.name, spec)
 
 
 def _kustomization(cluster: Cluster, folder: str) -> dict[str, Any]:
-    return {
-        "apiVersion": "kustomize.toolkit.fluxcd.io/v1",
-        "kind": "Kustomization",
-        "metadata": {"name": f"gpufleet-{folder}", "namespace": "flux-system", "labels": dict(MANAGED_BY)},
-        "spec": {
-            "interval": "10m",
-            "retryInterval": "1m",
-            "path": f"./{_path(cluster)}/{folder}",
-            "prune": cluster.options["automated_sync"] == PRUNE,
-            **_suspended(cluster),
-            "sourceRef": {"kind": "GitRepository", "name": cluster.options["gitops_source"]},
-        },
+    spec = {
+        "interval": "10m",
+        "retryInterval": "1m",
+        "path": f"./{_path(cluster)}/{folder}",
+        "prune": cluster.options["automated_sync"] == PRUNE,
+        **_suspended(cluster),
+        "sourceRef": {"kind": "GitRepository", "name": cluster.options["gitops_source"]},
     }
+    return _flux_object("kustomize.toolkit.fluxcd.io/v1", "Kustomization", f"gpufleet-{folder}", spec)
 
 
 def _suspended(cluster: Cluster) -> dict[str, bool]:

@@ -18,7 +18,7 @@ from ...module_utils._boards.lookup import BOARDS
 from ...module_utils._mig import predefined
 from ...module_utils._plan import Refused
 from .emit import yaml_text
-from .model import MANAGED_BY, Cluster, Configuration, content_hash
+from .model import MANAGED_BY, Cluster, Configuration, content_hash, kube_object
 
 
 def config_map(cluster: Cluster) -> dict[str, Any]:
@@ -38,19 +38,10 @@ def config_map(cluster: Cluster) -> dict[str, Any]:
             )
         configs[item.name] = _layout(item)
     text = yaml_text({"version": "v1", "mig-configs": configs})
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {
-            # The manager reads it when it starts or when the label of its node changes, so that a new layout needs a new name. Its
-            # restart leaves the GPUs alone: it asserts the layout first.
-            "name": f"gpufleet-mig-{content_hash(text)}",
-            "namespace": str(cluster.options["namespace"]),
-            "labels": dict(MANAGED_BY),
-        },
-        "immutable": True,
-        "data": {"config.yaml": text},
-    }
+    # The manager reads it when it starts or when the label of its node changes, so that a new layout needs a new name. Its restart
+    # leaves the GPUs alone: it asserts the layout first.
+    name, namespace = f"gpufleet-mig-{content_hash(text)}", cluster.options["namespace"]
+    return kube_object("v1", "ConfigMap", name, MANAGED_BY, namespace, immutable=True, data={"config.yaml": text})
 
 
 @lru_cache(maxsize=1)

@@ -39,6 +39,18 @@ DEPLOY_LABELS = {
 MANAGED_BY = {"app.kubernetes.io/managed-by": "gpufleet"}
 
 
+def kube_object(
+    api_version: str, kind: str, name: str, labels: Mapping[str, str] | None = None, namespace: Any = None, **rest: Any
+) -> dict[str, Any]:
+    """Return a Kubernetes object; its keys, and those of its metadata, are in the usual order."""
+    metadata: dict[str, Any] = {"name": name}
+    if namespace:
+        metadata["namespace"] = str(namespace)
+    if labels:
+        metadata["labels"] = dict(labels)
+    return {"apiVersion": api_version, "kind": kind, "metadata": metadata, **rest}
+
+
 @dataclass(frozen=True)
 class Configuration:
     """Hosts of one pool that the same files serve; most pools have one.

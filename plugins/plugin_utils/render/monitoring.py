@@ -18,7 +18,7 @@ from typing import Any
 from ...module_utils._formats.documents import read_yaml
 from ...module_utils._health.xid import LOUD_XIDS, QUIET_ACTIONS
 from .emit import json_text
-from .model import MANAGED_BY, Cluster
+from .model import MANAGED_BY, Cluster, kube_object
 
 RUNBOOKS = "https://github.com/gpufleet/gpufleet.nvidia/blob/main/docs/runbooks.md"
 #: What tells extensions/eda/rulebooks/heal.yml which host to repair: the instance without its port.
@@ -84,16 +84,9 @@ def prometheus_rule(cluster: Cluster) -> dict[str, Any]:
     """Return the object of the Prometheus operator with all alerts that make sense in C(cluster)."""
     own = {str(name): str(value) for name, value in cluster.options["prometheus_rule_labels"].items()}
     alerts = ALERTS + (DCGM_ALERTS if cluster.options["dcgm_exporter"] else ())
-    return {
-        "apiVersion": "monitoring.coreos.com/v1",
-        "kind": "PrometheusRule",
-        "metadata": {
-            "name": "gpufleet",
-            "namespace": cluster.options["namespace"],
-            "labels": {**MANAGED_BY, **own},
-        },
-        "spec": {"groups": [{"name": "gpufleet", "rules": [rule(alert) for alert in alerts]}]},
-    }
+    spec = {"groups": [{"name": "gpufleet", "rules": [rule(alert) for alert in alerts]}]}
+    labels, namespace = {**MANAGED_BY, **own}, cluster.options["namespace"]
+    return kube_object("monitoring.coreos.com/v1", "PrometheusRule", "gpufleet", labels, namespace, spec=spec)
 
 
 def dashboard(cluster: Cluster) -> dict[str, Any]:
@@ -130,13 +123,6 @@ def _panel(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def dashboard_config_map(cluster: Cluster) -> dict[str, Any]:
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {
-            "name": "gpufleet-dashboard",
-            "namespace": cluster.options["namespace"],
-            "labels": {**MANAGED_BY, **SIDECAR_LABEL},
-        },
-        "data": {f"{_DASHBOARD['dashboard']['uid']}.json": json_text(dashboard(cluster))},
-    }
+    data = {f"{_DASHBOARD['dashboard']['uid']}.json": json_text(dashboard(cluster))}
+    labels, namespace = {**MANAGED_BY, **SIDECAR_LABEL}, cluster.options["namespace"]
+    return kube_object("v1", "ConfigMap", "gpufleet-dashboard", labels, namespace, data=data)

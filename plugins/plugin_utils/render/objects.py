@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...module_utils._runtimes import DISTRIBUTIONS
@@ -26,6 +26,7 @@ from .model import (
     Cluster,
     Configuration,
     hashed_key,
+    kube_object,
     plugin_key,
 )
 
@@ -38,26 +39,19 @@ def namespace(cluster: Cluster) -> dict[str, Any]:
 
     Device plugins mount host paths, which only the level privileged admits, and see every GPU, which the policies forbid others.
     """
-    metadata: dict[str, Any] = {
-        "name": cluster.options["namespace"],
-        "labels": {**MANAGED_BY, EXEMPT_LABEL: "true", "pod-security.kubernetes.io/enforce": "privileged"},
-    }
-    return {"apiVersion": "v1", "kind": "Namespace", "metadata": annotated(metadata, kept(cluster))}
+    labels = {**MANAGED_BY, EXEMPT_LABEL: "true", "pod-security.kubernetes.io/enforce": "privileged"}
+    return annotated(kube_object("v1", "Namespace", cluster.options["namespace"], labels), kept(cluster))
 
 
-def annotated(metadata: dict[str, Any], annotations: dict[str, str]) -> dict[str, Any]:
-    return {**metadata, "annotations": annotations} if annotations else metadata
+def annotated(item: Mapping[str, Any], annotations: Mapping[str, str]) -> dict[str, Any]:
+    """Return an object with annotations, and without the field where there are none."""
+    return {**item, "metadata": {**item["metadata"], **({"annotations": annotations} if annotations else {})}}
 
 
 def runtime_class(cluster: Cluster) -> dict[str, Any]:
     """Return the runtime class under whose handler the hosts' container runtime starts GPU containers."""
     name = cluster.options["runtime_class"]
-    return {
-        "apiVersion": "node.k8s.io/v1",
-        "kind": "RuntimeClass",
-        "metadata": {"name": name, "labels": dict(MANAGED_BY)},
-        "handler": name,
-    }
+    return kube_object("node.k8s.io/v1", "RuntimeClass", name, MANAGED_BY, handler=name)
 
 
 def has_runtime_class(cluster: Cluster) -> bool:
@@ -132,39 +126,36 @@ def node_feature_rule(cluster: Cluster, items: Sequence[Configuration]) -> dict[
 
     A rule can be synced and pruned by a GitOps controller without harm. A Node object cannot: pruning one removes the node.
     """
-    return {
-        "apiVersion": "nfd.k8s-sigs.io/v1alpha1",
-        "kind": "NodeFeatureRule",
-        "metadata": {"name": "gpufleet-pools", "labels": dict(MANAGED_BY)},
-        "spec": {
-            "rules": [
-                {
-                    "name": f"gpufleet {item.name} {chosen}".strip(),
-                    "labels": labels_of(cluster, item, chosen),
-                    "matchFeatures": [_gpu_of(item.match) if item.match.devices else _named(nodes)],
-                }
-                for item in items
-                for chosen, nodes in _by_choice(item).items()
-            ]
-        },
-    }
+    rules = [
+        {
+            "name": f"gpufleet {item.name} {chosen}".strip(),
+            "labels": labels_of(cluster, item, chosen),
+            "matchFeatures": [_feature(item.match, nodes)],
+        }
+        for item in items
+        for chosen, nodes in _by_choice(item).items()
+    ]
+    return kube_object(
+        "nfd.k8s-sigs.io/v1alpha1", "NodeFeatureRule", "gpufleet-pools", MANAGED_BY, spec={"rules": rules}
+    )
 
 
-def _named(nodes: Sequence[str]) -> dict[str, Any]:
-    return {"feature": "system.name", "matchExpressions": {"nodename": {"op": "In", "value": nodes}}}
+def _feature(match: NodeMatch, nodes: Sequence[str]) -> dict[str, Any]:
+    """Match nodes by name, or a node with one such GPU or more: NFD has no way to count devices.
 
-
-def _gpu_of(match: NodeMatch) -> dict[str, Any]:
-    """Match a node with one such GPU or more: NFD has no way to count devices. Its values are those of sysfs, without 0x (source/pci/utils.go)."""
-    wanted = {"vendor": ["10de"], "class": ["0300", "0302"], "device": list(match.devices)}
-    expressions = {name: {"op": "In", "value": values} for name, values in wanted.items()}
-    return {"feature": "pci.device", "matchExpressions": expressions}
+    Its values are those of sysfs, without 0x (source/pci/utils.go).
+    """
+    feature, wanted = "system.name", {"nodename": nodes}
+    if match.devices:
+        feature, wanted = "pci.device", {"vendor": ["10de"], "class": ["0300", "0302"], "device": match.devices}
+    expressions = {name: {"op": "In", "value": list(values)} for name, values in wanted.items()}
+    return {"feature": feature, "matchExpressions": expressions}
 
 
 def node_labels(cluster: Cluster, items: Sequence[Configuration]) -> list[dict[str, Any]]:
     """Return Node objects that hold nothing but the labels, for C(kubectl apply --server-side)."""
     return [
-        {"apiVersion": "v1", "kind": "Node", "metadata": {"name": node, "labels": labels}}
+        kube_object("v1", "Node", node, labels)
         for item in items
         for chosen, nodes in _by_choice(item).items()
         for labels in [labels_of(cluster, item, chosen)]

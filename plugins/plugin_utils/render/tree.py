@@ -123,7 +123,7 @@ def _objects(cluster: Cluster, config_maps: list[dict[str, Any]]) -> dict[str, s
         name = str(config_map["metadata"]["name"])
         header = f"{_MADE_BY} nvidia_mig_*, nvidia_sharing_*."
         header += " The name ends in a hash of the content." if config_map["immutable"] else ""
-        item = {**config_map, "metadata": objects.annotated(config_map["metadata"], kept(cluster))}
+        item = objects.annotated(config_map, kept(cluster))
         files[f"objects/{name.rpartition('-')[0]}.yaml"] = documents(header, [item])
     return files
 
