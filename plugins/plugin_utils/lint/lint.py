@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 
 """The linter of device plugin configuration files: what the plugin 0.20 refuses, and what it accepts and ignores; and of
-claims, objects of the GPU Operator and HAMi's configuration.
+claims, objects of the GPU Operator and HAMi's configuration, and pods that have to see the driver, also inside other files.
 
 An I(error) is what the plugin, gpu-feature-discovery or the MPS daemon does not start with. A I(warning) is what they accept and
 ignore, or understand otherwise than it looks. A file without findings does what it says.
@@ -11,12 +11,14 @@ ignore, or understand otherwise than it looks. A file without findings does what
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
-from . import claims, gpu_operator, hami, node, pods, rules, yaml
+from ...module_utils._formats.documents import read_yaml_documents
+from . import dra_claims, gpu_operator, hami, node, pods, rules, together, yaml
 from .finding import ERROR, MOST, Finding, Report, TooManyFindings
+from .objects import OF_A_CONFIGURATION, below
 from .plugin_fields import CONFIGURATION, effective
 
 
@@ -88,8 +90,8 @@ def _lint(
     if not isinstance(document, dict):
         report.error("", "the file is not a mapping of fields", "Write version: v1 and the sections flags and sharing.")
         return _verdict(report, None)
-    if claims.is_claim(document):
-        claims.check(document, node.node_of(facts), report)
+    if dra_claims.is_claim(document):
+        dra_claims.check(document, node.node_of(facts), report)
         return _verdict(report, None)
     if gpu_operator.is_operator(document):
         gpu_operator.check(document, facts, node.node_of(facts), report, others)
@@ -138,3 +140,128 @@ def _explain_kubernetes_objects(document: Mapping[str, Any], report: Report) -> 
             f"this is a Kubernetes object of kind {document['kind']}, not a configuration file: the plugin would ignore all of it",
             "Check the text under data.<name> of a ConfigMap, or under config.map.<name> of Helm values.",
         )
+
+
+_STRATEGY = "DEVICE_LIST_STRATEGY"
+
+
+class Configuration(NamedTuple):
+    """A configuration and where it was found.
+
+    :param started_with: device list strategies that the plugin is started with, which beat those of its file; empty where the file decides.
+    :param others: further objects of the GPU Operator in the file, if this is one.
+    """
+
+    name: str
+    text: str
+    started_with: tuple[str, ...] = ()
+    others: tuple[Mapping[str, Any], ...] = ()
+
+
+def lint_files(texts: Mapping[str, str], facts: Mapping[str, Any] | None = None) -> dict[str, Verdict]:
+    """Return what the linter says of each configuration and object in files, by a name that begins with the file's, and of all that are in one folder,
+    or in one C(clusters/NAME), together.
+
+    :param texts: by the paths of the files.
+    :param facts: of the node on which they will be used, as for L(lint).
+    """
+    verdicts: dict[str, Verdict] = {}
+    parts: list[together.Part] = []
+    for name, text in texts.items():
+        documents = _documents(text)
+        for one in _taken_apart(name, text, documents):
+            verdicts[one.name] = lint(one.text, facts, one.started_with, one.others)
+        parts += [together.Part(name, _place(name, document), document) for document in documents]
+    for cluster in together.by_cluster(parts):
+        for place, report in together.check(cluster):
+            there = verdicts.get(place, Verdict((), None))
+            verdicts[place] = replace(there, findings=ordered((*there.findings, *report.findings)))
+    return verdicts
+
+
+def configurations(name: str, text: str) -> list[Configuration]:
+    """Return the configurations, claims and objects of the GPU Operator in a file, and the values and DaemonSets by which pods have to see the
+    driver, each with a name that says where it is; the file itself when it has none of these.
+
+    Values of a chart and DaemonSets that name a device list strategy, and no configuration, count as an empty one.
+
+    :param name: of the file.
+    """
+    return _taken_apart(name, text, _documents(text))
+
+
+def _documents(text: str) -> list[Mapping[str, Any]]:
+    """Return the mappings among the documents of a file; nothing where it is no YAML, which L(lint) says."""
+    try:
+        documents = read_yaml_documents(text)
+    except ValueError:
+        return []
+    return [document for document in documents if isinstance(document, Mapping)]
+
+
+def _place(name: str, document: Mapping[str, Any]) -> str:
+    """Return where a document is: values of a chart have neither kind nor name."""
+    return (
+        f"{name}[{document['kind']}/{below(document, 'metadata', 'name')}]" if "kind" in document else f"{name}[values]"
+    )
+
+
+def _taken_apart(name: str, text: str, documents: Sequence[Mapping[str, Any]]) -> list[Configuration]:
+    found = []
+    operators = [document for document in documents if gpu_operator.is_operator(document)]
+    for document in documents:
+        place = _place(name, document)
+        if gpu_operator.is_operator(document):
+            others = tuple(other for other in operators if other is not document)
+            found.append(Configuration(place, yaml.dump(document), others=others))
+            continue
+        if dra_claims.is_claim(document):
+            found.append(Configuration(place, yaml.dump(document)))
+            continue
+        started_with = _started_with(document)
+        inside = list(_inside(document))
+        if pods.has_pods(document):
+            found.append(Configuration(place, yaml.dump(document), () if inside else started_with))
+        elif started_with and not inside:
+            inside = [(str(document.get("kind") or "values"), "version: v1\n")]
+        found += [Configuration(f"{name}[{path}]", inner, started_with) for path, inner in inside]
+    if not found and any(map(together.is_dra_driver, documents)):
+        # Of these values nothing is said but together with others.
+        return []
+    return found or [Configuration(name, text)]
+
+
+def _started_with(document: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the strategies that values of the plugin's chart, of HAMi or of the GPU Operator, or a DaemonSet, start the plugin with."""
+    if OF_A_CONFIGURATION & set(document):
+        return ()
+    containers = below(document, "spec", "template", "spec", "containers")
+    said: Any = _environment(below(document, "devicePlugin", "env"))
+    for container in containers if document.get("kind") == "DaemonSet" and isinstance(containers, list) else ():
+        said = said or _environment(below(container, "env"))
+    said = document.get("deviceListStrategy") or below(document, "devicePlugin", "deviceListStrategy") or said
+    if not said and isinstance(document.get("devicePlugin"), Mapping) and below(document, "cdi", "enabled") is True:
+        # What the GPU Operator gives its plugin then.
+        return ("cdi-annotations", "cdi-cri")
+    parts = said.split(",") if isinstance(said, str) else said if isinstance(said, list) else ()
+    return tuple(part.strip() for part in map(str, parts) if part.strip())
+
+
+def _environment(entries: Any) -> Any:
+    named = [one for one in entries if isinstance(one, Mapping)] if isinstance(entries, list) else []
+    return next((one.get("value") for one in named if one.get("name") == _STRATEGY), None)
+
+
+def _inside(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    if document.get("kind") == "ConfigMap" and isinstance(document.get("data"), Mapping):
+        places = [("data", document["data"])]
+    else:
+        places = [("config.map", below(document, "config", "map"))]
+        places.append(("devicePlugin.config.data", below(document, "devicePlugin", "config", "data")))
+        nodes = below(document, "devicePlugin", "nodeConfiguration", "config")
+        places.append(("devicePlugin.nodeConfiguration", {"config": nodes}))
+        places.append(("device-config", {"content": below(document, "device-config", "content")}))
+    for path, texts in places:
+        for key, inner in texts.items() if isinstance(texts, Mapping) else ():
+            if isinstance(inner, str):
+                yield f"{path}.{key}", inner

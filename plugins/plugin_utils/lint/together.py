@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from .claims import KINDS
+from .dra_claims import KINDS
 from .finding import Report
 from .objects import below, group_of, mapping, sequence
 from .pods import is_plugin

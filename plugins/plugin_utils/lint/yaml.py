@@ -15,6 +15,7 @@ import base64
 import binascii
 import math
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from .decode import fold
@@ -63,6 +64,11 @@ def load(text: str, report: Report) -> Any:
     _look_behind(events, report)
     _refuse_infinite(value, "")
     return value
+
+
+def dump(document: Mapping[str, Any]) -> str:
+    text: str = yaml.safe_dump(dict(document), sort_keys=False)
+    return text
 
 
 def _loader(text: str) -> Any:

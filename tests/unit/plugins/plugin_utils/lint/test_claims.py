@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import pytest
 import yaml
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.lint.embedded import configurations
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.lint.lint import lint
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.lint.lint import configurations, lint
 
 from .claim_cases import CONFIGURATIONS, PARAMETERS, PROFILE, REQUESTS, claim
 from .test_lint_rules import facts, gpu

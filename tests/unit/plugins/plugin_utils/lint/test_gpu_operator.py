@@ -15,8 +15,7 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.lint.embedded import configurations
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.lint.lint import lint
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.lint.lint import configurations, lint
 
 HOST = json.loads((Path(__file__).parents[3] / "readme_fleet" / "gpu-training-1-ready.json").read_text())
 

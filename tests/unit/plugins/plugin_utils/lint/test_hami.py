@@ -10,8 +10,7 @@ import json
 
 import pytest
 import yaml
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.lint.embedded import configurations
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.lint.lint import lint
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.lint.lint import configurations, lint
 
 from .test_lint_rules import facts, gpu
 

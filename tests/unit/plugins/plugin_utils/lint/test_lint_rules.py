@@ -7,8 +7,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.lint.embedded import Configuration, configurations
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.lint.lint import lint
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.lint.lint import Configuration, configurations, lint
 
 MPS = "version: v1\nsharing:\n  mps:\n    resources:\n    - name: nvidia.com/gpu\n      replicas: {}\n"
 SLICED = "version: v1\n{}sharing:\n  timeSlicing:\n    resources:\n    - name: {}\n      replicas: 2\n"

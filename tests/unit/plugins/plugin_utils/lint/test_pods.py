@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.lint.embedded import lint_files
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.lint.lint import lint_files
 
 REFUSES = {
     "gpus": [{"index": 0, "mig": {"current": False}}],

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 import yaml
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.lint.embedded import lint_files
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.lint.lint import lint_files
 
 from .test_claims import device_class
 

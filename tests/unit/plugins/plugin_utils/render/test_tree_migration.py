@@ -13,8 +13,7 @@ import pytest
 import yaml
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import clients
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.lint.embedded import lint_files
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.lint.lint import lint
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.lint.lint import lint, lint_files
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.naming import former
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.tree import cluster_tree
 

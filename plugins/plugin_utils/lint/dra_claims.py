@@ -5,17 +5,17 @@
 """Objects by which pods claim devices of NVIDIA's DRA driver: what the API server accepts, and no node can serve.
 
 Classes, attributes and capacities are those of the driver 0.5.0: deployments/helm/dra-driver-nvidia-gpu/templates/deviceclass-*.yaml and
-cmd/gpu-kubelet-plugin/{deviceinfo,mig}.go.
+cmd/gpu-kubelet-plugin/{deviceinfo,mig}.go. The API server takes any object as the parameters of a driver; what this one takes is in
+api/nvidia.com/resource/v1beta1 (sharing.go, validate.go; its decoder is strict).
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from . import configurations
 from .finding import Report, join, near
 from .node import LintedNode
 from .objects import group_of, mapping, sequence
@@ -36,6 +36,22 @@ _ATTRIBUTES: Mapping[str, set[str]] = {
 }
 _ATTRIBUTE = re.compile(r"""device\.attributes\[\s*['"]([^'"]*)['"]\s*\]\s*\.\s*(\w+)""")
 _PROFILE = re.compile(r"""\.\s*profile\s*==\s*['"]([^'"]*)['"]""")
+_GROUP = "resource.nvidia.com/v1beta1"
+#: Kind of the parameters to the class of the devices that it is for.
+_CLASS_OF = {"GpuConfig": GPU, "MigDeviceConfig": MIG, "VfioDeviceConfig": VFIO}
+#: Strategy to the feature gate of the driver and to the section of its settings.
+_STRATEGIES = {"TimeSlicing": ("TimeSlicingSettings", "timeSlicingConfig"), "MPS": ("MPSSupport", "mpsConfig")}
+_INTERVALS = {"Default", "Short", "Medium", "Long"}
+_SETTINGS = {
+    "timeSlicingConfig": {"interval"},
+    "mpsConfig": {
+        "defaultActiveThreadPercentage",
+        "defaultPinnedDeviceMemoryLimit",
+        "defaultPerDevicePinnedMemoryLimit",
+        "multiUser",
+    },
+}
+_STAYS = "the driver refuses the claim when it prepares it, and the pod stays in ContainerCreating"
 #: A request for the devices of a class as if they were an extended resource (KEP-5004).
 _BY_CLASS = "deviceclass.resource.kubernetes.io/"
 
@@ -76,7 +92,7 @@ def _device_class(name: str, spec: Mapping[str, Any], report: Report) -> None:
             f"the driver's chart gives {resource} to the class {GPU}: of two classes with it Kubernetes serves pods from one only",
             f"Remove it, or use the class {GPU}.",
         )
-    configurations.check(sequence(spec.get("config")), "spec", {}, report)
+    _shared_by(sequence(spec.get("config")), "spec", {}, report)
     for path, expression in _expressions(spec, "spec"):
         if DRIVER in expression and "device.driver" not in expression:
             report.warning(
@@ -95,7 +111,7 @@ def _devices(devices: Mapping[str, Any], path: str, node: LintedNode | None, rep
         name = mapping(one.get("exactly")).get("deviceClassName", one.get("deviceClassName"))
         if isinstance(name, str):
             classes_of[str(one.get("name", number))] = name
-    configurations.check(sequence(devices.get("config")), path, classes_of, report)
+    _shared_by(sequence(devices.get("config")), path, classes_of, report)
     for where, request in _requests(devices, path):
         name = request.get("deviceClassName")
         if not isinstance(name, str):
@@ -217,3 +233,104 @@ def _by_class(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             for name in limits:
                 if isinstance(name, str) and name.startswith(_BY_CLASS):
                     yield f"{path}.{kind}[{number}].resources.limits['{name}']", name[len(_BY_CLASS) :]
+
+
+def _shared_by(entries: Sequence[Any], path: str, classes: Mapping[str, str], report: Report) -> None:
+    """Check C(config) of a claim, or of a DeviceClass: how pods share its devices, which the driver reads only when it prepares the claim.
+
+    :param classes: of the requests of the claim, by their names; of a DeviceClass none.
+    """
+    for number, entry in enumerate(entries):
+        where = f"{path}.config[{number}]"
+        opaque = mapping(mapping(entry).get("opaque"))
+        if opaque.get("driver") != DRIVER:
+            continue
+        place, parameters = f"{where}.opaque.parameters", mapping(opaque.get("parameters"))
+        kind = str(parameters.get("kind"))
+        if parameters.get("apiVersion") != _GROUP or kind not in _CLASS_OF:
+            said = f"{parameters.get('apiVersion')}, {kind}"
+            report.error(
+                place,
+                f"{said} is nothing that the driver reads: {_STAYS}",
+                f"Write {_GROUP}, {near(kind, set(_CLASS_OF))}",
+            )
+            continue
+        named = sequence(mapping(entry).get("requests")) or list(classes)
+        # A request FIRST/ALTERNATIVE is one of firstAvailable, whose classes may differ.
+        for one in named:
+            of = classes.get(str(one), "")
+            if of in _CLASS_OF.values() and of != _CLASS_OF[kind]:
+                report.error(
+                    f"{place}.kind",
+                    f"{kind} is not for the devices of {of}, which {one} requests: {_STAYS}",
+                    f"Use {next(one for one, name in _CLASS_OF.items() if name == of)}.",
+                )
+        if kind != "VfioDeviceConfig":
+            _known(parameters, {"apiVersion", "kind", "sharing"}, place, report)
+            if "sharing" in parameters:
+                _sharing(kind, mapping(parameters["sharing"]), f"{place}.sharing", report)
+
+
+def _sharing(kind: str, sharing: Mapping[str, Any], path: str, report: Report) -> None:
+    sections = {"mpsConfig"} if kind == "MigDeviceConfig" else set(_SETTINGS)
+    if kind == "MigDeviceConfig" and "timeSlicingConfig" in sharing:
+        report.error(
+            f"{path}.timeSlicingConfig",
+            f"MIG devices have no time slice of their own: {_STAYS}",
+            "Remove it: pods share a MIG device by naming one claim.",
+        )
+    _known(
+        {key: value for key, value in sharing.items() if key != "timeSlicingConfig"},
+        {"strategy", *sections},
+        path,
+        report,
+    )
+    strategy = str(sharing.get("strategy"))
+    if strategy not in _STRATEGIES:
+        report.error(
+            f"{path}.strategy", f"{strategy} is no strategy of the driver: {_STAYS}", near(strategy, set(_STRATEGIES))
+        )
+        return
+    gate, section = _STRATEGIES[strategy]
+    for other in set(_SETTINGS) - {section}:
+        if other in sharing and kind == "GpuConfig":
+            report.error(
+                f"{path}.{other}", f"it does not belong to {strategy}: {_STAYS}", "Remove it, or change the strategy."
+            )
+    report.warning(
+        f"{path}.strategy",
+        f"{strategy} needs the driver's feature gate {gate} (alpha, off by default); without it {_STAYS}",
+        f"Render the pool with nvidia_sharing_backend: dra and nvidia_sharing_mode: {'mps' if strategy == 'MPS' else 'time_slicing'}, which sets it.",
+    )
+    settings = mapping(sharing.get(section))
+    _known(settings, _SETTINGS[section], f"{path}.{section}", report)
+    if section == "timeSlicingConfig" and section in sharing and settings.get("interval") is None:
+        report.error(
+            f"{path}.{section}",
+            "it has no interval, which the driver's check of it dereferences: the driver's pod crashes",
+            f"Set interval, or remove {section}.",
+        )
+    interval = settings.get("interval") or "Default"
+    if interval not in _INTERVALS:
+        report.error(
+            f"{path}.{section}.interval",
+            f"{interval} is no interval of the driver: {_STAYS}",
+            near(str(interval), _INTERVALS),
+        )
+    percentage = settings.get("defaultActiveThreadPercentage", 100)
+    if not isinstance(percentage, int) or isinstance(percentage, bool) or not 0 <= percentage <= 100:
+        report.error(
+            f"{path}.{section}.defaultActiveThreadPercentage",
+            f"{percentage} must be an integer from 0 to 100: {_STAYS}",
+            "Write such as 25.",
+        )
+
+
+def _known(values: Mapping[str, Any], known: set[str], path: str, report: Report) -> None:
+    for key in values:
+        if key not in known:
+            report.error(
+                join(path, str(key)),
+                f"the driver knows no such field, and its decoder is strict: {_STAYS}",
+                near(str(key), known),
+            )
