@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ..fleet.capacity import Capacity
 from ..fleet.served import SERVERS
 from ..fleet.sharing_configurations import Choices
 from ..fleet.sharing_configurations import as_dict as choice_as_dict
@@ -50,9 +51,8 @@ def capacity_document(cluster: Cluster) -> dict[str, Any]:
             "host": host,
             "pool": item.pool,
             "configuration": item.name,
-            "resources": dict(sorted(shown.resources.items())),
-            **({"devices": dict(sorted(shown.devices.items()))} if shown.devices else {}),
-            **({"labels": dict(sorted(shown.labels.items()))} if shown.labels != item.capacity.labels else {}),
+            **_shows(shown),
+            **({"labels": shown.labels} if shown.labels != item.capacity.labels else {}),
             **_migration(item, number),
         }
         for item in cluster.configurations
@@ -63,34 +63,29 @@ def capacity_document(cluster: Cluster) -> dict[str, Any]:
     return {"schema": 1, "cluster": cluster.name, "configurations": configurations, "nodes": nodes}
 
 
+def _shows(shown: Capacity) -> dict[str, Any]:
+    return {"resources": shown.resources, **({"devices": shown.devices} if shown.devices else {})}
+
+
 def _migration(item: Configuration, number: int) -> dict[str, Any]:
     """Return what a node shows until it is moved, while its pool is migrated."""
     before = item.choices_of[number].before
     if before is None:
         return {}
     shown = before.capacity
-    return {
-        "migration": {
-            "to": SERVERS[item.sharing.backend],
-            "resources": dict(sorted(shown.resources.items())),
-            "labels": dict(sorted(shown.labels.items())),
-            **({"devices": dict(sorted(shown.devices.items()))} if shown.devices else {}),
-        }
-    }
+    return {"migration": {"to": SERVERS[item.sharing.backend], "labels": shown.labels, **_shows(shown)}}
 
 
 def _each_node(cluster: Cluster, item: Configuration) -> dict[str, Any]:
     """Return what each node shows that is found by a property, whether the inventory knows it or not."""
     if not item.match.by_property:
         return {}
-    shown, choices = item.capacities[0], item.choices_of[0]
     each = {
         "match": item.match.as_dict(),
         "selector": item.selector,
-        "resources": dict(sorted(shown.resources.items())),
-        **({"devices": dict(sorted(shown.devices.items()))} if shown.devices else {}),
-        "labels": dict(sorted(item.capacity.labels.items())),
-        "node_labels": objects.labels_of(cluster, item, choices.chosen),
+        **_shows(item.capacities[0]),
+        "labels": item.capacity.labels,
+        "node_labels": objects.labels_of(cluster, item, item.choices_of[0].chosen),
         **_choices(cluster, item),
     }
     return {"each_node": each}
@@ -126,4 +121,4 @@ def _choices_of(cluster: Cluster, item: Configuration) -> Iterator[dict[str, Any
 
 def _shown(names: Mapping[str, str], choices: Choices) -> dict[str, Any]:
     by_name = {**choices.named, "": choices.own}
-    return {label: choice_as_dict(by_name[name]) for label, name in sorted(names.items())}
+    return {label: choice_as_dict(by_name[name]) for label, name in names.items()}

@@ -29,7 +29,7 @@ from ..fleet.sharing_configurations import read as read_choices
 from ..plain import plain
 from ..pools import node_of, pool_of, pools
 from ..role_variables import VariablesRefused, collect
-from . import contradictions
+from . import refused_pools
 from .device_plugin import plugin_file
 from .model import Cluster, Configuration, content_hash, dns_label, pool_label
 from .naming import Former, Kind, names
@@ -176,9 +176,9 @@ class Fleet:
         before = self._before(name)
         for pool, hosts in sorted(by_pool.items()):
             configurations += self._configurations(pool, hosts, before)
-        contradictions.refuse_twice(name, [node for item in configurations for node in item.nodes])
-        contradictions.refuse_same_name(name, configurations)
-        contradictions.refuse_name_of_pool(configurations)
+        refused_pools.refuse_twice(name, [node for item in configurations for node in item.nodes])
+        refused_pools.refuse_same_name(name, configurations)
+        refused_pools.refuse_name_of_pool(configurations)
         runtimes = {str(self._descriptions[member.key].desired["nvidia_toolkit_runtime"]) for member in members}
         return Cluster(name, options, tuple(configurations), frozenset(runtimes))
 
@@ -273,7 +273,7 @@ def _configuration(pool: str, host: str, description: _Description) -> Configura
         match = read_match(desired[NODE_MATCH], gpus)
         decided = injection.read(desired)
         for one in (choices.own, *choices.named.values()):
-            contradictions.refuse_spread(one.sharing, one.capacity, len(gpus))
+            refused_pools.refuse_spread(one.sharing, one.capacity, len(gpus))
         origin = f"Pool {pool}: nvidia_mig_strategy, nvidia_sharing_*."
         of_plugin = replace(choices.own, sharing=replace(choices.own.sharing, backend="mps"))
         served = "mps" in (choices.own.sharing.backend, choices.own.sharing.migrate_from)

@@ -12,14 +12,12 @@ from ...module_utils._plan import Refused
 from . import (
     addons,
     claims,
-    contradictions,
     device_plugin,
     gpu_operator,
     injection,
-    matching,
-    mig_manager,
     monitoring,
     objects,
+    refused_pools,
 )
 from .capacity_document import capacity_document
 from .emit import documents, json_text, yaml_text
@@ -39,9 +37,9 @@ def cluster_tree(cluster: Cluster) -> dict[str, str]:
     :raises Refused: the pools cannot be served together, or a value has no effect.
     """
     injection.refuse_contradictions(cluster)
-    contradictions.refuse_mixed_backends(cluster)
-    contradictions.refuse_migration(cluster)
-    matching.refuse_matches(cluster)
+    refused_pools.refuse_mixed_backends(cluster)
+    refused_pools.refuse_migration(cluster)
+    refused_pools.refuse_matches(cluster)
     files: dict[str, str] = {}
     config_maps: list[dict[str, Any]] = []
     releases = _plugin_releases(cluster, files, config_maps) + _addon_releases(cluster, files)
@@ -65,7 +63,7 @@ def cluster_tree(cluster: Cluster) -> dict[str, str]:
 def _plugin_releases(cluster: Cluster, files: dict[str, str], config_maps: list[dict[str, Any]]) -> list[Release]:
     served = cluster.plugin_configurations
     if not served:
-        contradictions.refuse_nobody_partitions(cluster)
+        refused_pools.refuse_nobody_partitions(cluster)
         return []
     namespace = str(cluster.options["namespace"])
     if cluster.options["stack"] == "device_plugin":
@@ -79,7 +77,7 @@ def _plugin_releases(cluster: Cluster, files: dict[str, str], config_maps: list[
     config_maps.append(shared)
     mig_name = None
     if cluster.options["mig_manager"] == "operator":
-        mig = mig_manager.config_map(cluster)
+        mig = gpu_operator.mig_config_map(cluster)
         config_maps.append(mig)
         mig_name = str(mig["metadata"]["name"])
     text = gpu_operator.values(cluster, shared, mig_name)

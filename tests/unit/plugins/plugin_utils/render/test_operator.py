@@ -14,7 +14,7 @@ import yaml
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup import BOARDS
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.predefined import label
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.mig_manager import predefined_layouts
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.gpu_operator import predefined_layouts
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.tree import cluster_tree
 
 #: What people find on nodes whose MIG manager has no ConfigMap of ours.
