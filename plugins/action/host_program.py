@@ -10,9 +10,8 @@ from typing import Any
 
 from ansible import constants as C
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import HostAction
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_program import host_program
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_program import PynvmlNotOnController, host_program
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pynvml_archive import PynvmlNotOnController
 
 
 class ActionModule(HostAction):

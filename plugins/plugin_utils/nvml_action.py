@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import HostAction
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pynvml_archive import (
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_program import (
     PynvmlNotOnController,
     pynvml_archive,
 )

@@ -185,6 +185,16 @@ def collect(
     return desired
 
 
+def inventory_lines(extra: Mapping[str, Any]) -> list[str]:
+    """Return the lines of the inventory for variables of the host roles that were given with C(-e), which end with the run: the next C(site) would
+    take back what they brought.
+
+    :param extra: what C(load_extra_vars) returns.
+    """
+    names = {name for role in HOST_ROLES for name in role_interface(role).options}
+    return [f"{name}: {json.dumps(plain(extra[name]))}" for name in sorted(names.intersection(extra))]
+
+
 def value_of(
     name: str, variables: Mapping[str, Any], template: Callable[[Any], Any] = lambda value: value, default: Any = None
 ) -> Any:

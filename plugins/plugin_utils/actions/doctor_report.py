@@ -11,7 +11,7 @@ from typing import Any
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.checks import judged
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.diagnostics import AUTO
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import describe
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.driver_security import driver_security
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.driver_advisories import driver_security
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.doctor import Diagnosis
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.verification import of_host
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import ControllerAction, registered

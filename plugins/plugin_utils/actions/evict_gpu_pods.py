@@ -14,10 +14,15 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.kubelet_c
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import Cluster, titles
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster_action import ClusterAction
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.devices import Holding, holdings, in_use
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.devices import (
+    Holding,
+    gone_devices,
+    holdings,
+    in_use,
+    repartition,
+)
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.objects import identities
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.pods import Evictions, Pod, evictions, read
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.repartition import gone_devices, repartition
 
 
 class ActionModule(ClusterAction):

@@ -45,8 +45,8 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade_rack
     mixed_racks,
 )
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import registered
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.inventory_lines import inventory_lines
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of, plain
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import inventory_lines
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.upgrade_run import HOLDS, UpgradeRun
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.users_of_host import refuse_users
 

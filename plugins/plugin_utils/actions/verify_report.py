@@ -17,7 +17,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import Unf
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import node_expectations
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import ApiError, Cluster, at_once
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import Description, describe
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.driver_security import driver_security
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.driver_advisories import driver_security
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.objects import (
     MORE_NAMESPACES,
     NAMESPACE,

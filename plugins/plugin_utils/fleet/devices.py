@@ -2,14 +2,18 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Which pod holds which device, from the kubelet's checkpoint of its device manager. Pure."""
+"""Which pod holds which device, from the kubelet's checkpoint of its device manager, and which have to leave when devices go. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.kubelet_checkpoint import read_checkpoint
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+
+from .pods import Pod
 
 _REMEDY = "Drain the node with gpufleet.nvidia.upgrade, or wait for a release that supports this kubelet."
 
@@ -55,3 +59,61 @@ def in_use(found: Iterable[Holding], live: Iterable[str]) -> dict[str, tuple[str
         if holding.pod_uid in there:
             users.setdefault(holding.device, []).append(holding.pod_uid)
     return {device: tuple(dict.fromkeys(uids)) for device, uids in users.items()}
+
+
+@dataclass(frozen=True)
+class Repartition:
+    """What a change of the MIG layout means for the pods of a node: only those on instances that go have to leave.
+
+    :param gone: UUIDs of the MIG devices, and of GPUs whose mode changes, that do not stay.
+    :param leave: the pods that hold one of them.
+    :param stay: the pods that hold other devices and keep running.
+    """
+
+    gone: tuple[str, ...]
+    leave: tuple[Pod, ...]
+    stay: tuple[Pod, ...]
+
+    def text(self) -> str:
+        """Return the plan for people."""
+        return (
+            f"devices deleted: {len(self.gone)}; evicted: {_titles(self.leave)}; untouched: {_titles(self.stay)}"
+            if self.gone
+            else f"no device is deleted; untouched: {_titles(self.stay)}"
+        )
+
+
+def gone_devices(report: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the UUIDs that a plan of M(gpufleet.nvidia.mig) does away with: each step has its own in C(data.gone).
+
+    :param report: the module's result in check mode.
+    :raises Refused: it is none, and nobody would be evicted.
+    """
+    steps = report.get("steps")
+    if steps is None:
+        raise Refused("mig_plan", "it has no steps", "Give what gpufleet.nvidia.mig returned in check mode.")
+    return tuple(dict.fromkeys(str(uuid) for step in steps for uuid in step["data"].get("gone") or ()))
+
+
+def repartition(
+    gone: Sequence[str], holdings: Sequence[Holding], pods: Sequence[Pod], holders: Collection[str] = ()
+) -> Repartition:
+    """Return what it means for the pods of the node that devices go.
+
+    :param gone: UUIDs of the devices that go, such as L(gone_devices) returns them.
+    :param holdings: what the kubelet's checkpoint says.
+    :param pods: the pods on the node that have not ended.
+    :param holders: UIDs of pods of which a process has such a device open, whatever the checkpoint says.
+    """
+    users = in_use(holdings, [pod.uid for pod in pods])
+    leaving = {uid for device in gone for uid in users.get(device, ())} | {*holders}
+    staying = {uid for uids in users.values() for uid in uids} - leaving
+    return Repartition(
+        tuple(gone),
+        tuple(pod for pod in pods if pod.uid in leaving),
+        tuple(pod for pod in pods if pod.uid in staying),
+    )
+
+
+def _titles(pods: Sequence[Pod]) -> str:
+    return ", ".join(pod.title for pod in pods) or "none"

@@ -11,7 +11,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup imp
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.schema import check_facts
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Verdict, verdict_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtimes import RUNTIMES
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import assumed_host
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import descriptions
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import describe
 
 from . import corpus
@@ -46,8 +46,8 @@ def test_nothing_is_refused_that_the_host_itself_could_meet(name):
 
 def test_what_is_assumed_of_every_board_and_runtime_is_a_bare_host(monkeypatch):
     seen = []
-    plan = assumed_host.plan_stages
-    monkeypatch.setattr(assumed_host, "plan_stages", lambda facts, desired: seen.append(facts) or plan(facts, desired))
+    plan = descriptions.plan_stages
+    monkeypatch.setattr(descriptions, "plan_stages", lambda facts, desired: seen.append(facts) or plan(facts, desired))
     for number, board in enumerate(BOARDS):
         runtime = list(RUNTIMES)[number % len(RUNTIMES)]
         given = {"gpu_facts_gpus": [{"board": board.key, "count": 2}], "nvidia_toolkit_runtime": runtime}

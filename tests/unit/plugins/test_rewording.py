@@ -29,8 +29,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import Kind
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.desired import DesiredToolkit
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.packages import PACKAGES
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions import evict_gpu_pods
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.devices import Holding
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.repartition import gone_devices, repartition
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.devices import Holding, gone_devices, repartition
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.action.conftest import call  # noqa: F401
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.action.test_evict_gpu_pods import FakeCluster, document
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._driver import test_apply as driver

@@ -15,7 +15,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.utc_time 
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import cluster_lease, lease_renewal
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions import upgrade_lease, upgrade_node, upgrade_waves
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade import Record, from_annotations
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.inventory_lines import inventory_lines
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import inventory_lines
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.upgrade_run import UpgradeRun
 
 TARGET = "driver 580.178.04"

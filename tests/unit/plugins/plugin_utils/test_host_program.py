@@ -12,7 +12,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import host_program, pynvml_archive
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import host_program
 
 MODULE_UTILS = Path(host_program.__file__).resolve().parents[1] / "module_utils"
 
@@ -56,19 +56,19 @@ def test_only_the_first_fork_builds(tmp_path, monkeypatch):
 
 
 def test_pynvml_is_sent_alone():
-    with zipfile.ZipFile(io.BytesIO(pynvml_archive.pynvml_archive())) as archive:
+    with zipfile.ZipFile(io.BytesIO(host_program.pynvml_archive())) as archive:
         assert archive.namelist() == ["pynvml.py"]
 
 
 @pytest.mark.parametrize("origin", [None, "/site-packages/pynvml/__init__.py"])
 def test_a_controller_without_nvidia_ml_py_says_so(monkeypatch, origin):
     spec = None if origin is None else type("Spec", (), {"origin": origin})
-    monkeypatch.setattr(pynvml_archive.importlib.util, "find_spec", lambda _name: spec)
-    pynvml_archive.pynvml_source.cache_clear()
-    with pytest.raises(pynvml_archive.PynvmlNotOnController, match="nvidia-ml-py"):
-        pynvml_archive.pynvml_source()
+    monkeypatch.setattr(host_program.importlib.util, "find_spec", lambda _name: spec)
+    host_program.pynvml_source.cache_clear()
+    with pytest.raises(host_program.PynvmlNotOnController, match="nvidia-ml-py"):
+        host_program.pynvml_source()
     monkeypatch.undo()
-    pynvml_archive.pynvml_source.cache_clear()
+    host_program.pynvml_source.cache_clear()
 
 
 def test_the_version_of_an_installed_collection(tmp_path, monkeypatch):

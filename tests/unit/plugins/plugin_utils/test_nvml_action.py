@@ -18,8 +18,8 @@ from types import SimpleNamespace
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.action import gpu_info, health, host_module, host_program
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import host_facts, nvml_action
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_program import PynvmlNotOnController
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pynvml_archive import PynvmlNotOnController
 
 ARCHIVE = nvml_action.ARCHIVE_OPTION
 TMP = "/tmp/.ansible/one"

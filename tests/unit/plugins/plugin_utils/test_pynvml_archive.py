@@ -10,7 +10,7 @@ import subprocess
 import sys
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pynvml_archive import pack, pynvml_archive
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_program import pack, pynvml_archive
 
 
 @pytest.mark.parametrize("compress", [False, True])

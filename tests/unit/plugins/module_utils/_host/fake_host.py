@@ -26,7 +26,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._host import compi
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.plan import Present, plan, plan_removal, unit_texts
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.units import UNIT_DIRECTORY
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import carry_out
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pynvml_archive import pack
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_program import pack
 
 PYTHON = "/usr/bin/python3.11"
 VERSION = "1.2.3"

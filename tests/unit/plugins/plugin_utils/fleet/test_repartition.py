@@ -8,9 +8,14 @@ import json
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.devices import Holding, holdings, in_use
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.devices import (
+    Holding,
+    gone_devices,
+    holdings,
+    in_use,
+    repartition,
+)
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.pods import read
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.repartition import gone_devices, repartition
 
 
 def checkpoint(*entries):
