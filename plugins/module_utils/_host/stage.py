@@ -55,7 +55,7 @@ def stage(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> StagePlan:
     directory = metrics_directory(desired)
     part = facts.get("host_program") or {}
     present = Present.from_facts(part)
-    if not (directory or present.anything or _is_set_up(facts) or _restores(facts, desired)):
+    if not (directory or present.anything or _restores(facts, desired)):
         return StagePlan(STAGE, needed=False)
     program = desired.get(PROGRAM)
     if "units" not in part:
@@ -65,11 +65,6 @@ def stage(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> StagePlan:
         return StagePlan(STAGE, needed=True, unread=str(program or "the controller's host program is not known"))
     found = plan(present, program["version"], program["sha256"], directory)
     return StagePlan(STAGE, needed=found.changes, steps=found.steps, warnings=found.warnings)
-
-
-def _is_set_up(facts: Mapping[str, Any]) -> bool:
-    """Whether C(site) sets up the whole host. One that others set up is left without the program as long as there is nothing to restore."""
-    return not (facts.get("driver") or {}).get("loaded_version")
 
 
 def _restores(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> bool:

@@ -29,7 +29,7 @@ def test_a_bare_host(plan):
     result, shown = plan()
     assert result["pool"] == "training"
     assert result["changed"] is False and "failed" not in result
-    assert result["needed"] == ["driver", "toolkit", "runtime", "boot", "sharing"]
+    assert result["needed"] == ["driver", "toolkit", "runtime", "sharing"]
     assert list(result["stages"]) == ["driver", "toolkit", "runtime", "boot", "settings", "mig", "sharing", "dcgm"]
     assert shown.lines == []
 

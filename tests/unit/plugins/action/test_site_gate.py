@@ -32,7 +32,7 @@ def test_hosts_with_something_to_do_are_let_in_and_shown_by_pool(gate):
     result, shown = gate()
     assert result["to_accept"] == result["to_change"]
     assert result["todo"] == result["to_change"] == ["a", "b"] and result["refusals"] == [] and "failed" not in result
-    by_pool = "  training: 2 to change: a (driver, toolkit, runtime, boot, sharing), b (driver, toolkit, runtime, boot, sharing)"
+    by_pool = "  training: 2 to change: a (driver, toolkit, runtime, sharing), b (driver, toolkit, runtime, sharing)"
     assert shown.lines[:2] == ["a, b", "  driver: install driver branch 580 (no driver is installed)"]
     assert shown.lines[-1] == by_pool
     # Each stage shows its own steps in check mode.

@@ -37,7 +37,7 @@ def test_the_stages_are_those_of_site_in_its_order():
 def test_a_bare_host_needs_what_its_desired_state_has():
     plans = plan_stages(BARE, desired())
     assert list(plans) == list(STAGES)
-    assert [name for name, plan in plans.items() if plan.needed] == ["driver", "toolkit", "runtime", "boot", "sharing"]
+    assert [name for name, plan in plans.items() if plan.needed] == ["driver", "toolkit", "runtime", "sharing"]
     assert [refusal.message for plan in plans.values() for refusal in plan.refusals] == []
 
 

@@ -305,7 +305,9 @@ LOADED = {"driver": {"loaded_version": "580.126.09"}}
 @pytest.mark.parametrize(
     ("facts", "variables", "needed"),
     [
-        ({}, {}, True),
+        # Whether its driver is loaded is another question: a host without it gets what it restores, and nothing that is not wanted once it is.
+        ({}, {}, False),
+        ({}, {"nvidia_mig_layout": "all-balanced"}, True),
         (LOADED, {}, False),
         (LOADED, {"nvidia_mig_layout": "all-balanced"}, True),
         (LOADED, {"nvidia_mig_layout": "all-balanced", "nvidia_mig_restore": False}, False),
@@ -352,7 +354,7 @@ def test_which_hosts_need_the_program(facts, variables, needed):
     ],
 )
 def test_what_is_not_known_is_not_taken_for_done(part, program, why):
-    found = stage({"host_program": part}, {PROGRAM: program})
+    found = stage({"host_program": part}, {PROGRAM: program, "nvidia_mig_layout": "all-balanced"})
     assert found.needed and not found.steps and why in found.unread
 
 
