@@ -21,11 +21,18 @@ from typing import Any
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import Kind
 
 from .unit.golden.corpus import Facts, Host
-from .unit.host_documents import installed_program
+from .unit.host_documents import PYTHON, installed_program
 
-#: What the inventory says of the pools of lab hosts with two H100.
-MIG = "divided"
+#: The pools of the hosts: whole GPUs, shared by MPS, and divided by MIG.
+PLAIN, MPS, MIG = "whole", "shared", "divided"
+#: What the inventory says of each pool on lab hosts with two H100. A host goes from one to the next: without a layout MIG stays as it is.
 POOLS: dict[str, dict[str, Any]] = {
+    PLAIN: {"gpu_facts_gpus": [{"board": "h100-80gb-sxm", "count": 2}], "nvidia_driver_reboot": True},
+    MPS: {
+        "nvidia_sharing_mode": "mps",
+        "nvidia_sharing_memory_slice": "8GiB",
+        "nvidia_sharing_mps_manager": "host",
+    },
     MIG: {
         "nvidia_mig_strategy": "mixed",
         "nvidia_mig_layout": [
@@ -79,12 +86,22 @@ def host(pool: str, row: Row | None = None) -> Host:
     facts["host"]["kernel_packages"] = ["linux-headers-amd64", "linux-image-amd64"]
     # What changes with every commit stands in no file.
     metrics = POOLS[pool].get("nvidia_health_metrics_directory", "")
-    facts["host_program"] = installed_program(metrics)
+    program = _NO_PROGRAM if pool == PLAIN else installed_program(metrics, ["node"] if pool == MPS else [])
+    facts["host_program"] = copy.deepcopy(program)
     for path, value in recorded()["rows"][row.what].items() if row else ():
         _put(facts, path.split("/"), copy.deepcopy(value))
     return Host(facts, {**COMMON, **POOLS[pool]})
 
 
+#: What the facts have of the host program where nothing is restored at boot.
+_NO_PROGRAM: Facts = {
+    "version": None,
+    "sha256": None,
+    "python": PYTHON,
+    "metrics_directory": None,
+    "metrics_active": False,
+    "units": {},
+}
 #: What is gone in the facts of a row.
 _GONE = {"gone": True}
 
@@ -106,7 +123,7 @@ _ALWAYS_ANOTHER = ("holders", "boot_id", "pid", "errors", "health")
 
 def changes(before: Any, after: Any, path: str = "") -> dict[str, Any]:
     """Return what is another in facts, by path."""
-    if isinstance(before, dict) and isinstance(after, dict):
+    if isinstance(before, dict) and isinstance(after, dict) and _GONE not in (before, after):
         names = [name for name in {**before, **after} if name not in _ALWAYS_ANOTHER]
         pairs = [(name, before.get(name, _GONE), after.get(name, _GONE)) for name in names]
     elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
@@ -150,6 +167,12 @@ ROWS: tuple[Row, ...] = (
         default=True,
     ),
     Row(
+        "nvidia-smi -c DEFAULT on a GPU of an MPS daemon",
+        (Kind.SET_COMPUTE_MODE,),
+        "nvidia-smi -i 0 -c DEFAULT",
+        pool=MPS,
+    ),
+    Row(
         "nvidia-smi -pl",
         (Kind.SET_POWER_LIMIT,),
         "nvidia-smi -i 0 -pl 400",
@@ -182,7 +205,14 @@ ROWS: tuple[Row, ...] = (
         "virtual-gpu run --gpu 0 --gi 0 --ci 0 --pid $(systemctl show --value -p MainPID job)",
         refused="GPU 0",
         undo="systemctl stop job",
-        default=True,
+    ),
+    Row(
+        "MIG on a GPU of a Kubernetes node whose pool has none",
+        (),
+        f"install -m 755 /bin/true /usr/local/bin/kubelet; {_IDLE.format('nvidia-smi -i 1 -mig 1')}",
+        pool=PLAIN,
+        refused="nvidia_mig_strategy",
+        undo=_IDLE.format("nvidia-smi -i 1 -mig 0") + "; rm /usr/local/bin/kubelet",
     ),
     Row(
         "apt-mark unhold of a package of the driver",
@@ -211,6 +241,21 @@ ROWS: tuple[Row, ...] = (
         f"{_APT} remove nvidia-container-toolkit",
     ),
     Row(
+        "another driver is installed",
+        (Kind.DOWNGRADE_DRIVER, Kind.HOLD_PACKAGES),
+        f"apt-mark unhold $(apt-mark showhold); {_APT} install nvidia-driver-pinning-595; {_APT} dist-upgrade",
+        pool=PLAIN,
+    ),
+    Row(
+        "the container runtime is removed",
+        (),
+        f"{_APT} remove containerd",
+        pool=PLAIN,
+        refused="nvidia_toolkit_runtime",
+        undo=f"{_APT} install containerd",
+        default=True,
+    ),
+    Row(
         "accept-nvidia-visible-devices-envvar-when-unprivileged is switched on",
         (Kind.ACCEPT_DEVICES,),
         f"{_CONFIG} accept-nvidia-visible-devices-envvar-when-unprivileged=true",
@@ -236,6 +281,11 @@ ROWS: tuple[Row, ...] = (
         (Kind.CORRECT_RUNTIME,),
         "sed -i 's,/usr/bin/nvidia-container-runtime,/usr/local/nvidia/toolkit/nvidia-container-runtime,' /etc/containerd/config.toml; "
         "systemctl restart containerd",
+    ),
+    Row(
+        "the runtime nvidia has no type",
+        (Kind.CORRECT_RUNTIME,),
+        "sed -i '/runtimes.nvidia\\]/,/runtimes.nvidia.options/{/runtime_type/d}' /etc/containerd/config.toml; systemctl restart containerd",
     ),
     Row(
         "the runtime nvidia is made the default",
@@ -267,5 +317,76 @@ ROWS: tuple[Row, ...] = (
         (Kind.INSTALL_HOST_PROGRAM,),
         "rm -rf /usr/local/lib/gpufleet",
         default=True,
+    ),
+    Row(
+        "the record of MIG is removed",
+        (Kind.RECORD_LAYOUT,),
+        "rm /etc/gpufleet/mig.json",
+    ),
+    Row(
+        "the record of MIG is cut off in its middle",
+        (Kind.RECORD_LAYOUT,),
+        "truncate -s 100 /etc/gpufleet/mig.json",
+    ),
+    Row(
+        "the record of the settings is removed",
+        (Kind.RECORD_SETTINGS,),
+        "rm /etc/gpufleet/settings.json",
+    ),
+    Row(
+        "the record of sharing is removed",
+        (Kind.RECORD_SHARING,),
+        "rm /etc/gpufleet/sharing.json",
+        pool=MPS,
+    ),
+    Row(
+        "all records are removed",
+        (Kind.RECORD_LAYOUT, Kind.RECORD_SETTINGS),
+        "rm -rf /etc/gpufleet",
+    ),
+    Row(
+        "the MPS daemon is stopped",
+        (Kind.START_MPS_DAEMON,),
+        "systemctl stop gpufleet-mps@node.service",
+        pool=MPS,
+    ),
+    Row(
+        "the MPS daemon is disabled",
+        (Kind.ENABLE_MPS_DAEMON,),
+        "systemctl disable gpufleet-mps@node.service",
+        pool=MPS,
+    ),
+    Row(
+        "the MPS daemon is masked",
+        (Kind.START_MPS_DAEMON,),
+        "systemctl mask --now gpufleet-mps@node.service",
+        pool=MPS,
+    ),
+    Row(
+        "the parameters of the module are removed",
+        (Kind.WRITE_FILE, Kind.RENEW_INITRAMFS, Kind.RELOAD_DRIVER),
+        "rm /etc/modprobe.d/gpufleet-nvidia.conf",
+    ),
+    Row(
+        "nvidia-persistenced is disabled and stopped",
+        (Kind.START_SERVICE,),
+        "systemctl disable --now nvidia-persistenced",
+    ),
+    Row(
+        "nvidia-persistenced is masked",
+        (Kind.UNMASK_SERVICE, Kind.START_SERVICE),
+        "systemctl mask --now nvidia-persistenced",
+    ),
+    Row(
+        "the driver is unloaded",
+        (Kind.LOAD_DRIVER, Kind.START_SERVICE),
+        _UNLOAD,
+        pool=PLAIN,
+    ),
+    Row(
+        "nouveau is loaded",
+        (Kind.BLOCK_KERNEL_MODULE, Kind.RENEW_INITRAMFS, Kind.LOAD_DRIVER, Kind.START_SERVICE),
+        f"{_UNLOAD}; virtual-gpu nouveau on",
+        pool=PLAIN,
     ),
 )

@@ -122,7 +122,7 @@ def stories(request, converged_fleet) -> dict[str, Story]:
         for item in request.session.items
         if item.path == request.path and "row" in item.fixturenames
     }
-    rows = sorted((row for row in drift.ROWS if row.what in chosen), key=lambda row: row.pool)
+    rows = sorted((row for row in drift.ROWS if row.what in chosen), key=lambda row: [*drift.POOLS].index(row.pool))
     names = HOSTS[: len(rows)]
     hosts = Hosts(converged_fleet("drift", *({"name": name, "group": "whole", "boards": _BOARDS} for name in names)))
     found: dict[str, Story] = {}
