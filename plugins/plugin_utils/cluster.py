@@ -124,7 +124,8 @@ class Cluster:
     def nodes(self) -> dict[str, dict[str, Any]]:
         """Return all Node objects by name."""
         answer = self.call("GET", "/api/v1/nodes", "list the nodes", resourceVersion="0")
-        return {str(item["metadata"]["name"]): item for item in answer["items"]}
+        found = objects.taken(answer["items"], objects.NODE)
+        return {name: one for one in found if (name := objects.metadata(one).get("name"))}
 
     def node(self, name: str) -> dict[str, Any]:
         return self.call("GET", f"/api/v1/nodes/{name}", f"read node {name}")

@@ -18,6 +18,7 @@ from typing import Any
 from ansible.errors import AnsibleError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.numbers import whole_number
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.utc_time import lately
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._printable import printable
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import Cluster, parse_time
 
 NAME = "gpufleet-upgrade"
@@ -90,10 +91,23 @@ def may_take(lease: Mapping[str, Any] | None, here: Holder, now: datetime.dateti
     if not holder or holder == str(here) or force or is_gone(holder, here):
         return None
     renewed = spec.get("renewTime")
-    seconds = min(int(spec.get("leaseDurationSeconds") or 0), _LONGEST)
-    if renewed and lately(parse_time(str(renewed)), now, seconds):
-        return f"{holder} has held the fleet lock since {spec.get('acquireTime')}, and last renewed it at {renewed}"
+    seconds = min(whole_number(str(spec.get("leaseDurationSeconds"))) or 0, _LONGEST)
+    if lately(_moment(renewed), now, seconds):
+        return str(
+            printable(
+                f"{holder} has held the fleet lock since {spec.get('acquireTime')}, and last renewed it at {renewed}"
+            )
+        )
     return None
+
+
+def _moment(text: Any) -> datetime.datetime | None:
+    """Return a moment of a lease, or None where it names none."""
+    try:
+        found = parse_time(str(text))
+    except ValueError:
+        return None
+    return found if found.tzinfo else None
 
 
 def take(cluster: Cluster, namespace: str, here: Holder, seconds: int, force: bool) -> None:

@@ -28,6 +28,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.adopt import
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.adopt_cluster import NAMESPACES, Objects, Served
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.adopt_inventory import MARK, inventory
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.adopt_racks import Host, racks
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.objects import CLUSTER_POLICY, NVIDIA_DRIVER, taken
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.text import shortened
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import registered
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_program import program_identity
@@ -154,19 +155,25 @@ class ActionModule(ClusterAction):
         """Read what decides how the GPUs of a cluster are served."""
         api = self.cluster(arguments)
 
-        def items(path: str, what: str) -> list[dict[str, Any]]:
+        def items(group: str, kind: str, shape: Mapping[str, Any]) -> list[dict[str, Any]]:
+            path = f"/apis/{group}/{kind.lower()}"
             try:
-                return list(api.call("GET", path, what, resourceVersion="0")["items"])
+                there = api.call("GET", path, f"list the {kind}", resourceVersion="0")["items"]
             except ApiError as error:
                 # The cluster has no such kind: no operator was ever installed.
                 if error.status == 404:
                     return []
                 raise
+            found = taken(there, shape)
+            if len(found) != len(there):
+                reason = "one has fields of other types than the GPU Operator's definition has"
+                raise Refused(f"the {kind} of the cluster", reason, f"Look at them: kubectl get --raw {path}")
+            return found
 
         found = Objects(
             list(api.nodes().values()),
-            items("/apis/nvidia.com/v1/clusterpolicies", "list the ClusterPolicies"),
-            items("/apis/nvidia.com/v1alpha1/nvidiadrivers", "list the NVIDIADrivers"),
+            items("nvidia.com/v1", "ClusterPolicies", CLUSTER_POLICY),
+            items("nvidia.com/v1alpha1", "NVIDIADrivers", NVIDIA_DRIVER),
             api.daemon_sets(),
             namespaces=arguments["namespaces"],
         )

@@ -303,7 +303,7 @@ def _node(host: str, about: _Host, variables: Any, cluster: _Cluster | None) -> 
         notes.append(f"the cluster has no node {name}: set gpu_node_name, or join the host to the cluster")
     else:
         listed = (node.get("status") or {}).get("addresses") or []
-        address = next((str(one["address"]) for one in listed if one.get("type") == "InternalIP"), address)
+        address = next((str(one.get("address")) for one in listed if one.get("type") == "InternalIP"), address)
         if not is_ready(node):
             notes.append("the node is not ready")
         if (node.get("spec") or {}).get("unschedulable"):

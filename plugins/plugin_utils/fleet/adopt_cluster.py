@@ -161,13 +161,18 @@ class Objects:
         return found, left
 
     def node_named(self, *names: str) -> Mapping[str, Any] | None:
-        """Return the node that one of these is the name or an address of."""
-        given = {name for name in names if name}
-        for node in self.nodes:
-            addresses = {str(entry.get("address")) for entry in _at(node, "status", "addresses") or ()}
-            if given & {str(_at(node, "metadata", "name")), *addresses}:
-                return node
-        return None
+        """Return the node that the first of these is the name of, or else the only one that one is an address of: addresses are what a kubelet says."""
+        named = {str(_at(node, "metadata", "name")): node for node in self.nodes}
+        given = [name for name in names if name]
+        for name in given:
+            if name in named:
+                return named[name]
+        found = [
+            node
+            for node in self.nodes
+            if any(entry.get("address") in given for entry in _at(node, "status", "addresses") or ())
+        ]
+        return found[0] if len(found) == 1 else None
 
     def served(self, node: Mapping[str, Any]) -> Served:
         name, labels = str(_at(node, "metadata", "name")), _labels(node)

@@ -65,6 +65,31 @@ DAEMON_SET: Mapping[str, Any] = {
     "metadata": _METADATA,
     "spec": {"template": {"metadata": _METADATA, "spec": _POD_SPEC}},
 }
+#: Its status is what the kubelet of its host says.
+NODE: Mapping[str, Any] = {
+    "metadata": _METADATA,
+    "spec": {"unschedulable": bool},
+    "status": {
+        "conditions": [{"type": str, "status": str, "lastTransitionTime": str}],
+        "addresses": [{"type": str, "address": str}],
+        "allocatable": _AMOUNTS,
+        "capacity": _AMOUNTS,
+        "nodeInfo": {"kubeletVersion": str},
+    },
+}
+CLUSTER_POLICY: Mapping[str, Any] = {
+    "metadata": _METADATA,
+    "spec": {
+        "driver": {"enabled": bool, "useNvidiaDriverCRD": bool, "version": str},
+        "toolkit": {"enabled": bool},
+        "mig": {"strategy": str},
+        "migManager": {"enabled": bool},
+        "operator": {"runtimeClass": str},
+        "devicePlugin": {"config": {"name": str, "default": str}},
+    },
+    "status": {"state": str, "namespace": str},
+}
+NVIDIA_DRIVER: Mapping[str, Any] = {"metadata": _METADATA, "spec": {"version": str, "nodeSelector": _TEXTS}}
 RESOURCE_SLICE: Mapping[str, Any] = {
     "metadata": _METADATA,
     "spec": {

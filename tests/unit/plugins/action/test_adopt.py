@@ -136,6 +136,13 @@ def test_what_the_tree_would_upgrade_is_named(run, monkeypatch):
     assert 'gpu_kubernetes_values: {gpu-operator: {driver: {version: "580.105.08"}}}' in text
 
 
+def test_a_cluster_policy_that_is_none_is_not_taken_for_no_operator(run, monkeypatch, tmp_path):
+    monkeypatch.setattr(adopt.ActionModule, "cluster", lambda _self, _arguments: Api(enabled="no"))
+    result, _text = run(given={"kubeconfig": "admin.conf"}, gpu01=read("hand"))
+    assert result["failed"] and "ClusterPolicies of the cluster: one has fields of other types" in result["msg"]
+    assert not (tmp_path / "inventory").exists()
+
+
 def test_how_a_cluster_serves_its_nodes_is_described(run, monkeypatch, tmp_path):
     monkeypatch.setattr(adopt.ActionModule, "cluster", lambda _self, _arguments: Api())
     result, _text = run(given={"kubeconfig": "admin.conf"}, gpu01=read("hand"), gpu02=read("hand"))

@@ -23,8 +23,9 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import 
     own,
 )
 from ansible_collections.gpufleet.nvidia.tests.unit.roles.hostile_results import DROPPED, REFUSED
-from hypothesis import given
 from hypothesis import strategies as st
+
+from ...mutation import examples_of, property_of
 
 REPOSITORY = Path(__file__).resolve().parents[4]
 #: What runs on the controller alone.
@@ -144,18 +145,20 @@ _JSON = st.recursive(
 )
 
 
-@given(st.dictionaries(_NAMES, _JSON, max_size=5))
-def test_an_answer_is_taken_in_or_fails_its_host(answer):
-    try:
-        taken = own(answer, "a")
-    except AnsibleActionFail as failure:
-        assert str(failure).startswith("a: ")
-        return
-    for name, value in taken.items():
-        types = _READ_BY_ANSIBLE.get(name, ())
-        assert types is not None and (not types or isinstance(value, types))
-        assert not name.startswith("_ansible_") or name in ("_ansible_parsed", "_ansible_no_log")
-    json.dumps(taken).encode()
+@examples_of()
+def test_an_answer_is_taken_in_or_fails_its_host(examples):
+    @property_of(st.dictionaries(_NAMES, _JSON, max_size=5), examples)
+    def check(answer):
+        try:
+            taken = own(answer, "a")
+        except AnsibleActionFail as failure:
+            assert str(failure).startswith("a: ")
+            return
+        for name, value in taken.items():
+            types = _READ_BY_ANSIBLE.get(name, ())
+            assert types is not None and (not types or isinstance(value, types))
+            assert not name.startswith("_ansible_") or name in ("_ansible_parsed", "_ansible_no_log")
+        json.dumps(taken).encode()
 
 
 def test_names_of_the_collection_are_told_from_others():
@@ -186,11 +189,13 @@ def test_what_a_host_writes_has_a_bound_before_anything_reads_it(monkeypatch):
     assert bounded(lambda *_a, **_o: (3, b"x" * 500, b"y" * 500), "a")("command") == (3, b"x" * 500, b"y" * 500)
 
 
-@given(st.binary(max_size=40), st.binary(max_size=40))
-def test_what_a_host_writes_can_be_printed(output, errors):
-    status, *written = bounded(lambda *_arguments, **_options: (0, output, errors), "a")("command", sudoable=True)
-    assert status == 0
-    assert all(is_printable(part.decode(), lines=True) for part in written)
+@examples_of()
+def test_what_a_host_writes_can_be_printed(examples):
+    @property_of(st.tuples(st.just(0), st.binary(max_size=40), st.binary(max_size=40)), examples)
+    def check(answer):
+        status, *written = bounded(lambda *_arguments, **_options: answer, "a")("command", sudoable=True)
+        assert status == 0
+        assert all(is_printable(part.decode(), lines=True) for part in written)
 
 
 @pytest.mark.parametrize("kind", [AnsibleError, AnsibleConnectionFailure, AnsibleAuthenticationFailure])

@@ -10,6 +10,9 @@ import datetime
 import json
 
 import pytest
+import yaml
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import Cluster
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster_lease import Holder, may_take
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import (
     claims,
     clients,
@@ -23,6 +26,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import (
 )
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.adopt_cluster import Objects
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.expectations import Expected
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade import is_ready
 
 from ...mutation import examples_of, mutated, property_of, shown
 
@@ -92,14 +96,20 @@ def claim(node, pool, device, uid):
     return {"status": {"reservedFor": users, "allocation": {"devices": {"results": results}, "nodeSelector": where}}}
 
 
-NODES = {
-    name: {
+def node(name, address):
+    return {
         "metadata": {"name": name, "uid": f"uid-{name}", "labels": {"pool": "a"}, "annotations": {}},
-        "spec": {},
-        "status": {"conditions": [{"type": "Ready", "status": "True"}], "allocatable": {"nvidia.com/gpu": "2"}},
+        "spec": {"unschedulable": False},
+        "status": {
+            "conditions": [{"type": "Ready", "status": "True"}],
+            "addresses": [{"type": "InternalIP", "address": address}],
+            "allocatable": {"nvidia.com/gpu": "2"},
+            "nodeInfo": {"kubeletVersion": "v1.34.4"},
+        },
     }
-    for name in ("n1", "n2")
-}
+
+
+NODES = {name: node(name, f"10.0.0.{number}") for number, name in enumerate(("n1", "n2"), 1)}
 LABELS = {"pool": "a"}
 PLUGIN, DRIVER = "uid-of-DaemonSet", "uid-of-the-driver"
 OF_CLUSTER = [
@@ -159,6 +169,27 @@ def said_of_slices(documents):
     return {"published": found.get("n1"), "counts": claims.counts(found["n1"]), "held": held.get("n1"), "left": left}
 
 
+def said_of_nodes(documents):
+    """What is said of one node beside those whose kubelets say what they like."""
+    api = Cluster.__new__(Cluster)
+    api.call = lambda *_arguments, **_query: {"items": documents}
+    there = api.nodes()
+    for name, one in there.items():
+        view = plan.node_view(name, one, (), frozenset(), Expected({"nvidia.com/gpu": 2}, {"pool": "a"}), {})
+        shown(repr((view, is_ready(one), served.left_over(one), repair.condition_of(one, "GpusHealthy"))))
+    adopted = Objects([*there.values()], config_maps={})
+    shown(repr(adopted.variables()))
+    mine = there["n1"]
+    found = adopted.node_named("host-1", "10.0.0.1")
+    assert found is None or found is mine, "a host is not taken for another's node"
+    return {
+        "view": plan.node_view("n1", mine, (), frozenset(), Expected({"nvidia.com/gpu": 2}, {"pool": "a"})),
+        "ready": is_ready(mine),
+        "adopted": (adopted.node_named("n1", "host-1") is mine, adopted.served(mine)),
+        "published": claims.published([resource_slice("n1", "n1", 1, "gpu-0")], there)["n1"],
+    }
+
+
 def said_of_claims(documents):
     there = objects.taken(documents, objects.RESOURCE_CLAIM)
     published = claims.published([resource_slice("n1", "n1", 1, "gpu-0", "gpu-1")], NODES)
@@ -176,6 +207,7 @@ READERS = {
     ),
     "daemon sets that serve": (OF_CLUSTER[:1], daemon_set("tenant", "hostile", "uid", MOVED), said_of_daemon_sets),
     "slices": ([resource_slice("n1", "n1", 1, "gpu-0")], resource_slice("n2", "n1", 9, "gpu-0"), said_of_slices),
+    "nodes": ([node("n1", "10.0.0.1")], node("n2", "10.0.0.1"), said_of_nodes),
     "claims": ([claim("n1", "n1", "gpu-0", "uid-jobs-honest")], claim("n2", "n1", "gpu-1", "uid"), said_of_claims),
 }
 
@@ -208,12 +240,97 @@ def test_what_one_node_says_of_repairs_counts_for_no_other(examples):
         assert "honest" in found and set(found) <= {"honest", "hostile"}
 
 
+POLICY = {
+    "metadata": {"name": "policy", "labels": {"helm.sh/chart": "gpu-operator-v26.7.0"}},
+    "spec": {
+        "driver": {"enabled": True, "useNvidiaDriverCRD": True, "version": "580.178.04"},
+        "toolkit": {"enabled": False},
+        "mig": {"strategy": "mixed"},
+        "migManager": {"enabled": True},
+        "operator": {"runtimeClass": "nvidia"},
+        "devicePlugin": {"config": {"name": "config", "default": "four"}},
+    },
+    "status": {"state": "ready", "namespace": "gpu-operator"},
+}
+DRIVER_OBJECT = {"metadata": {"name": "driver"}, "spec": {"version": "580.178.04", "nodeSelector": {"pool": "a"}}}
+SHARING = {
+    "version": "v1",
+    "flags": {"migStrategy": "mixed"},
+    "sharing": {
+        "timeSlicing": {"renameByDefault": True, "resources": [{"name": "nvidia.com/gpu", "replicas": 4}]},
+        "mps": {"resources": [{"name": "nvidia.com/mig-1g.10gb", "replicas": 2, "devices": "all", "rename": "x"}]},
+    },
+}
+
+
+def adopted_of(policies, drivers, texts):
+    """What C(adopt) makes of a GPU Operator's objects."""
+    found = Objects(
+        [NODES["n1"]],
+        objects.taken(policies, objects.CLUSTER_POLICY),
+        objects.taken(drivers, objects.NVIDIA_DRIVER),
+        [daemon_set("nvidia-gpu", "plugin", PLUGIN, NOT_PAUSED)],
+        {("gpu-operator", "config"): texts},
+    )
+    return found.variables(), found.served(NODES["n1"]), found.wanted_config_maps(), found.charts
+
+
+@pytest.mark.parametrize("kind", ["policy", "driver", "configuration"])
+@examples_of()
+def test_what_an_operators_objects_say_is_adopted_or_not_taken(kind, examples):
+    four = yaml.safe_dump(SHARING)
+    said = adopted_of([POLICY], [DRIVER_OBJECT], {"four": four})
+    assert said[1].sharing and "580.178.04" in said[1].notes[0]
+
+    @property_of(mutated({"policy": POLICY, "driver": DRIVER_OBJECT, "configuration": SHARING}[kind]), examples)
+    def check(document):
+        given = {"policy": [POLICY], "driver": [DRIVER_OBJECT], "configuration": four}
+        given[kind] = yaml.safe_dump(document) if kind == "configuration" else [document]
+        variables, served_by, _wanted, _charts = adopted_of(
+            given["policy"], given["driver"], {"four": given["configuration"]}
+        )
+        # All of it is written into the inventory and the report.
+        assert json.loads(json.dumps([variables, dict(served_by.sharing), served_by.differences, served_by.notes]))
+        assert kind != "driver" or served_by.sharing == said[1].sharing
+
+
+LEASE = {
+    "holderIdentity": "root@there/9-9",
+    "leaseDurationSeconds": 60,
+    "acquireTime": "2026-11-26T11:00:00.000000Z",
+    "renewTime": "2026-11-26T11:59:50.000000Z",
+}
+
+
+@examples_of()
+def test_a_lease_holds_a_run_up_for_a_bounded_time_whatever_is_in_it(examples):
+    now = datetime.datetime(2026, 11, 26, 12, tzinfo=datetime.timezone.utc)
+    me = Holder("root@here", "1-2-x")
+    assert may_take({"spec": LEASE}, me, now, False)
+
+    @property_of(mutated(LEASE), examples)
+    def check(document):
+        lease = {"spec": document if isinstance(document, dict) else {}}
+        shown(may_take(lease, me, now, False) or "")
+        assert may_take(lease, me, now, True) is None
+        # A day is the longest, whatever it says.
+        assert may_take(lease, me, now + datetime.timedelta(days=2), False) is None
+
+
 SHAPES = {
     "pod": objects.POD,
+    "node": objects.NODE,
+    "policy": objects.CLUSTER_POLICY,
+    "driver": objects.NVIDIA_DRIVER,
     "set": objects.DAEMON_SET,
     "slice": objects.RESOURCE_SLICE,
     "claim": objects.RESOURCE_CLAIM,
 }
+
+
+def test_objects_of_every_shape_are_mutated():
+    shapes = [value for value in vars(objects).values() if isinstance(value, dict) and "metadata" in value]
+    assert sorted(map(id, shapes)) == sorted(map(id, SHAPES.values()))
 
 
 @pytest.mark.parametrize("shape", SHAPES)

@@ -18,10 +18,9 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.kubelet_
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.schema import check_gpus
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.kubelet_checkpoint import CHECKPOINT
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._users import add_allocations, names, users_of
-from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from tests.whole import examples
+from ....mutation import examples_of, property_of
 
 NOTEBOOK, LOADER, ENDED = (f"{number}0000000-0000-4000-8000-000000000000" for number in (1, 2, 3))
 SLICE = "nvidia.com/mig-1g.10gb"
@@ -104,15 +103,15 @@ _WRITTEN = (
 )
 
 
-@pytest.mark.slow
-@settings(max_examples=examples(10_000), deadline=None)
-@given(_WRITTEN)
-def test_whatever_the_file_holds_is_read_or_unknown_and_fits_the_facts(written):
-    with tempfile.TemporaryDirectory() as root:
-        found = read_allocations(node(root, written))
-    gpu = {"index": 0, "uuid": next((uuid for uuid in found if uuid), "GPU-1")}
-    add_allocations([gpu], found)
-    assert bool(users_of(gpu).everybody) == bool(found)
-    assert set(found) <= {EVERY_GPU} or EVERY_GPU not in found
-    if len(gpu["uuid"]) <= 256 and gpu["uuid"].isprintable():
-        check_gpus([gpu])
+@examples_of(tests=4)
+def test_whatever_the_file_holds_is_read_or_unknown_and_fits_the_facts(examples):
+    @property_of(_WRITTEN, examples)
+    def check(written):
+        with tempfile.TemporaryDirectory() as root:
+            found = read_allocations(node(root, written))
+        gpu = {"index": 0, "uuid": next((uuid for uuid in found if uuid), "GPU-1")}
+        add_allocations([gpu], found)
+        assert bool(users_of(gpu).everybody) == bool(found)
+        assert set(found) <= {EVERY_GPU} or EVERY_GPU not in found
+        if len(gpu["uuid"]) <= 256 and gpu["uuid"].isprintable():
+            check_gpus([gpu])

@@ -9,8 +9,9 @@ import re
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.metric_table import COUNTER, METRICS, Metrics
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.readings import Sample, expose
-from hypothesis import given
 from hypothesis import strategies as st
+
+from ....mutation import examples_of, property_of
 
 GPUS, GPU = Metrics.GPUS.value, Metrics.GPU.value
 
@@ -43,20 +44,23 @@ def test_a_sample_with_other_labels_than_its_metric_is_refused():
         expose([Sample(GPUS, 1)])
 
 
-@given(
-    st.lists(
-        st.builds(
-            Sample,
-            st.just(Metrics.MPS_CLIENTS.value),
-            st.integers(0, 99),
-            st.tuples(st.text(st.characters(categories=None), max_size=3)),
-        )
+_SAMPLES = st.lists(
+    st.builds(
+        Sample,
+        st.just(Metrics.MPS_CLIENTS.value),
+        st.integers(0, 99),
+        st.tuples(st.text(st.characters(categories=None), max_size=3)),
     )
 )
-def test_whatever_users_call_things_each_series_has_one_value(samples):
-    lines = expose(samples).encode().decode().removesuffix("\n").split("\n")[2:]
-    assert len({line.rpartition(" ")[0] for line in lines}) == len(lines)
-    assert sum(int(line.rpartition(" ")[2]) for line in lines) == sum(sample.value for sample in samples)
+
+
+@examples_of()
+def test_whatever_users_call_things_each_series_has_one_value(examples):
+    @property_of(_SAMPLES, examples)
+    def check(samples):
+        lines = expose(samples).encode().decode().removesuffix("\n").split("\n")[2:]
+        assert len({line.rpartition(" ")[0] for line in lines}) == len(lines)
+        assert sum(int(line.rpartition(" ")[2]) for line in lines) == sum(sample.value for sample in samples)
 
 
 def test_the_table_follows_prometheus_conventions():

@@ -14,8 +14,9 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.kernel_log
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.readings import ErrorCounts, counted
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import Sxid, Xid
 from ansible_collections.gpufleet.nvidia.tests import forged_records
-from hypothesis import given
 from hypothesis import strategies as st
+
+from ....mutation import examples_of, property_of
 
 PCI = [
     {"address": "0000:18:00.0", "kind": "gpu"},
@@ -90,12 +91,44 @@ def test_a_switch_error_counts_only_where_the_bus_shows_the_switch(devices):
     assert found(f"4,1,1,-;{SXID}\n", devices) == []
 
 
-@given(st.text(), st.sampled_from(["tmpfs: Unknown parameter '", "process '", "x"]), st.integers(0, 400))
-def test_whatever_is_printed_behind_a_beginning_of_the_kernels_changes_nothing(text, beginning, priority):
-    text = text.encode("unicode_escape").decode()
-    log = f"4,5,1,-;{XID}\n{priority},6,1,-;{beginning}{text}{XID}\n4,7,1,-;{XID}\n"
-    assert found(log) == [FALLEN, FALLEN]
-    assert counted(ErrorCounts("boot"), log, PCI).xids == {("0000:18:00", 79, "restart_bm"): 2}
+@examples_of(tests=2)
+def test_whatever_is_printed_behind_a_beginning_of_the_kernels_changes_nothing(examples):
+    beginnings = st.sampled_from(["tmpfs: Unknown parameter '", "process '", "x"])
+
+    @property_of(st.tuples(st.text(), beginnings, st.integers(0, 400)), examples)
+    def check(drawn):
+        text, beginning, priority = drawn
+        text = text.encode("unicode_escape").decode()
+        log = f"4,5,1,-;{XID}\n{priority},6,1,-;{beginning}{text}{XID}\n4,7,1,-;{XID}\n"
+        assert found(log) == [FALLEN, FALLEN]
+        assert counted(ErrorCounts("boot"), log, PCI).xids == {("0000:18:00", 79, "restart_bm"): 2}
+
+
+_WHOLE_RECORDS = [f"\n4,1,1,-;{XID}\n", f"\n3,2,1,-;{SXID}\n", f"\n4,3,1,-;{XID.replace('18', 'ff')}\n"]
+_PARTS = [
+    "4,1,1,-;",
+    "12,1,1,-;",
+    "4,1,1,c;",
+    "NVRM: Xid (PCI:",
+    "nvidia-nvswitch0: SXid (PCI:",
+    "0000:18:00",
+    "0000:05:00.0",
+]
+_PARTS += ["ffff:ff:1f", "): ", "79", "20034", ", ", "\n", "\n ", "\x00", "\ud800", "9" * 5000, XID, SXID, "x" * 20000]
+_LOGS = st.lists(st.sampled_from(_WHOLE_RECORDS + _PARTS) | st.text(max_size=9), max_size=30).map("".join)
+
+
+@examples_of(tests=2)
+def test_whatever_the_log_holds_is_read_and_names_devices_of_the_host_alone(examples):
+    @property_of(_LOGS, examples)
+    def check(log):
+        errors = found(log)
+        for error in errors:
+            assert error.pci_address.lower() in ("0000:18:00", "10000:2a:00", "0000:05:00.0")
+            assert isinstance(error, Sxid) == error.pci_address.startswith("0000:05")
+        assert len(distinct(errors)) <= len(errors)
+        counted(ErrorCounts("boot"), log, PCI)
+        assert found(log, []) == []
 
 
 def test_forged_errors_fill_no_counter():

@@ -234,6 +234,18 @@ def test_a_node_is_found_by_its_name_and_by_its_address():
     assert objects.node_named("gpu01", "") is None
 
 
+def test_a_node_that_says_it_has_the_name_or_the_address_of_another_is_not_taken_for_it():
+    liar = labelled("a-liar")
+    liar["status"]["addresses"] = [
+        {"type": "Hostname", "address": "node-7"},
+        {"type": "InternalIP", "address": "10.0.0.1"},
+    ]
+    objects = Objects([liar, labelled("node-7")])
+    assert objects.node_named("node-7", "10.0.0.1") is objects.nodes[1]
+    assert objects.node_named("gpu01", "node-7", "10.0.0.1") is objects.nodes[1]
+    assert objects.node_named("gpu01", "10.0.0.1") is None, "two say that it is theirs"
+
+
 @pytest.mark.parametrize(
     ("sharing", "variables", "said"),
     [
