@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Which versions may be released, and that the version stands where a release sets it. tools/release.sh itself runs in the tier importer."""
+"""Which versions may be released, and that the version stands where a release sets it. tools/release.sh itself runs in the tier importer, and signs."""
 
 from __future__ import annotations
 
@@ -122,6 +122,16 @@ def test_the_checksums_are_signed(tmp_path, keys):
     assert subprocess.run(verify, capture_output=True, check=False).returncode == 0
     sums.write_text("1  a\n")
     assert subprocess.run(verify, capture_output=True, check=False).returncode != 0, "what was changed afterwards"
+
+
+@pytest.mark.parametrize(
+    ("given", "options"),
+    [(["SIGN=KEY"], ' --sign "KEY"'), (["WRITE=yes", "SIGN=a b"], ' --write --sign "a b"'), ([], "")],
+)
+def test_make_hands_the_key_on(given, options):
+    command = ["make", "--no-print-directory", "--dry-run", "-C", str(ROOT), "release", "VERSION=1.2.0", *given]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert " ".join(shown.split()) == " ".join(f'tools/release.sh "1.2.0"{options}'.split())
 
 
 @pytest.mark.usefixtures("keys")
