@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -81,6 +82,9 @@ def test_no_task_takes_the_result_of_a_host_past_the_actions_of_the_collection(p
         }
         foreign |= {name for name in modules if name.startswith("kubernetes.")}
         assert not foreign or task.get("delegate_to") == "localhost", (path, task["name"])
+        # ansible.builtin.reboot makes a shell command of it.
+        reboot = (task.get("gpufleet.nvidia.host_module") or {}).get("reboot") or {}
+        assert re.fullmatch(r"[\w. ]*", reboot.get("msg", "")), (path, task["name"])
 
 
 def test_every_module_of_hosts_has_an_action_that_drops_what_would_be_variables():
