@@ -100,14 +100,25 @@ def allocated(allocations: Iterable[Mapping[str, Any]] | None) -> tuple[User, ..
 def add_allocations(gpus: Iterable[dict[str, Any]], held: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
     """Add C(allocations) to entries of C(gpus).
 
-    :param held: by UUID, and under an empty one what concerns every GPU.
+    :param held: by UUID or L(place_of), and under an empty text what concerns every GPU.
     """
     for gpu in gpus:
-        parts = (part for one in gpu.get("gpu_instances") or () for part in one.get("compute_instances") or ())
-        for part in (gpu, *parts):
-            found = [*held.get(part.get("uuid") or "-", ()), *(held.get("", ()) if part is gpu else ())]
+        parts = [(gpu, place_of(gpu.get("minor")))]
+        for one in gpu.get("gpu_instances") or ():
+            place = place_of(gpu.get("minor"), one.get("start"))
+            parts += [(part, place) for part in one.get("compute_instances") or ()]
+        for part, place in parts:
+            keys = [part.get("uuid") or "-", place, *([""] if part is gpu else [])]
+            if part is gpu and gpu.get("minor") is None and not gpu.get("lost"):
+                keys += [key for key in held if key.startswith("/dev/")]
+            found = [said for key in keys for said in held.get(key, ())]
             if found:
                 part["allocations"] = found
+
+
+def place_of(minor: int | None, start: int | None = None) -> str:
+    """Return the key of a GPU, or of what is in its GPU instance that begins at a memory slice, for who tells no UUID: claims."""
+    return f"/dev/nvidia{minor}" + ("" if start is None else f" from {start}")
 
 
 def processes_on(part: Mapping[str, Any], placed: bool = True) -> tuple[User, ...]:

@@ -87,7 +87,8 @@ options:
   allocations:
     description:
       - How the module knows which GPUs and MIG devices the kubelet allocated to pods. They are in use even if no process runs on them.
-      - V(read) reads the kubelet's record, C(/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint). If it cannot be read, all GPUs are in use.
+      - V(read) reads the kubelet's records, C(/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint) and, of ResourceClaims,
+        C(/var/lib/kubelet/dra_manager_state). If one of them cannot be read, all GPUs are in use.
       - V(given) does not read it, because the caller evicted the pods, or names their devices in O(busy_instances).
     type: str
     choices: [read, given]

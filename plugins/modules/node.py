@@ -60,6 +60,12 @@ options:
   fail: {type: bool, description: Whether the action fails if the node does not match.}
   force: {type: bool, description: Whether pods without a controller are evicted.}
   forget: {type: bool, description: Whether to discard the record of earlier attempts.}
+  gpus:
+    description: >-
+      The GPUs as in RV(gpufleet.nvidia.gpu_info#module:gpu.gpus), for O(mig_plan) and O(devices). Their C(allocations) say which pods were given what by
+      a ResourceClaim, which O(checkpoint) does not have. If the kubelet's records could not be read, the action fails and evicts nothing.
+    type: list
+    elements: dict
   holders: {type: list, elements: str, description: "UIDs of pods with a process that holds a GPU. They are evicted too, whatever they requested."}
   kernel: {type: str, description: The release of the running kernel before a rollout that changes it.}
   labels: {type: bool, description: "Whether labels are compared, too."}

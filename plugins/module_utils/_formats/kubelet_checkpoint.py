@@ -2,20 +2,29 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The kubelet's record of device plugins: which resources they registered, and which pod holds which device."""
+"""The kubelet's records: which resources device plugins registered, and which pod holds which device, by a plugin or by a ResourceClaim."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from .._plan import Refused
 from .._schema import Unfit, check, fields, items, mapping, text
+from .._users import place_of
 from .documents import read_json
 
 #: Where the kubelet writes it (C(pkg/kubelet/cm/devicemanager/checkpoint)).
 CHECKPOINT = "/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint"
+#: Where it writes the claims that it prepared for pods (C(pkg/kubelet/cm/dra/state)).
+CLAIMS = "/var/lib/kubelet/dra_manager_state"
+#: The DRA driver for GPUs.
+_DRIVER = "gpu.nvidia.com"
+#: How that driver calls a GPU, by its minor number, and a MIG device of it, by its profile (with a letter), the number of that, and its first memory
+#: slice (C(cmd/gpu-kubelet-plugin/mig.go)). Earlier releases have numbers alone, in another order: they tell no more than the GPU.
+_DEVICE = re.compile(r"gpu-([0-9]{1,4})(?:-mig-(?:[0-9c-]*g[0-9a-z-]*-[0-9]{1,4}-([0-9]{1,4})|[0-9-]+))?")
 
 _TEXT = text(256)
 #: One list since the beginning, one list for each NUMA node since 1.20.
@@ -38,9 +47,30 @@ _DATA = fields(
 )
 
 
+_CLAIM_DATA = fields(
+    {
+        "ClaimInfoStateList": items(
+            fields(
+                {
+                    "ClaimName": _TEXT,
+                    "PodUIDs": mapping(lambda _value, _path: None, 1024),
+                    "DriverState": mapping(
+                        fields({"Devices": items(fields({"DeviceName": _TEXT}, required=("DeviceName",)))}), 64
+                    ),
+                },
+                required=("ClaimName", "PodUIDs", "DriverState"),
+            )
+        )
+    },
+)
+
+
 @dataclass(frozen=True)
 class Entry:
-    """What a container of a pod was given of one resource."""
+    """What a container of a pod was given of one resource, or a pod of one claim.
+
+    :param container: empty for a claim, which several containers may use.
+    """
 
     pod_uid: str
     container: str
@@ -83,6 +113,34 @@ def read_checkpoint(written: str, remedy: str) -> Checkpoint:
             CHECKPOINT, f"it is not what a kubelet writes ({type(error).__name__}: {error})", remedy
         ) from error
     return Checkpoint(entries, frozenset(found["RegisteredDevices"]))
+
+
+def read_claims(written: str) -> tuple[Entry, ...]:
+    """Return which GPUs and MIG devices pods were given by claims, as L(place_of) calls them; a device of another name comes with that name.
+
+    :raises Refused: it is not what a kubelet writes.
+    """
+    try:
+        # The data is a document of its own, as text. Go writes an empty list as null; one that is not there is another file.
+        data = read_json(read_json(written)["Data"])
+        found = {"ClaimInfoStateList": data["ClaimInfoStateList"] or []}
+        check(_CLAIM_DATA, found)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, Unfit) as error:
+        raise Refused(CLAIMS, f"it is not what a kubelet writes ({type(error).__name__}: {error})", "") from error
+    return tuple(
+        Entry(str(uid), "", f"claim {claim['ClaimName']}", tuple(map(_place, state.get("Devices") or ())))
+        for claim in found["ClaimInfoStateList"]
+        for driver, state in claim["DriverState"].items()
+        for uid in claim["PodUIDs"]
+        if driver == _DRIVER and state
+    )
+
+
+def _place(device: Mapping[str, Any]) -> str:
+    match = _DEVICE.fullmatch(device["DeviceName"])
+    if match is None:
+        return str(device["DeviceName"])
+    return place_of(int(match[1]), None if match[2] is None else int(match[2]))
 
 
 def _devices(listed: Any) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import Clu
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster_action import ClusterAction
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.devices import (
     Holding,
+    claimed,
     gone_devices,
     holdings,
     in_use,
@@ -31,6 +32,7 @@ class ActionModule(ClusterAction):
         "mig_plan": {"type": "dict"},
         "devices": {"type": "list", "elements": "str"},
         "checkpoint": {"type": "str", "default": ""},
+        "gpus": {"type": "list", "elements": "dict", "default": []},
         "holders": {"type": "list", "elements": "str", "default": []},
         "device_holders": {"type": "list", "elements": "dict", "default": []},
         "device_nodes": {"type": "list", "elements": "str", "default": []},
@@ -55,7 +57,10 @@ class ActionModule(ClusterAction):
             gone = gone_devices(arguments["mig_plan"])
         if gone is not None:
             there = [pod for pod in pods if not pod.ended]
-            found = _holdings(arguments["checkpoint"], node, there, daemon_sets)
+            found = claimed(arguments["gpus"])
+            known = {holding.pod_uid for holding in found}
+            others = [pod for pod in there if pod.uid not in known]
+            found += _holdings(arguments["checkpoint"], node, others, daemon_sets)
             wanted = repartition(gone, found, there, arguments["holders"])
             users = in_use(found, [pod.uid for pod in there])
             uids = [pod.uid for pod in wanted.leave]

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Which pod holds which device, from the kubelet's checkpoint of its device manager, and which have to leave when devices go. Pure."""
+"""Which pod holds which device, from the kubelet's checkpoint of its device manager and its record of claims, and which have to leave. Pure."""
 
 from __future__ import annotations
 
@@ -45,6 +45,25 @@ def holdings(text: str) -> tuple[Holding, ...]:
         for listed in entry.devices:
             device, _colons, replica = listed.partition("::")
             found.append(Holding(entry.pod_uid, entry.container, entry.resource, device, replica))
+    return tuple(dict.fromkeys(found))
+
+
+def claimed(gpus: Iterable[Mapping[str, Any]]) -> tuple[Holding, ...]:
+    """Return which pod was given which device by a claim.
+
+    :param gpus: C(gpus) of the facts, with their C(allocations).
+    :raises Refused: the kubelet's record of it could not be read.
+    """
+    found = []
+    for gpu in gpus:
+        parts = [part for one in gpu.get("gpu_instances") or () for part in one.get("compute_instances") or ()]
+        for part in (gpu, *parts):
+            for one in part.get("allocations") or ():
+                if one.get("reason"):
+                    raise Refused("the kubelet's record of devices", str(one["reason"]), _REMEDY)
+                # A claim is no container's; what a container was given is in the checkpoint, with its replica.
+                if not one.get("container"):
+                    found.append(Holding(str(one["pod_uid"]), "", str(one["resource"]), str(part["uuid"])))
     return tuple(dict.fromkeys(found))
 
 

@@ -177,3 +177,48 @@ def test_the_role_learns_which_devices_are_in_use_before_anything_is_planned(evi
     found = evict(cluster, **given, checkpoint=json.dumps({"Data": {"PodDeviceEntries": [entry]}}))
     assert "failed" not in found, found
     assert found["in_use"] == {"GPU-1": ["work"]} and cluster.asked == []
+
+
+def claimed(pod, uuid, **more):
+    said = {"pod": f"jobs/{pod}", "pod_uid": pod, "container": None, "resource": "claim mine", **more}
+    part = {"id": 0, "uuid": uuid, "allocations": [said]}
+    return {"uuid": "GPU-0", "gpu_instances": [{"id": 1, "compute_instances": [part]}]}
+
+
+def test_the_pod_of_a_claim_leaves_with_what_goes_and_keeps_what_stays(evict):
+    """The checkpoint has nothing of claims, or is not there where no device plugin ever was."""
+    for checkpoint in ("", json.dumps({"Data": {"PodDeviceEntries": []}})):
+        cluster = FakeCluster("work")
+        kept = evict(cluster, devices=["MIG-b"], gpus=[claimed("work", "MIG-a")], checkpoint=checkpoint)
+        assert (kept["evicted"], kept["stay"], kept["in_use"]) == ([], ["jobs/work"], {"MIG-a": ["work"]})
+        gone = evict(cluster, devices=["MIG-a"], gpus=[claimed("work", "MIG-a")], checkpoint=checkpoint)
+        assert gone["evicted"] == ["jobs/work"]
+
+
+def test_nobody_is_evicted_while_the_record_of_claims_cannot_be_read(evict):
+    unread = {"pod_uid": None, "resource": None, "reason": "/var/lib/kubelet/dra_manager_state: it is not readable"}
+    cluster = FakeCluster("work")
+    refused = evict(
+        cluster,
+        devices=["MIG-a"],
+        gpus=[claimed("work", "MIG-a", **unread)],
+        checkpoint='{"Data": {"PodDeviceEntries": []}}',
+    )
+    assert refused["failed"] and "dra_manager_state: it is not readable" in refused["msg"] and cluster.asked == []
+
+
+@pytest.mark.parametrize(
+    "file", ["gpu_repartition/tasks/plan.yml", "gpu_repartition/tasks/change.yml", "gpu_heal/tasks/evict.yml"]
+)
+def test_a_role_that_names_devices_passes_claims_too(file):
+    def tasks(listed):
+        for task in listed:
+            yield task
+            yield from tasks(task.get("block", ()))
+
+    calls = [
+        task["gpufleet.nvidia.evict_gpu_pods"]
+        for task in tasks(yaml.safe_load((ROLE.parents[1] / file).read_text()))
+        if "gpufleet.nvidia.evict_gpu_pods" in task
+    ]
+    assert calls and all("gpus" in call for call in calls if "checkpoint" in call)

@@ -16,8 +16,8 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.kubelet_
     read_allocations,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.schema import check_gpus
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.kubelet_checkpoint import CHECKPOINT
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._users import add_allocations, names, users_of
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.kubelet_checkpoint import CHECKPOINT, CLAIMS
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._users import add_allocations, named, names, users_of
 from hypothesis import strategies as some
 
 from ....mutation import examples_of, property_of
@@ -86,6 +86,116 @@ def test_a_record_that_cannot_be_read_makes_every_gpu_used(tmp_path, monkeypatch
     (user,) = names(users_of(gpu).on(1))
     assert user.startswith(f"unknown ({CHECKPOINT}: ") and why in user
     assert names(users_of(gpu).everybody) == (user,)
+
+
+def claims(*listed):
+    data = {
+        "kind": "DRACheckpoint",
+        "apiVersion": "checkpoint.dra.kubelet.k8s.io/v1",
+        "ClaimInfoStateList": list(listed) or None,
+    }
+    return json.dumps({"Data": json.dumps(data), "Checksum": 1})
+
+
+def claim(name, devices, *pods, driver="gpu.nvidia.com"):
+    listed = [
+        {"PoolName": "n", "DeviceName": one, "ShareID": None, "RequestNames": ["r"], "CDIDeviceIDs": ["x"]}
+        for one in devices
+    ]
+    return {
+        "ClaimUID": "c",
+        "ClaimName": name,
+        "Namespace": "team",
+        "PodUIDs": {uid: {} for uid in pods},
+        "DriverState": {driver: {"Devices": listed}},
+    }
+
+
+def with_claims(root, written):
+    files = node(root, checkpoint())
+    (Path(root) / CLAIMS.lstrip("/")).write_text(written)
+    return files
+
+
+def two_gpus():
+    """One with an instance that begins at each of two places, and a whole one, which NVML lists by other numbers than the kernel."""
+    parts = [
+        {
+            "id": number,
+            "start": start,
+            "processes": [],
+            "compute_instances": [{"id": 0, "uuid": f"MIG-{start}", "processes": []}],
+        }
+        for number, start in ((7, 0), (9, 4))
+    ]
+    return [
+        {"index": 1, "minor": 0, "uuid": "GPU-0", "processes": [], "gpu_instances": parts},
+        {"index": 0, "minor": 1, "uuid": "GPU-1", "processes": []},
+    ]
+
+
+def users_by_part(gpus):
+    found = {}
+    for gpu in gpus:
+        users = users_of(gpu)
+        found[gpu["uuid"]] = [user.name for user in users.everybody]
+        found.update(
+            {f"at {one['start']}": [user.name for user in users.on(one["id"])] for one in gpu.get("gpu_instances", ())}
+        )
+    return {part: names for part, names in found.items() if names}
+
+
+POD = "pod team/notebook-0"
+
+
+@pytest.mark.parametrize(
+    ("device", "used"),
+    [
+        ("gpu-0-mig-3g40gb-9-4", {"GPU-0": [POD], "at 4": [POD]}),
+        ("gpu-0-mig-1c2g20gb-me-14-0", {"GPU-0": [POD], "at 0": [POD]}),
+        ("gpu-1", {"GPU-1": [POD]}),
+        # Its layout was changed by force: what it was given is gone.
+        ("gpu-0-mig-3g40gb-9-2", {}),
+        # As releases before 25.12 call it: it may be on any instance.
+        ("gpu-0-mig-9-4-4", {"GPU-0": [POD], "at 0": [POD], "at 4": [POD]}),
+    ],
+)
+def test_a_pod_with_a_claim_uses_what_the_claim_was_given(tmp_path, device, used):
+    gpus = two_gpus()
+    add_allocations(gpus, read_allocations(with_claims(tmp_path, claims(claim("mine", [device], NOTEBOOK)))))
+    assert users_by_part(gpus) == used
+    assert all(named(users_of(gpu).everybody) in ("", f"{POD} (claim mine)") for gpu in gpus)
+
+
+def test_claims_of_pods_that_are_gone_and_of_other_drivers_use_no_gpu(tmp_path):
+    others = claim("net", ["gpu-0"], NOTEBOOK, driver="net.example.com")
+    assert read_allocations(with_claims(tmp_path, claims(claim("old", ["gpu-0"], ENDED), others))) == {}
+    assert read_allocations(with_claims(tmp_path, claims())) == {}
+
+
+@pytest.mark.parametrize(
+    ("written", "why"),
+    [
+        (claims(claim("mine", ["gpu-vfio-0"], NOTEBOOK)), "claim mine has a device that is not known here, gpu-vfio-0"),
+        (claims(claim("mine", ["gpu-0"], NOTEBOOK))[:-30], "it is not what a kubelet writes"),
+        ('{"Data": "{}", "Checksum": 1}', "ClaimInfoStateList"),
+        ('{"Data": {}, "Checksum": 1}', "it is not what a kubelet writes"),
+        (claims({"ClaimName": "mine"}), "PodUIDs"),
+        ("x" * 5000, "it has 5000 bytes"),
+    ],
+)
+def test_claims_that_cannot_be_read_make_every_gpu_used(tmp_path, monkeypatch, written, why):
+    monkeypatch.setattr(kubelet_pods, "_LARGEST", 4096 if "bytes" in why else 1 << 20)
+    gpus = two_gpus()
+    add_allocations(gpus, read_allocations(with_claims(tmp_path, written)))
+    for gpu in gpus:
+        assert why in named(users_of(gpu).everybody) and CLAIMS in named(users_of(gpu).everybody)
+
+
+def test_a_gpu_whose_minor_number_is_not_known_may_be_anybodys(tmp_path):
+    gpu = {"index": 0, "uuid": "GPU-0", "minor": None, "processes": []}
+    add_allocations([gpu], read_allocations(with_claims(tmp_path, claims(claim("mine", ["gpu-5"], NOTEBOOK)))))
+    assert named(users_of(gpu).everybody) == f"{POD} (claim mine)"
 
 
 _JSON = some.recursive(
