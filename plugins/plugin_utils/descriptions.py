@@ -26,7 +26,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.stages import plan
 #: The system that is assumed first of a host that nobody has read.
 _FIRST = ("ubuntu", "24.04")
 #: What C(site) may disturb on a host in service.
-_DISRUPTIONS = ("nvidia_driver_disruption", "nvidia_mig_disruption")
+_DISRUPTIONS = ("nvidia_driver_disruption", "nvidia_mig_disruption", "nvidia_sharing_mps_disruption")
 
 
 @dataclass(frozen=True)

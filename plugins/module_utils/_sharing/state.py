@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .._formats.mps_commands import limit_text
-from .._users import User, allocated, merged
+from .._users import MPS_CLIENT, User, allocated, merged
 from .host import UNREADABLE, Daemon, HostSharing, recorded_sharing
 from .mps_instances import UNIT, instance
 
@@ -106,7 +106,7 @@ class Observed:
 def from_facts(
     facts: Mapping[str, Any], gpus: Sequence[Mapping[str, Any]], wanted: HostSharing | None = None
 ) -> Observed:
-    """What facts tell of the present sharing. Who the clients of a daemon are, only the module on the host sees.
+    """What facts tell of the present sharing. Which processes the clients of a daemon are, only the module on the host sees.
 
     :param wanted: a daemon of it that answers where no record says how it was configured is taken for it: its own file says so, which only the
         module reads.
@@ -172,5 +172,11 @@ def _daemon(
         percentage=daemon.percentage if percentage is None else percentage,
         limits=tuple(map(limit_text, daemon.limits_mib)) if limits is None else tuple(limits),
         priority=str(daemon.priority),
-        pods=pods_of(daemon, gpus) if found is not None else (),
+        pods=(pods_of(daemon, gpus) or _counted(reported)) if found is not None else (),
     )
+
+
+def _counted(daemon: Mapping[str, Any]) -> tuple[User, ...]:
+    """Return the clients of a daemon of which facts tell the number alone, where no pods are known."""
+    count = daemon.get("clients")
+    return (User(MPS_CLIENT, f"{count} MPS client{'s' if count > 1 else ''}"),) if count else ()

@@ -217,8 +217,8 @@ def test_a_role_that_names_devices_passes_claims_too(file):
             yield from tasks(task.get("block", ()))
 
     calls = [
-        task["gpufleet.nvidia.evict_gpu_pods"]
+        task["gpufleet.nvidia.node"]
         for task in tasks(yaml.safe_load((ROLE.parents[1] / file).read_text()))
-        if "gpufleet.nvidia.evict_gpu_pods" in task
+        if task.get("gpufleet.nvidia.node", {}).get("action") == "evict_gpu_pods"
     ]
     assert calls and all("gpus" in call for call in calls if "checkpoint" in call)

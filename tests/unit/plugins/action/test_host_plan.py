@@ -89,6 +89,13 @@ def test_users_of_a_host_that_is_emptied_first_refuse_nothing(plan):
     assert "failed" not in result and "driver" in result["needed"]
 
 
+@pytest.mark.parametrize(
+    "refused", ["nvidia_driver_disruption", "nvidia_mig_disruption", "nvidia_sharing_mps_disruption"]
+)
+def test_on_a_host_that_is_emptied_first_every_stage_may_end_what_there_was(refused):
+    assert descriptions.Description("training", {refused: "refuse"}).emptied().variables[refused] == "force"
+
+
 def test_warnings_are_given(plan, monkeypatch):
     stage = StagePlan("mig", needed=False, warnings=("an empty GPU",))
     monkeypatch.setattr(descriptions, "plan_stages", lambda _facts, _desired: {"mig": stage})

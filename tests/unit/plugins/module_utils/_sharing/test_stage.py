@@ -387,9 +387,38 @@ def test_the_plan_says_where_mps_serves_one_user_at_a_time(variables, said):
 def test_the_record_and_the_plan_agree_on_who_shares_a_server():
     devices = gpus(compute_mode="exclusive_process")
     facts = {"gpus": devices, "driver": {"loaded_version": "580.126.09"}, "recorded": recorded(HOST, devices)}
-    facts["mps"] = [{"pipe_directory": "/run/nvidia/mps/nvidia.com/gpu/pipe", "responds": True, "clients": 1}]
+    facts["mps"] = [{"pipe_directory": "/run/nvidia/mps/nvidia.com/gpu/pipe", "responds": True, "clients": 0}]
     assert not stage(facts, desired(**HOST)).needed
     steps = stage(facts, desired(**HOST, mps_multi_user=False)).steps
     assert [step.kind.key for step in steps] == ["stop_mps_daemon", "start_mps_daemon", "record_sharing"]
     renamed = stage(facts, desired(**HOST, rename=True)).steps
     assert [step.kind.key for step in renamed] == ["stop_mps_daemon", "start_mps_daemon", "record_sharing"]
+
+
+RENAMED = {**HOST, "rename": True}
+_POD = {"pod": "team/notebook", "pod_uid": "u", "container": "c", "resource": "nvidia.com/gpu"}
+
+
+@pytest.mark.parametrize(
+    ("clients", "allocations", "who"),
+    [
+        (0, (), ""),
+        (2, (), "2 MPS clients"),
+        (1, [_POD], r"pod team/notebook \(nvidia.com/gpu\)"),
+        (None, [_POD], "pod team/notebook"),
+    ],
+)
+def test_a_daemon_with_clients_is_ended_only_where_that_is_allowed(clients, allocations, who):
+    """C(plan), and C(site) before it changes the first host, say what the module would refuse in the middle of the run."""
+    devices = gpus(compute_mode="exclusive_process", allocations=list(allocations))
+    facts = {"gpus": devices, "recorded": recorded(HOST, devices)}
+    facts["mps"] = [{"pipe_directory": "/run/nvidia/mps/nvidia.com/gpu/pipe", "responds": True, "clients": clients}]
+    forced = stage(facts, desired(**RENAMED, mps_disruption="force"))
+    assert [bool(step.disturbs) for step in forced.steps][:1] == [bool(who)]
+    if not who:
+        assert stage(facts, desired(**RENAMED)).steps == forced.steps
+        return
+    with pytest.raises(Refused, match=rf"MPS daemon node: .* terminates its clients: {who}.*mps_disruption: force"):
+        stage(facts, desired(**RENAMED))
+    # New limits are told to it.
+    assert stage(facts, desired(**{**HOST, "memory_slice": "8GiB"})).needed
