@@ -236,7 +236,7 @@ class StandInSystem(DriverSystem):
     def plan(self, desired):
         """Plan and resolve; a repository that the desired state names is configured on the way, as the module does it."""
         host = self.read()
-        return ensure_repository(self, host, desired, plan_packages(self, host, desired, check=False))[1]
+        return ensure_repository(self, host, desired, plan_packages(self, host, desired, check=False))
 
     def bring(self, desired):
         """Plan, resolve and apply; return what was resolved."""

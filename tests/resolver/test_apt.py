@@ -96,7 +96,7 @@ def test_every_plan_resolves_to_one_driver_version(system, world, distribution, 
     installed = {change.name: change.after for change in resolved.changes}
     assert resolved.changes
     assert set(versioned(installed).values()) == {version}
-    headers = next(step for step in resolved.plan.plan.steps if step.kind.key == "install_prerequisites")
+    headers = next(step for step in resolved.plan.steps if step.kind.key == "install_prerequisites")
     following = {"linux-headers-amd64"} if distribution[0] == "debian" else set()
     assert {f"linux-headers-{kernel}", *following} == {name for name, _version in headers.data["packages"]}
 
@@ -117,7 +117,7 @@ def test_install_upgrade_downgrade_flavour_previous_and_removal(system):
     assert set(hold_names(first.packages)) <= set(first.holds)
 
     again = made.plan(DesiredDriver(version=OLD, **VULNERABLE))
-    assert not again.plan.plan.changes
+    assert not again.plan.changes
 
     made.bring(DesiredDriver(branch="595"))
     assert made.read().version == NEXT
@@ -127,7 +127,7 @@ def test_install_upgrade_downgrade_flavour_previous_and_removal(system):
     assert {name: version for name, version in back.packages.items() if "pinning" not in name} == {
         name: version for name, version in first.packages.items() if "pinning" not in name
     }
-    assert not made.plan(DesiredDriver(state="previous")).plan.plan.changes
+    assert not made.plan(DesiredDriver(state="previous")).plan.changes
 
     made.bring(DesiredDriver(version=LATER, flavour="proprietary"))
     switched = made.read()
@@ -176,7 +176,7 @@ def test_a_partial_hold_makes_apt_refuse_and_ours_covers_the_closure(system):
         )
         if answer.rc:
             raise PackageError(answer.stdout + answer.stderr)
-    assert made.plan(desired).plan.plan.steps[-1].kind.key == "hold_packages"
+    assert made.plan(desired).plan.steps[-1].kind.key == "hold_packages"
     made.bring(desired)
     assert set(hold_names(made.read().packages)) <= set(apt.holds())
 
@@ -260,7 +260,7 @@ def test_ubuntus_archive_installs_the_precompiled_module_of_the_kernel(system, d
     assert "nvidia-utils-580-server" in held
     following = {"linux-image-generic", "linux-modules-nvidia-580-server-open-generic"}
     assert {name for name in held if name.startswith("linux-")} == following
-    assert not made.plan(DesiredDriver(source="distribution")).plan.plan.changes
+    assert not made.plan(DesiredDriver(source="distribution")).plan.changes
     made.bring(DesiredDriver(state="absent", source="distribution"))
     assert made.manager.holds() == ()
 
@@ -282,7 +282,7 @@ def test_the_headers_follow_the_kernel_that_is_installed(system):
     assert "linux-headers-generic" not in made.manager.installed()
     # Somebody removed it: the next run brings it back, and nothing else.
     made.manager.apply(Transaction(remove=("linux-headers-generic-hwe-24.04",)))
-    again = made.plan(DesiredDriver(version=LATER)).plan.plan
+    again = made.plan(DesiredDriver(version=LATER)).plan
     assert [step.kind.key for step in again.steps] == ["install_prerequisites"]
 
 

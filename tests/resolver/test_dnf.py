@@ -62,9 +62,9 @@ def test_every_plan_resolves_to_one_driver_version(system, world, distribution, 
     installed = {change.name: change.after for change in resolved.changes}
     assert set(versioned(installed).values()) == {LATER}
     assert all(version.startswith("3:") for name, version in installed.items() if "nvidia" in name)
-    kinds = [step.kind.key for step in resolved.plan.plan.steps]
+    kinds = [step.kind.key for step in resolved.plan.steps]
     assert ("enable_module_stream" in kinds) == (world == "streams")
-    headers = next(step for step in resolved.plan.plan.steps if step.kind.key == "install_prerequisites")
+    headers = next(step for step in resolved.plan.steps if step.kind.key == "install_prerequisites")
     base = RHEL_KERNEL.rpartition(".")[0]
     matched = [["kernel-devel-matched", base]] if distribution[1] not in ("8", "2023") else []
     assert headers.data["packages"] == [["kernel-devel", base], ["kernel-headers", ""], *matched]
@@ -94,7 +94,7 @@ def test_every_plan_resolves_to_one_driver_version(system, world, distribution, 
 def test_the_headers_are_those_of_the_kernels_kind(system, distribution, kernel, packages):
     world = "streams" if distribution[0] == "amzn" else "flat"
     resolved = system(world, distribution, kernel).plan(DesiredDriver(version=LATER))
-    headers = next(step for step in resolved.plan.plan.steps if step.kind.key == "install_prerequisites")
+    headers = next(step for step in resolved.plan.steps if step.kind.key == "install_prerequisites")
     assert headers.data["packages"] == packages
 
 
@@ -113,7 +113,7 @@ def test_install_upgrade_over_streams_previous_and_removal(system, world, distri
     first = made.read()
     assert (first.version, first.flavour) == (OLD, "open")
     assert set(hold_names(first.packages)) <= set(first.holds)
-    assert not made.plan(DesiredDriver(version=OLD, **VULNERABLE)).plan.plan.changes
+    assert not made.plan(DesiredDriver(version=OLD, **VULNERABLE)).plan.changes
     # What dnf-automatic would do: nothing.
     assert "nvidia" not in made.manager._dnf("--assumeno", "upgrade").stdout
 
@@ -126,7 +126,7 @@ def test_install_upgrade_over_streams_previous_and_removal(system, world, distri
     assert made.read().packages == first.packages
     if world == "streams":
         assert made.manager.streams() == {"nvidia-driver": "580-open"}
-    assert not made.plan(DesiredDriver(state="previous")).plan.plan.changes
+    assert not made.plan(DesiredDriver(state="previous")).plan.changes
 
     made.bring(DesiredDriver(version=LATER, flavour="proprietary"))
     assert made.read().flavour == "proprietary"
@@ -166,7 +166,7 @@ def rebuild(tmp_path, signer, plugins):
 def test_epel_and_crb_are_enabled_before_the_driver(rebuild):
     made, crb = rebuild(True)
     resolved = made.bring(DesiredDriver(version=LATER))
-    kinds = [step.kind.key for step in resolved.plan.plan.steps]
+    kinds = [step.kind.key for step in resolved.plan.steps]
     assert kinds.index("enable_repositories") < kinds.index("install_driver")
     assert {"epel-release", "dkms", "kmod-nvidia-open-dkms"} <= set(made.manager.installed())
     assert "enabled=1" in crb.read_text()

@@ -147,7 +147,7 @@ def test_a_mirror_is_configured_and_resolved(bare, mirrors, key_file, signer, di
     made, url = bare(distribution, machine), mirrors(distribution, machine)
     desired = desired_for(url, key_file, signer)
     resolved = made.plan(desired)
-    assert resolved.plan.plan.steps[0].kind is Kind.ADD_REPOSITORY
+    assert resolved.plan.steps[0].kind is Kind.ADD_REPOSITORY
     installed = {change.name: change.after for change in resolved.changes}
     assert set(versioned(installed).values()) == {LATER}
     assert made.manager.repositories() == (url,)
@@ -168,8 +168,8 @@ def test_check_mode_tries_the_mirror_and_leaves_the_host_as_it_is(bare, mirrors,
     root = Path(made.manager._root)
     before = {path for path in root.rglob("*") if "/var/cache/" not in str(path) and "/var/log/" not in str(path)}
     host = made.read()
-    plan, resolved = tried_repository(made, host, desired, make_plan(made, host, desired))
-    assert plan.version == LATER
+    resolved = tried_repository(made, host, desired, make_plan(made, host, desired))
+    assert resolved.version == LATER
     assert set(versioned({change.name: change.after for change in resolved.changes}).values()) == {LATER}
     after = {path for path in root.rglob("*") if "/var/cache/" not in str(path) and "/var/log/" not in str(path)}
     assert not [path for path in after - before if path.is_file() and not path.name.startswith(DATABASES)]
@@ -236,12 +236,12 @@ def test_on_a_minimal_system_the_plugin_that_locks_comes_first(tmp_path, plugins
     desired = desired_for(mirrors(("rhel", "10"), "x86_64"), str(key), signer)
     assert made.manager.holds() == ()
     resolved = made.bring(desired)
-    steps = resolved.plan.plan.steps
+    steps = resolved.plan.steps
     first = next(n for n, step in enumerate(steps) if step.data.get("packages") == [[plugin.name, ""]])
     assert first < [step.kind for step in steps].index(Kind.INSTALL_DRIVER)
     after = made.read()
     assert set(hold_names(after.packages)) <= set(after.holds)
-    assert not made.plan(desired).plan.plan.changes
+    assert not made.plan(desired).plan.changes
 
 
 @each_manager
@@ -300,7 +300,7 @@ def test_nvidias_local_repository_package(tmp_path, bare, signer, distribution):
     # apt takes no second source of one address; dnf and zypper get one with the key that was compared.
     assert made.manager.has_repository(REPOSITORY_NAME) == (made.manager.name != "apt")
     assert set(made.manager.repositories()) == {canonical(url)}
-    assert not made.plan(desired).plan.plan.changes
+    assert not made.plan(desired).plan.changes
 
 
 #: With everything that is accepted and that a file's format could stumble over.
@@ -368,7 +368,7 @@ def test_a_mirror_that_asks_for_a_password_gets_it_from_a_file_of_root(
     opened = replace(desired, repository=replace(desired.repository, credentials=SECRET))
     if made.manager.name != "zypper":
         host = made.read()
-        plan, _resolved = tried_repository(made, host, opened, make_plan(made, host, opened))
+        plan = tried_repository(made, host, opened, make_plan(made, host, opened))
         assert plan.version == LATER
         assert not holding(root, SECRET.password)
     resolved = made.plan(opened)
@@ -376,7 +376,7 @@ def test_a_mirror_that_asks_for_a_password_gets_it_from_a_file_of_root(
     assert made.manager.repositories() == (url,)
     (secret,) = holding(root, SECRET.password)
     assert secret.stat().st_mode & 0o7777 == 0o600
-    assert SECRET.password not in json.dumps(resolved.plan.plan.as_dict()) + repr(resolved) + repr(opened)
+    assert SECRET.password not in json.dumps(resolved.plan.as_dict()) + repr(resolved) + repr(opened)
     # It is what is wanted, and nothing is done again.
     host = made.read()
     assert Kind.ADD_REPOSITORY not in [step.kind for step in make_plan(made, host, opened).plan.steps]
@@ -387,7 +387,7 @@ def test_a_mirror_that_asks_for_a_password_gets_it_from_a_file_of_root(
     with pytest.raises(PackageError):
         made.manager.refresh()
     rotated = replace(desired, repository=replace(desired.repository, credentials=changed))
-    assert made.plan(rotated).plan.plan.steps[0].kind is Kind.ADD_REPOSITORY
+    assert made.plan(rotated).plan.steps[0].kind is Kind.ADD_REPOSITORY
     assert holding(root, SECRET.password) == []
     assert holding(root, f"password {changed.password}") + holding(root, f"password={changed.password}") == [secret]
     assert made.manager.remove_repository(REPOSITORY_NAME)

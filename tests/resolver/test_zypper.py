@@ -61,7 +61,7 @@ def test_the_full_variant_is_kept_in_lockstep_too(system):
     resolved = system.plan(DesiredDriver(version=LATER, variant="full"))
     installed = {change.name: change.after for change in resolved.changes}
     assert installed["nvidia-open-driver-G06"].startswith(LATER)
-    headers = next(step for step in resolved.plan.plan.steps if step.kind.key == "install_prerequisites")
+    headers = next(step for step in resolved.plan.steps if step.kind.key == "install_prerequisites")
     assert headers.data["packages"] == [["kernel-default-devel", "6.4.0-150600.21.1"]]
 
 
@@ -71,7 +71,7 @@ def test_install_upgrade_previous_and_removal(system):
     first = system.read()
     assert first.version == OLD
     assert set(hold_names(first.packages)) <= set(first.holds)
-    assert not system.plan(DesiredDriver(version=OLD, **VULNERABLE)).plan.plan.changes
+    assert not system.plan(DesiredDriver(version=OLD, **VULNERABLE)).plan.changes
     # What an unattended update would do: nothing.
     waiting = system.manager._zypper("update", "--dry-run", xml=True)
     assert not [change for change in parse_summary(waiting.stdout) if "nvidia" in change.name]

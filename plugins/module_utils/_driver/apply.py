@@ -22,12 +22,10 @@ from .plan import DriverPlan, first_refusal, with_installed_version
 from .post_install import PostInstall
 from .reload import disruption_refusals
 from .runner import (
-    Resolved,
     apply_packages,
     ensure_repository,
     make_plan,
     package_diff,
-    planned_steps,
     tried_repository,
 )
 from .running import mismatch, not_built
@@ -100,16 +98,13 @@ def run_stage(system: DriverSystem, desired: DesiredDriver, check: bool) -> Driv
         before = system.read()
         plan = plan_packages(system, before, desired, check)
     if check:
-        plan, resolved = tried_repository(system, before, desired, plan)
-    else:
-        plan, resolved = ensure_repository(system, before, desired, plan)
-    if check:
-        return _predicted(system, before, desired, resolved)
+        return _predicted(system, before, desired, tried_repository(system, before, desired, plan))
+    plan = ensure_repository(system, before, desired, plan)
     files = _files(system, before, desired, plan)
-    steps = [*repaired, *planned_steps(resolved)]
+    steps = [*repaired, *plan.plan.steps]
     wanted = "remove the driver" if desired.state == "absent" else f"install driver {plan.version}"
     try:
-        installed, exactly = _install(system, before, desired, resolved, wanted)
+        installed, exactly = _install(system, before, desired, plan, wanted)
         if plan.stop is not None:
             raise Stopped(plan.stop, steps)
         if plan.not_offered is not None:
@@ -150,13 +145,13 @@ def _refuse_disruption(system: DriverSystem, host: Host, desired: DesiredDriver,
 
 
 def _install(
-    system: DriverSystem, before: Host, desired: DesiredDriver, resolved: Resolved, wanted: str
+    system: DriverSystem, before: Host, desired: DesiredDriver, plan: DriverPlan, wanted: str
 ) -> tuple[Host, DesiredDriver]:
     """Carry out the plan of the packages; return the host with them, and what is wanted of it: the version that was resolved, not any of the branch.
 
     :raises NotInEffect: they are not as planned, or the module was not built. The driver that runs is left alone then.
     """
-    plan, installed = resolved.plan, before
+    installed = before
     exactly = replace(desired, version=plan.version) if desired.state == "present" and plan.version else desired
 
     def plan_again() -> Plan:
@@ -167,9 +162,9 @@ def _install(
         return make_plan(system, of_packages, exactly).plan
 
     if plan.stop is not None:
-        apply_packages(system, before, desired, resolved)
+        apply_packages(system, before, desired, plan)
     elif plan.plan.changes:
-        carry_out(wanted, plan.plan, lambda _plan: apply_packages(system, before, desired, resolved), plan_again)
+        carry_out(wanted, plan.plan, lambda _plan: apply_packages(system, before, desired, plan), plan_again)
     unbuilt = not_built(installed, exactly) if desired.state != "absent" and installed.gpus else ""
     if unbuilt and plan.stop is None:
         raise NotInEffect(f"Failed to {wanted}: {unbuilt}")
@@ -239,9 +234,8 @@ def plan_packages(system: DriverSystem, host: Host, desired: DesiredDriver, chec
         return make_plan(system, host, desired)
 
 
-def _predicted(system: DriverSystem, host: Host, desired: DesiredDriver, resolved: Resolved) -> DriverReport:
+def _predicted(system: DriverSystem, host: Host, desired: DesiredDriver, plan: DriverPlan) -> DriverReport:
     """Return the report of check mode: the plan, resolved, and what would follow from it on the host as it would be."""
-    plan = resolved.plan
     imagined = host
     if plan.transaction is not None or plan.unknown:
         imagined = replace(host, on_disk=plan.version or None, library=plan.version or None)
@@ -254,9 +248,9 @@ def _predicted(system: DriverSystem, host: Host, desired: DesiredDriver, resolve
     ]
     if plan.stop is not None:
         notes.append(f"The run would stop after these steps. {plan.stop.message}")
-    packages_before, packages_after = package_diff(host, resolved)
+    packages_before, packages_after = package_diff(host, plan)
     waiting = tuple(step for step in follows.steps if step.kind in LOADS and run.reboot)
-    steps = (*planned_steps(resolved), *(step for step in follows.steps if step not in waiting))
+    steps = (*plan.plan.steps, *(step for step in follows.steps if step not in waiting))
     return DriverReport(
         changed=bool(steps),
         version=plan.version,

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from .._adapters.packages import Package, Transaction
+from .._adapters.packages import Change, Package, Transaction
 from .._distributions.distributions import APT_PIN
 from .._formats.driver_versions import driver_version_in
 from .._plan import Plan, Refused, Step
@@ -87,6 +87,7 @@ class DriverPlan:
     :param unknown: why the plan cannot be complete yet, or empty.
     :param not_offered: packages with headers of later kernels that the repositories lack; None where nobody asked for them.
     :param stop: why the run ends behind these steps although the driver is not there yet, with what a person has to do; None for no reason.
+    :param changes: what the transaction does, package by package, once the package manager has resolved it.
     """
 
     plan: Plan
@@ -95,6 +96,7 @@ class DriverPlan:
     unknown: str = ""
     stop: Refused | None = None
     not_offered: tuple[str, ...] | None = None
+    changes: tuple[Change, ...] = ()
 
 
 def packages_differ(host: Host, desired: DesiredDriver) -> str:

@@ -11,7 +11,7 @@ others. So a plan is resolved, looked at, and resolved again with every package 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from .._adapters.installed_packages import is_kernel_package
@@ -47,19 +47,6 @@ _PRECIOUS = (
 )
 #: What has to be there before the packages of the driver are known.
 _PREPARATIONS = (Kind.ADD_REPOSITORY, Kind.ENABLE_REPOSITORIES)
-
-
-@dataclass(frozen=True)
-class Resolved:
-    """A plan whose packages the package manager has resolved.
-
-    :param transaction: the main transaction, with every package that strayed named.
-    :param changes: what it does, package by package.
-    """
-
-    plan: DriverPlan
-    transaction: Transaction | None = None
-    changes: tuple[Change, ...] = ()
 
 
 def make_plan(system: DriverSystem, host: Host, desired: DesiredDriver) -> DriverPlan:
@@ -114,14 +101,14 @@ def _stream(system: DriverSystem, host: Host) -> str:
     return system.manager.streams().get(MODULE, "")
 
 
-def resolve(system: DriverSystem, host: Host, plan: DriverPlan) -> Resolved:
-    """Have the package manager resolve the plan, again and again until every package of the driver has its version.
+def resolve(system: DriverSystem, host: Host, plan: DriverPlan) -> DriverPlan:
+    """Return the plan as the package manager resolves it, again and again until every package of the driver has its version.
 
     :raises PackageError: it cannot be resolved.
     :raises Refused: a package would go to another driver version, whatever is named.
     """
     if plan.transaction is None:
-        return Resolved(plan)
+        return plan
     transaction = _prepared(host, plan)
     manager = system.manager
     for _round in range(_ROUNDS):
@@ -132,11 +119,11 @@ def resolve(system: DriverSystem, host: Host, plan: DriverPlan) -> Resolved:
             raise PackageError(f"{error}{hint}") from error
         _refuse_collateral(host, plan, changes)
         astray = strayed(changes, plan.version, host.packages) if plan.version else {}
-        if not astray:
-            return Resolved(plan, transaction, changes)
-        named = in_lockstep(transaction, astray, manager.offered(astray), plan.version, host.packages)
+        named = transaction
+        if astray:
+            named = in_lockstep(transaction, astray, manager.offered(astray), plan.version, host.packages)
         if named == transaction:
-            return Resolved(plan, transaction, changes)
+            return _with_changes(plan, transaction, changes)
         transaction = named
     raise PackageError(f"Failed to resolve driver {plan.version}: its packages require each other at other versions.")
 
@@ -231,21 +218,19 @@ def in_lockstep(
     return replace(transaction, install=(*transaction.install, *added), remove=(*transaction.remove, *removed))
 
 
-def planned_steps(resolved: Resolved) -> tuple[Step, ...]:
-    """Return the plan's steps with the packages that the resolver found in the main one."""
-    steps = []
-    for step in resolved.plan.plan.steps:
-        if step.kind in PACKAGES and resolved.changes:
-            step = replace(step, data={**step.data, "changes": [change.as_dict() for change in resolved.changes]})
-        steps.append(step)
-    return tuple(steps)
+def _with_changes(plan: DriverPlan, transaction: Transaction, changes: tuple[Change, ...]) -> DriverPlan:
+    shown = {"changes": [change.as_dict() for change in changes]} if changes else {}
+    steps = tuple(
+        replace(step, data={**step.data, **shown}) if step.kind in PACKAGES else step for step in plan.plan.steps
+    )
+    return replace(plan, plan=replace(plan.plan, steps=steps), transaction=transaction, changes=changes)
 
 
-def package_diff(host: Host, resolved: Resolved) -> tuple[dict[str, str], dict[str, str]]:
+def package_diff(host: Host, plan: DriverPlan) -> tuple[dict[str, str], dict[str, str]]:
     """Return the driver's package set before and after, for C(--diff)."""
     before = {**closure(host.packages)}
     after = dict(before)
-    for change in resolved.changes:
+    for change in plan.changes:
         if change.before:
             before[change.name] = change.before
         if change.action == "remove":
@@ -255,17 +240,17 @@ def package_diff(host: Host, resolved: Resolved) -> tuple[dict[str, str], dict[s
     return before, after
 
 
-def apply_packages(system: DriverSystem, host: Host, desired: DesiredDriver, resolved: Resolved) -> None:
+def apply_packages(system: DriverSystem, host: Host, desired: DesiredDriver, plan: DriverPlan) -> None:
     """Carry out every step of a resolved plan, in order.
 
     :raises PackageError: the package manager failed; what it said is in the message. Where it failed before it changed
         anything (a server that died, a full disk), what was held is held again.
     """
-    manager, steps = system.manager, resolved.plan.plan.steps
+    manager, steps = system.manager, plan.plan.steps
 
     def change(_step: Step) -> None:
-        if resolved.transaction is not None:
-            manager.apply(resolved.transaction)
+        if plan.transaction is not None:
+            manager.apply(plan.transaction)
 
     appliers: dict[Kind, Callable[[Step], object]] = {
         Kind.REPAIR_PACKAGE_DATABASE: lambda _step: manager.repair(),
@@ -336,9 +321,7 @@ def _remove_remains(system: DriverSystem, host: Host, desired: DesiredDriver) ->
         system.manager.reset_stream(MODULE)
 
 
-def ensure_repository(
-    system: DriverSystem, host: Host, desired: DesiredDriver, plan: DriverPlan
-) -> tuple[DriverPlan, Resolved]:
+def ensure_repository(system: DriverSystem, host: Host, desired: DesiredDriver, plan: DriverPlan) -> DriverPlan:
     """Resolve the plan; when repositories that it needs are not there yet, configure them first and plan again.
 
     :raises Refused: what is wanted is not available from them; the driver's is removed again, and EPEL stays.
@@ -360,30 +343,28 @@ def ensure_repository(
                 dkms.enable(system.manager, step)
             plan = make_plan(system, host, desired)
         plan = replace(plan, plan=replace(plan.plan, steps=(*done, *plan.plan.steps)))
-        return plan, resolve(system, host, plan)
+        return resolve(system, host, plan)
     except (Refused, PackageError):
         if any(step.kind is Kind.ADD_REPOSITORY for step in done):
             system.manager.remove_repository(REPOSITORY_NAME)
         raise
 
 
-def tried_repository(
-    system: DriverSystem, host: Host, desired: DesiredDriver, plan: DriverPlan
-) -> tuple[DriverPlan, Resolved]:
+def tried_repository(system: DriverSystem, host: Host, desired: DesiredDriver, plan: DriverPlan) -> DriverPlan:
     """Resolve the plan with the repository that it needs as it would be, and leave the host as it is: for check mode.
 
     :raises Refused: what is wanted is not available from it.
     :raises PackageError: it cannot be read, or the plan cannot be resolved.
     """
     if not plan.unknown:
-        return plan, resolve(system, host, plan)
+        return resolve(system, host, plan)
     first = [step for step in plan.plan.steps if step.kind is Kind.ADD_REPOSITORY]
     if not first:
-        return plan, resolve(system, host, plan)
+        return resolve(system, host, plan)
     with system.manager.trial(system.repository(host, desired)) as manager:
         if manager is None:
-            return plan, resolve(system, host, plan)
+            return resolve(system, host, plan)
         tried = system.over(manager)
         plan = make_plan(tried, host, desired)
         plan = replace(plan, plan=replace(plan.plan, steps=(*first, *plan.plan.steps)))
-        return plan, resolve(tried, host, plan)
+        return resolve(tried, host, plan)

@@ -114,7 +114,7 @@ def test_the_repositories_come_first_and_then_the_plan_is_made_anew(configured):
     made = system(manager)
     first = runner.make_plan(made, host(), DesiredDriver())
     assert first.unknown
-    plan, _resolved = runner.ensure_repository(made, host(), DesiredDriver(), first)
+    plan = runner.ensure_repository(made, host(), DesiredDriver(), first)
     kinds = [step.kind.key for step in plan.plan.steps]
     added = [] if configured else ["add_repository"]
     assert kinds[: len(added) + 1] == [*added, "enable_repositories"]
@@ -136,11 +136,9 @@ def test_repositories_that_are_enabled_and_lack_dkms_end_the_run_and_are_not_tri
 def test_check_mode_enables_nothing():
     manager = Manager()
     made = system(manager)
-    plan, resolved = runner.tried_repository(
-        made, host(), DesiredDriver(), runner.make_plan(made, host(), DesiredDriver())
-    )
+    plan = runner.tried_repository(made, host(), DesiredDriver(), runner.make_plan(made, host(), DesiredDriver()))
     assert [step.kind.key for step in plan.plan.steps] == ["enable_repositories", "install_driver"]
-    assert (resolved.changes, manager.log) == ((), [])
+    assert (plan.changes, manager.log) == ((), [])
 
 
 def test_the_drivers_repository_goes_again_when_epel_cannot_be_had():

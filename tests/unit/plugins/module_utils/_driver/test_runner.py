@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -146,9 +147,8 @@ def test_every_step_is_carried_out_in_order():
         step(Kind.CHANGE_DRIVER, version=NEW, record=True),
         step(Kind.HOLD_DRIVER),
     )
-    transaction = Transaction((Package("nvidia-open", f"{NEW}-1"),))
     now = host(packages={"nvidia-smi": f"{OLD}-1"}, holds=("nvidia-smi",))
-    runner.apply_packages(system, now, DesiredDriver(), runner.Resolved(plan, transaction))
+    runner.apply_packages(system, now, DesiredDriver(), plan)
     pin = Transaction(
         (Package("nvidia-driver-pinning-580", "1"),), ("nvidia-driver-pinning-570",), allow_downgrades=True
     )
@@ -161,7 +161,7 @@ def test_every_step_is_carried_out_in_order():
         ("apply", Transaction((Package("kernel-devel", "5.14"),))),
         ("apply", pin),
         ("unhold", ["nvidia-smi"]),
-        ("apply", transaction),
+        ("apply", plan.transaction),
         ("hold", [Package(name, manager.packages[name]) for name in closure]),
     ]
     # A pinning package is the pin; a file of ours beside it would be a second one.
@@ -187,7 +187,7 @@ def test_removal_takes_pin_repository_and_stream_away():
     assert system.written[-1].pending == ""
     manager.log.clear()
     own = DesiredDriver(state="absent", repository=DesiredRepository(manage=False))
-    runner.apply_packages(system, host(), own, runner.Resolved(planned(step(Kind.REMOVE_REMAINS), version="")))
+    runner.apply_packages(system, host(), own, planned(step(Kind.REMOVE_REMAINS), version=""))
     assert manager.log == []
     system.remains = lambda _desired: Remains()
     assert not runner.make_plan(system, host(RHEL_9), desired).plan.changes
@@ -199,16 +199,14 @@ def test_removal_takes_pin_repository_and_stream_away():
 def test_what_was_let_go_of_is_held_again_when_nothing_was_changed(half, held):
     manager = Manager()
     manager.fails["apply"], manager.half = "Failed to apply", half
-    transaction = Transaction((Package("nvidia-open", f"{NEW}-1"),))
     now = host(packages={"libcuda1": f"{OLD}-1"}, holds=("libcuda1", "gone"))
-    resolved = runner.Resolved(planned(step(Kind.CHANGE_DRIVER)), transaction)
     with pytest.raises(PackageError, match="Failed to apply"):
-        runner.apply_packages(made_system(manager), now, DesiredDriver(), resolved)
+        runner.apply_packages(made_system(manager), now, DesiredDriver(), planned(step(Kind.CHANGE_DRIVER)))
     assert [entry for entry in manager.log if entry[0] == "hold"] == held
 
 
 def test_the_difference_shows_what_goes():
-    resolved = runner.Resolved(
+    resolved = replace(
         planned(),
         changes=(Change("remove", "nvidia-smi", "1"), Change("upgrade", "libcuda1", "1", "2"), Change("install", "x")),
     )
@@ -219,7 +217,7 @@ def test_the_difference_shows_what_goes():
 
 def test_a_plan_without_packages_needs_no_resolver():
     plan = DriverPlan(Plan((), {}, {}, ()))
-    assert runner.resolve(made_system(Manager()), host(), plan) == runner.Resolved(plan)
+    assert runner.resolve(made_system(Manager()), host(), plan) == plan
 
 
 class TestFabricManager:
