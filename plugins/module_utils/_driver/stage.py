@@ -10,17 +10,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from .._adapters.packages import Package
-from .._plan import Refused, StagePlan
-from .desired import DesiredDriver, from_variables
+from .._plan import Refused, StagePlan, Step
+from .desired import from_variables
 from .plan import Repositories, plan_absent, plan_present, plan_previous, with_installed_version
 from .previous import Remains, from_values
 from .refusals import board_warnings, refusals, rollout_refusals
-from .reload import Impact, disruption_refusals, gpu_users, impact
+from .reload import disruption_refusals, gpu_users, impact
 from .running import plan_running, seen_in_facts
-from .state import Host, from_facts
+from .state import from_facts
 
 #: The driver is somebody else's, such as an image's: the later stages take it as it is.
 UNMANAGED = "unmanaged"
+_UNASKED = "whether the repositories still have these packages is known once they are queried"
 
 
 def stage(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> StagePlan:
@@ -31,55 +32,42 @@ def stage(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> StagePlan:
     """
     if desired.get("nvidia_driver_state") == UNMANAGED:
         return StagePlan("driver", False, warnings=_unmanaged_warnings(desired))
+    running: tuple[Step, ...] = ()
     try:
         wanted = from_variables(desired)
         host = from_facts(facts)
         noticed = impact(facts, host, wanted)
         if wanted.state == "absent":
-            planned = plan_absent(host, Remains(), noticed)
-            refused = disruption_refusals(host, wanted, "", planned.plan.steps, noticed)
-            return StagePlan("driver", planned.plan.changes, planned.plan.steps, refusals=tuple(refused))
-        if wanted.state == "previous":
-            return _previous(facts, host, wanted, noticed)
-        if not host.gpus and facts.get("pci") is not None:
-            note = "there is no NVIDIA GPU on the PCI bus, so no driver is installed"
-            return StagePlan("driver", False, warnings=(note,))
-        rolled_out = (facts.get("recorded") or {}).get("rolled_out")
-        refused = [*refusals(host, wanted), *rollout_refusals(host, wanted, rolled_out)]
-        if refused:
-            return StagePlan("driver", True, refusals=tuple(refused), warnings=tuple(board_warnings(host)))
-        planned = plan_present(host, wanted, None, noticed)
-        running = plan_running(host, wanted, noticed, gpu_users(facts), bool(planned.unknown), seen_in_facts(host))
+            planned, version, unknown = plan_absent(host, Remains(), noticed), "", None
+        elif wanted.state == "previous":
+            recorded = facts.get("recorded") or {}
+            if "driver_previous" not in recorded:
+                why = "the facts are of an earlier release, which did not read which driver there was before"
+                return StagePlan("driver", True, unread=why)
+            record = from_values(recorded["driver_previous"])
+            # As if the repositories had them all: the module asks.
+            offered = tuple(Package(name, version) for name, version in (record.packages if record else {}).items())
+            planned = plan_previous(host, wanted, record, Repositories(offered=offered))
+            version = planned.version
+            unknown = _UNASKED if planned.transaction else None
+        else:
+            if not host.gpus and facts.get("pci") is not None:
+                note = "there is no NVIDIA GPU on the PCI bus, so no driver is installed"
+                return StagePlan("driver", False, warnings=(note,))
+            rolled_out = (facts.get("recorded") or {}).get("rolled_out")
+            refused = [*refusals(host, wanted), *rollout_refusals(host, wanted, rolled_out)]
+            if refused:
+                return StagePlan("driver", True, refusals=tuple(refused), warnings=tuple(board_warnings(host)))
+            planned = plan_present(host, wanted, None, noticed)
+            version, unknown = with_installed_version(host, wanted).version, planned.unknown or None
+        if wanted.state != "absent":
+            users, seen = gpu_users(facts), seen_in_facts(host)
+            running = plan_running(host, wanted, noticed, users, bool(planned.unknown), seen)
     except Refused as refusal:
         return StagePlan("driver", True, refusals=(refusal,))
     steps = (*planned.plan.steps, *running)
-    refused = disruption_refusals(host, wanted, with_installed_version(host, wanted).version, steps, noticed)
-    return StagePlan(
-        "driver", bool(steps), steps, planned.unknown or None, tuple(refused), warnings=planned.plan.warnings
-    )
-
-
-def _previous(facts: Mapping[str, Any], host: Host, wanted: DesiredDriver, noticed: Impact) -> StagePlan:
-    """Plan the way back to the recorded packages, as if the repositories had them all: the module asks."""
-    recorded = facts.get("recorded") or {}
-    if "driver_previous" not in recorded:
-        why = "the facts are of an earlier release, which did not read which driver there was before"
-        return StagePlan("driver", True, unread=why)
-    record = from_values(recorded["driver_previous"])
-    offered = tuple(Package(name, version) for name, version in (record.packages if record else {}).items())
-    planned = plan_previous(host, wanted, record, Repositories(offered=offered))
-    running = plan_running(host, wanted, noticed, gpu_users(facts), False, seen_in_facts(host))
-    unknown = "whether the repositories still have these packages is known once they are queried"
-    steps = (*planned.plan.steps, *running)
-    refused = disruption_refusals(host, wanted, planned.version, steps, noticed)
-    return StagePlan(
-        "driver",
-        bool(steps),
-        steps,
-        unknown if planned.transaction else None,
-        tuple(refused),
-        warnings=planned.plan.warnings,
-    )
+    refused = disruption_refusals(host, wanted, version, steps, noticed)
+    return StagePlan("driver", bool(steps), steps, unknown, tuple(refused), warnings=planned.plan.warnings)
 
 
 def _unmanaged_warnings(desired: Mapping[str, Any]) -> tuple[str, ...]:
