@@ -6,12 +6,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from .._driver.desired import from_variables as driver_from_variables
 from .._formats.driver_versions import branch_of, is_driver_version
+from .._packages.package_set import attempt
 from .._plan import Refused, StagePlan
 from .desired import DesiredDcgm, from_variables
 from .packages import PREFIX, check_boards, check_host, check_version, cuda_of_branch, names
@@ -63,9 +64,9 @@ def _level_without_dcgm(
 def _present(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> StagePlan:
     refusals: list[Refused] = []
     wanted = from_variables(desired)
-    warning = _attempt(refusals, lambda: check_version(wanted.version, wanted.allow_vulnerable)) or ""
-    _attempt(refusals, lambda: check_host(facts.get("host") or {}))
-    cuda: set[str] = _attempt(refusals, lambda: _cuda(facts, desired)) or set()
+    warning = attempt(refusals, lambda: check_version(wanted.version, wanted.allow_vulnerable)) or ""
+    attempt(refusals, lambda: check_host(facts.get("host") or {}))
+    cuda: set[str] = attempt(refusals, lambda: _cuda(facts, desired)) or set()
     wanted = replace(wanted, cuda=tuple(sorted(cuda)))
     state = from_facts(facts, names(wanted.cuda))
     source = _source(desired)
@@ -77,15 +78,6 @@ def _present(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> StagePlan:
     if state is not None and not cuda:
         return StagePlan("dcgm", True, unknown="no driver is installed, and none is described", warnings=warnings)
     return _planned(facts, wanted)
-
-
-def _attempt(refusals: list[Refused], check: Callable[[], Any]) -> Any:
-    """Return what C(check) does; what it refuses is kept, so that all is said at once."""
-    try:
-        return check()
-    except Refused as refusal:
-        refusals.append(refusal)
-        return None
 
 
 def _cuda(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> set[str]:

@@ -267,14 +267,11 @@ def apply_packages(system: DriverSystem, host: Host, desired: DesiredDriver, pla
         Kind.REMOVE_REMAINS: lambda _step: _remove_remains(system, host, desired),
     }
     for step in steps:
-        # Before the first step: a step may already change the module stream.
-        record = (
-            to_write(host, system.record, str(step.data["version"]), _stream(system, host))
-            if step.data.get("record")
-            else None
-        )
-        if record is not None:
-            system.write_record(record)
+        if step.data.get("record"):
+            # Before the first step: a step may already change the module stream.
+            record = to_write(host, system.record, str(step.data["version"]), _stream(system, host))
+            if record is not None:
+                system.write_record(record)
     try:
         for step in steps:
             appliers[step.kind](step)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Callable
+from typing import Any, Callable
 
 from .._adapters.packages import Change, Package
 from .._plan import Refused, Step
@@ -150,3 +150,12 @@ def check_changes(
                 f"the package manager would install {change.name} {change.after} in place of {wanted[change.name]}",
                 "Look for a pin or lock on it; nothing was installed.",
             )
+
+
+def attempt(refusals: list[Refused], check: Callable[[], Any]) -> Any:
+    """Return what C(check) does; what it refuses is kept, so that all is said at once."""
+    try:
+        return check()
+    except Refused as refusal:
+        refusals.append(refusal)
+        return None

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .._distributions.distributions import find
+from .._packages.package_set import attempt
 from .._plan import Refused, StagePlan
 from .._runtime.reload_risk import containers_at_risk
 from .._steps import Kind
@@ -25,16 +26,9 @@ def stage(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> StagePlan:
         return StagePlan("toolkit", needed=False)
     wanted = from_variables(desired)
     refusals: list[Refused] = []
-    warnings: list[str] = []
-    try:
-        warning = check_version(wanted.version, wanted.allow_vulnerable)
-        warnings.extend([warning] if warning else [])
-    except Refused as refusal:
-        refusals.append(refusal)
-    try:
-        find((facts.get("host") or {}).get("distribution") or {})
-    except Refused as refusal:
-        refusals.append(refusal)
+    warning = attempt(refusals, lambda: check_version(wanted.version, wanted.allow_vulnerable))
+    attempt(refusals, lambda: find((facts.get("host") or {}).get("distribution") or {}))
+    warnings = [warning] if warning else []
     if refusals:
         return StagePlan("toolkit", True, refusals=tuple(refusals), warnings=tuple(warnings))
     state = from_facts(facts, wanted)

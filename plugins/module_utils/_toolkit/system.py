@@ -77,11 +77,11 @@ class ToolkitSystem:
         config = None if found is None else found.decode("utf-8", "replace")
         units = _units() if desired.cdi else ()
         driver = loaded_version(HostFiles())
-        specification = cdi.path()
+        specification, crio = cdi.path(), desired.present and desired.runtime == "crio"
         return ToolkitState(
             packages=packages,
             holds=tuple(self.manager.holds()),
-            low_level_runtime=_low_level_runtime() if desired.present and desired.runtime == "crio" else None,
+            low_level_runtime=crio_configuration(HostFiles()).low_level_runtime if crio else None,
             missing_for_holds=self.manager.missing_for_holds() if desired.present and desired.hold else (),
             repository=managed and self._key_is_there(),
             old_sources=self._old_sources(),
@@ -174,10 +174,6 @@ def _units() -> tuple[str, ...]:
     """Return those of NVIDIA's units that are installed."""
     folders = ("/etc/systemd/system", "/lib/systemd/system", "/usr/lib/systemd/system")
     return tuple(unit for unit in UNITS if any(os.path.exists(f"{folder}/{unit}") for folder in folders))
-
-
-def _low_level_runtime() -> str | None:
-    return crio_configuration(HostFiles()).low_level_runtime
 
 
 def _os_release() -> dict[str, str]:
