@@ -70,7 +70,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.lock imp
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages import PackageError, manager_for
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.host import package_manager
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.toml_read import TomlError
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._host import remains
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._host import leftovers
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Plan, Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._results import refuse, succeed
 
@@ -87,11 +87,11 @@ def run(module: AnsibleModule) -> Plan:
     gone = module.params["toolkit"], module.params["driver"], module.params["dcgm"]
     manager = manager_for(package_manager(HostFiles()) or "unknown")
     with exclusive(module.params["lock_timeout"]):
-        present = remains.read(manager)
-        plan = remains.plan(present, *gone)
+        present = leftovers.read(manager)
+        plan = leftovers.plan(present, *gone)
         if plan.changes and not module.check_mode:
-            remains.apply(plan, manager, present)
-            remains.read_back(remains.plan(remains.read(manager), *gone))
+            leftovers.apply(plan, manager, present)
+            leftovers.read_back(leftovers.plan(leftovers.read(manager), *gone))
     return plan
 
 
@@ -102,8 +102,8 @@ def main() -> None:
     except Refused as refusal:
         refuse(module, refusal)
     except TomlError as error:
-        module.fail_json(msg=f"Failed to read {remains.TOOLKIT_SETTINGS}: {error}. Correct the file by hand.")
-    except (PackageError, remains.LeftoversError, OSError) as error:
+        module.fail_json(msg=f"Failed to read {leftovers.TOOLKIT_SETTINGS}: {error}. Correct the file by hand.")
+    except (PackageError, leftovers.LeftoversError, OSError) as error:
         module.fail_json(msg=str(error))
 
 

@@ -24,7 +24,7 @@ from .._plan import Plan, Refused, Step
 from .._steps import Kind
 from .._toolkit.config import PATH as TOOLKIT_SETTINGS
 from .._toolkit.packages import OLD_PACKAGES, PACKAGES
-from .footprint import folders
+from .artifacts import folders
 
 _PINNING = "nvidia-driver-pinning-"
 _UNFINISHED = (REPARTITION_RECORD, STOPPED_RECORD)

@@ -11,9 +11,9 @@ import re
 from pathlib import Path
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._host import footprint, remains
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.footprint import ARTIFACTS, RemovedWith
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.remains import Leftovers
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._host import artifacts, leftovers
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.artifacts import ARTIFACTS, RemovedWith
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.leftovers import Leftovers
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit import config
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.packages import PACKAGES
@@ -21,7 +21,7 @@ from ansible_collections.gpufleet.nvidia.tests.unit.package_manager import Packa
 
 from .....traces import trace_of
 
-COLLECTION = Path(footprint.__file__).parents[3]
+COLLECTION = Path(artifacts.__file__).parents[3]
 DRIVER = {"nvidia-open": "580.126.09-1", "libcuda1": "580.126.09-1", "nvidia-driver-pinning-580": "580.126.09-1"}
 TOOLKIT = dict.fromkeys(PACKAGES, "1.20.0-1")
 STAYING = Leftovers({**DRIVER, **TOOLKIT, "vim": "9"}, (*DRIVER, *TOOLKIT, "vim"))
@@ -37,10 +37,10 @@ def host(tmp_path, monkeypatch):
     settings = tmp_path / "config.toml"
     settings.write_text(config.edit("# of the site\ndisable-require = false\n", False, False))
     settings.chmod(0o640)
-    monkeypatch.setattr(remains, "folders", lambda: tuple(map(str, own)))
-    monkeypatch.setattr(remains, "TOOLKIT_SETTINGS", str(settings))
-    monkeypatch.setattr(remains, "UPGRADE_RECORD", str(own[1] / "upgrade.json"))
-    monkeypatch.setattr(remains, "_UNFINISHED", (str(own[1] / "upgrade-stopped.json"),))
+    monkeypatch.setattr(leftovers, "folders", lambda: tuple(map(str, own)))
+    monkeypatch.setattr(leftovers, "TOOLKIT_SETTINGS", str(settings))
+    monkeypatch.setattr(leftovers, "UPGRADE_RECORD", str(own[1] / "upgrade.json"))
+    monkeypatch.setattr(leftovers, "_UNFINISHED", (str(own[1] / "upgrade-stopped.json"),))
     return tmp_path, PackageManager(STAYING.packages, STAYING.holds)
 
 
@@ -50,8 +50,8 @@ def kinds(plan):
 
 def test_what_stays_is_nobodys_to_hold_and_has_its_settings_back(host):
     folder, manager = host
-    present = remains.read(manager)
-    plan = remains.plan(present, toolkit=False, driver=False)
+    present = leftovers.read(manager)
+    plan = leftovers.plan(present, toolkit=False, driver=False)
     assert kinds(plan) == [
         "release_packages",
         "change_file",
@@ -60,38 +60,38 @@ def test_what_stays_is_nobodys_to_hold_and_has_its_settings_back(host):
         "remove_folder",
         "remove_folder",
     ]
-    remains.apply(plan, manager, present)
+    leftovers.apply(plan, manager, present)
     assert manager.held == {"vim"}
     assert "nvidia-open" in manager.packages and "nvidia-driver-pinning-580" not in manager.packages
     settings = folder / "config.toml"
     assert settings.read_text() == "# of the site\ndisable-require = false\n"
     assert settings.stat().st_mode & 0o7777 == 0o640
     assert sorted(path.name for path in folder.iterdir()) == ["config.toml"]
-    left = remains.plan(remains.read(manager), toolkit=False, driver=False)
+    left = leftovers.plan(leftovers.read(manager), toolkit=False, driver=False)
     assert not left.changes
-    remains.read_back(left)
+    leftovers.read_back(left)
 
 
 def test_what_goes_with_its_own_module_is_left_to_it():
-    assert kinds(remains.plan(STAYING, toolkit=True, driver=True)) == []
-    toolkit_stays = remains.plan(STAYING, toolkit=False, driver=True)
+    assert kinds(leftovers.plan(STAYING, toolkit=True, driver=True)) == []
+    toolkit_stays = leftovers.plan(STAYING, toolkit=False, driver=True)
     assert [step.data["packages"] for step in toolkit_stays.steps] == [list(PACKAGES)]
 
 
 def test_dcgm_that_stays_is_held_no_more():
     held = Leftovers({"datacenter-gpu-manager-4-core": "1:4.6.0-1"}, ("datacenter-gpu-manager-4-core", "vim"))
-    (step,) = remains.plan(held, toolkit=True, driver=True, dcgm=False).steps
+    (step,) = leftovers.plan(held, toolkit=True, driver=True, dcgm=False).steps
     assert (step.kind.key, step.data["packages"]) == ("release_packages", ["datacenter-gpu-manager-4-core"])
-    assert not remains.plan(held, toolkit=True, driver=True, dcgm=True).changes
+    assert not leftovers.plan(held, toolkit=True, driver=True, dcgm=True).changes
 
 
 def test_a_step_that_did_not_stick_is_a_failure(host):
     _folder, manager = host
     manager.unhold = lambda _names: None
-    present = remains.read(manager)
-    remains.apply(remains.plan(present, False, False), manager, present)
-    with pytest.raises(remains.LeftoversError, match="still needed: release"):
-        remains.read_back(remains.plan(remains.read(manager), False, False))
+    present = leftovers.read(manager)
+    leftovers.apply(leftovers.plan(present, False, False), manager, present)
+    with pytest.raises(leftovers.LeftoversError, match="still needed: release"):
+        leftovers.read_back(leftovers.plan(leftovers.read(manager), False, False))
 
 
 @pytest.mark.parametrize(
@@ -107,20 +107,20 @@ def test_a_step_that_did_not_stick_is_a_failure(host):
 def test_the_record_of_a_run_that_was_cut_off_is_not_thrown_away(host, name, text, refused):
     folder, manager = host
     (folder / "journals" / name).write_text(text)
-    present = remains.read(manager)
+    present = leftovers.read(manager)
     if not refused:
-        assert remains.plan(present, False, False).changes
+        assert leftovers.plan(present, False, False).changes
         return
     with pytest.raises(Refused, match=f"{name}: an upgrade, a rollback, a repair or a change of layout was cut off"):
-        remains.plan(present, False, False)
+        leftovers.plan(present, False, False)
 
 
 def test_the_own_folders_are_the_last_to_go():
     """Their journals say how far a run came that was cut off."""
     assert kinds(
-        remains.plan(Leftovers(STAYING.packages, STAYING.holds, True, None, ("/var/lib/gpufleet",)), False, False)
+        leftovers.plan(Leftovers(STAYING.packages, STAYING.holds, True, None, ("/var/lib/gpufleet",)), False, False)
     )[-1] == ("remove_folder")
-    assert footprint.folders() == ("/etc/gpufleet", "/var/lib/gpufleet", "/usr/local/lib/gpufleet")
+    assert artifacts.folders() == ("/etc/gpufleet", "/var/lib/gpufleet", "/usr/local/lib/gpufleet")
 
 
 def test_every_remover_is_a_module_and_every_path_has_one():
