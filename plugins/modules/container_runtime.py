@@ -158,8 +158,8 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.apply imp
     observe_and_plan,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.desired import BINARY, from_options
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.engines import RuntimeFailure, engine_for
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.plan import file_diffs
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.system import RuntimeFailure, engine_for
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtimes import RUNTIMES
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import Kind
 

@@ -49,7 +49,7 @@ refusals:
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import CommandError
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._host import kubelet_devices
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._host import kubelet_resources
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._results import refuse, succeed
 
@@ -63,13 +63,13 @@ def main() -> None:
         supports_check_mode=True,
     )
     try:
-        plan = kubelet_devices.plan(kubelet_devices.read(), module.params["pods"], module.params["start_only"])
+        plan = kubelet_resources.plan(kubelet_resources.read(), module.params["pods"], module.params["start_only"])
         if not module.check_mode and plan.changes:
-            kubelet_devices.apply(plan)
-            kubelet_devices.read_back(plan)
+            kubelet_resources.apply(plan)
+            kubelet_resources.read_back(plan)
     except Refused as refusal:
         refuse(module, refusal)
-    except (CommandError, kubelet_devices.NotForgotten, OSError) as error:
+    except (CommandError, kubelet_resources.NotForgotten, OSError) as error:
         module.fail_json(msg=f"Failed to let the kubelet forget the device plugin: {str(error).rstrip('.')}.")
     succeed(module, "what the kubelet remembers of device plugins", plan)
 

@@ -20,7 +20,7 @@ import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import run
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.toml_edit import render_tables
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.toml_read import dig, loads
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime import system as adapter
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime import engines as adapter
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.desired import BINARY, DesiredRuntime
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.state import parse_containerd
 from hypothesis import given, settings

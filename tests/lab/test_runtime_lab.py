@@ -21,7 +21,7 @@ import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import run
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime import containerd, rancher
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime import system as adapter
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime import engines as adapter
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.desired import DesiredRuntime
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.plan import Merged
 

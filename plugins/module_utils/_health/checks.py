@@ -11,7 +11,7 @@ from typing import Any
 
 from . import hardware, software
 from .diagnostics import AUTO, accepts, cuda, dcgm, is_auto, reason_unproven
-from .fabric import fabric
+from .nvlink import fabric
 from .report import Evidence, HealthCheck, HealthReport, evaluate, evidence_of
 from .xid import xid
 

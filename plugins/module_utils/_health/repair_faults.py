@@ -21,7 +21,7 @@ from .._formats.unit_names import CDI_UNIT, FABRIC_UNIT, MIG_UNIT, PERSISTENCE_U
 from .._mig.state import has_mig
 from .._sharing import mps_units
 from .._steps import gpu_title
-from . import fabric, software
+from . import nvlink, software
 from .hardware import NO_RECOVERY, recovery_of
 from .records import record_differences
 from .repair_actions import Action, of_recovery, of_sxid, of_xid
@@ -258,7 +258,7 @@ def _shown(evidence: Evidence, gpu: Mapping[str, Any]) -> bool:
 
 
 def _sxids(evidence: Evidence, dealt_with: Sequence[str]) -> Iterator[Fault | str]:
-    shown = fabric.fabric(evidence).status == FAILED or any(
+    shown = nvlink.fabric(evidence).status == FAILED or any(
         _shown(evidence, gpu) for gpu in evidence.facts.get("gpus") or ()
     )
     for error in dict.fromkeys(evidence.sxids or ()):
@@ -273,14 +273,14 @@ def _sxids(evidence: Evidence, dealt_with: Sequence[str]) -> Iterator[Fault | st
 
 
 def _fabric(evidence: Evidence) -> Iterator[Fault | str]:
-    outcome = fabric.fabric(evidence)
+    outcome = nvlink.fabric(evidence)
     if outcome.status != FAILED or (evidence.facts.get("driver") or {}).get("loaded_version") is None:
         return
     facts = evidence.facts.get("fabric") or {}
     manager = facts.get("manager") or {}
     loaded = (evidence.facts.get("driver") or {}).get("loaded_version")
     running = manager.get("active") is not False
-    startable = running or (fabric.has_switches(evidence.facts) and not facts.get("lacking_modules"))
+    startable = running or (nvlink.has_switches(evidence.facts) and not facts.get("lacking_modules"))
     if not manager.get("installed") or manager.get("version") not in (None, loaded) or not startable:
         yield f"{outcome.evidence}. {outcome.next_step}"
         return

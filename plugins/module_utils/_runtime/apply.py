@@ -23,8 +23,8 @@ from .._plan import Plan, Refused
 from .._runtimes import DISTRIBUTIONS
 from .._steps import Kind
 from .desired import DesiredRuntime, Effective, FileChange
+from .engines import PENDING_FOLDER, Engine, RuntimeFailure
 from .plan import Service, plan
-from .system import PENDING_FOLDER, Engine, RuntimeFailure
 
 _RESTART_TIMEOUT = 300.0
 #: Seconds that a restarted k3s, or a reloaded dockerd, gets until what it has in force is as described.

@@ -13,7 +13,7 @@ import pytest
 import yaml
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts import runtimes as facts
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts import services
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._host import kubelet_devices, units
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._host import kubelet_resources, units
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtimes import DISTRIBUTIONS, KUBELETS, RUNTIMES, UNITS
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import mps_units
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import adopt
@@ -26,7 +26,7 @@ NAMED = {
     "module_utils/_health/software.py",
     "module_utils/_injection.py",
     "module_utils/_runtime/plan.py",
-    "module_utils/_runtime/system.py",
+    "module_utils/_runtime/engines.py",
     "module_utils/_runtimes.py",
     "module_utils/_toolkit/desired.py",
     "module_utils/_toolkit/system.py",
@@ -91,5 +91,5 @@ def test_units_of_all_runtimes_are_read_and_wait_for_what_the_host_restores():
     assert {f"{unit}.service" for unit in UNITS} | set(KUBELETS) <= set(units.CLIENTS)
     for text in (mps_units.unit_text("python3", "program"), mps_units.SHM_UNIT_TEXT):
         assert f"Before={' '.join(KUBELETS)}\n" in text
-    assert ("kubelet.service", *(f"{row.agent}.service" for row in DISTRIBUTIONS.values())) == kubelet_devices.UNITS
+    assert ("kubelet.service", *(f"{row.agent}.service" for row in DISTRIBUTIONS.values())) == kubelet_resources.UNITS
     assert all(row.agent in row.units for row in DISTRIBUTIONS.values())

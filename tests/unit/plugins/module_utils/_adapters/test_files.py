@@ -74,7 +74,7 @@ def test_nothing_else_opens_files():
         "module_utils/_adapters/lock.py": "the lock, which it makes, without following a link",
         "module_utils/_mig/journal.py": "the journal, to which it appends, without following a link",
         "module_utils/_facts/health.py": "the kernel's log, which is a device",
-        "module_utils/_runtime/system.py": "writes into a temporary directory that it has made",
+        "module_utils/_runtime/engines.py": "writes into a temporary directory that it has made",
         "plugin_utils/cluster_lease.py": "files of /proc",
         "plugin_utils/lease_renewal.py": "makes a file that must not exist",
         "plugin_utils/role_variables.py": "files of the collection's roles",

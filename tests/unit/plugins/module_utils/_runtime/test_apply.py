@@ -12,8 +12,8 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refus
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime import apply as module
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime import containerd
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.desired import DesiredRuntime
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.engines import RuntimeFailure
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.plan import Merged, Service
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.system import RuntimeFailure
 
 DESIRED = DesiredRuntime()
 TEXT = "version = 2\n# mine\n"

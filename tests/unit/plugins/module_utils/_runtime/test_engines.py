@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import CommandError, Result
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime import containerd_keys
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime import system as module
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime import engines as module
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.desired import DesiredRuntime
 
 DESIRED = DesiredRuntime()

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health import repair_faults
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.fabric import fabric as check
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.fabric import is_forming
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.nvlink import fabric as check
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.nvlink import is_forming
 
 IN_RACK = ("fabric manager of the rack", "switch trays")
 COMPLETED = {"state": "completed", "status": 0, "degraded": [], "summary": "healthy"}

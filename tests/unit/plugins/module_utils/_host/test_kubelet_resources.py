@@ -8,8 +8,12 @@ import json
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.systemd import Unit
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._host import kubelet_devices
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.kubelet_devices import CHECKPOINT, plan, remembered
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._host import kubelet_resources
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.kubelet_resources import (
+    CHECKPOINT,
+    plan,
+    remembered,
+)
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 
 RUNS = {"kubelet.service": Unit("kubelet.service", "loaded", "active")}
@@ -75,7 +79,7 @@ def host(monkeypatch, tmp_path):
     path = tmp_path / "checkpoint"
     path.write_text(checkpoint())
     told, state = [], {"active": "active"}
-    monkeypatch.setattr(kubelet_devices, "CHECKPOINT", str(path))
+    monkeypatch.setattr(kubelet_resources, "CHECKPOINT", str(path))
 
     def change(verb, active):
         def act(unit):
@@ -84,10 +88,10 @@ def host(monkeypatch, tmp_path):
 
         return act
 
-    monkeypatch.setattr(kubelet_devices.systemd, "stop", change("stop", "inactive"))
-    monkeypatch.setattr(kubelet_devices.systemd, "start", change("start", "active"))
+    monkeypatch.setattr(kubelet_resources.systemd, "stop", change("stop", "inactive"))
+    monkeypatch.setattr(kubelet_resources.systemd, "start", change("start", "active"))
     monkeypatch.setattr(
-        kubelet_devices.systemd,
+        kubelet_resources.systemd,
         "units",
         lambda names: {name: Unit(name, "loaded" if name in RUNS else "not-found", state["active"]) for name in names},
     )
@@ -96,11 +100,11 @@ def host(monkeypatch, tmp_path):
 
 def test_it_is_stopped_before_and_started_after(host):
     path, told = host
-    planned = plan(kubelet_devices.read(), [])
-    kubelet_devices.apply(planned)
-    kubelet_devices.read_back(planned)
+    planned = plan(kubelet_resources.read(), [])
+    kubelet_resources.apply(planned)
+    kubelet_resources.read_back(planned)
     assert told == [("stop", "kubelet.service", True), ("start", "kubelet.service", False)] and not path.exists()
-    assert not plan(kubelet_devices.read(), []).changes, "a second run finds nothing to do"
+    assert not plan(kubelet_resources.read(), []).changes, "a second run finds nothing to do"
 
 
 def test_it_is_started_although_the_file_stays(host, monkeypatch):
@@ -109,10 +113,10 @@ def test_it_is_started_although_the_file_stays(host, monkeypatch):
     def broken(_path):
         raise OSError("read-only file system")
 
-    monkeypatch.setattr(kubelet_devices.files, "remove", broken)
-    planned = plan(kubelet_devices.read(), [])
+    monkeypatch.setattr(kubelet_resources.files, "remove", broken)
+    planned = plan(kubelet_resources.read(), [])
     with pytest.raises(OSError, match="read-only"):
-        kubelet_devices.apply(planned)
+        kubelet_resources.apply(planned)
     assert [verb for verb, _unit, _there in told] == ["stop", "start"]
-    with pytest.raises(kubelet_devices.NotForgotten, match=r"registered nvidia.com/gpu again"):
-        kubelet_devices.read_back(planned)
+    with pytest.raises(kubelet_resources.NotForgotten, match=r"registered nvidia.com/gpu again"):
+        kubelet_resources.read_back(planned)
