@@ -35,7 +35,6 @@ class NotForgotten(Exception):
 class Remembered:
     """What the kubelet of a host remembers.
 
-    :param checkpoint: whether it has a checkpoint.
     :param registered: the resources that device plugins registered.
     :param held: which pods hold which resources, as pairs of UID and resource. The kubelet forgets those of pods that ended only when it
         next gives a device.
@@ -43,7 +42,6 @@ class Remembered:
     :param active: whether it runs.
     """
 
-    checkpoint: bool
     registered: frozenset[str] = frozenset()
     held: frozenset[tuple[str, str]] = frozenset()
     unit: str = ""
@@ -58,10 +56,10 @@ def remembered(checkpoint: str | None, units: Mapping[str, systemd.Unit]) -> Rem
     unit = next((name for name in UNITS if name in units and units[name].exists), "")
     active = bool(unit) and units[unit].is_active
     if checkpoint is None:
-        return Remembered(False, unit=unit, active=active)
+        return Remembered(unit=unit, active=active)
     found = read_checkpoint(checkpoint, _REMEDY)
     held = frozenset((entry.pod_uid, entry.resource) for entry in found.entries)
-    return Remembered(True, found.registered, held, unit, active)
+    return Remembered(found.registered, held, unit, active)
 
 
 def plan(found: Remembered, pods: Collection[str], start_only: bool = False) -> Plan:
@@ -92,18 +90,9 @@ def plan(found: Remembered, pods: Collection[str], start_only: bool = False) -> 
         )
     others = sorted(found.registered - ours)
     again = f"; the device plugins of {', '.join(others)} register again" if others else ""
-    return Plan(
-        (
-            Step(
-                Kind.REMOVE_FILE,
-                CHECKPOINT,
-                f"the kubelet reports 0 of {', '.join(sorted(ours))} as long as it is there{again}",
-                data={"unit": found.unit},
-            ),
-        ),
-        {"resources": sorted(found.registered)},
-        {"resources": others},
-    )
+    why = f"the kubelet reports 0 of {', '.join(sorted(ours))} as long as it is there{again}"
+    step = Step(Kind.REMOVE_FILE, CHECKPOINT, why, data={"unit": found.unit})
+    return Plan((step,), {"resources": sorted(found.registered)}, {"resources": others})
 
 
 def read() -> Remembered:
