@@ -13,9 +13,9 @@ from typing import Any
 
 from .._adapters import command
 from .._adapters.host_reader import HostReader
-from .._health.diagnostics import is_auto, obstacle, reason_unproven
 from .._health.nvlink import is_forming
 from .._health.report import SUBSETS, CommandAnswer, DcgmRun, Evidence, evidence_of
+from .._health.software import is_auto, obstacle, reason_unproven
 from .._users import users_of
 from .document import pynvml_is_wanted, read_document
 from .health import answer_of

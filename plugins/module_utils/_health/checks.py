@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from . import hardware, software
-from .diagnostics import AUTO, accepts, cuda, dcgm, is_auto, reason_unproven
 from .nvlink import fabric
 from .report import Evidence, HealthCheck, HealthReport, evaluate, evidence_of
+from .software import AUTO, accepts, cuda, dcgm, is_auto, reason_unproven
 from .xid import xid
 
 CHECKS = (

@@ -18,10 +18,10 @@ from typing import Any
 
 from .._boards.lookup import cards_on_bus
 from .._formats.documents import read_json
-from . import software
 from .hardware import version_differences
 from .kernel_log import errors_in
 from .metric_table import METRICS, Metric, Metrics
+from .records import recorded_daemons
 from .report import FAILED, PASSED, SKIPPED, UNPROVEN, WARNING, Evidence, HealthReport, Xid
 from .xid import action_of, severity_of_sxid
 
@@ -251,7 +251,7 @@ def _errors(counts: ErrorCounts) -> Iterator[Sample]:
 
 def _mps(facts: Mapping[str, Any]) -> Iterator[Sample]:
     """A recorded daemon that does not run serves nobody; of one that is not recorded and cannot be asked nothing is said."""
-    serving = dict.fromkeys(software.recorded_pipe_directories(facts), False)
+    serving = dict.fromkeys((daemon.pipe_directory for daemon in recorded_daemons(facts)), False)
     for daemon in facts.get("mps") or []:
         pipe = daemon.get("pipe_directory")
         if pipe is None:

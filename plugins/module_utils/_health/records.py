@@ -19,10 +19,11 @@ from .._settings.desired import recorded as recorded_settings
 from .._settings.plan import Means
 from .._settings.plan import plan as plan_settings
 from .._settings.state import observed
-from .._sharing.host import UNREADABLE
+from .._sharing.host import UNREADABLE, Daemon
 from .._sharing.plan import plan as plan_sharing
-from .._sharing.state import from_facts
+from .._sharing.state import from_facts, sharing_of
 from .._steps import Kind
+from .software import mps_of_host
 
 Gpus = Sequence[Mapping[str, Any]]
 
@@ -87,6 +88,20 @@ def sharing_differences(facts: Mapping[str, Any], gpus: Gpus, answering: bool) -
     if wanted.compute_mode is not None and answering:
         found["compute_mode"] = _words(step for step in steps if step.kind is Kind.SET_COMPUTE_MODE)
     return found
+
+
+def broken_daemons(facts: Mapping[str, Any]) -> list[str]:
+    """Return the recorded MPS daemons that do not run or do not answer; none where the record cannot be used.
+
+    One that has other settings is not among them: it can be told the recorded ones, and a restart would end its clients.
+    """
+    answering = {one.get("pipe_directory") for one in mps_of_host(facts) if one.get("responds") is not False}
+    return [one.name for one in recorded_daemons(facts) if one.pipe_directory not in answering]
+
+
+def recorded_daemons(facts: Mapping[str, Any]) -> tuple[Daemon, ...]:
+    found = sharing_of(facts)
+    return found.daemons if found else ()
 
 
 def _words(steps: Iterable[Step]) -> str:

@@ -23,7 +23,7 @@ from .._sharing import mps_units
 from .._steps import gpu_title
 from . import nvlink, software
 from .hardware import NO_RECOVERY, recovery_of
-from .records import record_differences
+from .records import broken_daemons, record_differences
 from .repair_actions import Action, of_recovery, of_sxid, of_xid
 from .report import FAILED, Evidence, Sxid, Xid
 from .xid import QUIET_ACTIONS, action_of, bus_address
@@ -339,7 +339,7 @@ def _sharing(evidence: Evidence, differs: str) -> Iterator[Fault | str]:
     reason = outcome.evidence if outcome.status == FAILED else differs
     if not reason:
         return
-    names = software.broken_daemons(evidence.facts)
+    names = broken_daemons(evidence.facts)
     if not names:
         yield f"MPS: {reason}. {_SITE}"
         return

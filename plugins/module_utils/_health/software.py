@@ -2,19 +2,35 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Whether what serves GPUs to containers and clients works: the container runtime and MPS; and which recorded MPS daemons do not serve as recorded.
+"""Whether what serves GPUs to containers and clients works: the container runtime, MPS, CUDA by a program or by DCGM, and DCGM's own diagnostic. Pure.
 
-Facts: host.md, sections 7 to 9.
+Facts: host.md, sections 7 to 9. What C(dcgmi diag -j) says: nvvs/include/NvvsJsonStrings.h and testing/python3/dcgm_diag_schema.json of NVIDIA/DCGM
+(version 4), its issue 139 (version 3, where results have a C(gpu_id) in place of an entity), and dcgmlib/dcgm_errors.h for the severities.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from .._sharing.host import Daemon
-from .._sharing.state import sharing_of
-from .report import Evidence, Outcome, failed, passed, skipped, warning
+from .._formats.documents import read_json
+from .._users import users_of
+from .report import FAILED, CommandAnswer, DcgmRun, Evidence, Outcome, failed, passed, skipped, unproven, warning
+
+#: What the first version and all since have around the tests.
+_ROOTS = ("DCGM Diagnostic", "DCGM GPU Diagnostic")
+#: DCGM_ERROR_CONFIG: "This error can be configured". Persistence mode that is off is one.
+_CONFIGURABLE = 5
+_DIAG_BY_HAND = "Run it by hand on the host (dcgmi diag -r LEVEL), and keep its output for the vendor of the board"
+#: The value of nvidia_health_cuda_check that takes what is there.
+AUTO = "auto"
+#: Programs of the CUDA samples that end with 0 where CUDA works; the first one also computes. NVIDIA's packages cuda-demo-suite have them for x86_64
+#: (docs.nvidia.com/cuda/demo-suite [doc]), the others are where people build or put them.
+PROGRAMS = ("vectorAdd", "deviceQuery")
+DEMO_SUITE = "/usr/local/cuda/extras/demo_suite"
+_NEXT = "Give a program (nvidia_health_cuda_check), or set nvidia_dcgm_state: present"
+_CUDA_BY_HAND = "Run it by hand on the host; 802 means that the fabric is not ready"
 
 
 def runtime(evidence: Evidence) -> Outcome:
@@ -27,9 +43,8 @@ def runtime(evidence: Evidence) -> Outcome:
     if not running:
         names = ", ".join(configured)
         return failed(f"{names} does not run", f"Start {names} and look into its journal")
-    return passed(
-        ", ".join(f"{name} {facts.get('version') or 'of unknown version'}" for name, facts in running.items())
-    )
+    versions = [f"{name} {facts.get('version') or 'of unknown version'}" for name, facts in running.items()]
+    return passed(", ".join(versions))
 
 
 def mps(evidence: Evidence) -> Outcome:
@@ -37,15 +52,12 @@ def mps(evidence: Evidence) -> Outcome:
     running = mps_of_host(evidence.facts)
     dead = [str(daemon["pid"]) for daemon in running if daemon.get("responds") is False]
     if dead:
-        return failed(
-            f"the MPS daemon with pid {', '.join(dead)} does not answer",
-            "Look into control.log in its log directory; restarting it ends its clients",
-        )
+        remedy = "Look into control.log in its log directory; restarting it ends its clients"
+        return failed(f"the MPS daemon with pid {', '.join(dead)} does not answer", remedy)
     unsure = [str(daemon["pid"]) for daemon in running if daemon.get("responds") is None]
     if unsure:
-        return warning(
-            f"whether the MPS daemon with pid {', '.join(unsure)} answers is unknown", "Run as root on the host"
-        )
+        reason = f"whether the MPS daemon with pid {', '.join(unsure)} answers is unknown"
+        return warning(reason, "Run as root on the host")
     return passed(f"{len(running)} MPS daemons answer") if running else skipped("no MPS daemon of the host runs")
 
 
@@ -54,20 +66,198 @@ def mps_of_host(facts: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [daemon for daemon in facts.get("mps") or [] if not daemon.get("in_container")]
 
 
-def broken_daemons(facts: Mapping[str, Any]) -> list[str]:
-    """Return the recorded MPS daemons that do not run or do not answer; none where the record cannot be used.
+class UnreadableDiagnosis(Exception):
+    """What dcgmi wrote is no result of a diagnostic."""
 
-    One that has other settings is not among them: it can be told the recorded ones, and a restart would end its clients.
+
+@dataclass(frozen=True)
+class DiagnosticResult:
+    """What a test says of one GPU, or of another part of the host.
+
+    :param status: C(Pass), C(Fail), C(Warn), C(Skip) or C(Not Run).
+    :param configurable: whether all that it found is a matter of configuration.
     """
-    answering = {one.get("pipe_directory") for one in mps_of_host(facts) if one.get("responds") is not False}
-    return [one.name for one in _recorded_daemons(facts) if one.pipe_directory not in answering]
+
+    test: str
+    subject: str
+    status: str
+    warnings: tuple[str, ...] = ()
+    configurable: bool = False
 
 
-def recorded_pipe_directories(facts: Mapping[str, Any]) -> list[str]:
-    """Return the pipe directories of the MPS daemons that are recorded; none where the record cannot be used."""
-    return [daemon.pipe_directory for daemon in _recorded_daemons(facts)]
+@dataclass(frozen=True)
+class DiagResult:
+    """The results of a run.
+
+    :param version: of DCGM; empty where it does not tell.
+    """
+
+    version: str
+    results: tuple[DiagnosticResult, ...]
 
 
-def _recorded_daemons(facts: Mapping[str, Any]) -> tuple[Daemon, ...]:
-    found = sharing_of(facts)
-    return found.daemons if found else ()
+def parse(text: str) -> DiagResult:
+    """Read what C(dcgmi diag -j) wrote; lines before and after the document are left out.
+
+    :raises UnreadableDiagnosis: it is none, or DCGM could not run the tests.
+    """
+    document = text[text.find("{") : text.rfind("}") + 1]
+    try:
+        read = read_json(document)
+    except ValueError:
+        raise UnreadableDiagnosis(_last_line(text)) from None
+    root = next((read[name] for name in _ROOTS if isinstance(read.get(name), Mapping)), None)
+    if root is None:
+        raise UnreadableDiagnosis("its output has no results")
+    if root.get("runtime_error"):
+        raise UnreadableDiagnosis(str(root["runtime_error"]))
+    results = tuple(_results(root))
+    if not results:
+        raise UnreadableDiagnosis("its output has no results")
+    version = (read.get("metadata") or {}).get("version") or root.get("version")
+    return DiagResult(str(version or ""), results)
+
+
+def _results(root: Mapping[str, Any]) -> Iterator[DiagnosticResult]:
+    for category in root.get("test_categories") or ():
+        for test in category.get("tests") or ():
+            for result in test.get("results") or ():
+                written = result.get("warnings") or []
+                listed = written if isinstance(written, list) else [written]
+                found = [one if isinstance(one, Mapping) else {"warning": one} for one in listed]
+                configurable = bool(found) and all(one.get("error_severity") == _CONFIGURABLE for one in found)
+                texts = tuple(str(one.get("warning")) for one in found)
+                yield DiagnosticResult(
+                    str(test.get("name")), _subject(result), str(result.get("status")), texts, configurable
+                )
+
+
+def _last_line(text: str) -> str:
+    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "no output")
+
+
+def _subject(result: Mapping[str, Any]) -> str:
+    if "entity_id" in result:
+        return f"{result.get('entity_group', 'entity')} {result['entity_id']}"
+    number = result.get("gpu_id", result.get("gpu_ids"))
+    return "the host" if number is None else f"GPU {number}"
+
+
+def dcgm(evidence: Evidence) -> Outcome:
+    """NVIDIA's own diagnostic finds nothing, at the level that the pool asks for."""
+    asked: DcgmRun | None = evidence.dcgm
+    if asked is None:
+        if evidence.owed:
+            return failed(
+                "the site playbook changed this host, and dcgmi diag at nvidia_health_dcgm_level has not accepted it since",
+                "Run gpufleet.nvidia.site with --limit and this host",
+            )
+        return skipped("DCGM was not run: no level was given (nvidia_health_dcgm_level)")
+    return judge(asked, evidence.facts)
+
+
+def accepts(asked: DcgmRun | None, facts: Mapping[str, Any]) -> bool:
+    """Return whether the diagnostic ran at the level that was asked for, and not a lower one beside somebody's programs, and found no failure."""
+    return asked is not None and not asked.why and judge(asked, facts).status != FAILED
+
+
+def judge(asked: DcgmRun, facts: Mapping[str, Any]) -> Outcome:
+    """Return what a run of the diagnostic shows."""
+    if not asked.installed:
+        return failed(f"level {asked.level} is requested, but dcgmi is not installed", _packages(facts))
+    if asked.answer.rc is None:
+        return failed(f"dcgmi did not end: {asked.answer.text}", "Raise nvidia_health_dcgm_timeout, or lower the level")
+    try:
+        found = parse(asked.answer.text)
+    except UnreadableDiagnosis as error:
+        return failed(f"dcgmi ended with {asked.answer.rc}: {error}", "See systemctl status nvidia-dcgm.service")
+    broken = [one for one in found.results if one.status == "Fail" and not one.configurable]
+    if broken:
+        return failed("; ".join(map(_words, broken)), _DIAG_BY_HAND)
+    doubtful = [one for one in found.results if one.status in ("Fail", "Warn")]
+    if doubtful:
+        return warning("; ".join(map(_words, doubtful)), "See what it names")
+    done = sorted({one.test for one in found.results if one.status == "Pass"})
+    left = sorted({one.test for one in found.results} - set(done))
+    text = f"level {asked.level} of DCGM {found.version or 'of unknown version'}: {', '.join(done) or 'nothing'} passed"
+    text += f", {', '.join(left)} skipped" if left else ""
+    if asked.why:
+        return warning(f"{text}; {asked.why}", "Run the requested level when no program uses a GPU")
+    return passed(text) if done else warning(text, "DCGM skips tests for boards that it does not know, and with MIG")
+
+
+def _words(one: DiagnosticResult) -> str:
+    said = f": {' '.join(one.warnings)}" if one.warnings else ""
+    how = "failed on" if one.status == "Fail" else "has a warning for"
+    return f"{one.test} {how} {one.subject}{said}"
+
+
+def _packages(facts: Mapping[str, Any]) -> str:
+    """The packages have the same names in all repositories of NVIDIA: cmake/packaging.cmake of NVIDIA/DCGM, and host.md, section 6."""
+    cuda = str((facts.get("nvml") or {}).get("cuda_version") or "").partition(".")[0]
+    package = f"datacenter-gpu-manager-4-cuda{cuda if cuda in ('11', '12', '13') else '-all'}"
+    return f"Set nvidia_dcgm_state: present, or install {package} from NVIDIA's repository and start nvidia-dcgm.service, or set nvidia_health_dcgm_level to 0"
+
+
+def is_auto(command: Sequence[str]) -> bool:
+    """Return whether C(nvidia_health_cuda_check) asks for what the host has."""
+    return list(command) == [AUTO]
+
+
+def obstacle(facts: Mapping[str, Any]) -> str:
+    """Return why a CUDA program that knows nothing of the host would fail on it or disturb somebody, though CUDA works; empty for nothing.
+
+    Samples take the first GPU as a whole: they find none that is exclusive or MPS's, and no device where MIG is on without an instance.
+    """
+    gpus = facts.get("gpus") or ()
+    if not gpus:
+        return "NVML shows no GPU"
+    if facts.get("mps"):
+        return "MPS serves the GPUs"
+    for gpu in gpus:
+        if gpu.get("compute_mode") != "default":
+            return f"GPU {gpu.get('index')} is in compute mode {gpu.get('compute_mode')}"
+        if (gpu.get("mig") or {}).get("current") and not gpu.get("gpu_instances"):
+            return f"GPU {gpu.get('index')} has MIG on and no instance"
+        if users_of(gpu).everybody:
+            return f"GPU {gpu.get('index')} is in use"
+    return ""
+
+
+def reason_unproven(facts: Mapping[str, Any]) -> str:
+    """Return why nothing shows that CUDA works, by facts alone."""
+    program = (facts.get("health") or {}).get("cuda_program")
+    there = program or (facts.get("dcgm") or {}).get("dcgmi")
+    if there:
+        why = program and obstacle(facts)
+        return f"{there} was not run" + (f", because {why}" if why else " for this check")
+    return f"the host has neither {' nor '.join(PROGRAMS)} of the CUDA samples (in PATH or {DEMO_SUITE}) nor dcgmi"
+
+
+def cuda(evidence: Evidence) -> Outcome:
+    """A CUDA program ends with 0, or DCGM finds CUDA's software right. nvidia-smi works where CUDA does not (fabric, MPS)."""
+    if evidence.cuda is not None:
+        return _by_program(evidence.cuda)
+    asked = evidence.cuda_by_dcgm
+    if asked is not None:
+        try:
+            parse(asked.answer.text)
+        except UnreadableDiagnosis as error:
+            # Somebody installed DCGM and does not run its host engine: no fault of CUDA's.
+            return unproven(f"CUDA is not proven: dcgmi could not say: {error}", _NEXT)
+        found = judge(asked, evidence.facts)
+        if found.status == FAILED and asked is evidence.dcgm:
+            # Said once, by the check that was asked for it: what it found need not be CUDA's.
+            return unproven("CUDA is not proven: dcgmi found a failure", "See the check dcgm")
+        return Outcome(found.status, f"by dcgmi: {found.evidence}", found.next_step)
+    if evidence.cuda_unproven:
+        return unproven(f"CUDA is not proven: {evidence.cuda_unproven}", _NEXT)
+    return skipped("CUDA is not proven: no command was given (nvidia_health_cuda_check)")
+
+
+def _by_program(answer: CommandAnswer) -> Outcome:
+    last = _last_line(answer.text)
+    if answer.rc == 0:
+        return passed(last)
+    how = "did not end" if answer.rc is None else f"ended with {answer.rc}"
+    return failed(f"the CUDA command {how}: {last}", _CUDA_BY_HAND)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.checks import judged
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.diagnostics import AUTO
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.software import AUTO
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import describe
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.driver_advisories import driver_security
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.doctor import Diagnosis

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.checks import judged
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.diagnostics import is_auto
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.software import is_auto
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.stage import STAGE as BOOT
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused, StagePlan, Verdict, verdict_of
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import refusals

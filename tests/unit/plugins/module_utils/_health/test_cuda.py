@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.checks import CHECKS, judged
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.diagnostics import cuda, obstacle, reason_unproven
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import (
     CommandAnswer,
     DcgmRun,
     evaluate,
 )
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.software import cuda, obstacle, reason_unproven
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._health import dcgm_outputs as outputs
 
 SAMPLE = "/usr/local/cuda/extras/demo_suite/vectorAdd"

@@ -8,14 +8,14 @@ import json
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.checks import answer
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.diagnostics import (
-    UnreadableDiagnosis,
-    dcgm,
-    parse,
-)
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import (
     CommandAnswer,
     DcgmRun,
+)
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.software import (
+    UnreadableDiagnosis,
+    dcgm,
+    parse,
 )
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._health import dcgm_outputs as outputs
 

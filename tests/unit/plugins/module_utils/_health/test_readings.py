@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health import readings as readings_module
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.metric_table import METRICS
@@ -147,7 +149,7 @@ def _daemon(**parts):
 @pytest.mark.parametrize("first", [True, False])
 def test_a_program_that_says_it_is_the_daemon_changes_no_other_metric(monkeypatch, impostor, clients, first):
     """Anybody can start a program of the daemon's name with the daemon's pipe, in a container or on the host."""
-    monkeypatch.setattr(readings_module.software, "recorded_pipe_directories", lambda _facts: ["/run/x"])
+    monkeypatch.setattr(readings_module, "recorded_daemons", lambda _facts: [SimpleNamespace(pipe_directory="/run/x")])
     daemons = [_daemon(**impostor), _daemon()] if first else [_daemon(), _daemon(**impostor)]
     found = samples(expose(list(readings_module._mps({"mps": daemons}))))
     assert found == {

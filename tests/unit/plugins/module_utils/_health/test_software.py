@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health import software
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.records import sharing_differences
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.records import broken_daemons, sharing_differences
 
 
 def judge(outcome, status, *texts):
@@ -54,7 +54,7 @@ def test_every_daemon_of_the_host_answers(evidence, facts, daemon, status, text)
 def test_what_a_restart_would_end_clients_for_is_no_broken_daemon(facts):
     """Settings that somebody changed are told again, and no client ends."""
     facts["mps"][0]["limits"] = ["1G", "4G"]
-    assert software.broken_daemons(facts) == []
+    assert broken_daemons(facts) == []
     assert "limit 1G on device 0" in sharing_differences(facts, facts["gpus"], answering=True)["sharing"]
     facts["mps"][0]["responds"] = False
-    assert software.broken_daemons(facts) == ["node"]
+    assert broken_daemons(facts) == ["node"]
