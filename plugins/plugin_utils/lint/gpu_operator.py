@@ -30,6 +30,7 @@ POLICY, DRIVER, CLUSTER = "ClusterPolicy", "NVIDIADriver", "GPUCluster"
 _OWNER = "nvidia.com/gpu-operator.driver.owner"
 #: Where an NVIDIADriver has no nodeSelector of its own.
 _EVERY_GPU_NODE = {"nvidia.com/gpu.present": "true"}
+_BY_UPGRADE = " and upgrade the hosts with gpufleet.nvidia.upgrade"
 #: From this version of GPUDirect Storage on its module is built against the open kernel modules only.
 _GDS_NEEDS_OPEN = (2, 17, 5)
 
@@ -68,14 +69,12 @@ def _policy(
     others: Sequence[Mapping[str, Any]],
 ) -> None:
     kinds = [other.get("kind") for other in others]
-    if POLICY in kinds:
-        report.error(
-            "", f"there are two {POLICY} objects: the operator obeys the oldest and ignores the others", "Keep one."
-        )
-    if CLUSTER in kinds:
-        report.error(
-            "", f"there is a {CLUSTER} too: beside one the operator carries out no {POLICY}", "Keep one of them."
-        )
+    for kind, why, remedy in (
+        (POLICY, f"there are two {POLICY} objects: the operator obeys the oldest and ignores the others", "Keep one."),
+        (CLUSTER, f"there is a {CLUSTER} too: beside one the operator carries out no {POLICY}", "Keep one of them."),
+    ):
+        if kind in kinds:
+            report.error("", why, remedy)
     cdi, toolkit, driver = (mapping(spec.get(key)) for key in ("cdi", "toolkit", "driver"))
     if cdi.get("nriPluginEnabled") is True:
         for key, section in (("cdi", cdi), ("toolkit", toolkit)):
@@ -93,20 +92,14 @@ def _policy(
 
 def _beside_the_host(spec: Mapping[str, Any], facts: Mapping[str, Any], node: LintedNode, report: Report) -> None:
     """Check what the operator would put beside, or take from, what the host has already."""
-    version = below(facts, "driver", "on_disk_version")
-    if version and below(spec, "driver", "enabled") is not False:
-        report.warning(
-            "spec.driver.enabled",
-            f"the host has driver {version} of its own: the operator finds it and deploys no driver there, upgrades included",
-            "Set spec.driver.enabled: false and upgrade the hosts with gpufleet.nvidia.upgrade.",
-        )
-    version = below(facts, "toolkit", "version")
-    if version and below(spec, "toolkit", "enabled") is not False:
-        report.warning(
-            "spec.toolkit.enabled",
-            f"the host has the container toolkit {version} of its own: the operator installs a second one and points the runtime to it",
-            "Set spec.toolkit.enabled: false.",
-        )
+    for key, field, what, why, more in (
+        ("driver", "on_disk_version", "driver", "finds it and deploys no driver there, upgrades included", _BY_UPGRADE),
+        ("toolkit", "version", "the container toolkit", "installs a second one and points the runtime to it", ""),
+    ):
+        version = below(facts, key, field)
+        if version and below(spec, key, "enabled") is not False:
+            message = f"the host has {what} {version} of its own: the operator {why}"
+            report.warning(f"spec.{key}.enabled", message, f"Set spec.{key}.enabled: false{more}.")
     if below(spec, "toolkit", "enabled") is False:
         _plugin(spec, node, report)
     manager = mapping(spec.get("migManager"))
@@ -211,12 +204,9 @@ def _driver(
             f"only images of precompiled drivers are named by the branch: there is none {version}",
             f"Write a whole version of branch {version}, or set usePrecompiled: true.",
         )
-    kernel_modules = str(driver.get("kernelModuleType") or "auto")
-    if (
-        storage.get("enabled") is True
-        and kernel_modules != "open"
-        and _storage_needs_open(str(storage.get("version") or ""))
-    ):
+    kernel_modules, of_storage = str(driver.get("kernelModuleType") or "auto"), str(storage.get("version") or "")
+    needs_open = of_storage.startswith("sha256") or numbers(of_storage) >= _GDS_NEEDS_OPEN
+    if storage.get("enabled") is True and kernel_modules != "open" and needs_open:
         report.error(
             f"{path}.kernelModuleType",
             "GPUDirect Storage from version 2.17.5 on needs the open kernel modules, and the operator deploys no driver without them",
@@ -224,17 +214,12 @@ def _driver(
         )
     if "useOpenKernelModules" in driver:
         report.warning(f"{path}.useOpenKernelModules", "the operator no longer reads it", "Write kernelModuleType.")
-    if is_driver_version(version):
-        _version(version, f"{path}.version", report)
-    if is_driver_version(version) or is_branch(version):
-        _on_boards(version, kernel_modules, path, facts, report)
-
-
-def _version(version: str, path: str, report: Report) -> None:
-    found = shortfall(version)
+    found = shortfall(version) if is_driver_version(version) else None
     if found is not None:
         why, instead = found
-        report.warning(path, why, f"Write {instead} or newer.")
+        report.warning(f"{path}.version", why, f"Write {instead} or newer.")
+    if is_driver_version(version) or is_branch(version):
+        _on_boards(version, kernel_modules, path, facts, report)
 
 
 def _on_boards(version: str, kernel_modules: str, path: str, facts: Mapping[str, Any], report: Report) -> None:
@@ -255,7 +240,3 @@ def _on_boards(version: str, kernel_modules: str, path: str, facts: Mapping[str,
             refusal.reason,
             "Write another one, or select other nodes for it.",
         )
-
-
-def _storage_needs_open(version: str) -> bool:
-    return version.startswith("sha256") or numbers(version) >= _GDS_NEEDS_OPEN

@@ -13,46 +13,45 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Callable, NamedTuple
 
 from .finding import Report, join, near
 from .node import LintedNode
 from .objects import mapping, sequence
 
-_NUMBERS = {"deviceMemoryScaling": float, "deviceCoreScaling": float}
-_COUNTS = (
-    "deviceSplitCount",
-    "preConfiguredDeviceMemory",
-    "defaultMemory",
-    "defaultCores",
-    "defaultGPUNum",
-    "memoryFactor",
-)
-_TEXTS = (
-    *(
-        "resourceCountName",
-        "resourceMemoryName",
-        "resourceCoreName",
-        "resourceMemoryPercentageName",
-        "resourcePriorityName",
-    ),
-    *("gpuCorePolicy", "libCudaLogLevel", "runtimeClassName"),
-)
-_TRUTHS = ("overwriteEnv", "enableNumaTopology", "disableCoreLimit")
-_FIELDS = {*_NUMBERS, *_COUNTS, *_TEXTS, *_TRUTHS, "migProfileAllowlist"}
+
+class _Kind(NamedTuple):
+    """What the value of a field has to be."""
+
+    wanted: str
+    fits: Callable[[Any], bool]
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+_NUMBER = _Kind("a number", _is_number)
+_COUNT = _Kind("an integer from 0 on", lambda value: _is_number(value) and isinstance(value, int) and value >= 0)
+_TRUTH = _Kind("true or false", lambda value: isinstance(value, bool))
+_TEXT = _Kind("a string", lambda value: not isinstance(value, (Mapping, list)))
+_LIST = _Kind("a list", lambda _value: True)
+_FIELDS: Mapping[str, _Kind] = {
+    **dict.fromkeys(["deviceMemoryScaling", "deviceCoreScaling"], _NUMBER),
+    **dict.fromkeys(["deviceSplitCount", "preConfiguredDeviceMemory", "memoryFactor"], _COUNT),
+    **dict.fromkeys(["defaultMemory", "defaultCores", "defaultGPUNum"], _COUNT),
+    **dict.fromkeys(["overwriteEnv", "enableNumaTopology", "disableCoreLimit"], _TRUTH),
+    **dict.fromkeys(["resourceCountName", "resourceMemoryName", "resourceMemoryPercentageName"], _TEXT),
+    **dict.fromkeys(["resourceCoreName", "resourcePriorityName", "runtimeClassName"], _TEXT),
+    **dict.fromkeys(["gpuCorePolicy", "libCudaLogLevel"], _TEXT),
+    "migProfileAllowlist": _LIST,
+}
 #: The plugin reads them without asking whether they are there.
 _NEEDED = ("deviceSplitCount", "deviceMemoryScaling", "libCudaLogLevel")
 _CHOICES = {"gpuCorePolicy": ("default", "force", "disable"), "libCudaLogLevel": ("0", "1", "3", "4")}
 _OF_A_NODE = {
-    *("name", "operatingmode", "migstrategy", "filterdevices", "enablegetpreferredallocation"),
-    *(
-        "devicesplitcount",
-        "devicememoryscaling",
-        "devicecorescaling",
-        "preconfigureddevicememory",
-        "libcudaloglevel",
-        "enablenumatopology",
-    ),
+    *("name", "operatingmode", "migstrategy", "filterdevices", "enablegetpreferredallocation", "devicesplitcount"),
+    *("devicememoryscaling", "devicecorescaling", "preconfigureddevicememory", "libcudaloglevel", "enablenumatopology"),
 }
 _PROFILE = re.compile(r"[^.]+g\..*")
 
@@ -60,7 +59,7 @@ _PROFILE = re.compile(r"[^.]+g\..*")
 def is_hami(document: Mapping[str, Any]) -> bool:
     """Return whether a file is a configuration of HAMi for NVIDIA's GPUs."""
     nvidia = document.get("nvidia")
-    return "nodeconfig" in document or (isinstance(nvidia, Mapping) and bool(_FIELDS & set(nvidia)))
+    return "nodeconfig" in document or (isinstance(nvidia, Mapping) and bool(set(_FIELDS) & set(nvidia)))
 
 
 def check(
@@ -89,7 +88,10 @@ def _devices(given: Mapping[str, Any], report: Report) -> None:
                 'Write it as the chart does: deviceSplitCount: 10, deviceMemoryScaling: 1, libCudaLogLevel: "0".',
             )
     for key, value in given.items():
-        _type(key, value, report)
+        kind = _FIELDS.get(key)
+        if kind and value is not None and not kind.fits(value):
+            message = f"{value!r} is not {kind.wanted}: HAMi's scheduler and device plugin do not start"
+            report.error(join("nvidia", key), message)
     for key, choices in _CHOICES.items():
         if given.get(key) not in (None, "") and str(given[key]) not in choices:
             report.warning(
@@ -99,24 +101,6 @@ def _devices(given: Mapping[str, Any], report: Report) -> None:
         report.error("nvidia.deviceSplitCount", "with 0 no node offers a GPU", "Write how many pods may share a GPU.")
     for number, entry in enumerate(sequence(given.get("migProfileAllowlist"))):
         _allowed(mapping(entry), f"nvidia.migProfileAllowlist[{number}]", report)
-
-
-def _type(key: str, value: Any, report: Report) -> None:
-    if value is None:
-        return
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if key in _NUMBERS:
-        fits, wanted = number, "a number"
-    elif key in _COUNTS:
-        fits, wanted = isinstance(value, int) and number and value >= 0, "an integer from 0 on"
-    elif key in _TRUTHS:
-        fits, wanted = isinstance(value, bool), "true or false"
-    elif key in _TEXTS:
-        fits, wanted = not isinstance(value, (Mapping, list)), "a string"
-    else:
-        return
-    if not fits:
-        report.error(join("nvidia", key), f"{value!r} is not {wanted}: HAMi's scheduler and device plugin do not start")
 
 
 def _allowed(entry: Mapping[str, Any], path: str, report: Report) -> None:

@@ -61,85 +61,76 @@ def lint(
     """
     report = Report()
     try:
-        return _lint(text, facts, started_with, others, report)
+        used = _effective(text, facts, started_with, others, report)
     except TooManyFindings:
         message = f"it has more than {MOST} findings: the rest was not checked"
         report.findings.insert(
             0, Finding(ERROR, "", message, "Correct these first, if this is a configuration of the device plugin.")
         )
-        return _verdict(report, None)
+        used = None
+    return Verdict(ordered(report.findings), used)
 
 
-def _lint(
+def _effective(
     text: str,
     facts: Mapping[str, Any] | None,
     started_with: Sequence[str],
     others: Sequence[Mapping[str, Any]],
     report: Report,
-) -> Verdict:
+) -> Mapping[str, Any] | None:
+    """Report what is found, and return the configuration as the plugin prints it; None where it refuses the file, or this is none."""
     try:
         document = yaml.load(text, report)
     except yaml.YamlError as error:
         report.error("", f"invalid YAML: {error}", "Correct the syntax.")
-        return _verdict(report, None)
+        return None
     if document is None:
         report.warning(
             "", "the file is empty: the plugin runs with its defaults and shares nothing", "Write at least version: v1."
         )
-        return _verdict(report, effective({}))
+        return effective({})
     if not isinstance(document, dict):
         report.error("", "the file is not a mapping of fields", "Write version: v1 and the sections flags and sharing.")
-        return _verdict(report, None)
+        return None
     if dra_claims.is_claim(document):
         dra_claims.check(document, node.node_of(facts), report)
-        return _verdict(report, None)
+        return None
     if gpu_operator.is_operator(document):
         gpu_operator.check(document, facts, node.node_of(facts), report, others)
-        return _verdict(report, None)
+        return None
     if hami.is_hami(document):
         hami.check(document, text, facts, node.node_of(facts), report)
-        return _verdict(report, None)
+        return None
     if pods.has_pods(document):
         pods.check(document, facts, report)
         if started_with:
             node.check({}, node.node_of(facts), report, started_with)
-        return _verdict(report, None)
-    _explain_kubernetes_objects(document, report)
-    config = CONFIGURATION(document, "", report)
-    _version(config.get("version"), report)
-    if not report.refused:
-        rules.flags(config.get("flags") or {}, report)
-        rules.imex(config.get("imex") or {}, report)
-        rules.sharing(config, report)
-    if report.refused:
-        return _verdict(report, None)
-    # From here on the plugin has read the file; what follows goes wrong later, in the daemon or on the node.
-    rules.mps_daemon(config, report)
-    node.check(config, node.node_of(facts), report, started_with)
-    return _verdict(report, effective(config))
-
-
-def _verdict(report: Report, used: Mapping[str, Any] | None) -> Verdict:
-    return Verdict(ordered(report.findings), used)
-
-
-def ordered(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Return errors first, and else the order in which they were found."""
-    return tuple(sorted(findings, key=lambda finding: finding.level != ERROR))
-
-
-def _version(version: Any, report: Report) -> None:
-    if isinstance(version, str) and version not in ("", "v1"):
-        report.error("version", f"unknown version: {version}", "Write v1.")
-
-
-def _explain_kubernetes_objects(document: Mapping[str, Any], report: Report) -> None:
+        return None
     if isinstance(document.get("kind"), str) and "apiVersion" in document:
         report.warning(
             "kind",
             f"this is a Kubernetes object of kind {document['kind']}, not a configuration file: the plugin would ignore all of it",
             "Check the text under data.<name> of a ConfigMap, or under config.map.<name> of Helm values.",
         )
+    config = CONFIGURATION(document, "", report)
+    version = config.get("version")
+    if isinstance(version, str) and version not in ("", "v1"):
+        report.error("version", f"unknown version: {version}", "Write v1.")
+    if not report.refused:
+        rules.flags(config.get("flags") or {}, report)
+        rules.imex(config.get("imex") or {}, report)
+        rules.sharing(config, report)
+    if report.refused:
+        return None
+    # From here on the plugin has read the file; what follows goes wrong later, in the daemon or on the node.
+    rules.mps_daemon(config, report)
+    node.check(config, node.node_of(facts), report, started_with)
+    return effective(config)
+
+
+def ordered(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Return errors first, and else the order in which they were found."""
+    return tuple(sorted(findings, key=lambda finding: finding.level != ERROR))
 
 
 _STRATEGY = "DEVICE_LIST_STRATEGY"

@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import re
-import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -133,13 +132,11 @@ def _is_uuid(text: str) -> bool:
     # github.com/google/uuid also takes the URN form and braces.
     if text[:9].lower() == "urn:uuid:":
         text = text[9:]
-        return len(text) == 36 and bool(_HEX_UUID.fullmatch(text))
-    if len(text) == 38:
+    elif len(text) == 38:
         text = text[1:-1]
-        return len(text) == 36 and bool(_HEX_UUID.fullmatch(text))
-    if not _HEX_UUID.fullmatch(text):
-        return False
-    return bool(uuid.UUID(text))
+    else:
+        return bool(_HEX_UUID.fullmatch(text))
+    return len(text) == 36 and bool(_HEX_UUID.fullmatch(text))
 
 
 def _replicated(value: Any, path: str, report: Report) -> Any:
