@@ -16,7 +16,7 @@ from ..fleet.capacity import HAMI_SPLIT
 from ..fleet.names import CONFIGURATION_LABEL
 from ..fleet.served import FIRST_WITH_CLAIMS, GATE, MIGRATED_LABEL, ON_BY_DEFAULT, SERVERS
 from . import injection
-from .helm_values import Part, render_values
+from .helm_values import Part, extra_values, render_values
 from .model import BACKEND_LABEL, NOT_PAUSED, Cluster, Configuration, any_of, client_affinity
 from .versions import NODE_FEATURE_DISCOVERY
 
@@ -46,7 +46,7 @@ def node_feature_discovery(cluster: Cluster) -> str:
             },
         ),
     ]
-    return render_values(NODE_FEATURE_DISCOVERY, _header(cluster), parts, _extra(cluster, NODE_FEATURE_DISCOVERY))
+    return render_values(cluster, NODE_FEATURE_DISCOVERY, parts)
 
 
 def dcgm_exporter(cluster: Cluster) -> str:
@@ -65,7 +65,7 @@ def dcgm_exporter(cluster: Cluster) -> str:
         ("", {"tolerations": [dict(_GPU_TOLERATION)]}),
         *injection.exporter_parts(item.injection for item in cluster.configurations),
     ]
-    return render_values(DCGM_EXPORTER, _header(cluster), parts, _extra(cluster, DCGM_EXPORTER))
+    return render_values(cluster, DCGM_EXPORTER, parts)
 
 
 def _of_all_pools(cluster: Cluster) -> dict[str, Any]:
@@ -102,7 +102,7 @@ def hami(cluster: Cluster, items: tuple[Configuration, ...]) -> str:
             },
         ),
     ]
-    return render_values(HAMI, _header(cluster), parts, _extra(cluster, HAMI))
+    return render_values(cluster, HAMI, parts)
 
 
 def dra_driver(cluster: Cluster, items: tuple[Configuration, ...]) -> str:
@@ -146,7 +146,7 @@ def dra_driver(cluster: Cluster, items: tuple[Configuration, ...]) -> str:
             {"kubeletPlugin": {"affinity": affinity}},
         ),
     ]
-    return render_values(DRA_DRIVER, _header(cluster), parts, _extra(cluster, DRA_DRIVER))
+    return render_values(cluster, DRA_DRIVER, parts)
 
 
 def _served_by_claims(claims: tuple[Configuration, ...]) -> list[list[Mapping[str, Any]]]:
@@ -210,7 +210,7 @@ def _claims_memory(cluster: Cluster, items: tuple[Configuration, ...]) -> bool:
             f"one DRA driver of cluster {cluster.name} serves it and pool {whole[0].pool}, whose pods claim whole devices",
             "Set it for both pools or for none, or give them different clusters (gpu_kubernetes_cluster).",
         )
-    gates = _extra(cluster, DRA_DRIVER).get("featureGates")
+    gates = extra_values(cluster, DRA_DRIVER).get("featureGates")
     for gate in _DYNAMIC_MIG:
         if isinstance(gates, dict) and gates.get(gate):
             raise Refused(
@@ -275,11 +275,3 @@ def _needs_gate(version: tuple[int, int], gate: str, lost: str) -> str:
         f"\nKubernetes {'.'.join(map(str, version))} needs the feature gate {gate} in kube-apiserver, kube-scheduler,\n"
         f"kube-controller-manager and kubelet. {lost}"
     )
-
-
-def _header(cluster: Cluster) -> str:
-    return f"Rendered by gpufleet.nvidia.render. Cluster {cluster.name}."
-
-
-def _extra(cluster: Cluster, chart: str) -> dict[str, object]:
-    return dict(cluster.options["values"].get(chart) or {})

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from ...module_utils._plan import Refused
@@ -67,15 +66,13 @@ def config_map_name(configuration: Configuration) -> str:
 
 def config_map(configuration: Configuration, namespace: str) -> dict[str, Any]:
     """Return the ConfigMap of a release that serves one pool."""
-    return _config_map(
-        config_map_name(configuration),
-        namespace,
-        {
-            UNSHARED: unshared_file(configuration.strategy),
-            configuration.name: configuration.plugin_text,
-            **dict(sorted(configuration.plugin_texts.items())),
-        },
-    )
+    data = {
+        UNSHARED: unshared_file(configuration.strategy),
+        configuration.name: configuration.plugin_text,
+        **dict(sorted(configuration.plugin_texts.items())),
+    }
+    name = config_map_name(configuration)
+    return kube_object("v1", "ConfigMap", name, MANAGED_BY, namespace, immutable=True, data=data)
 
 
 def shared_config_map(cluster: Cluster, strategy: str) -> dict[str, Any]:
@@ -86,7 +83,8 @@ def shared_config_map(cluster: Cluster, strategy: str) -> dict[str, Any]:
     for name, text in operator_texts(cluster, strategy).items():
         data.update({name: text, hashed_key(name, text): text})
     # Its name stays and its keys change with their content: what is added for some nodes restarts the plugin on no other.
-    return _config_map(f"{CHART}-configurations", str(cluster.options["namespace"]), data, immutable=False)
+    name, namespace = f"{CHART}-configurations", cluster.options["namespace"]
+    return kube_object("v1", "ConfigMap", name, MANAGED_BY, namespace, immutable=False, data=data)
 
 
 def operator_texts(cluster: Cluster, strategy: str) -> dict[str, str]:
@@ -107,10 +105,6 @@ def operator_texts(cluster: Cluster, strategy: str) -> dict[str, str]:
         )
         for name, items in sorted(found.items())
     }
-
-
-def _config_map(name: str, namespace: str, data: Mapping[str, str], immutable: bool = True) -> dict[str, Any]:
-    return kube_object("v1", "ConfigMap", name, MANAGED_BY, namespace, immutable=immutable, data=dict(data))
 
 
 def values(cluster: Cluster, configuration: Configuration) -> str:
@@ -158,8 +152,7 @@ def values(cluster: Cluster, configuration: Configuration) -> str:
             {"nfd": {"enabled": False}},
         ),
     ]
-    header = f"Rendered by gpufleet.nvidia.render. Cluster {cluster.name}, {configuration.origin}."
-    return render_values(CHART, header, parts, options["values"].get(CHART))
+    return render_values(cluster, CHART, parts, configuration.origin)
 
 
 def _of_migration(configuration: Configuration) -> list[dict[str, Any]]:

@@ -142,8 +142,7 @@ def values(cluster: Cluster, config_map: Mapping[str, Any], mig_config_map_name:
             },
         ),
     ]
-    header = f"Rendered by gpufleet.nvidia.render. Cluster {cluster.name}."
-    return render_values(CHART, header, parts, options["values"].get(CHART))
+    return render_values(cluster, CHART, parts)
 
 
 def mig_config_map(cluster: Cluster) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from typing import Any
 from ...module_utils._formats.documents import read_yaml
 from ...module_utils._plan import Refused
 from .emit import sections
+from .model import Cluster
 from .versions import CHARTS, NODE_FEATURE_DISCOVERY
 
 #: A part of the values: where it comes from, and top-level keys that no other part has.
@@ -30,24 +31,30 @@ for _chart, _below in (("nvidia-device-plugin", "nfd"), ("gpu-operator", "node-f
     _KEYS[_chart] |= {"nfd.enabled", *(f"{_below}.{key}" for key in _KEYS[NODE_FEATURE_DISCOVERY])}
 
 
-def render_values(chart: str, header: str, parts: Sequence[Part], extra: Mapping[str, Any] | None = None) -> str:
+def extra_values(cluster: Cluster, chart: str) -> dict[str, Any]:
+    """Return what the user adds to the values of a chart (C(gpu_kubernetes_values)); it overrides what the generator says."""
+    return dict(cluster.options["values"].get(chart) or {})
+
+
+def render_values(cluster: Cluster, chart: str, parts: Sequence[Part], of: str = "") -> str:
     """Return the text of a values file.
 
-    :param extra: the user's C(gpu_kubernetes_values) for this chart; it overrides what the generator says.
+    :param of: what of the cluster it is for, such as a pool; empty for all of it.
     :raises Refused: a key that the pinned chart does not read.
     """
+    extra = extra_values(cluster, chart)
     all_parts = [
-        (note, merged(part, {key: value for key, value in (extra or {}).items() if key in part}))
-        for note, part in parts
+        (note, merged(part, {key: value for key, value in extra.items() if key in part})) for note, part in parts
     ]
     own = {key for _note, part in parts for key in part}
-    rest = {key: value for key, value in (extra or {}).items() if key not in own}
+    rest = {key: value for key, value in extra.items() if key not in own}
     if rest:
         all_parts.append((f"From {EXTRA}.", rest))
     for _note, part in all_parts:
         refuse_dead_keys(chart, part, EXTRA)
-    pin = CHARTS[chart]
-    return sections(f"{header}\nValues for the chart {chart} {pin.version} ({pin.repository}).", all_parts)
+    where, pin = ", ".join(filter(None, (cluster.name, of))), CHARTS[chart]
+    header = f"Rendered by gpufleet.nvidia.render. Cluster {where}.\nValues for the chart {chart} {pin.version} ({pin.repository})."
+    return sections(header, all_parts)
 
 
 def refuse_dead_keys(chart: str, values: Mapping[str, Any], thing: str) -> None:

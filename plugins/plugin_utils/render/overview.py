@@ -38,7 +38,7 @@ def overview(cluster: Cluster) -> str:
             [_title(item), holds.counted_by, holds.enforced_by, holds.visible_in_nvidia_smi, holds.limit or "-"]
         )
     text += _table(["pool", "counted by", "enforced by", "nvidia-smi shows", "mind"], rows)
-    for item in requests.sliced(cluster):
+    for item in [one for one in cluster.configurations if one.sharing.slice_mib]:
         text += f"\n## N GiB over M GPUs in pool {item.pool}\n\n"
         text += (
             f"A slice is {arithmetic.memory_text(item.sharing.slice_mib or 0)} of one GPU. "

@@ -59,11 +59,6 @@ def any_size(item: Configuration) -> bool:
     return item.sharing.backend in ANY_SIZE and item.sharing.mode != "time_slicing"
 
 
-def sliced(cluster: Cluster) -> tuple[Configuration, ...]:
-    """Return the configurations whose GPUs are shared by memory."""
-    return tuple(item for item in cluster.configurations if item.sharing.slice_mib)
-
-
 def answers(cluster: Cluster) -> tuple[Answer, ...]:
     """Return what each pool says to each request, in the order of the requests.
 
