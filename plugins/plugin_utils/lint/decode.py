@@ -88,11 +88,8 @@ def mapping(value: Any, path: str, report: Report, empty_is_ignored: bool = True
     if isinstance(value, dict):
         return value
     if value is not None:
-        report.error(
-            path,
-            f"{describe(value)} where a mapping of fields is expected",
-            "Write the fields one level deeper, as name: value.",
-        )
+        message = f"{describe(value)} where a mapping of fields is expected"
+        report.error(path, message, "Write the fields one level deeper, as name: value.")
     elif empty_is_ignored:
         report.warning(path, "the section is empty, so it has no effect", "Fill it or remove it.")
     return {}

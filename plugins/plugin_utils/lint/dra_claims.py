@@ -87,11 +87,8 @@ def check(document: Mapping[str, Any], node: LintedNode | None, report: Report) 
 def _device_class(name: str, spec: Mapping[str, Any], report: Report) -> None:
     resource = spec.get("extendedResourceName")
     if resource == "nvidia.com/gpu" and name != GPU:
-        report.warning(
-            "spec.extendedResourceName",
-            f"the driver's chart gives {resource} to the class {GPU}: of two classes with it Kubernetes serves pods from one only",
-            f"Remove it, or use the class {GPU}.",
-        )
+        message = f"the driver's chart gives {resource} to the class {GPU}: of two classes with it Kubernetes serves pods from one only"
+        report.warning("spec.extendedResourceName", message, f"Remove it, or use the class {GPU}.")
     _shared_by(sequence(spec.get("config")), "spec", {}, report)
     for path, expression in _expressions(spec, "spec"):
         if DRIVER in expression and "device.driver" not in expression:
@@ -162,11 +159,8 @@ def _domain(path: str, expression: str, name: str | None, report: Report) -> Non
                 f"Write device.attributes['{DRIVER}'].",
             )
         elif domain == DRIVER and attribute not in known:
-            report.error(
-                path,
-                f"devices of {name or 'the driver'} have no attribute {attribute}: the expression fails, and the pod stays Pending",
-                near(attribute, known),
-            )
+            message = f"devices of {name or 'the driver'} have no attribute {attribute}: the expression fails, and the pod stays Pending"
+            report.error(path, message, near(attribute, known))
 
 
 def _memory(name: str, request: Mapping[str, Any], where: str, report: Report) -> None:
@@ -186,11 +180,8 @@ def _on_node(
     there = Counter(node.profiles)
     for profile in sorted(profiles - set(there)):
         has = ", ".join(f"{count} x {one}" for one, count in sorted(there.items())) or "none"
-        report.error(
-            where,
-            f"the node has no MIG device of the profile {profile}: the pod stays Pending",
-            f"Its MIG devices: {has}. Add the profile to nvidia_mig_layout.",
-        )
+        message = f"the node has no MIG device of the profile {profile}: the pod stays Pending"
+        report.error(where, message, f"Its MIG devices: {has}. Add the profile to nvidia_mig_layout.")
     if name == GPU:
         most = len(node.without_mig)
     elif profiles:
@@ -200,11 +191,8 @@ def _on_node(
     count = request.get("count", 1)
     if isinstance(count, int) and not profiles - set(there) and count > most:
         what = "GPUs without MIG" if name == GPU else "such MIG devices"
-        report.error(
-            join(where, "count"),
-            f"it asks for {count}, and the node has {most} {what}: the pod stays Pending",
-            "Ask for fewer, or describe the node's GPUs in another way.",
-        )
+        message = f"it asks for {count}, and the node has {most} {what}: the pod stays Pending"
+        report.error(join(where, "count"), message, "Ask for fewer, or describe the node's GPUs in another way.")
 
 
 def _constraints(devices: Mapping[str, Any], classes: set[str], path: str, report: Report) -> None:
@@ -214,11 +202,8 @@ def _constraints(devices: Mapping[str, Any], classes: set[str], path: str, repor
         for key in ("matchAttribute", "distinctAttribute"):
             domain, _slash, attribute = str(mapping(entry).get(key) or "").partition("/")
             if domain == DRIVER and known and attribute not in known:
-                report.error(
-                    f"{path}.constraints[{number}].{key}",
-                    f"no device that is claimed here has the attribute {attribute}, so no devices fulfil it: the pod stays Pending",
-                    near(attribute, known),
-                )
+                message = f"no device that is claimed here has the attribute {attribute}, so no devices fulfil it: the pod stays Pending"
+                report.error(f"{path}.constraints[{number}].{key}", message, near(attribute, known))
 
 
 def _by_class(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -249,11 +234,8 @@ def _shared_by(entries: Sequence[Any], path: str, classes: Mapping[str, str], re
         kind = str(parameters.get("kind"))
         if parameters.get("apiVersion") != _GROUP or kind not in _CLASS_OF:
             said = f"{parameters.get('apiVersion')}, {kind}"
-            report.error(
-                place,
-                f"{said} is nothing that the driver reads: {_STAYS}",
-                f"Write {_GROUP}, {near(kind, set(_CLASS_OF))}",
-            )
+            message = f"{said} is nothing that the driver reads: {_STAYS}"
+            report.error(place, message, f"Write {_GROUP}, {near(kind, set(_CLASS_OF))}")
             continue
         named = sequence(mapping(entry).get("requests")) or list(classes)
         # A request FIRST/ALTERNATIVE is one of firstAvailable, whose classes may differ.
@@ -274,11 +256,8 @@ def _shared_by(entries: Sequence[Any], path: str, classes: Mapping[str, str], re
 def _sharing(kind: str, sharing: Mapping[str, Any], path: str, report: Report) -> None:
     sections = {"mpsConfig"} if kind == "MigDeviceConfig" else set(_SETTINGS)
     if kind == "MigDeviceConfig" and "timeSlicingConfig" in sharing:
-        report.error(
-            f"{path}.timeSlicingConfig",
-            f"MIG devices have no time slice of their own: {_STAYS}",
-            "Remove it: pods share a MIG device by naming one claim.",
-        )
+        message = f"MIG devices have no time slice of their own: {_STAYS}"
+        report.error(f"{path}.timeSlicingConfig", message, "Remove it: pods share a MIG device by naming one claim.")
     _known(
         {key: value for key, value in sharing.items() if key != "timeSlicingConfig"},
         {"strategy", *sections},
@@ -305,32 +284,20 @@ def _sharing(kind: str, sharing: Mapping[str, Any], path: str, report: Report) -
     settings = mapping(sharing.get(section))
     _known(settings, _SETTINGS[section], f"{path}.{section}", report)
     if section == "timeSlicingConfig" and section in sharing and settings.get("interval") is None:
-        report.error(
-            f"{path}.{section}",
-            "it has no interval, which the driver's check of it dereferences: the driver's pod crashes",
-            f"Set interval, or remove {section}.",
-        )
+        message = "it has no interval, which the driver's check of it dereferences: the driver's pod crashes"
+        report.error(f"{path}.{section}", message, f"Set interval, or remove {section}.")
     interval = settings.get("interval") or "Default"
     if interval not in _INTERVALS:
-        report.error(
-            f"{path}.{section}.interval",
-            f"{interval} is no interval of the driver: {_STAYS}",
-            near(str(interval), _INTERVALS),
-        )
+        message = f"{interval} is no interval of the driver: {_STAYS}"
+        report.error(f"{path}.{section}.interval", message, near(str(interval), _INTERVALS))
     percentage = settings.get("defaultActiveThreadPercentage", 100)
     if not isinstance(percentage, int) or isinstance(percentage, bool) or not 0 <= percentage <= 100:
-        report.error(
-            f"{path}.{section}.defaultActiveThreadPercentage",
-            f"{percentage} must be an integer from 0 to 100: {_STAYS}",
-            "Write such as 25.",
-        )
+        message = f"{percentage} must be an integer from 0 to 100: {_STAYS}"
+        report.error(f"{path}.{section}.defaultActiveThreadPercentage", message, "Write such as 25.")
 
 
 def _known(values: Mapping[str, Any], known: set[str], path: str, report: Report) -> None:
     for key in values:
         if key not in known:
-            report.error(
-                join(path, str(key)),
-                f"the driver knows no such field, and its decoder is strict: {_STAYS}",
-                near(str(key), known),
-            )
+            message = f"the driver knows no such field, and its decoder is strict: {_STAYS}"
+            report.error(join(path, str(key)), message, near(str(key), known))

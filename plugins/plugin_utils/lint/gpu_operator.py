@@ -134,11 +134,8 @@ def _owner(spec: Mapping[str, Any], report: Report, others: Sequence[Mapping[str
     for other in others:
         name, theirs = below(other, "metadata", "name"), mapping(other.get("spec"))
         if other.get("kind") == POLICY and below(theirs, "driver", "useNvidiaDriverCRD") is not True:
-            report.error(
-                "",
-                f"{POLICY} {name} does not hand drivers over, so the operator ignores every {DRIVER}",
-                f"Set spec.driver.useNvidiaDriverCRD: true in the {POLICY}.",
-            )
+            message = f"{POLICY} {name} does not hand drivers over, so the operator ignores every {DRIVER}"
+            report.error("", message, f"Set spec.driver.useNvidiaDriverCRD: true in the {POLICY}.")
         if other.get("kind") != DRIVER:
             continue
         if spec.get("default") is True and theirs.get("default") is True:
@@ -181,23 +178,14 @@ def _driver(
     version, precompiled = str(driver.get("version") or ""), driver.get("usePrecompiled") is True
     for key, section, what in (("gds", storage, "GPUDirect Storage"), ("gdrcopy", copy, "GDRCopy")):
         if precompiled and section.get("enabled") is True:
-            report.error(
-                f"{path}.usePrecompiled",
-                f"the operator deploys no driver with precompiled modules together with {what}",
-                f"Set usePrecompiled: false, or {key}.enabled: false.",
-            )
+            message = f"the operator deploys no driver with precompiled modules together with {what}"
+            report.error(f"{path}.usePrecompiled", message, f"Set usePrecompiled: false, or {key}.enabled: false.")
     if precompiled and version.startswith("sha256:"):
-        report.error(
-            f"{path}.version",
-            "precompiled drivers have an image for each kernel, so a digest names none",
-            "Write the branch.",
-        )
+        message = "precompiled drivers have an image for each kernel, so a digest names none"
+        report.error(f"{path}.version", message, "Write the branch.")
     elif precompiled and is_driver_version(version):
-        report.error(
-            f"{path}.version",
-            "images of precompiled drivers are named by the branch: there is none with this version",
-            f'Write "{branch_of(version)}".',
-        )
+        message = "images of precompiled drivers are named by the branch: there is none with this version"
+        report.error(f"{path}.version", message, f'Write "{branch_of(version)}".')
     elif not precompiled and is_branch(version):
         report.error(
             f"{path}.version",
@@ -207,11 +195,8 @@ def _driver(
     kernel_modules, of_storage = str(driver.get("kernelModuleType") or "auto"), str(storage.get("version") or "")
     needs_open = of_storage.startswith("sha256") or numbers(of_storage) >= _GDS_NEEDS_OPEN
     if storage.get("enabled") is True and kernel_modules != "open" and needs_open:
-        report.error(
-            f"{path}.kernelModuleType",
-            "GPUDirect Storage from version 2.17.5 on needs the open kernel modules, and the operator deploys no driver without them",
-            "Write open.",
-        )
+        message = "GPUDirect Storage from version 2.17.5 on needs the open kernel modules, and the operator deploys no driver without them"
+        report.error(f"{path}.kernelModuleType", message, "Write open.")
     if "useOpenKernelModules" in driver:
         report.warning(f"{path}.useOpenKernelModules", "the operator no longer reads it", "Write kernelModuleType.")
     found = shortfall(version) if is_driver_version(version) else None

@@ -111,11 +111,8 @@ def _allowed(entry: Mapping[str, Any], path: str, report: Report) -> None:
             )
     for profile in sequence(entry.get("profiles")):
         if not _PROFILE.fullmatch(str(profile)):
-            report.error(
-                join(path, "profiles"),
-                f"{profile} is no name of a MIG profile: HAMi's scheduler and device plugin do not start",
-                "Write it as nvidia-smi mig -lgip does, such as 1g.10gb.",
-            )
+            message = f"{profile} is no name of a MIG profile: HAMi's scheduler and device plugin do not start"
+            report.error(join(path, "profiles"), message, "Write it as nvidia-smi mig -lgip does, such as 1g.10gb.")
 
 
 def _nodes(
@@ -147,11 +144,8 @@ def _nodes(
 def _of_a_node(given: Mapping[str, Any], path: str, node: LintedNode | None, report: Report) -> None:
     mode = given.get("operatingmode") or "hami-core"
     if mode not in ("hami-core", "mig"):
-        report.warning(
-            join(path, "operatingmode"),
-            f"HAMi does nothing for {mode}: pods are limited by its library, as with hami-core",
-            "Write hami-core or mig.",
-        )
+        message = f"HAMi does nothing for {mode}: pods are limited by its library, as with hami-core"
+        report.warning(join(path, "operatingmode"), message, "Write hami-core or mig.")
     if mode == "mig" and node is not None and node.profiles:
         report.warning(
             join(path, "operatingmode"),
@@ -159,19 +153,13 @@ def _of_a_node(given: Mapping[str, Any], path: str, node: LintedNode | None, rep
             "Write hami-core, or describe the node without nvidia_mig_layout.",
         )
     if given.get("migstrategy") not in (None, "none"):
-        report.warning(
-            join(path, "migstrategy"),
-            "HAMi reads it and does nothing with it: the chart's devicePlugin.migStrategy decides for all nodes",
-            "Remove it.",
-        )
+        message = "HAMi reads it and does nothing with it: the chart's devicePlugin.migStrategy decides for all nodes"
+        report.warning(join(path, "migstrategy"), message, "Remove it.")
     filtered = mapping(given.get("filterdevices"))
     indices, uuids = sequence(filtered.get("index")), sequence(filtered.get("uuid"))
     if any(isinstance(index, bool) or not isinstance(index, int) or index < 0 for index in indices):
-        report.error(
-            join(path, "filterdevices.index"),
-            "an index is a number without quotes: HAMi logs it and ignores the settings of all nodes",
-            "Write it as in [0, 1].",
-        )
+        message = "an index is a number without quotes: HAMi logs it and ignores the settings of all nodes"
+        report.error(join(path, "filterdevices.index"), message, "Write it as in [0, 1].")
     elif node is not None and node.gpus:
         _filtered(indices, uuids, join(path, "filterdevices"), node, report)
 
@@ -180,17 +168,11 @@ def _filtered(indices: list[Any], uuids: list[Any], path: str, node: LintedNode,
     """Check what is left out; a filter is easily taken for a choice."""
     left = [gpu for gpu in node.gpus if gpu.get("index") not in indices and gpu.get("uuid") not in uuids]
     if not left:
-        report.error(
-            path,
-            "these are the GPUs that HAMi leaves out, and the node has no others",
-            "Name those that are not for HAMi.",
-        )
+        message = "these are the GPUs that HAMi leaves out, and the node has no others"
+        report.error(path, message, "Name those that are not for HAMi.")
     for key, named in (("index", indices), ("uuid", uuids)):
         there = {gpu.get(key) for gpu in node.gpus}
         for one in named:
             if one not in there:
-                report.warning(
-                    join(path, key),
-                    f"the node has no GPU {one}",
-                    f"Its GPUs: {', '.join(map(str, sorted(there, key=str)))}.",
-                )
+                message = f"the node has no GPU {one}"
+                report.warning(join(path, key), message, f"Its GPUs: {', '.join(map(str, sorted(there, key=str)))}.")

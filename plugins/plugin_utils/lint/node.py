@@ -129,11 +129,8 @@ def _cdi(strategies: Any, node: LintedNode | None, report: Report) -> None:
         )
     else:
         missing = "the driver's libraries are" if node.nvml else "NVML is"
-        report.error(
-            path,
-            f"{', '.join(chosen)} needs NVML and libcuda.so, and {missing} not there",
-            "Install the driver, or write [envvar].",
-        )
+        message = f"{', '.join(chosen)} needs NVML and libcuda.so, and {missing} not there"
+        report.error(path, message, "Install the driver, or write [envvar].")
 
 
 def _injection(strategies: Any, node: LintedNode, report: Report) -> None:
@@ -145,11 +142,8 @@ def _injection(strategies: Any, node: LintedNode, report: Report) -> None:
     opened = [injection.STRATEGIES[method] for method in injection.METHODS if node.accepted.get(method)]
     remedy = f"Write [{opened[0]}]" if opened else "Configure the node's container toolkit"
     if strategies:
-        report.error(
-            path,
-            f"this node's container toolkit and runtime do not accept {', '.join(chosen)}: unprivileged pods would get no GPU",
-            f"{remedy}, or change {injection.VARIABLE} of the node's pool.",
-        )
+        message = f"this node's container toolkit and runtime do not accept {', '.join(chosen)}: unprivileged pods would get no GPU"
+        report.error(path, message, f"{remedy}, or change {injection.VARIABLE} of the node's pool.")
     else:
         report.warning(
             path,
@@ -164,11 +158,10 @@ def _single(node: LintedNode, report: Report) -> None:
     if not node.with_mig:
         return
     if node.without_mig:
-        report.error(
-            path,
-            f"single needs the same MIG mode on all GPUs, and {len(node.with_mig)} of {len(node.gpus)} have it enabled",
-            "Enable MIG on all GPUs of the pool, or write mixed.",
+        message = (
+            f"single needs the same MIG mode on all GPUs, and {len(node.with_mig)} of {len(node.gpus)} have it enabled"
         )
+        report.error(path, message, "Enable MIG on all GPUs of the pool, or write mixed.")
     empty = [str(gpu.get("index")) for gpu in node.with_mig if not mig_devices(gpu)]
     if empty:
         report.error(
@@ -182,21 +175,15 @@ def _single(node: LintedNode, report: Report) -> None:
 def _mixed(node: LintedNode, report: Report) -> None:
     parts = sorted({profile for profile in node.profiles if "c." in profile})
     if parts:
-        report.error(
-            "flags.migStrategy",
-            f"the plugin has no resource for compute instances that share a GPU instance ({', '.join(parts)}), and exits",
-            "Make one compute instance in each GPU instance.",
-        )
+        message = f"the plugin has no resource for compute instances that share a GPU instance ({', '.join(parts)}), and exits"
+        report.error("flags.migStrategy", message, "Make one compute instance in each GPU instance.")
 
 
 def _mps(mps: Mapping[str, Any], node: LintedNode, report: Report) -> None:
     if node.with_mig:
         indices = ", ".join(str(gpu.get("index")) for gpu in node.with_mig)
-        report.error(
-            "sharing.mps",
-            f"MPS does not share GPUs with MIG enabled (GPU {indices}): gpu-feature-discovery exits and the node gets no label at all",
-            "Use timeSlicing, or disable MIG.",
-        )
+        message = f"MPS does not share GPUs with MIG enabled (GPU {indices}): gpu-feature-discovery exits and the node gets no label at all"
+        report.error("sharing.mps", message, "Use timeSlicing, or disable MIG.")
     most = mps_clients_of_device_plugin(None)
     limits = {name: mps_clients_of_device_plugin(name) for name in sorted({_architecture(gpu) for gpu in node.gpus})}
     limit = min(limits.values(), default=most)
@@ -205,11 +192,8 @@ def _mps(mps: Mapping[str, Any], node: LintedNode, report: Report) -> None:
         replicas = item.get("replicas") if isinstance(item, dict) else None
         # What no GPU takes is found without a node.
         if isinstance(replicas, int) and limit < replicas <= most:
-            report.error(
-                f"sharing.mps.resources[{index}].replicas",
-                f"the MPS daemon dies on {', '.join(architectures)}: maximum allowed replicas exceeded: {replicas} > {limit}",
-                f"Write {limit} or less.",
-            )
+            message = f"the MPS daemon dies on {', '.join(architectures)}: maximum allowed replicas exceeded: {replicas} > {limit}"
+            report.error(f"sharing.mps.resources[{index}].replicas", message, f"Write {limit} or less.")
 
 
 def _architecture(gpu: Mapping[str, Any]) -> str:
@@ -224,11 +208,8 @@ def _absent(active: Mapping[str, Any], path: str, offered: set[str], report: Rep
         name = item.get("name") if isinstance(item, dict) else None
         if isinstance(name, str) and name not in offered:
             has = ", ".join(sorted(offered)) or "none"
-            report.warning(
-                f"{path}.resources[{index}].name",
-                f"the node does not have {name}: it is ignored",
-                f"The node has: {has}.",
-            )
+            message = f"the node does not have {name}: it is ignored"
+            report.warning(f"{path}.resources[{index}].name", message, f"The node has: {has}.")
 
 
 def _mig_enabled(gpu: Mapping[str, Any]) -> bool:

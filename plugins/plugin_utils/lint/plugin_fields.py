@@ -30,11 +30,8 @@ def _device_list_strategy(value: Any, path: str, report: Report) -> Any:
         return None
     given = value if isinstance(value, list) else [value]
     if not all(item is None or isinstance(item, str) for item in given):
-        report.error(
-            path,
-            f"{go.describe(value)} where a strategy or a list of them is expected",
-            "Write names, such as [envvar].",
-        )
+        message = f"{go.describe(value)} where a strategy or a list of them is expected"
+        report.error(path, message, "Write names, such as [envvar].")
         return go.REFUSED
     return ["" if item is None else item for item in given]
 
@@ -42,11 +39,8 @@ def _device_list_strategy(value: Any, path: str, report: Report) -> Any:
 def _replicas(value: Any, path: str, report: Report) -> Any:
     number = go.integer(value, path, report)
     if number is not go.REFUSED and number < 2:
-        report.error(
-            path,
-            f"number of replicas must be >= 2, not {number}",
-            "Write 2 or more; to share nothing, leave the resource out.",
-        )
+        message = f"number of replicas must be >= 2, not {number}"
+        report.error(path, message, "Write 2 or more; to share nothing, leave the resource out.")
         return go.REFUSED
     return number
 
@@ -183,11 +177,10 @@ def _emptied(section: Any, path: str, decoded: dict[str, Any], report: Report) -
         if name is None or decoded.get(name) is not None:
             continue
         decoded[name] = "" if FLAGS[name].decode is go.string else False
-        report.warning(
-            f"{path}.{name}",
-            f"{key} is not only ignored in the section below flags: the plugin also sets {name} to {decoded[name]!r}",
-            f"Move it to flags.{name}.",
+        message = (
+            f"{key} is not only ignored in the section below flags: the plugin also sets {name} to {decoded[name]!r}"
         )
+        report.warning(f"{path}.{name}", message, f"Move it to flags.{name}.")
 
 
 @dataclass(frozen=True)

@@ -58,11 +58,8 @@ def sharing(config: Mapping[str, Any], report: Report) -> None:
     time_slicing, mps = section.get("timeSlicing"), section.get("mps")
     if mps is not None:
         if time_slicing is not None:
-            report.warning(
-                "sharing.timeSlicing",
-                "both timeSlicing and mps are given: MPS wins and timeSlicing is ignored",
-                "Keep one: they are mutually exclusive.",
-            )
+            message = "both timeSlicing and mps are given: MPS wins and timeSlicing is ignored"
+            report.warning("sharing.timeSlicing", message, "Keep one: they are mutually exclusive.")
         _mps(strategy, report)
     for name, kind in (("timeSlicing", time_slicing), ("mps", mps)):
         if kind is not None:
@@ -85,11 +82,8 @@ def mps_daemon(config: Mapping[str, Any], report: Report) -> None:
 
 def _mps(strategy: Any, report: Report) -> None:
     if strategy == "mixed":
-        report.error(
-            "flags.migStrategy",
-            "migStrategy mixed is not supported with MPS: the plugin exits",
-            "Use timeSlicing on the MIG devices, or migStrategy: none.",
-        )
+        message = "migStrategy mixed is not supported with MPS: the plugin exits"
+        report.error("flags.migStrategy", message, "Use timeSlicing on the MIG devices, or migStrategy: none.")
     elif strategy == "single":
         report.warning(
             "flags.migStrategy",
@@ -107,11 +101,8 @@ def _replicated(kind: Mapping[str, Any], path: str, mps: bool, strategy: Any, re
         if isinstance(name, str):
             _name(name, where, mps, strategy, report)
             if name in seen:
-                report.warning(
-                    f"{where}.name",
-                    f"{name} is listed twice: the plugin uses the larger number of replicas, the node's labels show the first",
-                    f"Keep one of resources[{seen[name]}] and resources[{index}].",
-                )
+                message = f"{name} is listed twice: the plugin uses the larger number of replicas, the node's labels show the first"
+                report.warning(f"{where}.name", message, f"Keep one of resources[{seen[name]}] and resources[{index}].")
             seen.setdefault(name, index)
             _rename(item, name, where, rename, report)
         if isinstance(replicas, int) and not mps and replicas > MANY_TIME_SLICES:
@@ -136,22 +127,16 @@ def _name(name: str, where: str, mps: bool, strategy: Any, report: Report) -> No
             path, f"no node has a resource {name}: it is ignored", near(name, (GPU, "nvidia.com/mig-1g.10gb"))
         )
     elif mps:
-        report.warning(
-            path,
-            "MPS does not share MIG devices: the plugin exits where the node has them",
-            "Use timeSlicing for them.",
-        )
+        message = "MPS does not share MIG devices: the plugin exits where the node has them"
+        report.warning(path, message, "Use timeSlicing for them.")
     elif strategy in ("none", "single"):
         offered = "MIG devices are offered as nvidia.com/gpu" if strategy == "single" else "no MIG devices are offered"
         report.warning(
             path, f"with migStrategy {strategy} {offered}: {name} is ignored", "Write flags.migStrategy: mixed."
         )
     elif strategy is None:
-        report.warning(
-            path,
-            f"{name} exists under migStrategy mixed only, which this file does not set: it is ignored unless MIG_STRATEGY sets it",
-            "Write flags.migStrategy: mixed.",
-        )
+        message = f"{name} exists under migStrategy mixed only, which this file does not set: it is ignored unless MIG_STRATEGY sets it"
+        report.warning(path, message, "Write flags.migStrategy: mixed.")
 
 
 def _is_mig_resource(name: str) -> bool:
