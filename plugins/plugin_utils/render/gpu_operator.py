@@ -43,11 +43,8 @@ def strategy_of(cluster: Cluster) -> str:
     divided = {strategy: pool for strategy, pool in by_strategy.items() if strategy != "none"}
     if len(divided) > 1:
         pools = " and ".join(f"{strategy} (pool {pool})" for strategy, pool in sorted(divided.items()))
-        raise Refused(
-            f"nvidia_mig_strategy in cluster {cluster.name}",
-            f"one GPU Operator has one MIG strategy, not {pools}",
-            _ALTERNATIVE,
-        )
+        reason = f"one GPU Operator has one MIG strategy, not {pools}"
+        raise Refused(f"nvidia_mig_strategy in cluster {cluster.name}", reason, _ALTERNATIVE)
     strategy = next(iter(divided), "none")
     mps = [item.pool for item in cluster.plugin_configurations if item.sharing.mode == "mps"]
     if strategy == "mixed" and mps:

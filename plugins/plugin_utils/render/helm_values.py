@@ -68,11 +68,8 @@ def refuse_dead_keys(chart: str, values: Mapping[str, Any], thing: str) -> None:
         if any(_covers(candidate, path) for candidate in known):
             continue
         near = difflib.get_close_matches(path, known, n=2, cutoff=0.6)
-        raise Refused(
-            f"{thing}['{chart}'].{path}",
-            f"no template of the chart {chart} {CHARTS[chart].version} reads it, so it would have no effect",
-            f"It reads {' and '.join(near)}." if near else "",
-        )
+        reason = f"no template of the chart {chart} {CHARTS[chart].version} reads it, so it would have no effect"
+        raise Refused(f"{thing}['{chart}'].{path}", reason, f"It reads {' and '.join(near)}." if near else "")
 
 
 def _paths(values: Mapping[str, Any], prefix: tuple[str, ...]) -> Iterator[str]:

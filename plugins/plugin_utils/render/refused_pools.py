@@ -98,11 +98,8 @@ def refuse_spread(sharing: modes.Sharing, shown: Capacity, gpus: int) -> None:
     else:
         most, of = gpus, "GPUs"
     if sharing.gpus_per_pod > most:
-        raise Refused(
-            "nvidia_sharing_gpus_per_pod",
-            f"a pod spreads over {sharing.gpus_per_pod} {of}, and a node of the pool has {most}",
-            f"Use {most} or fewer.",
-        )
+        reason = f"a pod spreads over {sharing.gpus_per_pod} {of}, and a node of the pool has {most}"
+        raise Refused("nvidia_sharing_gpus_per_pod", reason, f"Use {most} or fewer.")
 
 
 def refuse_twice(cluster: str, nodes: Sequence[str]) -> None:
@@ -132,11 +129,10 @@ def refuse_name_of_pool(configurations: Sequence[Configuration]) -> None:
     """Refuse a named configuration that is called as the pool's own is in the plugin's ConfigMap."""
     for item in configurations:
         if {item.name, plugin_key(item)} & {*item.plugin_texts, *item.choices.refused}:
-            raise Refused(
-                f"{CONFIGURATIONS}.{item.name}",
-                f"this is the name of the pool's own configuration, which nvidia_sharing_* of pool {item.pool} describe",
-                "Choose another name.",
+            reason = (
+                f"this is the name of the pool's own configuration, which nvidia_sharing_* of pool {item.pool} describe"
             )
+            raise Refused(f"{CONFIGURATIONS}.{item.name}", reason, "Choose another name.")
 
 
 def refuse_matches(cluster: Cluster) -> None:
@@ -172,11 +168,8 @@ def _refuse_alone(item: Configuration) -> None:
             )
     chosen = {choices.chosen for choices in item.choices_of}
     if len(chosen) > 1:
-        raise Refused(
-            thing,
-            f"{CHOICE} differs between its hosts ({', '.join(sorted(one or 'none' for one in chosen))}), and the rule knows no names",
-            f"Set {CHOICE} for the whole pool. {_BY_NAME}",
-        )
+        reason = f"{CHOICE} differs between its hosts ({', '.join(sorted(one or 'none' for one in chosen))}), and the rule knows no names"
+        raise Refused(thing, reason, f"Set {CHOICE} for the whole pool. {_BY_NAME}")
 
 
 def _refuse_unlabelled(cluster: Cluster, item: Configuration) -> None:
@@ -215,11 +208,8 @@ def _refuse_overlap(one: Configuration, other: Configuration) -> None:
     if one.match.labels and other.match.labels:
         if any(other.match.labels.get(key, value) != value for key, value in one.match.labels.items()):
             return
-        raise Refused(
-            f"{both}, labels",
-            "a node can have the labels of both, and both device plugins would serve it",
-            "Give both the same key with different values.",
-        )
+        reason = "a node can have the labels of both, and both device plugins would serve it"
+        raise Refused(f"{both}, labels", reason, "Give both the same key with different values.")
     if {bool(one.match.labels), bool(other.match.labels)} == {True, False} and not (
         one.match.devices or other.match.devices
     ):

@@ -54,11 +54,8 @@ def refuse_unwritable(root: str) -> None:
     if not os.path.isdir(place):
         raise Refused(VARIABLE, f"{place} is not a directory", "Name another directory, or move away what is there.")
     if not os.access(place, os.W_OK | os.X_OK):
-        raise Refused(
-            VARIABLE,
-            f"user ID {os.geteuid()} may not write to {place}",
-            "Name another directory, or grant write permission there.",
-        )
+        reason = f"user ID {os.geteuid()} may not write to {place}"
+        raise Refused(VARIABLE, reason, "Name another directory, or grant write permission there.")
 
 
 def refuse_in_inventory(path: str, variable: str, sources: Iterable[str]) -> None:
