@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import copy
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -51,6 +52,20 @@ RECORDED = Path(__file__).parent / "unit" / "golden" / "drift.json"
 
 
 @dataclass(frozen=True)
+class Cut:
+    """A run of C(site) that a power cut ends in the middle of a stage.
+
+    :param variables: what the inventory says since that run.
+    :param seen: a shell command that succeeds on the host once it is there.
+    :param before: a shell script that makes the stage stop in its middle until the power is cut.
+    """
+
+    variables: Mapping[str, Any]
+    seen: str
+    before: str = "true"
+
+
+@dataclass(frozen=True)
 class Row:
     """One thing that is done to a host.
 
@@ -60,6 +75,7 @@ class Row:
     :param pool: which host it is done to.
     :param refused: what the refusal is about; empty where C(site) mends it.
     :param undo: what a person does about what is refused, a shell script.
+    :param cut: in place of C(by_hand).
     :param default: it is done to a lab host in every run of the lab.
     """
 
@@ -69,6 +85,7 @@ class Row:
     pool: str = MIG
     refused: str = ""
     undo: str = ""
+    cut: Cut | None = None
     default: bool = False
 
 
@@ -90,7 +107,8 @@ def host(pool: str, row: Row | None = None) -> Host:
     facts["host_program"] = copy.deepcopy(program)
     for path, value in recorded()["rows"][row.what].items() if row else ():
         _put(facts, path.split("/"), copy.deepcopy(value))
-    return Host(facts, {**COMMON, **POOLS[pool]})
+    changed = row.cut.variables if row and row.cut else {}
+    return Host(facts, {**COMMON, **POOLS[pool], **changed})
 
 
 #: What the facts have of the host program where nothing is restored at boot.
@@ -157,6 +175,18 @@ _CONFIG = "nvidia-ctk config --in-place --set"
 _IDLE = "systemctl stop nvidia-persistenced; {}; systemctl start nvidia-persistenced"
 _UNLOAD = "systemctl stop nvidia-persistenced; modprobe -r nvidia_uvm nvidia_modeset nvidia"
 _DESTROY = "nvidia-smi mig -i 0 -dci; nvidia-smi mig -i 0 -dgi"
+
+_STOPPED = "test -e /run/stopped"
+
+
+def _stops(program: str, arguments: str) -> str:
+    """Return a script that has a program stop where it is called with arguments (a pattern of the shell), until the power is cut."""
+    return f"""mkdir -p /opt/stops; cp /usr/bin/{program} /opt/stops/{program}; cat >/opt/stops/{program}.sh <<'END'
+#!/bin/sh
+case "$*" in {arguments}) touch /run/stopped; exec sleep 600;; esac
+exec /opt/stops/{program} "$@"
+END
+chmod 755 /opt/stops/{program}.sh; mount --bind /opt/stops/{program}.sh /usr/bin/{program}"""
 
 
 ROWS: tuple[Row, ...] = (
@@ -388,5 +418,67 @@ ROWS: tuple[Row, ...] = (
         (Kind.BLOCK_KERNEL_MODULE, Kind.RENEW_INITRAMFS, Kind.LOAD_DRIVER, Kind.START_SERVICE),
         f"{_UNLOAD}; virtual-gpu nouveau on",
         pool=PLAIN,
+    ),
+    # A run of site is cut off by a power cut.
+    Row(
+        "a power cut while dpkg installs another driver",
+        (Kind.CHANGE_DRIVER,),
+        pool=PLAIN,
+        cut=Cut({"nvidia_driver_branch": "595"}, _STOPPED, _stops("dpkg", "*--configure*")),
+    ),
+    Row(
+        "a power cut while dpkg installs another toolkit",
+        _TOOLKIT_AGAIN,
+        pool=PLAIN,
+        cut=Cut({"nvidia_toolkit_version": "1.19.1"}, _STOPPED, _stops("dpkg", "*--configure*")),
+    ),
+    Row(
+        "a power cut before the runtime restarts",
+        pool=PLAIN,
+        cut=Cut(
+            {},
+            _STOPPED,
+            f"containerd config default >/etc/containerd/config.toml; {_stops('systemctl', 'restart*containerd*')}",
+        ),
+    ),
+    Row(
+        "a power cut before the units of the boot are enabled",
+        (Kind.ENABLE_SERVICE, Kind.START_SERVICE, Kind.ENABLE_MIG, Kind.CREATE_GPU_INSTANCE, Kind.SET_POWER_LIMIT),
+        cut=Cut(
+            {},
+            _STOPPED,
+            "rm -rf /usr/local/lib/gpufleet /etc/systemd/system/gpufleet-* /etc/systemd/system/*.wants/gpufleet-*; "
+            f"systemctl daemon-reload; {_stops('systemctl', 'enable*gpufleet-*')}",
+        ),
+    ),
+    Row(
+        "a power cut between the power limits of two GPUs",
+        (Kind.SET_POWER_LIMIT, Kind.RECORD_SETTINGS),
+        cut=Cut(
+            {"nvidia_settings_power_limit": 450},
+            """virtual-gpu show | grep -q '"power_limit_mw": 450000'""",
+            "virtual-gpu fail nvmlDeviceSetPowerManagementLimit hang:3600 --nth 2",
+        ),
+    ),
+    Row(
+        "a power cut between two instances of MIG",
+        (Kind.DESTROY_GPU_INSTANCE, Kind.CREATE_GPU_INSTANCE),
+        cut=Cut(
+            {"nvidia_mig_layout": [{"devices": [0], "instances": {"1g.10gb": 7}}, {"devices": [1], "enabled": False}]},
+            "tail -n 1 /var/lib/gpufleet/mig-journal.jsonl | grep -q 'create GPU instance'",
+            "virtual-gpu fail nvmlDeviceCreateGpuInstanceWithPlacement hang:3600 --nth 2",
+        ),
+    ),
+    Row(
+        "a power cut before an MPS daemon starts",
+        (Kind.STOP_MPS_DAEMON, Kind.START_MPS_DAEMON, Kind.RECORD_SHARING),
+        pool=MPS,
+        cut=Cut({"nvidia_sharing_mps_scope": "gpu"}, _STOPPED, _stops("systemctl", "*start*gpufleet-mps@*")),
+    ),
+    Row(
+        "a power cut while dpkg installs DCGM",
+        (Kind.INSTALL_DCGM, Kind.HOLD_PACKAGES, Kind.ENABLE_SERVICE, Kind.START_SERVICE),
+        pool=PLAIN,
+        cut=Cut({"nvidia_dcgm_state": "present"}, _STOPPED, _stops("dpkg", "*--configure*")),
     ),
 )

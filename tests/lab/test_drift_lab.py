@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -29,6 +31,9 @@ pytestmark = [
 HOSTS = tuple(f"drift-{number}" for number in range(1, 7))
 #: The kind of `test_converged_lab`.
 _BOARDS = [{"board": "h100-80gb-sxm", "count": 2}]
+#: Seconds until a run of site is in the middle of a stage, and what is written where it was.
+_PATIENCE = 300
+_IN_ITS_MIDDLE = "in its middle"
 
 
 @dataclass
@@ -100,6 +105,8 @@ class Hosts:
 
     def by_hand(self, host: str, row: drift.Row) -> str:
         """Do to a host what a row says, and return what was written; a program that failed is seen by what comes after."""
+        if row.cut:
+            return self.cut(host, row)
         done = self.fleet.lab.execute(host, "bash", "-xc", row.by_hand)
         return f"{done.stdout}\n{done.stderr}"
 
@@ -112,6 +119,27 @@ class Hosts:
         found["the packages"] = self.fleet.lab.sh(host, "dpkg-query -W; apt-mark showhold")
         found["the GPUs"] = self.fleet.lab.sh(host, "virtual-gpu show")
         return found
+
+    def cut(self, host: str, row: drift.Row) -> str:
+        """Start C(site) on a host, cut its power in the middle of the stage, and return what was written until then."""
+        assert row.cut is not None
+        self.fleet.lab.sh(host, row.cut.before)
+        line, environment = self.fleet.command("site", "--limit", host)
+        written = self.fleet.folder / f"cut-{host}.txt"
+        with written.open("w") as output:
+            run = subprocess.Popen(
+                line, env=environment, cwd=self.fleet.folder, stdout=output, stderr=subprocess.STDOUT
+            )
+            try:
+                end = time.monotonic() + _PATIENCE
+                while self.fleet.lab.status(host, row.cut.seen) and run.poll() is None and time.monotonic() < end:
+                    time.sleep(0.1)
+                seen = run.poll() is None and time.monotonic() < end
+                self.fleet.lab.run("power-cut", host)
+            finally:
+                run.kill()
+                run.wait()
+        return f"{_IN_ITS_MIDDLE if seen else 'it never came to its middle'}: {written.read_text(encoding='utf-8')}"
 
 
 @pytest.fixture(scope="module")
@@ -143,9 +171,7 @@ def _live_through(hosts: Hosts, rows: Mapping[str, drift.Row]) -> dict[str, Stor
     for host, asked in hosts.ask().items():
         stories[host].ready = asked["plan"]["host"]["verdict"] == verdicts.AS_DESCRIBED
     recorded = {host: hosts.facts(host) for host in rows} if os.environ.get("RECORD_DRIFT") else {}
-    with ThreadPoolExecutor() as pool:
-        for host, written in zip(rows, pool.map(hosts.by_hand, rows, rows.values())):
-            stories[host].by_hand = written
+    _by_hand(hosts, rows, stories)
     for host, asked in hosts.ask().items():
         stories[host].asked.append(asked)
     for host, before in recorded.items():
@@ -174,6 +200,15 @@ def _live_through(hosts: Hosts, rows: Mapping[str, drift.Row]) -> dict[str, Stor
     return {rows[host].what: story for host, story in stories.items()}
 
 
+def _by_hand(hosts: Hosts, rows: Mapping[str, drift.Row], stories: Mapping[str, Story]) -> None:
+    cut = {host: row.cut.variables for host, row in rows.items() if row.cut}
+    if cut:
+        hosts.describe({host: row.pool for host, row in rows.items()}, cut)
+    with ThreadPoolExecutor() as pool:
+        for host, written in zip(rows, pool.map(hosts.by_hand, rows, rows.values())):
+            stories[host].by_hand = written
+
+
 @pytest.mark.parametrize(
     "row",
     [pytest.param(row, id=row.what, marks=() if row.default else pytest.mark.by_name) for row in drift.ROWS],
@@ -181,6 +216,7 @@ def _live_through(hosts: Hosts, rows: Mapping[str, drift.Row]) -> dict[str, Stor
 def test_it_is_named_and_mended_or_refused_and_nothing_is_touched(stories, row):
     story = stories[row.what]
     assert story.ready, "the host was not as described before"
+    assert not row.cut or story.by_hand.startswith(_IN_ITS_MIDDLE), story.by_hand
     asked, end = story.asked
     plan, verified, diagnosed = (asked[name]["host"] for name in ("plan", "verify", "doctor"))
     said = [story.by_hand, *verdicts.said(plan, every=True)]
