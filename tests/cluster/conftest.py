@@ -35,6 +35,7 @@ TIERS = {
     "test_gpu_operator": "nodes",
     "test_migrate": "upgrade",
     "test_heal": "upgrade",
+    "test_hostile_tenant": "nodes",
     "test_nodes": "nodes",
     "test_claims": "nodes",
     "test_shared_claims": "nodes",
