@@ -2,12 +2,13 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the inventory says of one host, and what follows from it for the host's stages."""
+"""The hosts of a run: what the inventory says of each, what follows from it for the host's stages, and what was read of it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Callable
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._distributions.distributions import DISTRIBUTIONS
@@ -18,8 +19,10 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refus
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtimes import RUNTIMES
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.capacity import gpus_of_inventory
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.text import shortened
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import registered
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.imex_rack import Racks
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import pool_of
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of, plain
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import pool_of, pools
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import collect, refusals_of, value_of
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.stages import plan_stages
 
@@ -82,6 +85,46 @@ def describe(
         return Description(pool, {**desired, NODES: (racks or Racks({})).nodes_of(host, desired)})
     except Refused as refusal:
         return Description(pool, {}, refusals_of(refusal))
+
+
+@dataclass
+class RunHost:
+    """One host of a run.
+
+    :param variables: all of them, possibly holding templates.
+    :param facts: what was read of it, or None.
+    :param unread: why there are no facts.
+    :param known: the pools of the inventory.
+    :param racks: those of the inventory.
+    """
+
+    name: str
+    variables: Any
+    facts: dict[str, Any] | None
+    unread: str
+    known: Mapping[str, Sequence[str]]
+    racks: Racks
+
+    @cached_property
+    def description(self) -> Description:
+        return describe(self.name, self.variables, self.known, racks=self.racks)
+
+
+def hosts_of(
+    names: Iterable[str], task_vars: Mapping[str, Any], task: str = "gpu_facts_host", alone: bool = False
+) -> Iterator[RunHost]:
+    """Give the hosts of a run one after the other. A mistake of one, or an answer that it did not give, is no error here.
+
+    :param task_vars: of a task on the controller, with C(hostvars) and C(groups).
+    :param task: under which name the task that read the hosts registered their answers.
+    :param alone: whether a host that is in no pool is taken as if it were alone in one.
+    """
+    known, racks = pools(plain(task_vars.get("groups") or {})), Racks(task_vars)
+    members = {host for hosts in known.values() for host in hosts}
+    for name in names:
+        variables = task_vars["hostvars"][name]
+        mine = {**known, name: [name]} if alone and name not in members else known
+        yield RunHost(name, variables, *facts_of(registered(variables, task)), mine, racks)
 
 
 def warnings_of(hosts: Iterable[tuple[str, Mapping[str, StagePlan]]]) -> list[str]:

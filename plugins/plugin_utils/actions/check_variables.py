@@ -15,12 +15,11 @@ from ansible.errors import AnsibleActionFail
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import playbook_variables, refusals
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import at_once
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import describe
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import hosts_of
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.text import shortened
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import ControllerAction
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.imex_rack import Racks
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import is_true, plain
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import GPU_HOSTS, pools, refuse_keywords
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import GPU_HOSTS, refuse_keywords
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import value_of
 
 #: Playbooks that do to hosts what their descriptions say: what is wrong with one ends them. The others say it, and go on with what they were asked.
@@ -53,12 +52,12 @@ class ActionModule(ControllerAction):
         described: list[tuple[str, Refused]] = []
         end = "Nothing was changed."
         unknown: dict[str, list[str]] = {}
-        known, racks, members = pools(groups), Racks(task_vars), frozenset(groups.get(GPU_HOSTS) or ())
+        members = frozenset(groups.get(GPU_HOSTS) or ())
         # Hosts with the same description are planned once.
         planned: dict[str, tuple[Refused, ...]] = {}
         firsts: dict[str, tuple[str, Any]] = {}
-        for host in hosts:
-            variables = task_vars["hostvars"][host]
+        for one in hosts_of(hosts, task_vars):
+            host, variables = one.name, one.variables
             found = playbook_variables.check(playbook, variables)
             wrong += [(host, refusal) for refusal in found.refusals]
             for name, value in found.of_run.items():
@@ -69,8 +68,10 @@ class ActionModule(ControllerAction):
                 unknown.setdefault(name, []).append(str(host))
             if host not in members:
                 continue
-            description = describe(host, variables, known, racks=racks)
-            key = json.dumps([description.variables, [one.message for one in description.refusals]], sort_keys=True)
+            description = one.description
+            key = json.dumps(
+                [description.variables, [refusal.message for refusal in description.refusals]], sort_keys=True
+            )
             if key not in planned:
                 _text, stages = description.without_host()
                 planned[key] = tuple(refusal for stage in stages.values() for refusal in stage.refusals)

@@ -10,14 +10,12 @@ from typing import Any
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.checks import judged
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.software import AUTO
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import describe
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import hosts_of
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.driver_advisories import driver_security
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.doctor import Diagnosis
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.verification import of_host
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import ControllerAction, registered
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.imex_rack import Racks
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of, plain, write_report
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import pools
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import ControllerAction
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import write_report
 
 
 class ActionModule(ControllerAction):
@@ -27,14 +25,10 @@ class ActionModule(ControllerAction):
     }
 
     def act(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
-        known = pools(plain(task_vars.get("groups", {})))
-        racks, diagnoses = Racks(task_vars), {}
-        for host in arguments["hosts"]:
-            variables = task_vars["hostvars"][host]
-            facts, unread = facts_of(registered(variables, "gpu_facts_host"))
-            # A host that is in no pool is planned as if it were alone in one: nobody has to have described it.
-            alone = {} if any(host in members for members in known.values()) else {host: [host]}
-            description = describe(host, variables, {**known, **alone}, racks=racks)
+        diagnoses = {}
+        # A host that is in no pool is planned as if it were alone in one: nobody has to have described it.
+        for one in hosts_of(arguments["hosts"], task_vars, alone=True):
+            host, facts, unread, description = one.name, one.facts, one.unread, one.description
             checks = None
             if facts is not None and "health" in facts:
                 checks = [

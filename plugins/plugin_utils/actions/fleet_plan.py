@@ -19,16 +19,15 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.documents
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import Unfit
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import ApiError, Cluster, at_once, by_node
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import describe
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import RunHost, hosts_of
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import served, sharing_configurations
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.claims import Published, counts, published
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.expectations import Expected
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.objects import identities
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.plan import FleetPlan, HostPlan, NodeView, node_view
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import ControllerAction, registered
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.imex_rack import Racks
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of, plain, terminal_width, write_report
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import GPU_HOSTS, node_of, pools
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import ControllerAction
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain, terminal_width, write_report
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import GPU_HOSTS, node_of
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import refusals_of, value_of
 
 #: Why a host is not planned that no run has read and no description has the boards of.
@@ -50,18 +49,15 @@ class ActionModule(ControllerAction):
     }
 
     def act(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
-        groups = plain(task_vars.get("groups", {}))
-        known = pools(groups)
-        racks = Racks(task_vars)
-        hosts = arguments["hosts"] if arguments["hosts"] is not None else groups.get(GPU_HOSTS, [])
+        hosts = arguments["hosts"]
+        hosts = plain(task_vars.get("groups", {})).get(GPU_HOSTS, []) if hosts is None else hosts
         directory = arguments["facts_directory"]
         planned = []
         try:
             cluster = _Cluster.read(arguments["kubeconfig"], arguments["context"], at_once(self._display))
-            for host in hosts:
-                variables = task_vars["hostvars"][host]
-                facts, unread = _facts(host, variables, directory, arguments["offline"])
-                planned.append(_plan(host, variables, known, racks, facts, unread, cluster))
+            for host in hosts_of(hosts, task_vars):
+                facts, unread = _facts(host, directory, arguments["offline"])
+                planned.append(_plan(host, facts, unread, cluster))
             requests, wrong = _requests(arguments["served"], cluster)
         except (ApiError, AnsibleError) as error:
             return {"failed": True, "msg": str(error)}
@@ -81,9 +77,9 @@ class ActionModule(ControllerAction):
         return result
 
 
-def _facts(host: str, variables: Any, directory: str, offline: bool) -> tuple[dict[str, Any] | None, str | None]:
+def _facts(host: RunHost, directory: str, offline: bool) -> tuple[dict[str, Any] | None, str | None]:
     """Return the facts of this run, kept for later ones, or those that an earlier run kept."""
-    path = os.path.join(os.path.abspath(directory), f"{host}.json") if directory else ""
+    path = os.path.join(os.path.abspath(directory), f"{host.name}.json") if directory else ""
     if offline:
         text = read_text(path, links=False) if path else None
         if not text:
@@ -94,11 +90,10 @@ def _facts(host: str, variables: Any, directory: str, offline: bool) -> tuple[di
         except (ValueError, RecursionError, Unfit) as error:
             return None, f"the recorded facts in {path} cannot be read: {error}"
         return facts, None
-    facts, unread = facts_of(registered(variables, "gpu_facts_host"))
-    if facts is not None and path:
+    if host.facts is not None and path:
         # They name processes with their command lines, which are nobody else's business.
-        write_report(path, facts, 0o600)
-    return facts, unread or None
+        write_report(path, host.facts, 0o600)
+    return host.facts, host.unread or None
 
 
 @dataclass(frozen=True)
@@ -166,23 +161,14 @@ def _requests(given: Mapping[str, Any], cluster: _Cluster | None) -> tuple[list[
     return found, wrong
 
 
-def _plan(
-    host: str,
-    variables: Any,
-    known: dict[str, list[str]],
-    racks: Racks,
-    facts: dict[str, Any] | None,
-    unread: str | None,
-    cluster: _Cluster | None,
-) -> HostPlan:
-    description = describe(host, variables, known, racks=racks)
-    node = None
+def _plan(host: RunHost, facts: dict[str, Any] | None, unread: str | None, cluster: _Cluster | None) -> HostPlan:
+    description, node = host.description, None
     if cluster and not description.refusals:
         try:
-            node = cluster.view(host, variables, facts or {}, description.variables)
+            node = cluster.view(host.name, host.variables, facts or {}, description.variables)
         except Refused as refusal:
             description = replace(description, refusals=refusals_of(refusal))
     if unread == _NOTHING_KEPT and description.variables.get("gpu_facts_gpus"):
         assumed, stages = description.without_host()
-        return HostPlan(host, description.pool, stages, None, node, assumed)
-    return HostPlan(host, description.pool, description.stages(facts), unread, node)
+        return HostPlan(host.name, description.pool, stages, None, node, assumed)
+    return HostPlan(host.name, description.pool, description.stages(facts), unread, node)

@@ -29,10 +29,10 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import Unf
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import refusals
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import Cluster
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster_action import ClusterAction
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import hosts_of
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import objects, repair
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade import from_annotations
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import registered
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of, is_true, plain
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import is_true, plain
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import GPU_HOSTS, node_of
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import value_of
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.users_of_host import refuse_users
@@ -65,13 +65,14 @@ class ActionModule(ClusterAction):
         boots: dict[str, str] = {}
         records: dict[str, RepairRecord] = {}
         names: dict[str, str] = {}
-        for host in arguments["hosts"]:
-            variables = task_vars["hostvars"][host]
+        for one in hosts_of(arguments["hosts"], task_vars):
+            host, variables, facts = one.name, one.variables, one.facts
             names[host] = node_of(host, variables)
-            facts, unread = facts_of(registered(variables, "gpu_facts_host"))
             try:
                 if facts is None or "health" not in facts:
-                    raise Refused("the host", f"it could not be read: {unread or 'its facts lack the subset health'}")
+                    raise Refused(
+                        "the host", f"it could not be read: {one.unread or 'its facts lack the subset health'}"
+                    )
                 _refuse(names[host], facts, nodes)
                 record = from_values((facts.get("recorded") or {}).get("heal"))
                 if nodes is not None:
@@ -141,11 +142,10 @@ class ActionModule(ClusterAction):
 def _faults_left(hosts: Sequence[str], task_vars: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a repair has not ended. Errors in the kernel's log are of before: they stay there until the next boot."""
     left = []
-    for host in hosts:
-        variables = task_vars["hostvars"][host]
-        facts, unread = facts_of(registered(variables, "gpu_heal_now"))
+    for one in hosts_of(hosts, task_vars, "gpu_heal_now"):
+        host, variables, facts = one.name, one.variables, one.facts
         if facts is None or "health" not in facts:
-            left.append(f"{host}: it could not be read: {unread or 'its facts lack the subset health'}")
+            left.append(f"{host}: it could not be read: {one.unread or 'its facts lack the subset health'}")
             continue
         evidence = evidence_of(facts)
         faults = find_faults(evidence, _described(variables), logged(evidence)).faults

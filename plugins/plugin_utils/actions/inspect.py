@@ -21,7 +21,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refus
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import modes
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.resources import GPU
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import ApiError, Cluster, at_once, by_node, titles
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import describe
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import RunHost, hosts_of
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import claims, usage, usage_html, usage_text
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.capacity import HAMI_SPLIT, Capacity
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.devices import Holding, holdings
@@ -47,16 +47,14 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.sharing_conf
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.sharing_configurations import read as read_choices
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade import is_ready
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import ControllerAction, registered
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.imex_rack import Racks
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import (
-    facts_of,
     json_lines,
     plain,
     said,
     terminal_width,
     write_report,
 )
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import GPU_HOSTS, node_of, pools
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import GPU_HOSTS, node_of
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import refusals_of, value_of
 
 #: What of the report is in the result, too.
@@ -160,11 +158,9 @@ class ActionModule(ControllerAction):
 
     def act(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
         names = arguments["hosts"]
-        known = pools(plain(task_vars.get("groups", {})))
         names = plain(task_vars.get("ansible_play_hosts", [])) if names is None else names
         variables = {host: task_vars["hostvars"][host] for host in names}
-        racks = Racks(task_vars)
-        hosts = {host: _read(host, variables[host], known, racks) for host in names}
+        hosts = {one.name: _read(one) for one in hosts_of(names, task_vars)}
         for host, about in hosts.items():
             for note in about.notes:
                 self._display.warning(f"{host}: {note}")
@@ -247,15 +243,16 @@ class ActionModule(ControllerAction):
         return result
 
 
-def _read(host: str, variables: Any, known: Mapping[str, Sequence[str]], racks: Racks) -> _Host:
+def _read(host: RunHost) -> _Host:
     """Return what the play knows of a host: a mistake of one host is no reason to leave the others out."""
-    answer = registered(variables, "gpu_facts_host")
-    facts, reason = facts_of(answer)
+    facts, variables = host.facts, host.variables
     if facts is None:
-        return _Host("", unread=f"it could not be read: {reason}".rstrip("."))
+        return _Host("", unread=f"it could not be read: {host.unread}".rstrip("."))
     # The text that Ansible keeps anyway, and no copy of it.
-    about = _Host((answer or {}).get("gpu_text") or json.dumps(facts, separators=(",", ":")))
-    description = describe(host, variables, known, racks=racks)
+    about = _Host(
+        (registered(variables, "gpu_facts_host") or {}).get("gpu_text") or json.dumps(facts, separators=(",", ":"))
+    )
+    description = host.description
     if description.refusals:
         about.notes += [refusal.message for refusal in description.refusals]
         return about

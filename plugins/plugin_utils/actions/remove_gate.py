@@ -15,11 +15,9 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refus
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import gpu_title
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._users import POD, holders_of, mps_pids, named, users_of
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import refusals
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import describe
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import ControllerAction, registered
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.imex_rack import Racks
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of, is_true, plain
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import pools
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import hosts_of
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import ControllerAction
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import is_true
 
 _MIG, _MPS = "nvidia_mig_disruption", "nvidia_sharing_mps_disruption"
 _FORCE = "force"
@@ -169,20 +167,16 @@ class ActionModule(ControllerAction):
     OPTIONS = {"hosts": {"type": "list", "elements": "str", "required": True}}
 
     def act(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
-        known = pools(plain(task_vars.get("groups", {})))
-        racks = Racks(task_vars)
         passed: dict[str, Any] = {}
         refused: list[tuple[str, Refused]] = []
         hosts = arguments["hosts"]
         kept: dict[str, list[str]] = {name: [] for name in STAYS}
-        for host in hosts:
-            variables = task_vars["hostvars"][host]
-            description = describe(host, variables, known, racks=racks)
-            asked = {name: is_true(variables.get(f"gpu_remove_{name}")) for name in kept}
-            facts, unread = facts_of(registered(variables, "gpu_facts_host"))
+        for one in hosts_of(hosts, task_vars):
+            host, facts, description = one.name, one.facts, one.description
+            asked = {name: is_true(one.variables.get(f"gpu_remove_{name}")) for name in kept}
             found = list(description.refusals)
             if not found and facts is None:
-                found = [Refused("the host", f"it could not be read: {unread}", "")]
+                found = [Refused("the host", f"it could not be read: {one.unread}", "")]
             elif not found and facts is not None:
                 found = _refusals(description.variables, facts, asked["driver"])
             if found:

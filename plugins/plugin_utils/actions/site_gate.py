@@ -15,13 +15,11 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.software i
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.stage import STAGE as BOOT
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused, StagePlan, Verdict, verdict_of
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import refusals
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import Description, describe, warnings_of
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import Description, hosts_of, warnings_of
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.plan import HostPlan, equal_plans
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.text import shortened
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import ControllerAction, registered
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.imex_rack import Racks
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of, is_true, plain
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import pools
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import ControllerAction
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import is_true
 
 AS_DESCRIBED, TO_CHANGE, TO_PROVE, REFUSED, UNREAD = "as described", "to change", "to prove", "refused", "unread"
 
@@ -105,15 +103,11 @@ class ActionModule(ControllerAction):
     OPTIONS = {"hosts": {"type": "list", "elements": "str", "required": True}}
 
     def act(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
-        known = pools(plain(task_vars.get("groups", {})))
-        racks = Racks(task_vars)
         found, stopping = [], []
-        for host in arguments["hosts"]:
-            variables = task_vars["hostvars"][host]
-            facts, unread = facts_of(registered(variables, "gpu_facts_host"))
-            work = work_of(host, describe(host, variables, known, racks=racks), facts, unread)
+        for host in hosts_of(arguments["hosts"], task_vars):
+            work = work_of(host.name, host.description, host.facts, host.unread)
             found.append(work)
-            if work.refusals and not is_true(variables.get("gpu_facts_skip_refused_hosts")):
+            if work.refusals and not is_true(host.variables.get("gpu_facts_skip_refused_hosts")):
                 stopping.append(work)
         # In check mode each stage shows its own steps, and the warnings of a plan stand with its steps.
         shown = () if self._task.check_mode else (TO_CHANGE,)

@@ -16,7 +16,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refus
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import Unfit, check
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import node_expectations
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import ApiError, Cluster, at_once
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import Description, describe
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import RunHost, hosts_of
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.driver_advisories import driver_security
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.objects import (
     MORE_NAMESPACES,
@@ -31,9 +31,8 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.verification
     verification,
 )
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import ControllerAction, registered
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.imex_rack import Racks
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of, plain, said, write_report
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import node_of, pools
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain, said, write_report
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import node_of
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import collect
 
 #: Seconds that the API server may take for an answer.
@@ -53,22 +52,20 @@ class ActionModule(ControllerAction):
     }
 
     def act(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
-        known = pools(plain(task_vars.get("groups", {})))
-        racks = Racks(task_vars)
         nodes = _Nodes(arguments, at_once(self._display))
         hosts = {}
-        for host in arguments["hosts"]:
-            variables = task_vars["hostvars"][host]
-            facts, unread = facts_of(registered(variables, "gpu_facts_host"))
-            description = describe(host, variables, known, racks=racks)
-            stages = description.stages(facts)
+        for one in hosts_of(arguments["hosts"], task_vars):
+            host, facts, unread = one.name, one.facts, one.unread
+            stages = one.description.stages(facts)
             refused = any(stage.refusals for stage in stages.values())
             checks = None
             if facts is not None:
-                checks, unread = _function(variables, description, facts)
+                checks, unread = _function(one, facts)
                 if checks is not None:
-                    checks = [*checks, *driver_security(facts, description.variables)]
-            node, unasked = nodes.checks(host, variables, facts) if facts is not None and not refused else (None, "")
+                    checks = [*checks, *driver_security(facts, one.description.variables)]
+            node, unasked = (
+                nodes.checks(host, one.variables, facts) if facts is not None and not refused else (None, "")
+            )
             hosts[host] = verification(stages, checks, node, unread=unread, unasked=unasked or nodes.unasked)
         for host, found in hosts.items():
             self._display.display(f"{host}: {found.summary}" if found.unread else f"\n{host}: {found.summary}")
@@ -105,16 +102,15 @@ class ActionModule(ControllerAction):
                     self._display.display(f"             next: {one['next_step']}")
 
 
-def _function(
-    variables: Any, description: Description, facts: Mapping[str, Any]
-) -> tuple[Sequence[Mapping[str, Any]] | None, str]:
+def _function(host: RunHost, facts: Mapping[str, Any]) -> tuple[Sequence[Mapping[str, Any]] | None, str]:
     """Return the checks of whether a host works, or why there are none. What the host itself was asked counts in place of what was read."""
     if "health" not in facts:
         return None, "its facts lack the subset health, which the checks need"
     # A description that is refused has no variables.
-    options = ("checks", "cuda_check", "dcgm_level") if description.variables else ()
-    checks = judged(facts, *(description.variables[f"nvidia_health_{name}"] for name in options)).as_list()
-    answered = registered(variables, "gpu_verify_on_host")
+    variables = host.description.variables
+    options = ("checks", "cuda_check", "dcgm_level") if variables else ()
+    checks = judged(facts, *(variables[f"nvidia_health_{name}"] for name in options)).as_list()
+    answered = registered(host.variables, "gpu_verify_on_host")
     if not answered:
         return checks, ""
     try:

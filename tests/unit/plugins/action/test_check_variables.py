@@ -118,9 +118,9 @@ def test_a_host_that_nobody_describes_is_not_judged(call):
 
 def test_hosts_with_one_description_are_planned_once(call, monkeypatch):
     planned = []
-    plan = check_variables.describe.__globals__["assumed_host"]
+    plan = check_variables.hosts_of.__globals__["assumed_host"]
     monkeypatch.setitem(
-        check_variables.describe.__globals__, "assumed_host", lambda desired: planned.append(1) or plan(desired)
+        check_variables.hosts_of.__globals__, "assumed_host", lambda desired: planned.append(1) or plan(desired)
     )
     hosts = {f"h{number}": TOO_MANY for number in range(50)} | {"other": H100}
     result, _shown = check(call, hosts)

@@ -29,7 +29,6 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade impo
     progress,
     wave_node,
 )
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.imex_rack import Racks
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render import fleet
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.fleet import Fleet
@@ -99,10 +98,14 @@ def described_once(monkeypatch):
         monkeypatch.setattr(module, "collect", collect)
 
 
+def of_run(hosts):
+    """Return these hosts as the actions take them: name to registered answer and variables."""
+    return descriptions.hosts_of(hosts, {"hostvars": hosts, "groups": GROUPS})
+
+
 def inspected(hosts):
     """Return the use of GPUs, the page and the table of what was read of some hosts: name to registered answer and variables."""
-    known = {"pool-a": ["a"], "pool-b": ["b"]}
-    found = {host: inspect_action._read(host, variables, known, Racks({})) for host, variables in hosts.items()}
+    found = {host.name: inspect_action._read(host) for host in of_run(hosts)}
     nodes = [inspect_action._node(host, about, hosts[host], None) for host, about in found.items()]
     page = usage_html.page(nodes, "title", "now", users="processes")
     tables = [usage_text.table(nodes, usage.MEMORY), usage_text.details(nodes, usage.MEMORY)]
@@ -114,23 +117,14 @@ def inspected(hosts):
 
 
 def planned(hosts):
-    known = {"pool-a": ["a"], "pool-b": ["b"]}
-    plans = []
-    for host, variables in hosts.items():
-        facts, unread = fleet_plan._facts(host, variables, "", False)
-        plans.append(fleet_plan._plan(host, variables, known, Racks({}), facts, unread, None))
-    plan = FleetPlan(plans)
+    plan = FleetPlan([fleet_plan._plan(host, *fleet_plan._facts(host, "", False), None) for host in of_run(hosts)])
     shown(plan.text())
     return json.dumps(plan.as_dict()["hosts"]["b"])
 
 
 def decided(hosts):
     """Return what C(site) decides for host b, and assert that what it prints can be shown."""
-    known = {"pool-a": ["a"], "pool-b": ["b"]}
-    found = []
-    for host, variables in hosts.items():
-        facts, unread = facts_of(variables.get("gpu_facts_host"))
-        found.append(work_of(host, descriptions.describe(host, variables, known), facts, unread))
+    found = [work_of(host.name, host.description, host.facts, host.unread) for host in of_run(hosts)]
     shown("\n".join([*by_pool(found), *descriptions.warnings_of((work.host, work.stages) for work in found)]))
     shown("".join(refusal.message for work in found for refusal in work.refusals))
     return repr(found[-1])
