@@ -20,7 +20,6 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import (
     sharing_configurations,
 )
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.served import SERVERS
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade import is_ready
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import HOST_ROLES
 
 #: The roles whose variables say what a node shows.
@@ -97,7 +96,7 @@ def checks(
     if node is None:
         step = "Set gpu_node_name to the node's name, or join the host to the cluster."
         return (expectations.Check("node", expectations.FAILED, f"the cluster has no node {name}", step),)
-    if not is_ready(node):
+    if not objects.is_ready(node):
         step = "Look at the kubelet on the host: journalctl -u kubelet."
         return (expectations.Check("node", expectations.FAILED, "it is not Ready", step),)
     ready = expectations.Check("node", expectations.PASSED, "Ready")

@@ -36,6 +36,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.inspection i
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.node_match import BY_NAME, NodeMatch
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.node_match import VARIABLE as NODE_MATCH
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.node_match import read as read_match
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.objects import is_cordoned, is_ready
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.plugin_pod import mps_limits_check
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.pods import Pod
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.pods import read as read_pod
@@ -45,7 +46,6 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.sharing_conf
     Named,
 )
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.sharing_configurations import read as read_choices
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade import is_ready
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import ControllerAction, registered
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import (
     json_lines,
@@ -303,7 +303,7 @@ def _node(host: str, about: _Host, variables: Any, cluster: _Cluster | None) -> 
         address = next((str(one.get("address")) for one in listed if one.get("type") == "InternalIP"), address)
         if not is_ready(node):
             notes.append("the node is not ready")
-        if (node.get("spec") or {}).get("unschedulable"):
+        if is_cordoned(node):
             notes.append("the node is cordoned")
     pods = cluster.pods.get(name, [])
     claimed = cluster.claimed.get(name, ())

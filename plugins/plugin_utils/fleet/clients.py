@@ -15,7 +15,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from . import objects
 from .names import LABEL_PREFIX
+from .objects import metadata, pod_spec
 
 LABEL = f"{LABEL_PREFIX}/gpu-clients"
 PAUSED = "paused"
@@ -77,10 +79,9 @@ def moved(daemon_sets: Iterable[Mapping[str, Any]], labels: Mapping[str, str]) -
     with_clients, without = resumed(labels), paused(resumed(labels))
     found = {}
     for document in daemon_sets:
-        metadata = document.get("metadata") or {}
-        spec = (((document.get("spec") or {}).get("template") or {}).get("spec")) or {}
+        spec = pod_spec(document)
         if placed(spec, with_clients) and not placed(spec, without):
-            found[str(metadata.get("uid"))] = f"{metadata.get('namespace')}/{metadata.get('name')}"
+            found[_uid(document)] = title(document)
     return found
 
 
@@ -128,15 +129,13 @@ def _matches(expression: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
 
 def owner(pod: Mapping[str, Any]) -> str:
     """Return the UID of a pod's controller, or an empty string."""
-    owners = (pod.get("metadata") or {}).get("ownerReferences") or ()
+    owners = metadata(pod).get("ownerReferences") or ()
     return next((str(item.get("uid")) for item in owners if item.get("controller")), "")
 
 
 def is_ready(pod: Mapping[str, Any]) -> bool:
     """Whether a pod works: ready, and not about to end."""
-    conditions = (pod.get("status") or {}).get("conditions") or ()
-    ready = any(item.get("type") == "Ready" and item.get("status") == "True" for item in conditions)
-    return ready and not (pod.get("metadata") or {}).get("deletionTimestamp")
+    return objects.is_ready(pod) and not metadata(pod).get("deletionTimestamp")
 
 
 def not_replaced(deleted: Iterable[Mapping[str, Any]], present: Iterable[Mapping[str, Any]]) -> dict[str, str]:
@@ -149,7 +148,7 @@ def not_replaced(deleted: Iterable[Mapping[str, Any]], present: Iterable[Mapping
     uids = {_uid(pod) for pod in deleted}
     new: dict[str, list[Mapping[str, Any]]] = {}
     for pod in present:
-        if _uid(pod) not in uids and not (pod.get("metadata") or {}).get("deletionTimestamp"):
+        if _uid(pod) not in uids and not metadata(pod).get("deletionTimestamp"):
             new.setdefault(owner(pod), []).append(pod)
     found = {}
     for pod in deleted:
@@ -164,9 +163,8 @@ def not_replaced(deleted: Iterable[Mapping[str, Any]], present: Iterable[Mapping
 
 
 def _uid(pod: Mapping[str, Any]) -> str:
-    return str((pod.get("metadata") or {}).get("uid"))
+    return str(metadata(pod).get("uid"))
 
 
 def title(pod: Mapping[str, Any]) -> str:
-    metadata = pod.get("metadata") or {}
-    return f"{metadata.get('namespace')}/{metadata.get('name')}"
+    return f"{metadata(pod).get('namespace')}/{metadata(pod).get('name')}"

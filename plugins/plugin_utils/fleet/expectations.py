@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -15,8 +15,10 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refus
 
 from . import served
 from .names import CONFIGURATION_LABEL, MIG_CONFIG_LABEL, MIG_STATE_LABEL
+from .objects import labels_of
 from .pods import GPU_PREFIXES, quantity
 from .sharing_configurations import LABEL
+from .text import counted
 
 #: What of the device plugin's configurations is not in C(choices).
 OWN, MORE = "own", "more"
@@ -116,7 +118,7 @@ def _migration(found: Mapping[str, Any] | None, node_labels: Mapping[str, str]) 
 
 def _joined(configurations: Mapping[str, Any], there: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return what the pool says of each of its nodes that the node has joined by a property."""
-    labels = (there.get("metadata") or {}).get("labels") or {}
+    labels = labels_of(there)
     for name, item in configurations.items():
         each = item.get("each_node")
         # Releases of groups keep away from a node that Node Feature Discovery labelled for another pool.
@@ -130,7 +132,7 @@ def chosen(node: Mapping[str, Any], wanted: Expected) -> tuple[Expected, tuple[C
 
     Where the rendered tree sets the label, what it sets is what must be.
     """
-    labels = ((node.get("metadata") or {}).get("labels")) or {}
+    labels = labels_of(node)
     if wanted.before is not None and labels.get(served.MIGRATED_LABEL) != wanted.moved_to:
         by = next(name for server, name in served.NAMES.items() if server != wanted.moved_to)
         note = f"served by {by}, until gpufleet.nvidia.migrate moves the node to {served.NAMES[wanted.moved_to]}"
@@ -196,7 +198,7 @@ _UNFINISHED = {
 
 def _mig_manager(node: Mapping[str, Any]) -> Check:
     """What the GPU Operator's MIG manager says of the layout that the node's label asks for."""
-    there = ((node.get("metadata") or {}).get("labels")) or {}
+    there = labels_of(node)
     layout, state = there.get(MIG_CONFIG_LABEL), there.get(MIG_STATE_LABEL)
     asked = f"{MIG_CONFIG_LABEL}={layout or 'missing'}"
     if state == "success" and layout:
@@ -233,37 +235,33 @@ def different_resources(offered: Mapping[str, int], wanted: Mapping[str, int]) -
     ]
 
 
+def _compared(name: str, wrong: Sequence[str], shown: str, step: str, where: str = "") -> Check:
+    """Return the check of what a node shows: where it differs and what to do, or what it shows."""
+    return Check(name, FAILED, where + "; ".join(wrong), step) if wrong else Check(name, PASSED, shown)
+
+
 def _allocatable(node: Mapping[str, Any], resources: Mapping[str, int]) -> Check:
     there = gpu_allocatable(node)
-    wrong = different_resources(there, {name: int(count) for name, count in resources.items()})
-    if not wrong:
-        shown = (
-            ", ".join(f"{name}: {count}" for name, count in sorted(there.items())) or "no GPU resources, as predicted"
-        )
-        return Check("allocatable", PASSED, shown)
-    return Check(
+    return _compared(
         "allocatable",
-        FAILED,
-        "; ".join(wrong),
+        different_resources(there, {name: int(count) for name, count in resources.items()}),
+        counted(there) or "no GPU resources, as predicted",
         "Restart the device plugin's pod on the node. If it stays so, its log says which configuration it reads.",
     )
 
 
 def _devices(there: Mapping[str, int], wanted: Mapping[str, int]) -> Check:
-    wrong = different_resources(there, wanted)
-    if not wrong:
-        shown = ", ".join(f"{kind}: {count}" for kind, count in sorted(there.items()))
-        return Check("devices of claims", PASSED, shown)
-    return Check(
+    return _compared(
         "devices of claims",
-        FAILED,
-        f"in the node's ResourceSlices {'; '.join(wrong)}",
+        different_resources(there, wanted),
+        counted(there),
         "Restart the pod of the DRA driver on the node: it publishes what it found when it started. If it stays so, see its log.",
+        "in the node's ResourceSlices ",
     )
 
 
 def _labels(node: Mapping[str, Any], labels: Mapping[str, str]) -> Check:
-    there = ((node.get("metadata") or {}).get("labels")) or {}
+    there = labels_of(node)
     if not any(_of_feature_discovery(str(name)) for name in there):
         return Check(
             "labels",
@@ -271,13 +269,10 @@ def _labels(node: Mapping[str, Any], labels: Mapping[str, str]) -> Check:
             "the node has no labels of gpu-feature-discovery",
             "Enable gfd in the values of the device plugin's chart." if labels else "",
         )
-    wrong = _differing(node, labels)
-    if not wrong:
-        return Check("labels", PASSED, f"{len(labels)} labels as predicted")
-    return Check(
+    return _compared(
         "labels",
-        FAILED,
-        "; ".join(wrong),
+        _differing(node, labels),
+        f"{len(labels)} labels as predicted",
         "Restart gpu-feature-discovery on the node; if it stays so, compare its configuration with the rendered values.",
     )
 
@@ -289,19 +284,16 @@ def _of_feature_discovery(name: str) -> bool:
 
 
 def _node_labels(node: Mapping[str, Any], labels: Mapping[str, str]) -> Check:
-    wrong = _differing(node, labels)
-    if not wrong:
-        return Check("node labels", PASSED, f"{len(labels)} labels as rendered")
-    return Check(
+    return _compared(
         "node labels",
-        FAILED,
-        "; ".join(wrong),
+        _differing(node, labels),
+        f"{len(labels)} labels as rendered",
         "Apply the rendered node labels, or let the GitOps controller apply them. Labels of gpu_kubernetes_node_match are set by what makes the node.",
     )
 
 
 def _differing(node: Mapping[str, Any], labels: Mapping[str, str]) -> list[str]:
-    there = ((node.get("metadata") or {}).get("labels")) or {}
+    there = labels_of(node)
     return [
         f"{name}={there.get(name, 'missing')} instead of {value}"
         for name, value in sorted(labels.items())

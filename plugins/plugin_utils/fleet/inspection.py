@@ -14,10 +14,8 @@ from typing import Any
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup import cards_on_bus
 
 from .expectations import different_resources
-from .text import ranges, table
+from .text import counted, gib, ranges, table
 from .usage import UNITS, GpuUsage, NodeUsage
-
-_MIB_PER_GIB = 1024
 
 
 @dataclass(frozen=True)
@@ -71,11 +69,11 @@ class Resources:
 
     @property
     def offered_text(self) -> str:
-        return f"no node {self.node}" if self.offered is None else _counts(self.offered)
+        return f"no node {self.node}" if self.offered is None else counted(self.offered) or "none"
 
     @property
     def expected_text(self) -> str:
-        return "unknown" if self.expected is None else _counts(self.expected)
+        return "unknown" if self.expected is None else counted(self.expected) or "none"
 
 
 def gpu_use(gpu: Mapping[str, Any], sharing: Mapping[str, Any], usage: GpuUsage) -> GpuUse:
@@ -98,7 +96,7 @@ def gpu_use(gpu: Mapping[str, Any], sharing: Mapping[str, Any], usage: GpuUsage)
     replicas = int(sharing.get("replicas") or 0)
     if replicas > 1:
         if sharing.get("mode") == "mps":
-            slice_text = f"{replicas} MPS clients of {_gib(int(sharing.get('memory_mib') or 0))}"
+            slice_text = f"{replicas} MPS clients of {gib(int(sharing.get('memory_mib') or 0))}"
             # All of them is what a client has without a limit.
             threads = sharing.get("thread_percentage")
             if threads and threads < 100:
@@ -244,10 +242,6 @@ def resource_table(resources: Mapping[str, Resources], width: int = 0) -> str:
     return shown
 
 
-def _counts(resources: Mapping[str, int]) -> str:
-    return ", ".join(f"{name}: {count}" for name, count in sorted(resources.items())) or "none"
-
-
 def _runs(uses: Sequence[GpuUse]) -> list[list[GpuUse]]:
     """Group neighbours that differ in nothing but their index."""
     groups: list[list[GpuUse]] = []
@@ -270,9 +264,4 @@ def _multiset(instances: Sequence[Mapping[str, Any]]) -> str:
 def _memory(gpu: Mapping[str, Any]) -> str:
     used = sum(int(process.get("memory_mib") or 0) for process in gpu.get("processes") or [])
     total = gpu.get("memory_mib")
-    return f"{_gib(used)} of {_gib(int(total))}" if total else f"{_gib(used)}"
-
-
-def _gib(mib: int) -> str:
-    text = f"{mib / _MIB_PER_GIB:.1f}".rstrip("0").rstrip(".")
-    return f"{text} GiB"
+    return f"{gib(used)} of {gib(int(total))}" if total else f"{gib(used)}"

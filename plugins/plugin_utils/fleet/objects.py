@@ -153,6 +153,32 @@ def metadata(document: Mapping[str, Any] | None) -> Mapping[str, Any]:
     return (document or {}).get("metadata") or {}
 
 
+def labels_of(document: Mapping[str, Any] | None) -> Mapping[str, str]:
+    """Return the labels of an object."""
+    return metadata(document).get("labels") or {}
+
+
+def annotations_of(document: Mapping[str, Any] | None) -> Mapping[str, str]:
+    """Return the annotations of an object."""
+    return metadata(document).get("annotations") or {}
+
+
+def is_ready(document: Mapping[str, Any]) -> bool:
+    """Whether a node or a pod has the condition Ready: of a node, whether its kubelet answers."""
+    conditions = (document.get("status") or {}).get("conditions") or ()
+    return any(item.get("type") == "Ready" and item.get("status") == "True" for item in conditions)
+
+
+def is_cordoned(node: Mapping[str, Any] | None) -> bool:
+    """Whether a node takes no new pods."""
+    return bool(((node or {}).get("spec") or {}).get("unschedulable"))
+
+
+def pod_spec(daemon_set: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the spec of the pods that a DaemonSet makes."""
+    return ((daemon_set.get("spec") or {}).get("template") or {}).get("spec") or {}
+
+
 def identities(documents: Iterable[Mapping[str, Any]]) -> frozenset[tuple[str, str]]:
     """Return the namespaces and UIDs of objects: an owner is in the namespace of what it owns."""
     return frozenset((str(metadata(one).get("namespace")), str(metadata(one).get("uid"))) for one in documents)

@@ -21,9 +21,9 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import (
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import gpu_title
 
 from .expectations import FAILED, Expected, compare
+from .objects import is_cordoned, is_ready
 from .pods import read
 from .text import ranges, table
-from .upgrade import is_ready
 
 #: Characters of a reason that a line of the table has room for; the whole of it is in the report.
 _LONGEST_REASON = 80
@@ -77,8 +77,7 @@ def node_view(
     users = [pod.title for pod in found if pod.uses_gpu and not pod.ended and not pod.of_daemon_set(daemon_sets)]
     checks = compare(node, wanted, published) if wanted else ()
     differs = tuple(f"{check.name}: {check.evidence}" for check in checks if check.status == FAILED)
-    cordoned = (node.get("spec") or {}).get("unschedulable")
-    unavailable = "cordoned" if cordoned else "" if is_ready(node) else "not Ready"
+    unavailable = "cordoned" if is_cordoned(node) else "" if is_ready(node) else "not Ready"
     return NodeView(name, differs, tuple(sorted(users)), unavailable)
 
 

@@ -29,8 +29,8 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_rec
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import OUTPUT, check, fields, text
 
 from .names import LABEL_PREFIX
+from .objects import annotations_of, is_cordoned, is_ready
 from .text import shortened
-from .upgrade import is_ready
 from .waves import Budget
 
 _PREFIX = f"{LABEL_PREFIX}/heal-"
@@ -107,7 +107,7 @@ def marks(node: Mapping[str, Any]) -> dict[str, str]:
 
     :raises Unfit: they are not what heal writes.
     """
-    annotations = (node.get("metadata") or {}).get("annotations") or {}
+    annotations = annotations_of(node)
     found = {name: annotations.get(name) for name in (STATE, SINCE, REASON, UNSCHEDULABLE)}
     check(_MARKS, found)
     return {name: str(value or "") for name, value in found.items()}
@@ -136,7 +136,7 @@ def repaired_lately(
     """
     found = []
     for name, node in sorted(nodes.items()):
-        annotations = (node.get("metadata") or {}).get("annotations") or {}
+        annotations = annotations_of(node)
         state = str(annotations.get(STATE) or "")
         if name in but or state not in (*STEPS, DONE, FAILED, HANDED_OVER):
             continue
@@ -156,7 +156,7 @@ def no_room(nodes: Mapping[str, Mapping[str, Any]], members: Sequence[str], node
 
     def out(name: str) -> bool:
         found = nodes.get(name)
-        return found is not None and (bool((found.get("spec") or {}).get("unschedulable")) or not is_ready(found))
+        return found is not None and (is_cordoned(found) or not is_ready(found))
 
     there = [name for name in members if name in nodes]
     away = [name for name in there if out(name)]

@@ -13,7 +13,7 @@ from typing import Any
 
 from . import claims, clients
 from .names import LABEL_PREFIX
-from .objects import metadata
+from .objects import labels_of, metadata, pod_spec
 from .pods import GPU_PREFIXES
 
 GPU = "nvidia.com/gpu"
@@ -72,8 +72,7 @@ def now(served: Sequence[Served], nodes: Mapping[str, Mapping[str, Any]]) -> tup
     """
     found = []
     for one in served:
-        labels = ((nodes.get(one.node) or {}).get("metadata") or {}).get("labels") or {}
-        done = one.to and labels.get(MIGRATED_LABEL) == one.to
+        done = one.to and labels_of(nodes.get(one.node)).get(MIGRATED_LABEL) == one.to
         found.append(replace(one, by=one.to, to="") if done else one)
     return tuple(found)
 
@@ -122,7 +121,7 @@ def class_problem(classes: Iterable[Mapping[str, Any]], version: str, resource: 
     if resource != GPU:
         keep, install = "of the rendered tree", "Apply objects/device-classes.yaml of the rendered tree"
     names = sorted(
-        str((one.get("metadata") or {}).get("name"))
+        str(metadata(one).get("name"))
         for one in classes
         if (one.get("spec") or {}).get("extendedResourceName") == resource
     )
@@ -185,7 +184,7 @@ def left_over(node: Mapping[str, Any]) -> list[str]:
 
 def _only_on(daemon_set: Mapping[str, Any], labels: Mapping[str, str], server: str) -> bool:
     """Whether a DaemonSet runs on a node only while that side serves it."""
-    spec = (((daemon_set.get("spec") or {}).get("template") or {}).get("spec")) or {}
+    spec = pod_spec(daemon_set)
     running = clients.resumed(labels)
     other = DRA if server == PLUGIN else PLUGIN
     there = clients.placed(spec, {**running, MIGRATED_LABEL: server})

@@ -20,6 +20,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.desired i
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.modes import Sharing
 
 from .capacity import Capacity, capacity, merged
+from .objects import labels_of
 from .served import MIGRATED_LABEL, SERVERS
 
 CONFIGURATIONS = "gpu_kubernetes_sharing_configurations"
@@ -76,14 +77,14 @@ class Choices:
 
     def labelled(self, node: Mapping[str, Any] | None) -> Named:
         """Return what C(node) shows by its label; by a name that is none of these it is the pool's own, or nothing that can be told."""
-        labels = ((node or {}).get("metadata") or {}).get("labels") or {}
+        labels = labels_of(node)
         if self.before and labels.get(MIGRATED_LABEL) != SERVERS[self.own.sharing.backend]:
             return self.before
         return self.effective if self.chosen else self.named.get(str(labels.get(LABEL)), self.base)
 
     def reverted(self, node: Mapping[str, Any] | None) -> str:
         """Return what somebody chose for C(node) by its label, and what the rendered labels make of it; empty where both agree."""
-        there = str((((node or {}).get("metadata") or {}).get("labels") or {}).get(LABEL) or "")
+        there = str(labels_of(node).get(LABEL) or "")
         if not self.chosen or there == self.chosen or there not in self.named:
             return ""
         return f"label {LABEL}={there}: the rendered labels set it to {self.chosen} again, which the inventory chooses ({CHOICE})"

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 
 _GAP = "  "
@@ -83,6 +83,16 @@ def ranges(numbers: Sequence[int]) -> str:
         else:
             runs.append([number])
     return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
+
+
+def counted(resources: Mapping[str, int]) -> str:
+    """Return how many there are of each, by name; empty for nothing."""
+    return ", ".join(f"{name}: {count}" for name, count in sorted(resources.items()))
+
+
+def gib(mib: int) -> str:
+    """Return an amount of memory in GiB, with one decimal where it has one."""
+    return f"{mib / 1024:.1f}".rstrip("0").rstrip(".") + " GiB"
 
 
 def shortened(names: Sequence[str], most: int = 5) -> str:

@@ -30,6 +30,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import (
 )
 
 from .names import LABEL_PREFIX
+from .objects import is_cordoned, is_ready, labels_of
 from .waves import CURRENT, DONE, FAILED, WAITING, Node
 
 PREFIX = f"{LABEL_PREFIX}/"
@@ -42,21 +43,12 @@ UPGRADE, MIGRATE = WORK = ("upgrade", "migrate")
 ROLLBACK, REVERT = "rollback", "revert"
 #: From this step on the host is not as it was.
 _CHANGED = UPGRADE_STEPS[UPGRADE_STEPS.index("installing") :]
-
-_FIELDS = {
-    "state": f"{PREFIX}upgrade-state",
-    "from": f"{PREFIX}upgrade-from",
-    "from_toolkit": f"{PREFIX}upgrade-from-toolkit",
-    "from_kernel": f"{PREFIX}upgrade-from-kernel",
-    "to": f"{PREFIX}upgrade-to",
-    "driver": f"{PREFIX}upgrade-driver",
-    "former": f"{PREFIX}upgrade-former",
-    "wave": f"{PREFIX}upgrade-wave",
-    "initial_unschedulable": f"{PREFIX}upgrade-initial-unschedulable",
-    "failed_reason": f"{PREFIX}upgrade-failed-reason",
-    "operator": f"{PREFIX}upgrade-operator",
-    "since": f"{PREFIX}upgrade-since",
-}
+#: The fields of a record, each in an annotation such as C(gpufleet.github.io/upgrade-failed-reason).
+_NAMES = (
+    *("state", "from", "from_toolkit", "from_kernel", "to", "driver", "former"),
+    *("wave", "initial_unschedulable", "failed_reason", "operator", "since"),
+)
+_FIELDS = {name: f"{PREFIX}upgrade-{name.replace('_', '-')}" for name in _NAMES}
 
 
 _WAVE = re.compile("[0-9]{1,6}")
@@ -247,12 +239,6 @@ def if_failed(record: Record) -> IfFailed:
     return IfFailed(FAILED if record.state == FAILED else REFUSED)
 
 
-def is_ready(node: Mapping[str, Any]) -> bool:
-    """Whether a Node object of the API says that its kubelet answers."""
-    conditions = (node.get("status") or {}).get("conditions") or []
-    return any(item.get("type") == "Ready" and item.get("status") == "True" for item in conditions)
-
-
 @dataclass(frozen=True)
 class FleetHost:
     """One host of the fleet, as it was read.
@@ -280,7 +266,7 @@ def wave_node(member: FleetHost, target: str, retry: bool, *, started_here: bool
     """
     record = member.record
     same = record.target == target
-    unschedulable = bool(((member.node or {}).get("spec") or {}).get("unschedulable"))
+    unschedulable = is_cordoned(member.node)
     ours = record.interrupted or record.state == FAILED
     broken = record.state in (FAILED, REFUSED)
     if member.unread:
@@ -297,14 +283,13 @@ def wave_node(member: FleetHost, target: str, retry: bool, *, started_here: bool
         phase = DONE
     else:
         phase = WAITING if member.needed or record.state == FAILED else CURRENT
-    labels = ((member.node or {}).get("metadata") or {}).get("labels") or {}
     return Node(
         member.host,
         phase,
         ready=(is_ready(member.node) if member.node is not None else True) and member.reachable and not member.unread,
         cordoned=unschedulable,
         cordoned_by_hand=unschedulable and (record.initial_unschedulable if ours else True),
-        skip=labels.get(SKIP_LABEL) == "true",
+        skip=labels_of(member.node).get(SKIP_LABEL) == "true",
         rack=member.rack,
     )
 

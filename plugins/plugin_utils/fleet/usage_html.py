@@ -11,6 +11,7 @@ from html import escape
 
 from .inspection import Resources
 from .pods import Pod
+from .text import gib
 from .usage import MEMORY, UNITS, GpuUsage, NodeUsage, Share
 from .usage_text import parted, percent, requests
 
@@ -56,7 +57,7 @@ def page(
     taken, total = sum(node.taken(MEMORY) for node in nodes), sum(node.total(MEMORY) for node in nodes)
     body = [
         f"<h1>{escape(title)}</h1>",
-        f"<p>{len(nodes)} nodes, {sum(len(node.gpus) for node in nodes)} GPUs, {_gib(taken)} of {_gib(total)} given to"
+        f"<p>{len(nodes)} nodes, {sum(len(node.gpus) for node in nodes)} GPUs, {gib(taken)} of {gib(total)} given to"
         f" {escape(users)} ({percent(taken, total)}%). Read {escape(when)}.</p>",
         '<p class="key"><span style="background:var(--taken)"></span>taken<span style="background:var(--part)"></span>'
         'partly taken<span style="background:var(--free)"></span>free<span style="border-style:dashed"></span>not divided</p>',
@@ -77,8 +78,8 @@ def page(
 
 def _node(node: NodeUsage, users: str, resources: Resources | None) -> str:
     lines = [
-        f"<h2>{escape(node.name)} <small>{escape(node.address)}: {_gib(node.taken(MEMORY))} of"
-        f" {_gib(node.total(MEMORY))}</small></h2>"
+        f"<h2>{escape(node.name)} <small>{escape(node.address)}: {gib(node.taken(MEMORY))} of"
+        f" {gib(node.total(MEMORY))}</small></h2>"
     ]
     if resources is not None:
         lines.append(_resources(resources))
@@ -111,7 +112,7 @@ def _held(node: NodeUsage, title: str) -> list[str]:
             if count:
                 part = f" {count} of {share.replicas} slices," if share.replicas > 1 else ""
                 profile = f" {share.profile}," if share.profile else ""
-                found.append(f"GPU {gpu.index}:{profile}{part} {_gib(share.held(title, MEMORY))}")
+                found.append(f"GPU {gpu.index}:{profile}{part} {gib(share.held(title, MEMORY))}")
     return found
 
 
@@ -120,7 +121,7 @@ def _gpu(gpu: GpuUsage) -> str:
         return f'<div class="gpu"><div class="about"><b>GPU {gpu.index}</b>lost</div></div>'
     units, free = gpu.total(UNITS), gpu.total(UNITS) - gpu.taken(UNITS)
     unit = "instances" if gpu.mig else "slices" if units > 1 else "GPU"
-    room = f"{_gib(max(0, gpu.total(MEMORY) - gpu.taken(MEMORY)))} free, {free} of {units} {unit}"
+    room = f"{gib(max(0, gpu.total(MEMORY) - gpu.taken(MEMORY)))} free, {free} of {units} {unit}"
     if gpu.undivided:
         room += f"; {gpu.undivided} of {gpu.slices} memory slices not divided"
     about = f"<b>GPU {gpu.index}</b>{escape(gpu.name)}<br>{room}"
@@ -151,8 +152,8 @@ def _share(share: Share, start: float, size: float, slices: int) -> str:
     users = ", ".join(share.holders) or "free"
     kind = "free" if not share.taken else "taken" if share.taken == share.replicas else "part"
     shared = f" {share.taken}/{share.replicas}" if share.replicas > 1 else ""
-    about = f"{share.profile or _gib(share.memory_mib)}{shared}"
-    hint = f"{share.profile} {_gib(share.memory_mib)}: {users}".strip()
+    about = f"{share.profile or gib(share.memory_mib)}{shared}"
+    hint = f"{share.profile} {gib(share.memory_mib)}: {users}".strip()
     return _box(start, size, slices, kind, (about, _names(share.holders) or "free"), hint)
 
 
@@ -164,7 +165,7 @@ def _replicas(share: Share) -> list[str]:
         user = users[number] if number < len(users) else ""
         own = share.held_mib[user] // share.holders[user] if user in share.held_mib else share.amount(1, MEMORY)
         # Of HAMi's, what is free is not divided beforehand.
-        each = "" if share.held_mib and not user else _gib(own)
+        each = "" if share.held_mib and not user else gib(own)
         hint = f"{each}: {user or 'free'}".lstrip(": ")
         label = (each, parted(user)[1] if user else "free")
         found.append(_box(number, 1, share.replicas, "taken" if user else "free", label, hint))
@@ -205,7 +206,3 @@ def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = ["<tr>" + "".join(f"<th>{escape(cell)}</th>" for cell in header) + "</tr>"]
     lines += ["<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows]
     return "<table>\n" + "\n".join(lines) + "\n</table>"
-
-
-def _gib(mib: int) -> str:
-    return f"{mib / 1024:.1f}".rstrip("0").rstrip(".") + " GiB"

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .pods import Pod
-from .text import blocks
+from .text import blocks, counted
 from .usage import MEMORY, UNITS, NodeUsage, asked
 
 _MIB_PER_GIB = 1024
@@ -61,7 +61,7 @@ def remarks(nodes: Sequence[NodeUsage], unplaced: Sequence[Pod], strangers: Mapp
         lines += blocks(rows)
     lines += [f"{node.name}: {note}." for node in nodes for note in node.notes]
     lines += [
-        f"{name}: a node of the cluster that is not in the inventory, with {_counted(offered)}."
+        f"{name}: a node of the cluster that is not in the inventory, with {counted(offered)}."
         for name, offered in sorted(strangers.items())
     ]
     return "\n".join(lines) + "\n" if lines else ""
@@ -89,7 +89,7 @@ def details(nodes: Sequence[NodeUsage], unit: str = MEMORY, width: int = 0) -> s
             f"Total :      {_show(total, unit)}",
         ]
         if node.waiting:
-            lines.append(f"Pending :    {_counted(node.pending)}")
+            lines.append(f"Pending :    {counted(node.pending)}")
     return "\n".join(lines[1:]) + "\n" if lines else ""
 
 
@@ -150,7 +150,7 @@ def waiting_dict(pods: Sequence[Pod]) -> list[dict[str, Any]]:
 
 def requests(pod: Pod) -> str:
     """Return what a pod waits for, for people."""
-    return _counted(pod.devices) or ("a resource claim" if pod.claims else "GPU memory")
+    return counted(pod.devices) or ("a resource claim" if pod.claims else "GPU memory")
 
 
 def parted(title: str) -> tuple[str, str]:
@@ -161,10 +161,6 @@ def parted(title: str) -> tuple[str, str]:
 
 def percent(taken: int, total: int) -> int:
     return taken * 100 // total if total else 0
-
-
-def _counted(resources: Mapping[str, int]) -> str:
-    return ", ".join(f"{name}: {count}" for name, count in sorted(resources.items()))
 
 
 def _show(amount: int, unit: str) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import Unfit
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import waves
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.objects import is_ready
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade import (
     UPGRADE_STEPS,
     FleetHost,
@@ -23,7 +24,6 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade impo
     from_annotations,
     from_values,
     if_failed,
-    is_ready,
     progress,
     turn,
     wave_node,
