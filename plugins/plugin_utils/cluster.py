@@ -22,6 +22,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import objec
 #: Statuses of a server that is starting, overloaded or behind a proxy that does not reach it.
 _AWAY = (0, 500, 502, 503, 504)
 _PAUSE = 2.0
+_CLAIMS = "/apis/resource.k8s.io/v1"
 _NOT_ENDED = "status.phase!=Succeeded,status.phase!=Failed"
 #: Kinds of patches: a list is replaced as a whole, or merged by what Kubernetes knows of its items.
 MERGE, STRATEGIC = "application/merge-patch+json", "application/strategic-merge-patch+json"
@@ -123,8 +124,7 @@ class Cluster:
 
     def nodes(self) -> dict[str, dict[str, Any]]:
         """Return all Node objects by name."""
-        answer = self.call("GET", "/api/v1/nodes", "list the nodes", resourceVersion="0")
-        found = objects.taken(answer["items"], objects.NODE)
+        found = self._list("/api/v1/nodes", "the nodes", objects.NODE)
         return {name: one for one in found if (name := objects.metadata(one).get("name"))}
 
     def node(self, name: str) -> dict[str, Any]:
@@ -168,6 +168,10 @@ class Cluster:
         answer = self.call("GET", "/api/v1/pods", f"list the pods on {node}", **query)
         return objects.taken(answer["items"], objects.POD)
 
+    def _list(self, path: str, what: str, shape: Mapping[str, Any], **query: str) -> list[dict[str, Any]]:
+        """Return all objects of a kind that have the shape of it, as any API server has them in its cache."""
+        return objects.taken(self.call("GET", path, f"list {what}", resourceVersion="0", **query)["items"], shape)
+
     def delete_pod(self, namespace: str, name: str, uid: str) -> None:
         """Delete a pod, so that its controller makes another. One of the same name that was made since is not meant."""
         body = {"preconditions": {"uid": uid}}
@@ -179,28 +183,25 @@ class Cluster:
 
     def pods(self) -> list[dict[str, Any]]:
         """Return all pods that have not ended."""
-        answer = self.call("GET", "/api/v1/pods", "list the pods", resourceVersion="0", fieldSelector=_NOT_ENDED)
-        return objects.taken(answer["items"], objects.POD)
+        return self._list("/api/v1/pods", "the pods", objects.POD, fieldSelector=_NOT_ENDED)
 
     def daemon_sets(self) -> list[dict[str, Any]]:
-        answer = self.call("GET", "/apis/apps/v1/daemonsets", "list the DaemonSets", resourceVersion="0")
-        return objects.taken(answer["items"], objects.DAEMON_SET)
+        return self._list("/apis/apps/v1/daemonsets", "the DaemonSets", objects.DAEMON_SET)
 
     def resource_slices(self) -> list[dict[str, Any]]:
-        return objects.taken(self._claims_api("resourceslices", "list the ResourceSlices"), objects.RESOURCE_SLICE)
+        return self._list(f"{_CLAIMS}/resourceslices", "the ResourceSlices", objects.RESOURCE_SLICE)
 
     def device_classes(self) -> list[dict[str, Any]]:
-        return self._claims_api("deviceclasses", "list the DeviceClasses")
+        return list(
+            self.call("GET", f"{_CLAIMS}/deviceclasses", "list the DeviceClasses", resourceVersion="0")["items"]
+        )
 
     def version(self) -> str:
         """Return the version of the API server, such as C(v1.34.4)."""
         return str(self.call("GET", "/version", "read the version of the API server")["gitVersion"])
 
     def resource_claims(self) -> list[dict[str, Any]]:
-        return objects.taken(self._claims_api("resourceclaims", "list the ResourceClaims"), objects.RESOURCE_CLAIM)
-
-    def _claims_api(self, kind: str, what: str) -> list[dict[str, Any]]:
-        return list(self.call("GET", f"/apis/resource.k8s.io/v1/{kind}", what, resourceVersion="0")["items"])
+        return self._list(f"{_CLAIMS}/resourceclaims", "the ResourceClaims", objects.RESOURCE_CLAIM)
 
     def evict(self, namespace: str, name: str, uid: str) -> str | None:
         """Ask for the eviction of one pod; return why it may not go now, or None.

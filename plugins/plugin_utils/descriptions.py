@@ -20,9 +20,8 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtimes import R
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.capacity import gpus_of_inventory
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.text import shortened
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import registered
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.imex_rack import Racks
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of, plain
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import pool_of, pools
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import Racks, pool_of, pools
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import collect, refusals_of, value_of
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.stages import plan_stages
 

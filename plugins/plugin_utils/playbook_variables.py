@@ -29,7 +29,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables imp
     registered,
     role_interface,
     validated,
-    value_of,
+    values_of,
 )
 
 _FOLDER = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(__file__))), "playbooks")
@@ -107,16 +107,8 @@ def check(
     refusals: list[Refused] = []
     of_run: dict[str, Any] = dict.fromkeys(OWN[playbook])
     for interface in _interfaces(playbook):
-        given: dict[str, Any] = {}
-        for name in sorted(interface.options):
-            try:
-                value = value_of(name, variables, template)
-            except Refused as refusal:
-                refusals.append(refusal)
-                continue
-            if value is not None:
-                given[name] = value
-        refusals += validated(interface, given)[1]
+        given, unread = values_of(interface.options, variables, template, {})
+        refusals += [*unread, *validated(interface, given)[1]]
         # Hosts outside of Kubernetes need not name a cluster.
         of_run.update((name, given[name]) for name in (*OWN[playbook], *_OF_CLUSTER) if given.get(name))
         refusals += [wrong for name in SHARES if name in given for wrong in _share(name, given[name], SHARES[name])]

@@ -10,7 +10,7 @@ import difflib
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from typing import Any, Callable
@@ -166,19 +166,10 @@ def collect(
     refusals: list[Refused] = []
     for role in roles:
         interface = role_interface(role)
-        known = set(interface.defaults) | set(interface.options)
-        given = {}
-        for name in sorted(known):
-            try:
-                value = value_of(name, variables, template, interface.defaults.get(name))
-            except Refused as refusal:
-                refusals.append(refusal)
-                continue
-            if value is not None or name in interface.defaults:
-                given[name] = value
+        given, unread = values_of({*interface.defaults, *interface.options}, variables, template, interface.defaults)
         checked, wrong = validated(interface, given)
         desired.update(checked)
-        refusals += wrong
+        refusals += [*unread, *wrong]
     refusals += _misspelt(variables, roles)
     if refusals:
         raise VariablesRefused(refusals)
@@ -209,6 +200,22 @@ def value_of(
         of_vault = "vault" in said.lower()
         remedy = "Give the password of its vault with --vault-id." if of_vault else "Define what its template uses."
         raise Refused(name, said, remedy) from error
+
+
+def values_of(
+    names: Iterable[str], variables: Mapping[str, Any], template: Callable[[Any], Any], defaults: Mapping[str, Any]
+) -> tuple[dict[str, Any], list[Refused]]:
+    """Return the values of those variables of a host that are set or have a default, and why some of them cannot be read."""
+    found, refusals = {}, []
+    for name in sorted(names):
+        try:
+            value = value_of(name, variables, template, defaults.get(name))
+        except Refused as refusal:
+            refusals.append(refusal)
+            continue
+        if value is not None or name in defaults:
+            found[name] = value
+    return found, refusals
 
 
 def validated(interface: RoleInterface, given: dict[str, Any]) -> tuple[dict[str, Any], list[Refused]]:

@@ -12,9 +12,8 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex impo
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.stage import metrics_directory
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import describe
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import FleetAction, described
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.imex_rack import Racks
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of, is_true, plain
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import pools
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import Racks, pools
 
 
 class ActionModule(FleetAction):

@@ -14,7 +14,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex impo
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions.site_gate import REFUSED, work_of
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import describe
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.imex_rack import Racks
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import Racks
 
 GROUPS = {"gpu_hosts": ["a", "b", "c"], "rack": ["b", "a"], "other": ["c"], "empty": []}
 COMMON = {

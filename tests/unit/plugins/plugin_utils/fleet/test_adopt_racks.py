@@ -17,7 +17,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.adopt import
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.adopt_cluster import Served
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.adopt_inventory import inventory
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.adopt_racks import Found, Host, racks
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.imex_rack import Racks
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import Racks
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import collect
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.stages import STAGES, plan_stages
 
