@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Whose work a playbook of day two ends on a host that no cluster empties: upgrade, rollback and heal ask here before they touch it."""
+"""Whose work a playbook of day two ends on a host, where no cluster takes it away: upgrade, rollback and heal ask here before they touch it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.reload import in_use
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._users import mps_pids, names
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._users import PROCESS, mps_pids, names, users_of
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import role_interface, value_of
 
 _ROLE, _DRAIN, _DISRUPTION, _SERVICES = (
@@ -23,26 +23,38 @@ _ROLE, _DRAIN, _DISRUPTION, _SERVICES = (
 _MPS_DAEMONS = "gpufleet-mps@"
 
 
-def users_of_host(facts: Mapping[str, Any] | None, variables: Mapping[str, Any]) -> tuple[str, ...]:
+def users_of_host(facts: Mapping[str, Any] | None, variables: Mapping[str, Any], node: bool = False) -> tuple[str, ...]:
     """Return who uses the GPUs of a host, but for what the playbooks stop themselves: services of theirs, and MPS daemons.
 
     :param facts: with the holders of device files; None where the host was not read.
     :param variables: of the host.
+    :param node: whether it is a node, whose pods are evicted. Then jobs that are no pods are left: processes that NVML lists on a GPU. Who only has
+        the driver open is a monitor there.
     """
     facts = facts or {}
     stopped = {f"{name}.service" for name in _value(variables, _SERVICES) or ()}
     units = {one["pid"]: str(one.get("unit") or "") for one in facts.get("holders") or ()}
     ours = {pid for pid, unit in units.items() if unit in stopped or unit.startswith(_MPS_DAEMONS)}
-    return names(user for user in in_use(facts) if user.pid is None or user.pid not in ours | mps_pids(facts))
+    users = [user for user in in_use(facts) if user.pid is None or user.pid not in ours | mps_pids(facts)]
+    if node:
+        outside = {one["pid"] for one in facts.get("holders") or () if not one.get("pod_uid")}
+        listed = {
+            user.pid for gpu in facts.get("gpus") or () for user in users_of(gpu).everybody if user.kind == PROCESS
+        }
+        users = [user for user in users if user.pid in outside & listed]
+    return names(users)
 
 
-def refuse_users(hosts: Mapping[str, tuple[Mapping[str, Any] | None, Mapping[str, Any]]]) -> dict[str, tuple[str, ...]]:
-    """Return who uses which of some plain hosts, where what takes them out of service, or leave to end their work, was given.
+def refuse_users(
+    hosts: Mapping[str, tuple[Mapping[str, Any] | None, Mapping[str, Any]]], nodes: bool = False
+) -> dict[str, tuple[str, ...]]:
+    """Return who uses which of some hosts, where what takes them out of service, or leave to end their work, was given.
 
     :param hosts: facts and variables, by name.
+    :param nodes: whether they are nodes: only jobs that are no pods count.
     :raises Refused: of one of them neither was.
     """
-    found = {host: users_of_host(facts, variables) for host, (facts, variables) in hosts.items()}
+    found = {host: users_of_host(facts, variables, nodes) for host, (facts, variables) in hosts.items()}
     refused = {
         host: users
         for host, users in found.items()
@@ -51,7 +63,9 @@ def refuse_users(hosts: Mapping[str, tuple[Mapping[str, Any] | None, Mapping[str
     if refused:
         raise Refused(
             "; ".join(f"host {host}, in use by {', '.join(users)}" for host, users in refused.items()),
-            "without Kubernetes nothing takes them out of service",
+            "they are no pods, and nothing else takes them away"
+            if nodes
+            else "without Kubernetes nothing takes them out of service",
             f"Set {_DRAIN}, end their work, leave these hosts out with --limit, or allow it with {_DISRUPTION}: force. Nothing was changed on them.",
         )
     return {host: users for host, users in found.items() if users}

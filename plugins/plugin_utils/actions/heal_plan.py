@@ -78,8 +78,8 @@ class ActionModule(ClusterAction):
                 if nodes is not None:
                     record = repair.known(record, repair.marks(nodes[names[host]]))
                 plan = plan_repair(evidence_of(facts), _described(variables), record, policy)
-                if cluster is None and plan.needed and plan.action.whole_host:
-                    refuse_users({host: (facts, variables)})
+                if plan.needed and plan.action.whole_host:
+                    refuse_users({host: (facts, variables)}, nodes=cluster is not None)
                 plans[host] = plan
                 records[host] = record
                 boots[host] = str((facts.get("host") or {}).get("boot_id") or "")

@@ -116,17 +116,19 @@ class ActionModule(ClusterAction):
             hosts[host]["rack"] = rack
         run.begin(arguments, hosts)
         members, nodes = self._look(run, arguments, cluster)
+        needed = {host: _read(hostvars[host]) for host in hosts if hosts[host]["needed"]}
+        used: Mapping[str, tuple[str, ...]] = {}
         if cluster:
             try:
                 _refuse_strangers(members, {host: str(about["node"]) for host, about in hosts.items()})
+                used = refuse_users(needed if arguments["work"] == UPGRADE else {}, nodes=True)
             except Refused:
                 cluster_lease.release(cluster, arguments["lease_namespace"], cluster_lease.this_run())
                 raise
         if cluster is None and not arguments["take_over"]:
             _refuse_a_second(members.values(), arguments["lease_duration"], self._display.warning)
-        used: Mapping[str, tuple[str, ...]] = {}
         if cluster is None:
-            used = refuse_users({host: _read(hostvars[host]) for host in hosts if hosts[host]["needed"]})
+            used = refuse_users(needed)
         order = waves.order([node for node in nodes if not members[node.name].unread])
         decision = waves.decide(nodes, _budget(arguments))
         self._display.display("\n" + progress(nodes, members, arguments["target"]))

@@ -102,12 +102,21 @@ HELD = [{"pid": 4711, "command": "python3", "devices": ["/dev/nvidia0"], "contai
 
 
 @pytest.mark.parametrize(
-    ("asks", "cluster", "refused"),
-    [("node_reboot", None, True), ("node_reboot", ("a",), False), ("gpu_reset", None, False)],
+    ("asks", "cluster", "computes", "refused"),
+    [
+        ("node_reboot", None, False, True),
+        # Of a node the pods leave, and a monitor is no work.
+        ("node_reboot", ("a",), False, False),
+        ("node_reboot", ("a",), True, True),
+        ("gpu_reset", None, False, False),
+        ("gpu_reset", ("a",), True, False),
+    ],
 )
-def test_without_a_cluster_no_host_is_rebooted_under_its_users(plan, asks, cluster, refused):
+def test_no_host_is_rebooted_under_users_whom_no_cluster_takes_away(plan, asks, cluster, computes, refused):
     # Of a reset the host's own program asks, which may wait until they have left.
     document = {**facts(asks), "holders": HELD}
+    for gpu in document["gpus"] if computes else ():
+        gpu["processes"] = [{"pid": 4711, "name": "python3", "type": "C"}]
     result, _shown = plan({"a": document}, cluster=FakeCluster(*cluster) if cluster else None, size=20)
     assert result["order"] == ([] if refused else ["a"])
     found = [refusal["message"] for refusal in result["refusals"]]

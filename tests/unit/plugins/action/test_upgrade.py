@@ -322,6 +322,44 @@ def test_a_host_that_is_no_node_ends_the_rollout_before_anything_is_touched(plan
     assert unread["order"] == ["a"], "a host that could not be read is not begun, and is named at the end"
 
 
+COMPUTES = {"pid": 4711, "name": "python3", "type": "C"}
+POD = {"container_id": "c", "pod_uid": "u"}
+
+
+@pytest.mark.parametrize(
+    ("holders", "processes", "variables", "refused"),
+    [
+        ([HOLDER], [COMPUTES], {}, True),
+        # Of Docker, for one.
+        ([{**HOLDER, "container_id": "c"}], [COMPUTES], {}, True),
+        ([HOLDER], [COMPUTES], {"gpu_node_disruption": "force"}, False),
+        ([HOLDER], [COMPUTES], {"gpu_node_drain_command": ["scontrol"]}, False),
+        ([{**HOLDER, "unit": "render.service"}], [COMPUTES], {"gpu_node_stop_services": ["render"]}, False),
+        ([{**HOLDER, **POD}], [COMPUTES], {}, False),
+        # A monitor, and a process that has ended meanwhile.
+        ([HOLDER], [], {}, False),
+        ([], [COMPUTES], {}, False),
+    ],
+)
+def test_a_job_that_is_no_pod_keeps_its_node_from_being_upgraded(
+    call, monkeypatch, holders, processes, variables, refused
+):
+    """It would end with the reboot, and nothing evicts it."""
+    cluster = Nodes("a")
+    monkeypatch.setattr(upgrade_waves.ActionModule, "cluster", lambda _self, _arguments: cluster)
+    host = plain_host(*holders, **variables)
+    host["gpu_facts_host"]["gpu"]["gpus"][0]["processes"] = processes
+    given = {"state": "planned", "target": TARGET, "hosts": ["a"]}
+    found, _shown = call(upgrade_waves, given, {**AT_A, "hostvars": {"a": host}})
+    assert bool(found.get("failed")) is refused
+    if refused:
+        assert (
+            "host a, in use by python3 (PID 4711): they are no pods" in found["msg"]
+            and "gpu_node_disruption: force" in found["msg"]
+        )
+        assert cluster.held["spec"]["holderIdentity"] is None, "the lease is not kept"
+
+
 def test_a_record_that_cannot_be_read_leaves_its_node_alone_and_no_other(plan_cluster):
     class Marked(Nodes):
         def nodes(self):
