@@ -50,10 +50,9 @@ def stage(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> StagePlan:
     with_mig = [gpu for gpu in gpus if (gpu.get("mig") or {}).get("current")]
     if with_mig and not sharing.shared and sharing.compute_mode not in ("auto", "default"):
         raise contradictions.refused_on_mig(sharing, f"{gpu_title(with_mig[0])} is in MIG mode")
-    disruption = str(desired.get("nvidia_sharing_mps_disruption") or "refuse")
     if strategy != "none" or with_mig:
-        return _on_mig(sharing, desired, gpus, facts, branch, disruption)
-    return _planned(sharing, _wanted(sharing, facts, gpus, branch), facts, gpus, disruption)
+        return _on_mig(sharing, desired, gpus, facts, branch)
+    return _planned(sharing, desired, _wanted(sharing, facts, gpus, branch), facts, gpus)
 
 
 def _wanted(
@@ -162,7 +161,6 @@ def _on_mig(
     gpus: Sequence[Mapping[str, Any]],
     facts: Mapping[str, Any],
     branch: int | None,
-    disruption: str,
 ) -> StagePlan:
     """With MIG the devices to share are those that the stage before this one makes; when it changes nothing, those that are there.
 
@@ -181,16 +179,17 @@ def _on_mig(
             )
         modes = {index: {"mig": {"current": one.enabled}} for index, one in layout.items()}
         gpus = [{**gpu, **modes.get(int(gpu["index"]), {})} for gpu in gpus]
-    return _planned(sharing, _wanted(sharing, facts, gpus, branch), facts, gpus, disruption)
+    return _planned(sharing, desired, _wanted(sharing, facts, gpus, branch), facts, gpus)
 
 
 def _planned(
     sharing: Sharing,
+    desired: Mapping[str, Any],
     wanted: HostSharing,
     facts: Mapping[str, Any],
     gpus: Sequence[Mapping[str, Any]],
-    disruption: str,
 ) -> StagePlan:
+    disruption = str(desired.get("nvidia_sharing_mps_disruption") or "refuse")
     plan = sharing_plan.plan(from_facts(facts, gpus, wanted), wanted, disruption)
     alone = one_user_at_a_time(sharing, wanted)
     return StagePlan(

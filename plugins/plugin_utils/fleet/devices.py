@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Which pod holds which device, from the kubelet's checkpoint of its device manager and its record of claims, and which have to leave. Pure."""
+"""Which pod holds which device, from the kubelet's checkpoint and its record of claims, and which have to leave when devices go. Pure."""
 
 from __future__ import annotations
 

@@ -216,9 +216,8 @@ def test_a_role_that_names_devices_passes_claims_too(file):
             yield task
             yield from tasks(task.get("block", ()))
 
-    calls = [
-        task["gpufleet.nvidia.node"]
-        for task in tasks(yaml.safe_load((ROLE.parents[1] / file).read_text()))
-        if task.get("gpufleet.nvidia.node", {}).get("action") == "evict_gpu_pods"
+    given = [
+        task.get("gpufleet.nvidia.node", {}) for task in tasks(yaml.safe_load((ROLE.parents[1] / file).read_text()))
     ]
+    calls = [call for call in given if call.get("action") == "evict_gpu_pods"]
     assert calls and all("gpus" in call for call in calls if "checkpoint" in call)
