@@ -24,13 +24,13 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import 
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import GPU_HOSTS
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render import writer
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.clusters import servers
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.fleet import Fleet, GpusUnknown, OfFacts
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.leaving import (
     CLUSTERS,
     leaving,
     removed_clusters,
 )
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.model import servers
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.naming import Former, former
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.overrides import HostVariables
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.recorded import RecordedFacts

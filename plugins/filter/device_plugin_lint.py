@@ -10,7 +10,7 @@ from typing import Any, Callable
 
 from ansible.errors import AnsibleFilterError
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.lint.lint import lint_files
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.lint.objects import OF_A_CONFIGURATION
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.lint.reading import OF_A_CONFIGURATION
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.lint.yaml import HAS_YAML
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
 

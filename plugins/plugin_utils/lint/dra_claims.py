@@ -18,7 +18,7 @@ from typing import Any
 
 from .finding import Report, join, near
 from .node import LintedNode
-from .objects import group_of, mapping, sequence
+from .reading import group_of, mapping, sequence
 
 KINDS = ("DeviceClass", "ResourceClaim", "ResourceClaimTemplate")
 #: The driver's name, which is the domain of its attributes.

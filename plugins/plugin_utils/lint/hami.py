@@ -17,7 +17,7 @@ from typing import Any, Callable, NamedTuple
 
 from .finding import Report, join, near
 from .node import LintedNode
-from .objects import mapping, sequence
+from .reading import mapping, sequence
 
 
 class _Kind(NamedTuple):

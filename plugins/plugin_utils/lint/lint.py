@@ -16,10 +16,10 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from ...module_utils._formats.documents import read_yaml_documents
-from . import dra_claims, gpu_operator, hami, node, pods, rules, together, yaml
+from . import dra_claims, driver_pods, hami, node, operator_objects, rules, together, yaml
 from .finding import ERROR, MOST, Finding, Report, TooManyFindings
-from .objects import OF_A_CONFIGURATION, below
 from .plugin_fields import CONFIGURATION, effective
+from .reading import OF_A_CONFIGURATION, below
 
 
 @dataclass(frozen=True)
@@ -95,14 +95,14 @@ def _effective(
     if dra_claims.is_claim(document):
         dra_claims.check(document, node.node_of(facts), report)
         return None
-    if gpu_operator.is_operator(document):
-        gpu_operator.check(document, facts, node.node_of(facts), report, others)
+    if operator_objects.is_operator(document):
+        operator_objects.check(document, facts, node.node_of(facts), report, others)
         return None
     if hami.is_hami(document):
         hami.check(document, text, facts, node.node_of(facts), report)
         return None
-    if pods.has_pods(document):
-        pods.check(document, facts, report)
+    if driver_pods.has_pods(document):
+        driver_pods.check(document, facts, report)
         if started_with:
             node.check({}, node.node_of(facts), report, started_with)
         return None
@@ -199,10 +199,10 @@ def _place(name: str, document: Mapping[str, Any]) -> str:
 
 def _taken_apart(name: str, text: str, documents: Sequence[Mapping[str, Any]]) -> list[Configuration]:
     found = []
-    operators = [document for document in documents if gpu_operator.is_operator(document)]
+    operators = [document for document in documents if operator_objects.is_operator(document)]
     for document in documents:
         place = _place(name, document)
-        if gpu_operator.is_operator(document):
+        if operator_objects.is_operator(document):
             others = tuple(other for other in operators if other is not document)
             found.append(Configuration(place, yaml.dump(document), others=others))
             continue
@@ -211,7 +211,7 @@ def _taken_apart(name: str, text: str, documents: Sequence[Mapping[str, Any]]) -
             continue
         started_with = _started_with(document)
         inside = list(_inside(document))
-        if pods.has_pods(document):
+        if driver_pods.has_pods(document):
             found.append(Configuration(place, yaml.dump(document), () if inside else started_with))
         elif started_with and not inside:
             inside = [(str(document.get("kind") or "values"), "version: v1\n")]

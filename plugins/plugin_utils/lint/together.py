@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from .dra_claims import KINDS
+from .driver_pods import is_plugin
 from .finding import Report
-from .objects import below, group_of, mapping, sequence
-from .pods import is_plugin
+from .reading import below, group_of, mapping, sequence
 
 _CLASS = KINDS[0]
 #: Where the rendered tree, as most GitOps repositories, has the files of a cluster.

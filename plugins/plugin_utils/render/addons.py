@@ -16,8 +16,8 @@ from ..fleet.capacity import HAMI_SPLIT
 from ..fleet.names import CONFIGURATION_LABEL
 from ..fleet.served import FIRST_WITH_CLAIMS, GATE, MIGRATED_LABEL, ON_BY_DEFAULT, SERVERS
 from . import injection
+from .clusters import BACKEND_LABEL, NOT_PAUSED, Cluster, Configuration, any_of, client_affinity
 from .helm_values import Part, extra_values, render_values
-from .model import BACKEND_LABEL, NOT_PAUSED, Cluster, Configuration, any_of, client_affinity
 from .versions import NODE_FEATURE_DISCOVERY
 
 DCGM_EXPORTER = "dcgm-exporter"

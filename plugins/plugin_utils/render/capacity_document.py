@@ -13,8 +13,8 @@ from ..fleet.capacity import Capacity
 from ..fleet.served import SERVERS
 from ..fleet.sharing_configurations import Choices
 from ..fleet.sharing_configurations import as_dict as choice_as_dict
-from . import objects
-from .model import Cluster, Configuration
+from . import plain_objects
+from .clusters import Cluster, Configuration
 
 
 def capacity_document(cluster: Cluster) -> dict[str, Any]:
@@ -29,7 +29,7 @@ def capacity_document(cluster: Cluster) -> dict[str, Any]:
             "gpus": item.gpus,
             "mig_strategy": item.strategy,
             "device_list_strategy": item.injection.strategy,
-            "node_labels": objects.labels_of(cluster, item),
+            "node_labels": plain_objects.labels_of(cluster, item),
             **_choices(cluster, item),
             **_each_node(cluster, item),
             "sharing": {
@@ -85,7 +85,7 @@ def _each_node(cluster: Cluster, item: Configuration) -> dict[str, Any]:
         "selector": item.selector,
         **_shows(item.capacities[0]),
         "labels": item.capacity.labels,
-        "node_labels": objects.labels_of(cluster, item, item.choices_of[0].chosen),
+        "node_labels": plain_objects.labels_of(cluster, item, item.choices_of[0].chosen),
         **_choices(cluster, item),
     }
     return {"each_node": each}
@@ -95,20 +95,20 @@ def _choices(cluster: Cluster, item: Configuration) -> dict[str, Any]:
     """Return, by the value of the label, what a node shows that chooses by it; nothing where there are no named configurations."""
     if not item.choices.named:
         return {}
-    return {"choices": _shown(objects.names_of_choices(cluster, item), item.choices)}
+    return {"choices": _shown(plain_objects.names_of_choices(cluster, item), item.choices)}
 
 
 def _choices_of(cluster: Cluster, item: Configuration) -> Iterator[dict[str, Any]]:
     """Give what of that is another for each node: what the inventory chose, and counts of its own. The same is computed once."""
     common = _choices(cluster, item)
-    names = objects.names_of_choices(cluster, item)
+    names = plain_objects.names_of_choices(cluster, item)
     labels: dict[str, Mapping[str, str]] = {}
     shown: dict[int, dict[str, Any]] = {}
     for choices in item.choices_of:
         found: dict[str, Any] = {}
         if choices.chosen:
             if choices.chosen not in labels:
-                labels[choices.chosen] = objects.labels_of(cluster, item, choices.chosen)
+                labels[choices.chosen] = plain_objects.labels_of(cluster, item, choices.chosen)
             found["node_labels"] = labels[choices.chosen]
         if common:
             # Hosts of a kind have one object, which lives as long as the configuration.

@@ -14,9 +14,7 @@ from ..fleet.served import MIGRATED_LABEL, SERVERS
 from ..fleet.sharing_configurations import CONFIGURATIONS, LABEL, UNSHARED, Named
 from ..lint.lint import lint
 from . import injection
-from .emit import comment, yaml_text
-from .helm_values import Part, render_values
-from .model import (
+from .clusters import (
     MANAGED_BY,
     Cluster,
     Configuration,
@@ -26,6 +24,8 @@ from .model import (
     kube_object,
     plugin_key,
 )
+from .emit import comment, yaml_text
+from .helm_values import Part, render_values
 
 CHART = "nvidia-device-plugin"
 

@@ -11,9 +11,9 @@ from typing import Any
 
 from ...module_utils._sharing import arithmetic
 from ...module_utils._sharing.guarantees import guarantee
-from . import claims
+from . import claimed_devices
+from .clusters import Cluster, Configuration, dns_label, kube_object
 from .emit import documents
-from .model import Cluster, Configuration, dns_label, kube_object
 from .requests import Answer, answers, distinct, file_of, file_of_devices, name_of, own_share
 
 
@@ -28,7 +28,7 @@ def examples(cluster: Cluster) -> dict[str, str]:
         for resource in item.capacity.resources:
             name = f"{item.name}-{dns_label(resource.partition('/')[2])}"
             files[f"{name}.yaml"] = documents(_about(item, resource), [_pod(cluster, item, name, {resource: 1})])
-        for kind in claims.kinds(item):
+        for kind in claimed_devices.kinds(item):
             name = name_of(item, kind)
             files[f"{name}.yaml"] = _claiming(cluster, item, name, f"One {kind} of {item.origin}", kind)
         for share in _shares(item, asked):
@@ -62,15 +62,15 @@ def _claiming(
     share: arithmetic.Share | None = None,
 ) -> str:
     """Return a claim with a pod, or a claim that the pods of a job share, as many as the pool's description counts on."""
-    wanted = claims.devices(item, kind, count, share)
+    wanted = claimed_devices.devices(item, kind, count, share)
     pod = _claiming_pod(cluster, item, name)
-    users = claims.users(item, kind, share)
+    users = claimed_devices.users(item, kind, share)
     if users < 2:
         header = [f"{about}, by a claim.", *_guarantee(item)]
-        return documents("\n".join(header), [claims.template(name, wanted), pod])
+        return documents("\n".join(header), [claimed_devices.template(name, wanted), pod])
     pod["spec"]["resourceClaims"] = [{"name": "gpus", "resourceClaimName": name}]
     header = [f"{about}, by one claim that {users} pods share.", *_guarantee(item)]
-    return documents("\n".join(header), [claims.shared(name, wanted), _job(name, users, pod["spec"])])
+    return documents("\n".join(header), [claimed_devices.shared(name, wanted), _job(name, users, pod["spec"])])
 
 
 def _job(name: str, pods: int, spec: Mapping[str, Any]) -> dict[str, Any]:
@@ -112,13 +112,13 @@ def _share(cluster: Cluster, item: Configuration, name: str, share: arithmetic.S
     each = arithmetic.memory_text(share.per_gpu_mib)
     about = f"{arithmetic.memory_text(share.memory_mib)} over {share.gpus} GPUs of {item.origin}: {each} on each"
     if item.sharing.claims_shared:
-        return _claiming(cluster, item, name, about, claims.GPU, share.gpus, share)
+        return _claiming(cluster, item, name, about, claimed_devices.GPU, share.gpus, share)
     header = [f"{about}.", *_guarantee(item)]
     if share.gpus > 1:
         header.append(f"{share.gpus} distinct GPUs: {distinct(item)}.")
     gpu = next(iter(item.capacity.resources), "nvidia.com/gpu")
     if item.sharing.backend == "dra":
-        claim = claims.template(name, claims.parts(share))
+        claim = claimed_devices.template(name, claimed_devices.parts(share))
         return documents("\n".join(header), [claim, _claiming_pod(cluster, item, name)])
     limits: dict[str, Any] = {gpu: share.gpus}
     environment: list[dict[str, str]] = []
@@ -173,7 +173,7 @@ def _pod(
 def _compute_domain(cluster: Cluster, item: Configuration) -> str:
     """Return a job over two hosts of a rack whose pods share a ComputeDomain. Its API is the DRA driver's (resource.nvidia.com/v1beta1)."""
     name = f"{item.name}-compute-domain"
-    claimed = claims.kinds(item)
+    claimed = claimed_devices.kinds(item)
     # The driver makes the template and the IMEX daemons of the nodes on which pods with a claim of it run; 0 is any number of them.
     wanted = {"numNodes": 0, "channel": {"resourceClaimTemplate": {"name": name}}}
     domain = kube_object("resource.nvidia.com/v1beta1", "ComputeDomain", name, spec=wanted)
@@ -193,7 +193,7 @@ def _compute_domain(cluster: Cluster, item: Configuration) -> str:
     items = [domain, _job(name, 2, spec)]
     if claimed:
         header.append(f"Each claims one {claimed[0]} as well.")
-        items.insert(0, claims.template(claim, claims.devices(item, claimed[0])))
+        items.insert(0, claimed_devices.template(claim, claimed_devices.devices(item, claimed[0])))
     return documents("\n".join(header), items)
 
 

@@ -30,8 +30,8 @@ from ..plain import plain
 from ..pools import node_of, pool_of, pools
 from ..role_variables import VariablesRefused, collect
 from . import refused_pools
+from .clusters import Cluster, Configuration, content_hash, dns_label, pool_label
 from .device_plugin import plugin_file
-from .model import Cluster, Configuration, content_hash, dns_label, pool_label
 from .naming import Former, Kind, names
 
 #: The roles whose variables say what a cluster shows of a host.

@@ -18,7 +18,7 @@ from typing import Any
 
 import yaml
 
-from .model import MANAGED_BY, Cluster, kube_object
+from .clusters import MANAGED_BY, Cluster, kube_object
 from .versions import NODE_FEATURE_DISCOVERY, Chart
 
 #: The folders of the tree whose objects are synced as they are.

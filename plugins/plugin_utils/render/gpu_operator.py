@@ -15,9 +15,9 @@ from ...module_utils._mig import predefined
 from ...module_utils._plan import Refused
 from ..fleet.sharing_configurations import DEFAULT, UNSHARED
 from . import injection
+from .clusters import DEPLOY_LABELS, MANAGED_BY, Cluster, Configuration, content_hash, kube_object
 from .emit import yaml_text
 from .helm_values import Part, render_values
-from .model import DEPLOY_LABELS, MANAGED_BY, Cluster, Configuration, content_hash, kube_object
 
 CHART = "gpu-operator"
 _ALTERNATIVE = (

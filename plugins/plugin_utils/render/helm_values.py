@@ -13,8 +13,8 @@ from typing import Any
 
 from ...module_utils._formats.documents import read_yaml
 from ...module_utils._plan import Refused
+from .clusters import Cluster
 from .emit import sections
-from .model import Cluster
 from .versions import CHARTS, NODE_FEATURE_DISCOVERY
 
 #: A part of the values: where it comes from, and top-level keys that no other part has.

@@ -14,8 +14,8 @@ from ...module_utils._formats.imex import HOST, MASKED
 from ...module_utils._formats.imex import VARIABLE as IMEX
 from ...module_utils._injection import CDI, ENVVAR, FIRST_KUBELET_WITH_CDI, VARIABLE, VOLUME_MOUNTS, Injection
 from ...module_utils._plan import Refused
+from .clusters import Cluster, Configuration
 from .helm_values import EXTRA, Part
-from .model import Cluster, Configuration
 
 DRIVER_ROOT = "/"
 #: Where the packages of the NVIDIA Container Toolkit put the hooks that a CDI specification names.

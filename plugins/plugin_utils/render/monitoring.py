@@ -17,8 +17,8 @@ from typing import Any
 
 from ...module_utils._formats.documents import read_yaml
 from ...module_utils._health.xid import LOUD_XIDS, QUIET_ACTIONS
+from .clusters import MANAGED_BY, Cluster, kube_object
 from .emit import json_text
-from .model import MANAGED_BY, Cluster, kube_object
 
 RUNBOOKS = "https://github.com/gpufleet/gpufleet.nvidia/blob/main/docs/runbooks.md"
 #: What tells extensions/eda/rulebooks/heal.yml which host to repair: the instance without its port.

@@ -17,7 +17,7 @@ from typing import Any
 
 from ...module_utils._formats.documents import read_json
 from ...module_utils._plan import Refused
-from .model import content_hash, pool_label
+from .clusters import content_hash, pool_label
 
 _LONGEST_NAME = 63
 

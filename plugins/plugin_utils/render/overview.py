@@ -13,8 +13,8 @@ from ...module_utils._sharing.guarantees import guarantee
 from ..fleet import served
 from ..fleet.node_match import VARIABLE
 from ..fleet.sharing_configurations import CHOICE, DEFAULT, LABEL
-from . import device_plugin, gpu_operator, objects, requests
-from .model import Cluster, Configuration, servers
+from . import device_plugin, gpu_operator, plain_objects, requests
+from .clusters import Cluster, Configuration, servers
 
 _MOST_GPUS = 8
 
@@ -113,7 +113,7 @@ def _sharing_configurations(cluster: Cluster) -> str:
     items = [item for item in cluster.plugin_configurations if item.plugin_texts or item.choices.refused]
     if not items:
         return ""
-    operator = objects.operator_serves(cluster)
+    operator = plain_objects.operator_serves(cluster)
     text = f"\n## Sharing configurations\n\nThe label `{LABEL}` of a node chooses.\n\n"
     text += _table(
         ["pool", "label", "resources of a node", "chosen for"], [row for item in items for row in _rows(cluster, item)]
@@ -147,8 +147,8 @@ def _sharing_configurations(cluster: Cluster) -> str:
 
 def _rows(cluster: Cluster, item: Configuration) -> list[list[str]]:
     rows = []
-    labelled = objects.operator_serves(cluster) and not item.choices.default
-    for label, name in sorted(objects.names_of_choices(cluster, item).items()):
+    labelled = plain_objects.operator_serves(cluster) and not item.choices.default
+    for label, name in sorted(plain_objects.names_of_choices(cluster, item).items()):
         one = item.choices.named[name] if name else item.choices.own
         shown = ", ".join(f"`{resource}: {count}`" for resource, count in sorted(one.capacity.resources.items()))
         nodes = [node for node, mine in zip(item.nodes, item.choices_of, strict=True) if name and mine.chosen == name]

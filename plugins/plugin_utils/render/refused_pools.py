@@ -18,7 +18,7 @@ from ...module_utils._sharing import modes
 from ..fleet.capacity import Capacity
 from ..fleet.node_match import VARIABLE
 from ..fleet.sharing_configurations import CHOICE, CONFIGURATIONS, DEFAULT
-from .model import Cluster, Configuration, plugin_key
+from .clusters import Cluster, Configuration, plugin_key
 
 _BY_NAME = f"{VARIABLE}: {{}} finds the nodes by name."
 

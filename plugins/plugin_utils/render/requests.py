@@ -15,7 +15,7 @@ from ...module_utils._mig.profiles import compute_name, nearest, parse
 from ...module_utils._plan import Refused
 from ...module_utils._sharing import arithmetic
 from ...module_utils._sharing.resources import GPU, mig_resource
-from .model import Cluster, Configuration, dns_label
+from .clusters import Cluster, Configuration, dns_label
 
 #: Backends whose pods say how much memory they take, so that its size is not that of the pool's slices.
 ANY_SIZE = ("hami", "dra")

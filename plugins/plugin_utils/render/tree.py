@@ -11,20 +11,20 @@ from typing import Any
 from ...module_utils._plan import Refused
 from . import (
     addons,
-    claims,
+    claimed_devices,
     device_plugin,
     gpu_operator,
     injection,
     monitoring,
-    objects,
+    plain_objects,
     refused_pools,
 )
 from .capacity_document import capacity_document
+from .clusters import EXEMPT_LABEL, Cluster
 from .emit import documents, json_text, yaml_text
 from .examples import examples
 from .gitops import MONITORING, NODE_LABELS, OBJECTS, Release, argocd, flux, kept
 from .helm_values import merged
-from .model import EXEMPT_LABEL, Cluster
 from .overview import overview
 from .versions import CHARTS, OWN_CHART, OWN_CHART_VERSION, Chart
 
@@ -86,7 +86,7 @@ def _plugin_releases(cluster: Cluster, files: dict[str, str], config_maps: list[
 
 def _addon_releases(cluster: Cluster, files: dict[str, str]) -> list[Release]:
     releases = []
-    operator = objects.operator_serves(cluster)
+    operator = plain_objects.operator_serves(cluster)
     if cluster.options["node_feature_discovery"] and not operator:
         text = addons.node_feature_discovery(cluster)
         releases.append(_release(files, addons.NODE_FEATURE_DISCOVERY, addons.NODE_FEATURE_DISCOVERY, text))
@@ -107,21 +107,23 @@ def _release(files: dict[str, str], name: str, chart: str, text: str) -> Release
 
 
 def _objects(cluster: Cluster, config_maps: list[dict[str, Any]]) -> dict[str, str]:
-    files = {"objects/namespace.yaml": documents(f"{_MADE_BY} gpu_kubernetes_namespace.", [objects.namespace(cluster)])}
-    named = claims.named_classes(cluster)
+    files = {
+        "objects/namespace.yaml": documents(f"{_MADE_BY} gpu_kubernetes_namespace.", [plain_objects.namespace(cluster)])
+    }
+    named = claimed_devices.named_classes(cluster)
     if named:
         header = f"{_MADE_BY} nvidia_mig_*: pods of DRA pools can request MIG devices by these extended resources, too."
         files["objects/device-classes.yaml"] = documents(header, named)
     if cluster.options["objects"] != "manifests":
         return files
-    if objects.has_runtime_class(cluster):
-        text = documents(f"{_MADE_BY} gpu_kubernetes_runtime_class.", [objects.runtime_class(cluster)])
+    if plain_objects.has_runtime_class(cluster):
+        text = documents(f"{_MADE_BY} gpu_kubernetes_runtime_class.", [plain_objects.runtime_class(cluster)])
         files["objects/runtime-class.yaml"] = text
     for config_map in config_maps:
         name = str(config_map["metadata"]["name"])
         header = f"{_MADE_BY} nvidia_mig_*, nvidia_sharing_*."
         header += " The name ends in a hash of the content." if config_map["immutable"] else ""
-        item = objects.annotated(config_map, kept(cluster))
+        item = plain_objects.annotated(config_map, kept(cluster))
         files[f"objects/{name.rpartition('-')[0]}.yaml"] = documents(header, [item])
     return files
 
@@ -134,13 +136,13 @@ def _node_labels(cluster: Cluster) -> dict[str, str]:
             return {}
         by = " or by a GPU on their PCI bus" if any(item.match.devices for item in items) else ""
         header = f"{_MADE_BY} The nodes of each pool, by name{by}."
-        rule = objects.node_feature_rule(cluster, items)
+        rule = plain_objects.node_feature_rule(cluster, items)
         return {f"{NODE_LABELS}/pools.yaml": documents(header, [rule])}
     header = (
         f"{_MADE_BY} Apply with: kubectl apply --server-side --field-manager=gpufleet -f node-labels.yaml\n"
         "Keep it away from controllers that prune: pruning a Node object removes the node."
     )
-    nodes = objects.node_labels(cluster, [item for item in cluster.configurations if not item.match.labels])
+    nodes = plain_objects.node_labels(cluster, [item for item in cluster.configurations if not item.match.labels])
     return {"node-labels.yaml": documents(header, nodes)}
 
 
@@ -176,16 +178,16 @@ def _own_chart(cluster: Cluster, config_maps: list[dict[str, Any]]) -> str:
         {
             "name": item.name,
             "device": kind,
-            "claim": claims.devices(item, kind),
+            "claim": claimed_devices.devices(item, kind),
             "runtimeClassName": "",
             "nodeSelector": item.selector,
         }
         for item in cluster.configurations
-        for kind in claims.kinds(item)
+        for kind in claimed_devices.kinds(item)
     ]
     values: dict[str, Any] = {
         "runtimeClass": {
-            "create": chart and objects.has_runtime_class(cluster),
+            "create": chart and plain_objects.has_runtime_class(cluster),
             "name": cluster.options["runtime_class"],
         },
         "configMaps": {item["metadata"]["name"]: item["data"] for item in config_maps} if chart else {},

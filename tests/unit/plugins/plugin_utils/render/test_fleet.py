@@ -9,8 +9,8 @@ from __future__ import annotations
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render import fleet as module
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.clusters import dns_label, pool_label
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.fleet import Fleet
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.model import dns_label, pool_label
 
 
 def test_a_description_is_computed_once_for_all_hosts_that_share_it(clusters_of, pools, monkeypatch):

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from ...module_utils import _injection as injection
 from .finding import Report, join
-from .objects import OF_A_CONFIGURATION, below, mapping, sequence
+from .reading import OF_A_CONFIGURATION, below, mapping, sequence
 
 PLUGIN, DISCOVERY, EXPORTER = "nvidia-device-plugin", "gpu-feature-discovery", "dcgm-exporter"
 #: By program, and by image where no program is named.

@@ -23,7 +23,7 @@ from ...module_utils._versions import numbers
 from .finding import ERROR, Report
 from .node import LintedNode
 from .node import check as check_on_node
-from .objects import below, group_of, mapping
+from .reading import below, group_of, mapping
 
 POLICY, DRIVER, CLUSTER = "ClusterPolicy", "NVIDIADriver", "GPUCluster"
 #: The node label that the operator sets itself, to give each node to one NVIDIADriver.

@@ -14,10 +14,7 @@ from ...module_utils._versions import numbers
 from ..fleet.names import CONFIGURATION_LABEL, MIG_CONFIG_LABEL, POOL_LABEL, label_value
 from ..fleet.node_match import NodeMatch
 from ..fleet.sharing_configurations import LABEL, UNSHARED
-from .device_plugin import operator_texts
-from .gitops import kept
-from .gpu_operator import strategy_of
-from .model import (
+from .clusters import (
     BACKEND_LABEL,
     DEPLOY_LABELS,
     DEPLOY_PLUGIN_LABEL,
@@ -29,6 +26,9 @@ from .model import (
     kube_object,
     plugin_key,
 )
+from .device_plugin import operator_texts
+from .gitops import kept
+from .gpu_operator import strategy_of
 
 #: The runtime classes that k3s and RKE2 make themselves.
 _OF_RANCHER = frozenset({"nvidia", "nvidia-experimental"})

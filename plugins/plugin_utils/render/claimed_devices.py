@@ -15,7 +15,7 @@ from typing import Any
 from ...module_utils._sharing import arithmetic
 from ..fleet.claims import GPU_CLASS, MIG_CLASS, mig_devices
 from ..fleet.slices import Slice
-from .model import MANAGED_BY, Cluster, Configuration, kube_object
+from .clusters import MANAGED_BY, Cluster, Configuration, kube_object
 
 #: What a claim is for that is for no MIG device.
 GPU = "GPU"
