@@ -85,19 +85,18 @@ def _plugin_releases(cluster: Cluster, files: dict[str, str], config_maps: list[
 
 
 def _addon_releases(cluster: Cluster, files: dict[str, str]) -> list[Release]:
-    releases = []
+    values: dict[str, str] = {}
     operator = plain_objects.operator_serves(cluster)
     if cluster.options["node_feature_discovery"] and not operator:
-        text = addons.node_feature_discovery(cluster)
-        releases.append(_release(files, addons.NODE_FEATURE_DISCOVERY, addons.NODE_FEATURE_DISCOVERY, text))
+        values[addons.NODE_FEATURE_DISCOVERY] = addons.node_feature_discovery(cluster)
     if cluster.options["dcgm_exporter"] and not operator:
-        releases.append(_release(files, addons.DCGM_EXPORTER, addons.DCGM_EXPORTER, addons.dcgm_exporter(cluster)))
+        values[addons.DCGM_EXPORTER] = addons.dcgm_exporter(cluster)
     hami, dra = cluster.with_backend("hami"), cluster.of_dra_driver
     if hami:
-        releases.append(_release(files, addons.HAMI, addons.HAMI, addons.hami(cluster, hami)))
+        values[addons.HAMI] = addons.hami(cluster, hami)
     if dra:
-        releases.append(_release(files, addons.DRA_DRIVER, addons.DRA_DRIVER, addons.dra_driver(cluster, dra)))
-    return releases
+        values[addons.DRA_DRIVER] = addons.dra_driver(cluster, dra)
+    return [_release(files, chart, chart, text) for chart, text in values.items()]
 
 
 def _release(files: dict[str, str], name: str, chart: str, text: str) -> Release:
