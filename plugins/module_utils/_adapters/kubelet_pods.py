@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .._formats.kubelet_checkpoint import CHECKPOINT, CLAIMS, Entry, read_checkpoint, read_claims
+from .._formats.kubelet_checkpoint import CHECKPOINT, CLAIMS, HeldDevices, read_checkpoint, read_claims
 from .._plan import Refused
 from .host_files import HostFiles
 
@@ -31,7 +31,7 @@ def read_allocations(files: HostFiles) -> dict[str, list[dict[str, Any]]]:
     Under EVERY_GPU is why they are not known, of each record for itself. Without a kubelet it is empty.
     """
     found: dict[str, list[dict[str, Any]]] = {}
-    entries: list[Entry] = []
+    entries: list[HeldDevices] = []
     for path, read in ((CHECKPOINT, _given), (CLAIMS, read_claims)):
         size = files.size(path)
         if size is None:
@@ -66,5 +66,5 @@ def read_allocations(files: HostFiles) -> dict[str, list[dict[str, Any]]]:
     return found
 
 
-def _given(written: str) -> tuple[Entry, ...]:
+def _given(written: str) -> tuple[HeldDevices, ...]:
     return read_checkpoint(written, "").entries

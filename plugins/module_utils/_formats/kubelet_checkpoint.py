@@ -66,7 +66,7 @@ _CLAIM_DATA = fields(
 
 
 @dataclass(frozen=True)
-class Entry:
+class HeldDevices:
     """What a container of a pod was given of one resource, or a pod of one claim.
 
     :param container: empty for a claim, which several containers may use.
@@ -86,7 +86,7 @@ class Checkpoint:
     :param registered: the resources that device plugins registered.
     """
 
-    entries: tuple[Entry, ...]
+    entries: tuple[HeldDevices, ...]
     registered: frozenset[str]
 
 
@@ -105,7 +105,7 @@ def read_checkpoint(written: str, remedy: str) -> Checkpoint:
         }
         check(_DATA, found)
         entries = tuple(
-            Entry(entry["PodUID"], entry["ContainerName"], entry["ResourceName"], _devices(entry["DeviceIDs"]))
+            HeldDevices(entry["PodUID"], entry["ContainerName"], entry["ResourceName"], _devices(entry["DeviceIDs"]))
             for entry in found["PodDeviceEntries"]
         )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, Unfit) as error:
@@ -115,7 +115,7 @@ def read_checkpoint(written: str, remedy: str) -> Checkpoint:
     return Checkpoint(entries, frozenset(found["RegisteredDevices"]))
 
 
-def read_claims(written: str) -> tuple[Entry, ...]:
+def read_claims(written: str) -> tuple[HeldDevices, ...]:
     """Return which GPUs and MIG devices pods were given by claims, as L(place_of) calls them; a device of another name comes with that name.
 
     :raises Refused: it is not what a kubelet writes.
@@ -128,7 +128,7 @@ def read_claims(written: str) -> tuple[Entry, ...]:
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, Unfit) as error:
         raise Refused(CLAIMS, f"it is not what a kubelet writes ({type(error).__name__}: {error})", "") from error
     return tuple(
-        Entry(str(uid), "", f"claim {claim['ClaimName']}", tuple(map(_place, state.get("Devices") or ())))
+        HeldDevices(str(uid), "", f"claim {claim['ClaimName']}", tuple(map(_place, state.get("Devices") or ())))
         for claim in found["ClaimInfoStateList"]
         for driver, state in claim["DriverState"].items()
         for uid in claim["PodUIDs"]
