@@ -158,7 +158,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import (
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._results import refuse, succeed
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._settings import apply
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._settings.desired import Settings, read
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._settings.plan import Means
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._settings.plan import EccPolicy
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._settings.plan import plan as plan_settings
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import Kind
 
@@ -191,7 +191,7 @@ def described(params: dict[str, Any]) -> Settings:
 def run(module: AnsibleModule) -> tuple[Plan, dict[str, Any]]:
     """Read, plan, apply, read back."""
     wanted = described(module.params)
-    means = Means(module.params["reset"] == "auto", module.params["reboot"] == "allow")
+    policy = EccPolicy(module.params["reset"] == "auto", module.params["reboot"] == "allow")
     with exclusive(module.params["lock_timeout"]):
         if not wanted.anything and apply.record() is None:
             # Nothing was ever set here, so nobody has to ask the GPUs.
@@ -199,7 +199,7 @@ def run(module: AnsibleModule) -> tuple[Plan, dict[str, Any]]:
         with open_nvml(module.params["_pynvml_archive"]) as nvml:
 
             def planned() -> Plan:
-                return plan_settings(apply.observe(nvml, wanted), wanted, apply.record(), means)
+                return plan_settings(apply.observe(nvml, wanted), wanted, apply.record(), policy)
 
             found = planned()
             pending = [step for step in found.steps if apply.awaits_reboot(step)]

@@ -26,7 +26,7 @@ from ansible.module_utils.common.text.converters import to_text
 from ansible.plugins.action import ActionBase
 from ansible.vars.hostvars import HostVars
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._printable import printable
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.stage_times import of_both
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.stage_times import sum_seconds
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
 
 _COLLECTION = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
@@ -365,7 +365,7 @@ class HostAction(FleetAction):
         """
         answer: dict[str, Any] = self._execute_module(module_args=arguments, task_vars=task_vars)
         if "seconds" in answer:
-            answer["seconds"] = of_both(first.get("seconds"), answer["seconds"])
+            answer["seconds"] = sum_seconds(first.get("seconds"), answer["seconds"])
         return answer
 
     def send(self, name: str, content: bytes) -> str:

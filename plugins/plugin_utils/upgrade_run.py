@@ -75,7 +75,7 @@ class UpgradeRun:
         for name, about, record, slot in self._all("SELECT name, about, record, slot FROM host ORDER BY place"):
             yield name, json.loads(about), json.loads(record) if record else None, slot in (HOLDS, ENDED)
 
-    def line_up(self, order: Sequence[str]) -> None:
+    def set_order(self, order: Sequence[str]) -> None:
         """Keep the order in which the hosts enter the play; those that are not in it do not start."""
         with self._change() as base:
             base.executemany("UPDATE host SET turn = ? WHERE name = ?", enumerate(order))
@@ -94,7 +94,7 @@ class UpgradeRun:
         """Whether the nodes were last looked at before that."""
         return bool(time.time() - self._one("SELECT refreshed FROM state")[0] > seconds)
 
-    def arrive(self, host: str) -> float:
+    def enqueue(self, host: str) -> float:
         """Let a host wait for room, and return for how many seconds it has waited."""
         with self._change() as base:
             base.execute("UPDATE host SET slot = ?, since = ? WHERE name = ? AND slot = ''", [WAITS, time.time(), host])
@@ -133,7 +133,7 @@ class UpgradeRun:
         """A host needs no room any more."""
         self._end([host])
 
-    def lose(self, present: Iterable[str]) -> list[str]:
+    def drop_unreachable(self, present: Iterable[str]) -> list[str]:
         """End the hosts that are worked on and take part in the play no more, and return them: Ansible reaches them no longer."""
         there = frozenset(present)
         held = self._all("SELECT name FROM host WHERE slot = ?", [HOLDS])
@@ -142,7 +142,7 @@ class UpgradeRun:
             self._end(lost)
         return lost
 
-    def leave(self, host: str) -> None:
+    def abandon(self, host: str) -> None:
         """A host waits no longer, and was not worked on."""
         with self._change() as base:
             base.execute("UPDATE host SET slot = ? WHERE name = ?", [LEFT, host])

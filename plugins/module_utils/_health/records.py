@@ -16,7 +16,7 @@ from .._mig.state import node_gpus
 from .._plan import Refused, Step
 from .._settings.desired import RECORD as SETTINGS_RECORD
 from .._settings.desired import recorded as recorded_settings
-from .._settings.plan import Means
+from .._settings.plan import EccPolicy
 from .._settings.plan import plan as plan_settings
 from .._settings.state import observed
 from .._sharing.host import UNREADABLE, Daemon
@@ -69,7 +69,7 @@ def _settings(record: Any, gpus: Gpus) -> str:
     # Facts of an earlier release have no settings.
     read = [observed(gpu) for gpu in gpus if "settings" in gpu]
     try:
-        return _words(plan_settings(read, wanted, wanted, Means(reset=True, reboot=True)).steps)
+        return _words(plan_settings(read, wanted, wanted, EccPolicy(reset=True, reboot=True)).steps)
     except Refused as refusal:
         return refusal.message
 

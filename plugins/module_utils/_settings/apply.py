@@ -25,7 +25,7 @@ from .._steps import Kind
 from .._users import add_allocations, reset_obstacle
 from . import desired
 from .desired import RECORD, Settings
-from .plan import Means, plan
+from .plan import EccPolicy, plan
 from .state import ObservedGpu, observed
 
 
@@ -93,12 +93,12 @@ def restore(nvml: Nvml, wanted: Settings) -> list[str]:
     failed = []
     for gpu in observe(nvml, lost):
         try:
-            steps = plan([gpu], lost, lost, Means()).steps
+            steps = plan([gpu], lost, lost, EccPolicy()).steps
             for step in steps:
                 _apply(step, lost, nvml, reset_gpu)
             if steps:
                 again = [seen for seen in observe(nvml, lost) if seen.index == gpu.index]
-                failed += [f"still needed: {step}" for step in plan(again, lost, lost, Means()).steps]
+                failed += [f"still needed: {step}" for step in plan(again, lost, lost, EccPolicy()).steps]
         except (Refused, CommandError, NvmlError, OSError) as error:
             failed.append(f"{gpu.title}: {error}")
     return failed

@@ -26,7 +26,7 @@ _WATT = 1
 
 
 @dataclass(frozen=True)
-class Means:
+class EccPolicy:
     """How ECC may be brought into effect.
 
     :param reset: whether a GPU may be reset.
@@ -37,7 +37,7 @@ class Means:
     reboot: bool = False
 
 
-def plan(gpus: Sequence[ObservedGpu], wanted: Settings, record: Settings | None, means: Means) -> Plan:
+def plan(gpus: Sequence[ObservedGpu], wanted: Settings, record: Settings | None, policy: EccPolicy) -> Plan:
     """Return the steps, GPU by GPU, and the record.
 
     What the record has and is no longer wanted goes back to the board's own value; ECC stays as it is.
@@ -49,10 +49,10 @@ def plan(gpus: Sequence[ObservedGpu], wanted: Settings, record: Settings | None,
     for gpu in gpus:
         _refuse_power(gpu, wanted)
         _refuse_clocks(gpu, wanted)
-        _refuse_ecc(gpu, wanted, means)
+        _refuse_ecc(gpu, wanted, policy)
     steps: list[Step] = []
     for gpu in gpus:
-        steps += _ecc(gpu, wanted, means)
+        steps += _ecc(gpu, wanted, policy)
     for gpu in gpus:
         # A reset would lose what is set before it.
         reset = any(step.kind is Kind.RESET_GPU and step.data["index"] == gpu.index for step in steps)
@@ -137,7 +137,7 @@ def _refuse_unsupported(gpu: ObservedGpu, wanted: Pair) -> None:
         )
 
 
-def _refuse_ecc(gpu: ObservedGpu, wanted: Settings, means: Means) -> None:
+def _refuse_ecc(gpu: ObservedGpu, wanted: Settings, policy: EccPolicy) -> None:
     if wanted.ecc is None:
         return
     present = gpu.settings.ecc.current
@@ -152,8 +152,8 @@ def _refuse_ecc(gpu: ObservedGpu, wanted: Settings, means: Means) -> None:
             f"ECC {state} needs a reset of {gpu.title}, which is in use by {named(gpu.users)}",
             "Drain the host first (kubectl drain, or end these processes), then run again.",
         )
-    reason = _no_reset(gpu, means)
-    if reason and not means.reboot:
+    reason = _no_reset(gpu, policy)
+    if reason and not policy.reboot:
         raise Refused(
             thing,
             f"ECC {state} needs a reset of {gpu.title}, and {reason}",
@@ -161,25 +161,25 @@ def _refuse_ecc(gpu: ObservedGpu, wanted: Settings, means: Means) -> None:
         )
 
 
-def _no_reset(gpu: ObservedGpu, means: Means) -> str | None:
+def _no_reset(gpu: ObservedGpu, policy: EccPolicy) -> str | None:
     """Return why ECC of a GPU can only change by a reboot; None where a reset can do it, as far as is known."""
-    if not means.reset:
+    if not policy.reset:
         return f"{PREFIX}reset is never"
     if gpu.divided:
         return "that would destroy its GPU instances, which only a boot restores"
     return gpu.no_reset
 
 
-def _ecc(gpu: ObservedGpu, wanted: Settings, means: Means) -> list[Step]:
+def _ecc(gpu: ObservedGpu, wanted: Settings, policy: EccPolicy) -> list[Step]:
     ecc = gpu.settings.ecc
     if wanted.ecc is None or ecc.current is wanted.ecc:
         return []
-    reason = _no_reset(gpu, means)
+    reason = _no_reset(gpu, policy)
     steps = []
     data = {**gpu.data, "ecc": _on(wanted.ecc)}
     if reason:
         data["reboot"] = REBOOT_NEEDED
-    disturbs = (awaited_reboot([reason], means.reboot, f"{PREFIX}reboot"),) if reason else ()
+    disturbs = (awaited_reboot([reason], policy.reboot, f"{PREFIX}reboot"),) if reason else ()
     if ecc.pending is not wanted.ecc or reason:
         why = f"it is {_on(ecc.current)}"
         if ecc.pending is wanted.ecc:

@@ -12,7 +12,7 @@ from typing import Any
 from .._plan import StagePlan, Step
 from .._steps import Kind
 from .desired import PREFIX, RECORD, read, recorded
-from .plan import Means, plan
+from .plan import EccPolicy, plan
 from .state import observed
 
 STAGE = "settings"
@@ -38,11 +38,11 @@ def stage(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> StagePlan:
     if any("settings" not in gpu for gpu in gpus if not gpu.get("lost")):
         unread = "the facts are of an earlier release, which did not read the settings of GPUs"
         return StagePlan(STAGE, needed=True, unread=unread)
-    means = means_of(desired)
-    found = plan([observed(gpu) for gpu in gpus if not gpu.get("lost")], wanted, former, means)
+    policy = ecc_policy_of(desired)
+    found = plan([observed(gpu) for gpu in gpus if not gpu.get("lost")], wanted, former, policy)
     return StagePlan(STAGE, needed=found.changes, steps=found.steps, warnings=found.warnings)
 
 
-def means_of(desired: Mapping[str, Any]) -> Means:
+def ecc_policy_of(desired: Mapping[str, Any]) -> EccPolicy:
     """Return how ECC may be brought into effect."""
-    return Means(str(desired.get(f"{PREFIX}reset") or "auto") == "auto", bool(desired.get(f"{PREFIX}reboot")))
+    return EccPolicy(str(desired.get(f"{PREFIX}reset") or "auto") == "auto", bool(desired.get(f"{PREFIX}reboot")))

@@ -103,7 +103,7 @@ class _Host:
         return dict(json.loads(self.text)) if self.text else {}
 
 
-class _Each(Mapping[str, Any]):
+class _LazyHosts(Mapping[str, Any]):
     """Something of each host by name, there only while somebody looks at it."""
 
     def __init__(self, names: Iterable[str], make: Callable[[str], Any]) -> None:
@@ -185,7 +185,7 @@ class ActionModule(ControllerAction):
             strangers = {name: found for name, found in offered.items() if found}
             joined = _joined(hosts.values(), cluster, others)
             resources.update({f"node {name}" if name in hosts else name: one for name, one in joined.items()})
-        documents = _Each((host for host, about in hosts.items() if about.text), lambda host: hosts[host].facts)
+        documents = _LazyHosts((host for host, about in hosts.items() if about.text), lambda host: hosts[host].facts)
         result: dict[str, Any] = {
             "changed": False,
             "unread": {host: about.unread for host, about in hosts.items() if about.unread},
@@ -200,15 +200,17 @@ class ActionModule(ControllerAction):
             named = {node.name: node for node in nodes}
             large = {
                 "hosts": documents,
-                "expected": _Each(
+                "expected": _LazyHosts(
                     (host for host, about in hosts.items() if about.found), lambda host: _expected(hosts[host])
                 ),
                 "offered": {host: entry.offered for host, entry in resources.items()} if cluster else None,
-                "ledger": _Each(named, lambda name: usage_text.as_dict(named[name])),
+                "ledger": _LazyHosts(named, lambda name: usage_text.as_dict(named[name])),
             }
             document = {**{name: result[name] for name in _SMALL}, **large}
             if not arguments["summary"]:
-                result.update({name: dict(part) if isinstance(part, _Each) else part for name, part in large.items()})
+                result.update(
+                    {name: dict(part) if isinstance(part, _LazyHosts) else part for name, part in large.items()}
+                )
         if arguments["html"]:
             when = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
             users = "pods" if cluster else "processes"

@@ -93,7 +93,7 @@ class ActionModule(ClusterAction):
         if state == "ended":
             run.end(host)
             return {}
-        for lost in run.lose(plain(task_vars["ansible_play_hosts"])):
+        for lost in run.drop_unreachable(plain(task_vars["ansible_play_hosts"])):
             self._display.warning(f"The connection to {lost} was lost during its upgrade.")
         return self._next(run, arguments, host, cluster)
 
@@ -137,7 +137,7 @@ class ActionModule(ClusterAction):
                 f"The rollout does not start: {decision.stopped}. Left as they were: {titles(decision.left)}."
             )
             return {"order": [], "stopped": decision.stopped}
-        run.line_up(order)
+        run.set_order(order)
         if self._task.check_mode:
             for host in order:
                 users = f"; would end the work of {', '.join(used[host])}" if host in used else ""
@@ -154,7 +154,7 @@ class ActionModule(ClusterAction):
 
     def _next(self, run: UpgradeRun, arguments: dict[str, Any], host: str, cluster: Cluster | None) -> dict[str, Any]:
         """Return whether work on the host starts now; wait while the budget, or a node that is not ready, forbids it."""
-        waited = run.arrive(host)
+        waited = run.enqueue(host)
         arrived, until = time.time() - waited, time.monotonic() + min(_LONGEST, max(_SHORTEST, waited))
         budget, parent = _budget(arguments), os.getppid()
         seen: tuple[Any, ...] | None = None
@@ -177,7 +177,7 @@ class ActionModule(ClusterAction):
                     return {"start": False, "wait": True, "stopped": None, "turn": ""}
                 time.sleep(_PAUSE)
                 continue
-            run.leave(host)
+            run.abandon(host)
             return {"start": False, "wait": False, "stopped": stopped, "turn": ""}
 
     def _decide(self, run: UpgradeRun, arguments: dict[str, Any], budget: waves.Budget) -> str | None:
@@ -214,7 +214,7 @@ class ActionModule(ClusterAction):
 
     def _finish(self, run: UpgradeRun, arguments: dict[str, Any], cluster: Cluster | None) -> dict[str, Any]:
         """Return how the rollout ended, and give the lease back."""
-        run.lose([])
+        run.drop_unreachable([])
         members, looked_at = self._look(run, arguments, cluster)
         phases = {node.name: node.phase for node in run.nodes()}
         nodes = [replace(node, phase=phases[node.name]) for node in looked_at]

@@ -68,7 +68,7 @@ def stage_time(stage: str, answer: Any) -> StageTime | None:
     return StageTime(elapsed, {**waits, _ANSIBLE: elapsed - at_work}) if at_work <= elapsed else StageTime(elapsed)
 
 
-def of_both(first: Any, second: Any) -> dict[str, float]:
+def sum_seconds(first: Any, second: Any) -> dict[str, float]:
     """Return the seconds of two calls of a module in one task, by what for, each as its host said them."""
     said = [one for one in (first, second) if isinstance(one, Mapping)]
     return {

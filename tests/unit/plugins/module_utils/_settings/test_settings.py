@@ -24,12 +24,12 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._host import resto
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import NotInEffect, Refused, carry_out
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._settings import apply
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._settings.desired import Settings, read, recorded
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._settings.plan import Means, plan
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._settings.plan import EccPolicy, plan
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._settings.stage import stage
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._settings.state import observed, shape_settings
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._mig.virtual_gpus import VirtualHost, build
 
-RESET = Means()
+RESET = EccPolicy()
 FULL = Settings(power_limit=500, graphics_clocks=(1200, 1500), memory_clocks=(1593, 1593))
 
 
@@ -132,9 +132,9 @@ def test_a_board_that_lets_nothing_be_set_is_refused(options):
 def test_an_application_clock_that_the_board_lacks_is_refused_with_the_nearest():
     seen = replace(observed(gpu()), supported={2619: (1980, 1965, 1950)})
     with pytest.raises(Refused, match="The nearest are 1950, 1965 MHz"):
-        plan([seen], Settings(application_clocks=(2619, 1960)), None, Means())
+        plan([seen], Settings(application_clocks=(2619, 1960)), None, EccPolicy())
     with pytest.raises(Refused, match="It has 2619 MHz"):
-        plan([seen], Settings(application_clocks=(1000, 1980)), None, Means())
+        plan([seen], Settings(application_clocks=(1000, 1980)), None, EccPolicy())
 
 
 def test_ecc_is_not_changed_under_a_process():
@@ -324,7 +324,7 @@ def test_ecc_takes_effect_by_a_reset_of_that_gpu(host):
 def test_ecc_that_waits_for_a_reboot_is_no_failure_and_is_there_after_it(host):
     virtual = host(count=1)
     off = Settings(ecc=False)
-    assert brought(virtual, off, Means(reset=False, reboot=True)) == ["set_ecc", "record_settings"]
+    assert brought(virtual, off, EccPolicy(reset=False, reboot=True)) == ["set_ecc", "record_settings"]
     assert (shown(virtual)[0]["ecc"], shown(virtual)[0]["ecc_pending"]) == (True, False)
     virtual.control("boot")
     virtual.control("load", "580.126.09", "open")
@@ -335,7 +335,7 @@ def test_somebody_who_came_since_the_plan_keeps_the_gpu(host):
     virtual = host(count=1)
     off = Settings(ecc=False)
     with open_nvml() as nvml:
-        found = plan(apply.observe(nvml, off), off, None, Means())
+        found = plan(apply.observe(nvml, off), off, None, EccPolicy())
         virtual.control("run", "--gpu", "0", "--pid", str(os.getpid()))
         with pytest.raises(apply.SettingsError, match=r"it is in use by .* since it was planned"):
             apply.apply(found, off, nvml, reset=virtual._reset)

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.stage_times import of_both, shown, stage_time
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.stage_times import shown, stage_time, sum_seconds
 
 FIRST = {"elapsed": 400.0, "seconds": {"download": 60.0, "build": 300.0, "packages": 20.0, "programs": 5.0, "own": 3.0}}
 
@@ -40,8 +40,8 @@ def test_the_driver_is_waited_for_as_programs_are():
 
 
 def test_a_task_that_calls_its_module_twice_took_the_seconds_of_both():
-    assert of_both({"own": 0.4}, {"own": 0.3, "nvml": 2.0}) == {"own": 0.7, "nvml": 2.0}
-    assert of_both(None, {"own": 0.3}) == of_both({"own": "long"}, {"own": 0.3}) == {"own": 0.3}
+    assert sum_seconds({"own": 0.4}, {"own": 0.3, "nvml": 2.0}) == {"own": 0.7, "nvml": 2.0}
+    assert sum_seconds(None, {"own": 0.3}) == sum_seconds({"own": "long"}, {"own": 0.3}) == {"own": 0.3}
 
 
 def test_the_table_has_the_slowest_host_of_each_stage_and_the_share_of_all():
