@@ -31,6 +31,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.model import 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.state import gpus_with_pci
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.state import present as now
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused, StagePlan
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import encode
 
 from .adopt_cluster import Served
 from .adopt_racks import NO_IMEX, Found
@@ -60,14 +61,7 @@ class Adopted:
     rack: str = ""
 
     def as_dict(self) -> dict[str, Any]:
-        return {
-            "host": self.host,
-            "boards": dict(self.boards),
-            "variables": dict(self.variables),
-            "differences": list(self.differences),
-            "notes": list(self.notes),
-            **({"rack": self.rack} if self.rack else {}),
-        }
+        return {name: value for name, value in encode(self).items() if name != "rack" or value}
 
 
 @dataclass

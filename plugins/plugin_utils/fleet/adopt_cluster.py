@@ -16,6 +16,7 @@ from typing import Any
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.documents import read_yaml
 
+from ...module_utils._sharing.resources import GPU
 from ...module_utils._versions import numbers
 from .clients import placed, title
 from .names import MIG_CONFIG_LABEL, MIG_STATE_LABEL
@@ -24,7 +25,6 @@ from .sharing_configurations import CONFIGURATIONS, LABEL, UNSHARED, is_name
 
 #: Where NVIDIA's documents put a device plugin and an operator, and the collection its releases.
 NAMESPACES = (DEFAULT_NAMESPACE, *DEFAULT_MORE, "nvidia-device-plugin", "kube-system")
-_GPU = "nvidia.com/gpu"
 _MIG_RESOURCE = "nvidia.com/mig-"
 _CHART = re.compile(r"(.+?)-(v?[0-9].*)")
 #: What the plugin's config-manager takes where neither a label nor a default names a configuration.
@@ -306,11 +306,11 @@ def read_plugin_file(text: str) -> tuple[dict[str, Any], str | None, list[str]]:
         "nvidia_sharing_mode": mode,
         "nvidia_sharing_rename": bool(settings.get("renameByDefault")),
     }
-    alone = set(shared) == {_GPU}
+    alone = set(shared) == {GPU}
     if not alone and mode == "mps":
         differences.append(f"sharing: MPS shares {', '.join(sorted(shared))}; a pool has one number of replicas")
     found["nvidia_sharing_replicas"] = (
-        shared[_GPU]
+        shared[GPU]
         if alone
         else max(shared.values())
         if mode == "mps"
@@ -332,11 +332,7 @@ def _as_named(sharing: Mapping[str, Any]) -> dict[str, Any]:
 def _short(resource: str) -> str:
     """Return a resource as C(nvidia_sharing_replicas) names it."""
     return (
-        "gpu"
-        if resource == _GPU
-        else resource[len(_MIG_RESOURCE) :]
-        if resource.startswith(_MIG_RESOURCE)
-        else resource
+        "gpu" if resource == GPU else resource[len(_MIG_RESOURCE) :] if resource.startswith(_MIG_RESOURCE) else resource
     )
 
 

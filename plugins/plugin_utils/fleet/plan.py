@@ -18,6 +18,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import (
     Verdict,
     verdict_of,
 )
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import encode
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import gpu_title
 
 from .expectations import FAILED, Expected, compare
@@ -47,12 +48,7 @@ class NodeView:
     unavailable: str = ""
 
     def as_dict(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "differs": list(self.differs),
-            "pods": list(self.pods),
-            "unavailable": self.unavailable or None,
-        }
+        return {**encode(self), "unavailable": self.unavailable or None}
 
 
 def node_view(

@@ -11,12 +11,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.resources import GPU
+
 from . import claims, clients
 from .names import LABEL_PREFIX
 from .objects import labels_of, metadata, pod_spec
 from .pods import GPU_PREFIXES
 
-GPU = "nvidia.com/gpu"
 #: Set by C(gpufleet.nvidia.migrate) alone, never by a rule: what serves the node since. Rendered releases keep away from the other side.
 MIGRATED_LABEL = f"{LABEL_PREFIX}/migrated-to"
 PLUGIN, DRA = "device-plugin", "dra"

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.state import profiles_of
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.resources import GPU
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.resources import GPU, mig_resource
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._users import allocated, processes_on
 
 from .devices import Holding
@@ -241,7 +241,7 @@ def _gpu(
         parts = instance.get("compute_instances") or []
         for compute in parts:
             uuid, profile = str(compute.get("uuid")), str(compute.get("profile"))
-            resource = f"nvidia.com/mig-{profile.replace('+', '.')}"
+            resource = mig_resource(profile)
             shares.append(
                 Share(
                     uuid,
