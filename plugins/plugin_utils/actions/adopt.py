@@ -96,7 +96,11 @@ class ActionModule(ClusterAction):
             variables, facts = task_vars["hostvars"][host], read[host].facts
             deepops = _deepops(variables, facts, objects is not None)
             served, node = _served(objects, host, variables, facts, deepops)
-            one = adopt(host, facts, served, STAGES, defaults, deepops.runtime, rack_of[host])
+            try:
+                one = adopt(host, facts, served, STAGES, defaults, deepops.runtime, rack_of[host])
+            except Refused as refusal:
+                left_out[host] = refusal.message
+                continue
             adopted.append(replace(one, notes=(*one.notes, *deepops.notes)))
             copied = (*CONNECTION, *([IMEX_ADDRESS] if one.rack else []))
             of_hosts[host] = {**{name: plain(variables[name]) for name in copied if name in variables}, **node}

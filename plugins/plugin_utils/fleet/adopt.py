@@ -116,6 +116,7 @@ def adopt(
     :param defaults: the variables of all host roles as they are where nobody sets them.
     :param runtime: the container runtime that the variables of another tool name; looked at before the others.
     :param rack: what is known of its IMEX.
+    :raises Refused: the facts have something that is of their types, and does not exist, such as a MIG profile.
     """
     reader = _Reader(facts, stages, {**defaults, NODES: list(rack.nodes)})
     boards = Counter(str(gpu.get("board") or "") for gpu in facts.get("gpus") or ())

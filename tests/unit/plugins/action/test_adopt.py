@@ -4,12 +4,15 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from pathlib import Path
 
 import pytest
 import yaml
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions import adopt
+
+from ...mutation import examples_of, mutated, property_of, shown
 
 FACTS = Path(__file__).parents[1] / "plugin_utils" / "fleet" / "adopt"
 
@@ -83,6 +86,28 @@ def test_hosts_that_cannot_be_adopted_are_left_out_with_the_reason(run, bare_fac
     assert reasons["lost"] == "Connection refused" and "no NVIDIA GPU on its PCI bus" in reasons["web"]
     assert "libnvidia-ml.so.1 is not installed" in reasons["bare"] and "doctor" in reasons["bare"]
     assert "already in the group gpu_hosts" in reasons["mine"] and "Left out:" in text
+
+
+@examples_of(tests=2)
+@pytest.mark.parametrize("name", ["hand", "parted"])
+def test_facts_of_a_host_change_nothing_of_what_is_adopted_of_another(run, examples, name):
+    honest = read("hand")
+    expected, _text = run(check_mode=True, gpu02=honest)
+    assert expected["hosts"]["gpu02"]["variables"]
+
+    @property_of(mutated(read(name)["gpu_facts_host"]["gpu"]), examples)
+    def check(facts):
+        found, text = run(check_mode=True, gpu01={"gpu_facts_host": {"gpu": facts}}, gpu02=honest)
+        assert found["hosts"]["gpu02"] == expected["hosts"]["gpu02"]
+        assert ("gpu01" in found["hosts"]) is ("gpu01" not in found["left_out"])
+        shown(text)
+
+
+def test_facts_with_a_profile_that_does_not_exist_leave_their_host_out(run):
+    facts = copy.deepcopy(read("parted")["gpu_facts_host"]["gpu"])
+    facts["gpus"][0]["gpu_instances"][0]["profile"] = ""
+    result, _text = run(gpu01={"gpu_facts_host": {"gpu": facts}}, gpu02=read("hand"))
+    assert list(result["hosts"]) == ["gpu02"] and "'' is not a MIG profile name" in result["left_out"]["gpu01"]
 
 
 def test_without_a_host_that_can_be_adopted_nothing_is_written(run, bare_facts, tmp_path):
