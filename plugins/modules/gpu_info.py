@@ -193,7 +193,6 @@ seconds:
   type: dict
   sample:
     own: 0.4
-  sample: false
 """
 
 import json
