@@ -137,9 +137,9 @@ class Fleet:
         if key not in self._descriptions:
             try:
                 self._descriptions[key] = _describe(own, template if templated else plain, recorded)
-            except GpusUnknown as refusal:
-                raise GpusUnknown(f"{host}: {refusal.thing}", refusal.reason, refusal.remedy) from refusal
             except Refused as refusal:
+                if isinstance(refusal, GpusUnknown):
+                    raise GpusUnknown(f"{host}: {refusal.thing}", refusal.reason, refusal.remedy) from refusal
                 refusals = refusal.refusals if isinstance(refusal, VariablesRefused) else (refusal,)
                 named = [Refused(f"{host}: {one.thing}", one.reason, one.remedy) for one in refusals]
                 raise VariablesRefused(named) from refusal
