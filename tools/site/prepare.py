@@ -22,7 +22,7 @@ SECTIONS: dict[str, list[str]] = {
     "Run it": ["kubernetes", "mig", "drift", "monitoring", "upgrade", "runbooks", "remove"],
     "Large, closed and shared sites": ["scale", "air-gap", "security"],
     "Test it": ["testing-your-pools", "lab"],
-    "Develop": ["architecture", "compatibility"],
+    "Develop": ["architecture", "facts", "compatibility"],
 }
 _LINK = re.compile(r"(?<!\\)\]\(([^)#\s]+)(#[^)\s]*)?\)")
 _CODE = re.compile(r"```.*?```", re.DOTALL)
