@@ -28,7 +28,8 @@ class ActionModule(NvmlAction):
         if not loader.has_plugin(f"ansible.builtin.{name}"):
             return dict(self._execute_module(f"ansible.builtin.{name}", dict(arguments), task_vars=task_vars))
         task = self._task.copy()
-        task.args = dict(arguments)
+        # Its messages name it.
+        task.action, task.args = f"ansible.builtin.{name}", dict(arguments)
         action = loader.get(
             f"ansible.builtin.{name}",
             task=task,

@@ -83,21 +83,14 @@ def test_under_progress_too(run):
     assert sum("UNREACHABLE: it cannot be reached: ssh:" in line for line in said.splitlines()) == len(HOSTS), said
 
 
-@pytest.mark.parametrize(
-    ("module", "options"),
-    [("reboot", {"reboot_timeout": 1}), ("wait_for_connection", {"timeout": 1}), ("slurp", {"src": "/x"})],
-)
-@pytest.mark.parametrize("callback", ["ansible.builtin.default", "gpufleet.nvidia.progress"])
-def test_what_ssh_shows_of_a_host_that_is_rebooted_or_waited_for_can_be_printed(tmp_path, module, options, callback):
-    ssh = tmp_path / "ssh"
-    ssh.write_text(f"#!/bin/sh\nprintf '%s\\n' '{BANNER}' >&2\nexit 255\n", encoding="utf-8")
-    ssh.chmod(0o755)
+def on_one_host(folder, module, options, callback, *arguments):
+    """Have C(host_module) run a module, and return the status of the play and what it shows."""
     tasks = [{"gpufleet.nvidia.host_module": {module: options}}]
-    (tmp_path / "play.yml").write_text(yaml.safe_dump([{"hosts": "all", "gather_facts": False, "tasks": tasks}]))
+    (folder / "play.yml").write_text(yaml.safe_dump([{"hosts": "all", "gather_facts": False, "tasks": tasks}]))
     program = sys.executable.replace("python", "ansible-playbook")
     done = subprocess.run(
-        [program, "-i", "gpu-01,", "-e", f"ansible_ssh_executable={ssh}", "play.yml"],
-        cwd=tmp_path,
+        [program, "-i", "gpu-01,", *arguments, "play.yml"],
+        cwd=folder,
         env={
             **{name: value for name, value in os.environ.items() if not name.startswith("ANSIBLE_")},
             "ANSIBLE_COLLECTIONS_PATH": str(ROOT / "build" / "collections"),
@@ -108,6 +101,23 @@ def test_what_ssh_shows_of_a_host_that_is_rebooted_or_waited_for_can_be_printed(
         text=True,
         check=False,
     )
-    said = done.stdout + done.stderr
-    assert done.returncode and "31m?banner" in said, said
+    return done.returncode, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("module", "options"),
+    [("reboot", {"reboot_timeout": 1}), ("wait_for_connection", {"timeout": 1}), ("slurp", {"src": "/x"})],
+)
+@pytest.mark.parametrize("callback", ["ansible.builtin.default", "gpufleet.nvidia.progress"])
+def test_what_ssh_shows_of_a_host_that_is_rebooted_or_waited_for_can_be_printed(tmp_path, module, options, callback):
+    ssh = tmp_path / "ssh"
+    ssh.write_text(f"#!/bin/sh\nprintf '%s\\n' '{BANNER}' >&2\nexit 255\n", encoding="utf-8")
+    ssh.chmod(0o755)
+    status, said = on_one_host(tmp_path, module, options, callback, "-e", f"ansible_ssh_executable={ssh}")
+    assert status and "31m?banner" in said, said
     assert not [one for one in said if not one.isprintable() and one not in "\n\t"], repr(said)
+
+
+def test_the_controller_is_not_rebooted_and_the_message_names_the_module(tmp_path):
+    status, said = on_one_host(tmp_path, "reboot", {}, "gpufleet.nvidia.progress", "--connection", "local")
+    assert status and "ansible.builtin.reboot with local connection would reboot the control node" in said, said
