@@ -14,7 +14,7 @@ description:
   - Ansible turns C(ansible_facts) in the result of any module into variables, which take precedence over the inventory. A compromised host could
     thereby set a command or a path for the controller.
   - This action runs one module of C(ansible.builtin) and removes from its result everything that would become a variable, a host or a group, and
-    control characters; so are the messages of ssh, and what the host writes beside the result.
+    control characters, also from what ssh says and from what the host writes beside the result.
   - This is an action plugin; the module only documents it.
 options:
   command: {description: Options of M(ansible.builtin.command)., type: dict}
