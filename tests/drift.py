@@ -245,6 +245,14 @@ ROWS: tuple[Row, ...] = (
         undo=_IDLE.format("nvidia-smi -i 1 -mig 0") + "; rm /usr/local/bin/kubelet",
     ),
     Row(
+        "MIG on a GPU of an MPS daemon",
+        (),
+        f"systemctl stop gpufleet-mps@node.service; {_IDLE.format('nvidia-smi -i 1 -mig 1')}",
+        pool=MPS,
+        refused="nvidia_sharing_mps_scope",
+        undo=_IDLE.format("nvidia-smi -i 1 -mig 0"),
+    ),
+    Row(
         "apt-mark unhold of a package of the driver",
         (Kind.HOLD_PACKAGES,),
         "apt-mark unhold nvidia-persistenced",
