@@ -235,6 +235,7 @@ ROWS: tuple[Row, ...] = (
         "virtual-gpu run --gpu 0 --gi 0 --ci 0 --pid $(systemctl show --value -p MainPID job)",
         refused="GPU 0",
         undo="systemctl stop job",
+        default=True,
     ),
     Row(
         "MIG on a GPU of a Kubernetes node whose pool has none",
@@ -291,7 +292,6 @@ ROWS: tuple[Row, ...] = (
         pool=PLAIN,
         refused="nvidia_toolkit_runtime",
         undo=f"{_APT} install containerd",
-        default=True,
     ),
     Row(
         "accept-nvidia-visible-devices-envvar-when-unprivileged is switched on",
