@@ -36,6 +36,7 @@ TIERS = {
     "test_migrate": "upgrade",
     "test_heal": "upgrade",
     "test_hostile_tenant": "nodes",
+    "test_busy": "nodes",
     "test_nodes": "nodes",
     "test_claims": "nodes",
     "test_shared_claims": "nodes",
