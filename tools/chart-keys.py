@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 import sys
+import textwrap
 from pathlib import Path
 
 _REFERENCE = re.compile(r"\.Values((?:\.[A-Za-z_][A-Za-z0-9_-]*)+)")
@@ -35,4 +36,13 @@ def keys(chart: Path) -> list[str]:
 if __name__ == "__main__":
     if len(sys.argv) != 2:
         raise SystemExit(__doc__)
-    print("\n".join(keys(Path(sys.argv[1]))))
+    print(
+        textwrap.fill(
+            " ".join(keys(Path(sys.argv[1]))),
+            118,
+            initial_indent="  ",
+            subsequent_indent="  ",
+            break_on_hyphens=False,
+            break_long_words=False,
+        )
+    )

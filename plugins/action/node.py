@@ -19,4 +19,6 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import 
 
 
 class ActionModule(ChosenAction):
+    # As it was before it had other actions.
+    DEFAULT = "node_state"
     CHOICES = (evict_gpu_pods, gpu_clients, heal_node, node_server, node_state, upgrade_node, verify_node)

@@ -15,7 +15,7 @@ options:
   action:
     description: What is done with the node.
     type: str
-    required: true
+    default: node_state
     choices:
       evict_gpu_pods: >-
         Evicts the pods that request C(nvidia.com/gpu) or C(nvidia.com/mig-*) or have a resource claim, through the eviction API. Disruption budgets

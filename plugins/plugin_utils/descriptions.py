@@ -91,18 +91,30 @@ class RunHost:
     """One host of a run.
 
     :param variables: all of them, possibly holding templates.
-    :param facts: what was read of it, or None.
-    :param unread: why there are no facts.
+    :param task: under which name the task that read the hosts registered their answers.
     :param known: the pools of the inventory.
     :param racks: those of the inventory.
     """
 
     name: str
     variables: Any
-    facts: dict[str, Any] | None
-    unread: str
+    task: str
     known: Mapping[str, Sequence[str]]
     racks: Racks
+
+    @cached_property
+    def _read(self) -> tuple[dict[str, Any] | None, str]:
+        return facts_of(registered(self.variables, self.task))
+
+    @property
+    def facts(self) -> dict[str, Any] | None:
+        """What was read of it, or None."""
+        return self._read[0]
+
+    @property
+    def unread(self) -> str:
+        """Why there are no facts."""
+        return self._read[1]
 
     @cached_property
     def description(self) -> Description:
@@ -123,7 +135,7 @@ def hosts_of(
     for name in names:
         variables = task_vars["hostvars"][name]
         mine = {**known, name: [name]} if alone and name not in members else known
-        yield RunHost(name, variables, *facts_of(registered(variables, task)), mine, racks)
+        yield RunHost(name, variables, task, mine, racks)
 
 
 def warnings_of(hosts: Iterable[tuple[str, Mapping[str, StagePlan]]]) -> list[str]:

@@ -288,11 +288,15 @@ class ChosenAction(FleetAction):
     _requires_connection = False
     #: Modules with an C(ActionModule) each, which are called by their names.
     CHOICES: tuple[ModuleType, ...] = ()
+    #: What runs where neither says which.
+    DEFAULT = ""
 
     def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         given = self._task.args
         name = str(given.get("action") or self._task.action.rpartition(".")[2])
         actions = {module.__name__.rpartition(".")[2]: module.ActionModule for module in self.CHOICES}
+        if name not in actions and "action" not in given:
+            name = self.DEFAULT or name
         if name not in actions:
             raise AnsibleActionFail(f"action must be one of {', '.join(actions)}, and is {printable(name)}.")
         parts = ("task", "connection", "play_context", "loader", "templar", "shared_loader_obj")

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Callable, Protocol
 
 from .._plan import Refused
-from .command import Result
+from .command import CommandError, Result
 from .credentials import Credentials
 from .repositories import Repository
 
@@ -216,7 +216,7 @@ def released(manager: PackageManager, names: Collection[str]) -> Iterator[None]:
     manager.unhold(list(names))
     try:
         yield
-    except (PackageError, Refused):
+    except (CommandError, PackageError, Refused):
         hold_installed(manager, names)
         raise
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .._adapters import kernel, systemd
+from .._adapters.command import CommandError
 from .._adapters.host_files import HostFiles
 from .._adapters.host_reader import run_command
 from .._adapters.installed_packages import is_dcgm
 from .._adapters.packages import PackageError, PackageManager, Transaction
 from .._formats.unit_names import DCGM_UNIT
 from .._packages.transactions import Applier, Request, install, package_appliers, run, try_request
-from .._plan import Plan, Step
+from .._plan import NotInEffect, Plan, Refused, Step
 from .._runtime.unit_reload import unmask
 from .._steps import Kind
 from .desired import DesiredDcgm
@@ -113,7 +114,7 @@ def _install(manager: PackageManager, state: DcgmState, desired: DesiredDcgm) ->
         systemd.stop(DCGM_UNIT)
         try:
             return manager.apply(asked)
-        except PackageError:
+        except (CommandError, PackageError):
             systemd.start(DCGM_UNIT)
             raise
 
@@ -121,7 +122,11 @@ def _install(manager: PackageManager, state: DcgmState, desired: DesiredDcgm) ->
 
 
 def _enable(_state: DcgmState, step: Step) -> None:
-    unmask(step.target)
+    try:
+        unmask(step.target)
+    except Refused as refusal:
+        # The packages are there already: it is not true that nothing was changed.
+        raise NotInEffect(f"Failed to set up DCGM: its packages are installed, but {refusal.message}") from refusal
     systemd.enable([step.target])
 
 

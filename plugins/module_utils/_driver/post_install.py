@@ -127,12 +127,16 @@ class PostInstall:
         elif step.kind is Kind.ENABLE_SERVICE:
             (system.enable if has_install_section(system.unit_text(target)) else system.add_wants)(target)
         else:
-            {
+            change = {
                 Kind.START_SERVICE: system.start,
                 Kind.RESTART_SERVICE: system.restart,
                 Kind.MASK_SERVICE: system.mask,
                 Kind.UNMASK_SERVICE: system.unmask,
-            }[step.kind](target)
+            }[step.kind]
+            try:
+                change(target)
+            except Refused as refused:
+                self.problems.append(refused.message)
 
     def _text(self, path: str, host: Host) -> str | None:
         """Return what a file of the driver has to say."""

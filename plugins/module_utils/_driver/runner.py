@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from .._adapters.command import CommandError
 from .._adapters.installed_packages import is_kernel_package
 from .._adapters.packages import Change, Package, PackageError, PackageManager, Transaction
 from .._distributions.distributions import APT_PIN, MODULE_STREAM
@@ -275,7 +276,7 @@ def apply_packages(system: DriverSystem, host: Host, desired: DesiredDriver, pla
     try:
         for step in steps:
             appliers[step.kind](step)
-    except PackageError:
+    except (CommandError, PackageError):
         # A package database that is half done must be free to move packages when it is repaired.
         if not manager.interrupted():
             _hold(manager, host.holds)

@@ -68,8 +68,9 @@ def read_contents(
     gpus = nvml["gpus"]
     allocations = read_allocations(source.files)
     add_allocations(gpus or (), allocations)
-    for unread in allocations.get(EVERY_GPU, ()):
-        source.note("gpus.allocations", unread["reason"])
+    unread = [one["reason"] for one in allocations.get(EVERY_GPU, ())]
+    if unread:
+        source.note("gpus.allocations", "; ".join(unread))
     document: dict[str, Any] = {
         "schema": SCHEMA,
         "host": host,

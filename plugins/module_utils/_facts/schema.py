@@ -36,7 +36,9 @@ _PROCESS = fields(
 _PROCESSES = items(_PROCESS)
 #: A shared device has up to some hundred replicas, each of which is one container's.
 _ALLOCATIONS = items(
-    fields({**dict.fromkeys(("pod", "pod_uid", "container", "resource"), _NAME), "reason": _TEXT}), 4096
+    # The name of a claim, which a user chooses, has up to 253 characters, and what it is stands before it.
+    fields({**dict.fromkeys(("pod", "pod_uid", "container"), _NAME), "resource": text(320), "reason": _TEXT}),
+    4096,
 )
 _COMPUTE_INSTANCE = fields(
     {

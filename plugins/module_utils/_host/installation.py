@@ -53,7 +53,7 @@ def apply(steps: Plan, texts: Mapping[str, str], source: str | None, version: st
     :raises Refused: systemd would have to be reloaded, and containers would lose their GPUs.
     """
     _stop_disabled(steps)
-    written = set()
+    written, unmasked = set(), []
     for step in steps.steps:
         if step.kind is Kind.INSTALL_HOST_PROGRAM:
             content = read_bytes(source) if source else None
@@ -67,6 +67,7 @@ def apply(steps: Plan, texts: Mapping[str, str], source: str | None, version: st
                 write_whole(f"{UNIT_DIRECTORY}/{name}", texts[name])
         elif step.kind is Kind.UNMASK_SERVICE:
             systemd.unmask(step.target)
+            unmasked.append(step.target)
         elif step.kind is Kind.WRITE_FILE and "unit" in step.data:
             write_whole(step.target, texts[step.data["unit"]])
             written.add(step.data["unit"])
@@ -81,6 +82,9 @@ def apply(steps: Plan, texts: Mapping[str, str], source: str | None, version: st
     if METRICS_TIMER in texts:
         # What restores at boot is read at boot.
         reload_units(OF_METRICS, written & set(OF_METRICS))
+    with suppress(Refused):
+        # What repairs a host restores its GPUs by these units; at boot they are read anyway.
+        reload_units(unmasked, ())
     with_program = [name for step in steps.steps for name in step.data.get("units", ())]
     systemd.enable([*with_program, *(step.target for step in steps.steps if step.kind is Kind.ENABLE_SERVICE)])
     for step in steps.steps:

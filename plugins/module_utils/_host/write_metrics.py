@@ -2,7 +2,12 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Whether a host differs from what was recorded on it: the planners of C(site) over the records, for nobody describes the host there. Pure."""
+"""Read the host and write its metrics for the textfile collector of node_exporter: whole files only, also where NVML does not answer.
+
+https://github.com/prometheus/node_exporter#textfile-collector
+
+Whether the host differs from what was recorded on it is one of them: the planners of C(site) over the records, for nobody describes the host there.
+"""
 
 from __future__ import annotations
 

@@ -74,9 +74,11 @@ def package_appliers(manager: PackageManager) -> dict[Kind, Applier[Any]]:
 
     def repair(state: PackageState, _step: Step) -> None:
         # Packages depend on each other at exactly one version: with one of them half done, holds leave the resolver no way
-        # out. What is whole afterwards is held again, by the next step or by the next round.
+        # out.
         with released(manager, state.held):
             manager.repair()
+        # What comes next may be refused.
+        hold_installed(manager, state.held)
 
     def remove(_state: PackageState, step: Step) -> None:
         manager.apply(Transaction(remove=tuple(map(str, step.data["packages"]))))

@@ -33,6 +33,12 @@ def reload_units(names: Sequence[str], changed: Collection[str], files: HostFile
     stale = systemd.outdated(names, changed)
     if not stale:
         return False
+    _refuse_loss(stale, files)
+    systemd.daemon_reload()
+    return True
+
+
+def _refuse_loss(stale: Sequence[str], files: HostFiles | None = None) -> None:
     losing = losing_containers(files or HostFiles())
     if losing:
         raise Refused(
@@ -42,16 +48,17 @@ def reload_units(names: Sequence[str], changed: Collection[str], files: HostFile
             "Stop these containers, or run systemctl daemon-reload when they may lose their GPUs, and run this again. Containers that get GPUs by "
             "CDI keep them (nvidia_toolkit_device_injection: cdi).",
         )
-    systemd.daemon_reload()
-    return True
 
 
 def unmask(name: str) -> None:
     """Let a unit be started again, which systemd does not as long as it has the mask in memory.
 
-    :raises Refused: containers would lose their GPUs.
+    :raises Refused: containers would lose their GPUs; the unit is still masked, so that the next run sees it.
     :raises CommandError: systemd refused.
     """
+    known = systemd.outdated([name], [name])
+    if known:
+        _refuse_loss(known)
     systemd.unmask(name)
     reload_units([name], ())
 

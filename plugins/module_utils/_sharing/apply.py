@@ -293,6 +293,8 @@ def _write_units(daemons: Sequence[Daemon]) -> None:
         text = mps_units.SHM_DROP_IN_TEXT if daemon.shm_directory else None
         if files.remove(drop_in) if text is None else files.write_whole(drop_in, text):
             changed.add(name)
+        # With systemd's answer to the reload below: nothing is stopped for a daemon that could not start again.
+        systemd.unmask(name)
     reload_units([*names, mps_units.SHM_UNIT], changed)
 
 

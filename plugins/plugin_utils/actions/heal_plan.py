@@ -61,6 +61,8 @@ class ActionModule(ClusterAction):
         cluster = self.cluster(arguments) if arguments["kubernetes"] else None
         nodes = cluster.nodes() if cluster else None
         plans: dict[str, RepairPlan] = {}
+        # For the breaker those count, too, that are refused because somebody uses them.
+        faulty: dict[str, RepairPlan] = {}
         refused: dict[str, Refused] = {}
         boots: dict[str, str] = {}
         records: dict[str, RepairRecord] = {}
@@ -78,6 +80,7 @@ class ActionModule(ClusterAction):
                 if nodes is not None:
                     record = repair.known(record, repair.marks(nodes[names[host]]))
                 plan = plan_repair(evidence_of(facts), _described(variables), record, policy)
+                faulty[host] = plan
                 if plan.needed and plan.action.whole_host:
                     refuse_users({host: (facts, variables)}, nodes=cluster is not None)
                 plans[host] = plan
@@ -106,7 +109,7 @@ class ActionModule(ClusterAction):
             repair.repaired_lately(nodes, set(names.values()), now, arguments["breaker_window"]) if nodes else ()
         )
         why = repair.tripped(
-            repair.Fleet(plans, len(members), elsewhere),
+            repair.Fleet(faulty, len(members), elsewhere),
             repair.Breaker(arguments["breaker_hosts"], arguments["breaker_same_xid"]),
         )
         result = {

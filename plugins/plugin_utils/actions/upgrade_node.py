@@ -19,6 +19,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster_action imp
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade import (
     REFUSED,
     ROLLING_BACK,
+    UPGRADE,
     Record,
     advance,
     begin,
@@ -56,9 +57,13 @@ class ActionModule(ClusterAction):
         cluster = self.cluster(arguments) if arguments["kubernetes"] else None
         if cluster and arguments["lease_namespace"]:
             self.hold_lease(cluster, arguments, arguments["lease_namespace"], arguments["lease_duration"])
-        if cluster is None and not arguments["reason"] and arguments["state"] in (_STARTED, ROLLING_BACK):
+        run = UpgradeRun(constants.DEFAULT_LOCAL_TMP)
+        if not arguments["reason"] and (
+            arguments["state"] in (_STARTED, ROLLING_BACK) if cluster is None else _upgrades(run, arguments["state"])
+        ):
+            # Since the run was planned, hours may have passed.
             facts, _unread = facts_of(registered(task_vars, "gpu_facts_host"))
-            refuse_users({arguments["node"]: (facts, task_vars)})
+            refuse_users({arguments["node"]: (facts, task_vars)}, nodes=cluster is not None)
         now = utc_time.now()
         node = cluster.node(arguments["node"]) if cluster else None
         before = from_annotations(node["metadata"].get("annotations")) if node else from_values(arguments["record"])
@@ -70,7 +75,6 @@ class ActionModule(ClusterAction):
         changed = replace(record, since="") != replace(before, since="")
         if changed and cluster and node is not None and not self._task.check_mode:
             _write(cluster, arguments["node"], record, before, state)
-        run = UpgradeRun(constants.DEFAULT_LOCAL_TMP)
         if run.exists:
             run.record(str(task_vars["inventory_hostname"]), record.values())
         if state == REFUSED and record.driver != before.driver and not self._task.check_mode:
@@ -124,6 +128,11 @@ class ActionModule(ClusterAction):
             )
             return started if state == _STARTED else replace(started, state=state, failed_reason=arguments["reason"])
         return replace(advance(before, state), failed_reason=arguments["reason"], since=now, operator=who)
+
+
+def _upgrades(run: UpgradeRun, state: str) -> bool:
+    """Return whether a node of a cluster begins with an upgrade now; a migration changes no driver."""
+    return state == _STARTED and run.exists and run.settings.get("work") == UPGRADE
 
 
 def _write(cluster: Cluster, name: str, record: Record, before: Record, state: str) -> None:

@@ -116,12 +116,16 @@ class ActionModule(ClusterAction):
             hosts[host]["rack"] = rack
         run.begin(arguments, hosts)
         members, nodes = self._look(run, arguments, cluster)
-        needed = {host: _read(hostvars[host]) for host in hosts if hosts[host]["needed"]}
+        order = waves.order([node for node in nodes if not members[node.name].unread])
+        # Those that start, and those that a run which was cut off left in the middle.
+        concerned = {*order, *(node.name for node in nodes if node.phase == waves.WORKING)}
+        asked = concerned if cluster is None or arguments["work"] == UPGRADE else ()
+        needed = {host: _read(hostvars[host]) for host in hosts if hosts[host]["needed"] and host in asked}
         used: Mapping[str, tuple[str, ...]] = {}
         if cluster:
             try:
                 _refuse_strangers(members, {host: str(about["node"]) for host, about in hosts.items()})
-                used = refuse_users(needed if arguments["work"] == UPGRADE else {}, nodes=True)
+                used = refuse_users(needed, nodes=True)
             except Refused:
                 cluster_lease.release(cluster, arguments["lease_namespace"], cluster_lease.this_run())
                 raise
@@ -129,7 +133,6 @@ class ActionModule(ClusterAction):
             _refuse_a_second(members.values(), arguments["lease_duration"], self._display.warning)
         if cluster is None:
             used = refuse_users(needed)
-        order = waves.order([node for node in nodes if not members[node.name].unread])
         decision = waves.decide(nodes, _budget(arguments))
         self._display.display("\n" + progress(nodes, members, arguments["target"]))
         if decision.stopped and not decision.start:

@@ -40,6 +40,11 @@ def test_a_former_name_leads_to_its_action_and_says_so(now, name):
     }
 
 
+def test_the_action_node_without_a_choice_does_what_it_did_before_it_had_others():
+    assert node.ActionModule.DEFAULT in {choice.__name__.rpartition(".")[2] for choice in node.ActionModule.CHOICES}
+    assert documented("node")["options"]["action"]["default"] == node.ActionModule.DEFAULT == "node_state"
+
+
 class Chosen(ChosenAction):
     CHOICES = (site_times,)
 
@@ -50,6 +55,14 @@ def test_an_action_is_chosen_by_its_option_or_by_its_former_name(call, name, opt
     arguments = {**options, "hosts": []}
     assert call(task_of, arguments, {}, action=f"gpufleet.nvidia.{name}")[0]["seconds"] == {}
     assert arguments == {**options, "hosts": []}, "a task that is tried again has them again"
+
+
+def test_a_default_runs_where_neither_option_nor_name_chooses(call):
+    class Defaulting(Chosen):
+        DEFAULT = "site_times"
+
+    task_of = SimpleNamespace(ActionModule=Defaulting)
+    assert call(task_of, {"hosts": []}, {}, action="gpufleet.nvidia.node")[0]["seconds"] == {}
 
 
 @pytest.mark.parametrize("options", [{}, {"action": "site_tim\x1bes"}, {"action": ["site_times"]}])

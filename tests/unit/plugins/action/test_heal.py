@@ -130,6 +130,10 @@ def test_the_breaker_repairs_nothing(plan):
     assert result["failed"] and result["order"] == []
     assert result["msg"].startswith("Nothing is repaired: 3 hosts need a repair at once (a, b, c), and at most 2 of 20")
     assert "gpu_heal_ignore_breaker=true" in result["msg"]
+    # Those that somebody uses are refused, and no less broken.
+    used = {**facts("node_reboot"), "holders": HELD}
+    result, _shown = plan({"a": used, "b": used, "c": BROKEN}, size=20)
+    assert result["failed"] and "3 hosts need a repair at once (a, b, c)" in result["msg"]
     ignored, shown = plan({"a": BROKEN, "b": BROKEN, "c": BROKEN}, size=20, ignore_breaker=True)
     assert len(ignored["order"]) == 3 and "The breaker is ignored" in shown.warnings[0]
 

@@ -360,6 +360,36 @@ def test_a_job_that_is_no_pod_keeps_its_node_from_being_upgraded(
         assert cluster.held["spec"]["holderIdentity"] is None, "the lease is not kept"
 
 
+def used_by_a_job():
+    host = plain_host(HOLDER)
+    host["gpu_facts_host"]["gpu"]["gpus"][0]["processes"] = [COMPUTES]
+    return host
+
+
+def test_a_node_that_is_skipped_is_not_asked_for_jobs(call, monkeypatch):
+    class Skipping(Nodes):
+        def nodes(self):
+            return {**super().nodes(), "a": node(**{"gpufleet.github.io/upgrade.skip": "true"})}
+
+    monkeypatch.setattr(upgrade_waves.ActionModule, "cluster", lambda _self, _arguments: Skipping("a", "b"))
+    hosts = {"a": used_by_a_job(), "b": plain_host()}
+    hosts["b"]["__gpu_upgrade_host"]["node"] = "b"
+    given = {"state": "planned", "target": TARGET, "hosts": ["a", "b"]}
+    found, _shown = call(upgrade_waves, given, {**AT_A, "hostvars": hosts})
+    assert found.get("order") == ["b"], found
+
+
+@pytest.mark.parametrize(("work", "state", "refused"), [("upgrade", "started", True), ("migrate", "started", False)])
+def test_a_node_is_asked_for_jobs_once_more_in_its_turn(call, monkeypatch, work, state, refused):
+    cluster = Nodes("a")
+    for action in (upgrade_waves, upgrade_node):
+        monkeypatch.setattr(action.ActionModule, "cluster", lambda _self, _arguments: cluster)
+    given = {"state": "planned", "target": TARGET, "hosts": ["a"], "work": work}
+    call(upgrade_waves, given, {**AT_A, "hostvars": {"a": plain_host()}})
+    found, _shown = call(upgrade_node, {"node": "a", "state": state, "target": TARGET}, {**AT_A, **used_by_a_job()})
+    assert bool(found.get("failed")) is refused, found
+
+
 def test_a_record_that_cannot_be_read_leaves_its_node_alone_and_no_other(plan_cluster):
     class Marked(Nodes):
         def nodes(self):

@@ -167,6 +167,14 @@ def test_a_pod_with_a_claim_uses_what_the_claim_was_given(tmp_path, device, used
     assert all(named(users_of(gpu).everybody) in ("", f"{POD} (claim mine)") for gpu in gpus)
 
 
+def test_the_longest_names_that_a_cluster_takes_fit_the_facts(tmp_path):
+    name = "a" * 253
+    gpus = two_gpus()
+    add_allocations(gpus, read_allocations(with_claims(tmp_path, claims(claim(name, ["gpu-1"], NOTEBOOK)))))
+    check_gpus(gpus[1:])
+    assert f"claim {name}" in named(users_of(gpus[1]).everybody)
+
+
 def test_claims_of_pods_that_are_gone_and_of_other_drivers_use_no_gpu(tmp_path):
     others = claim("net", ["gpu-0"], NOTEBOOK, driver="net.example.com")
     assert read_allocations(with_claims(tmp_path, claims(claim("old", ["gpu-0"], ENDED), others))) == {}

@@ -10,6 +10,7 @@ import inspect
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters import packages
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import CommandError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages import (
     Change,
     Package,
@@ -25,6 +26,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._packages.package_
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._packages.transactions import (
     Request,
     install,
+    package_appliers,
     try_request,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused, Step
@@ -127,3 +129,24 @@ def test_trying_looks_past_holds_and_changes_nothing():
     manager = PackageManager(offers=OFFERS)
     try_request(manager, REQUEST, OFFERS)
     assert manager.asked[0].ignore_holds and manager.log == [] and manager.packages == {}
+
+
+def test_a_repair_leaves_no_hold_off_for_what_comes_next():
+    manager = PackageManager({"tool-a": "1.0.0-1"}, holds=("tool-a",))
+    state = State({"tool-a": "1.0.0-1"}, ("tool-a",), ("tool-a",))
+    package_appliers(manager)[Kind.REPAIR_PACKAGE_DATABASE](state, Step(Kind.REPAIR_PACKAGE_DATABASE, "tool", "why"))
+    # Nothing of it is offered.
+    with pytest.raises(Refused):
+        install(manager, REQUEST, state.held)
+    assert manager.held == {"tool-a"}
+
+
+def test_a_change_that_did_not_come_back_leaves_no_hold_off():
+    manager = PackageManager({"tool-a": "1.0.0-1"}, holds=("tool-a",), offers=OFFERS)
+
+    def change(_asked):
+        raise CommandError(["apt-get"], "it did not end within 1800 s", "")
+
+    with pytest.raises(CommandError):
+        install(manager, REQUEST, ("tool-a",), change)
+    assert manager.held == {"tool-a"}

@@ -76,6 +76,15 @@ def test_a_unit_that_was_masked_can_be_started_again(host, monkeypatch):
     assert (unmasked, host.reloads) == ([UNIT], 1)
 
 
+def test_a_unit_stays_masked_where_containers_would_lose_their_gpus(host, monkeypatch):
+    """Its mask would be in systemd's memory alone, where no later run sees it."""
+    unmasked = []
+    monkeypatch.setattr(unit_reload.systemd, "unmask", unmasked.append)
+    with pytest.raises(Refused, match="systemctl daemon-reload"):
+        unit_reload.unmask(UNIT)
+    assert (unmasked, host.reloads) == ([], 0)
+
+
 def test_where_nothing_is_outdated_nobody_is_looked_for(host, monkeypatch):
     host.stale = []
     monkeypatch.setattr(unit_reload, "device_holders", None)
