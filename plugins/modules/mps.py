@@ -38,6 +38,12 @@ options:
     type: str
     choices: [device_plugin, host]
     default: device_plugin
+  backend:
+    description:
+      - Who divides the GPUs of a node among its pods. With V(hami) and V(dra) the host runs no daemon, and what O(memory_slice) says is theirs.
+    type: str
+    choices: [mps, hami, dra]
+    default: mps
   replicas:
     description:
       - The number of replicas of a GPU. Each client gets an equal share of the memory, rounded down to whole MiB.
@@ -229,6 +235,7 @@ ARGUMENTS = {
     "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
     "mode": {"type": "str", "choices": ["none", "time_slicing", "mps"], "default": "none"},
     "manager": {"type": "str", "choices": ["device_plugin", "host"], "default": "device_plugin"},
+    "backend": {"type": "str", "choices": ["mps", "hami", "dra"], "default": "mps"},
     "replicas": {"type": "raw", "default": 0},
     "memory_slice": {"type": "str", "default": ""},
     "time_slice": {"type": "str", "choices": ["default", "short", "medium", "long"], "default": "default"},
@@ -266,6 +273,7 @@ def described(params: dict[str, Any]) -> Sharing:
         {
             "nvidia_sharing_mode": params["mode"],
             "nvidia_sharing_mps_manager": params["manager"],
+            "nvidia_sharing_backend": params["backend"],
             "nvidia_sharing_replicas": params["replicas"],
             "nvidia_sharing_memory_slice": params["memory_slice"],
             "nvidia_sharing_time_slice": params["time_slice"],

@@ -117,9 +117,12 @@ class Busy:
         self.nodes.kubectl("delete", "deployments", "--all", "--cascade=foreground", "--grace-period=1")
         self.nodes.kubectl("delete", "resourceclaimtemplates", "--all")
         self.nodes.kubectl("uncordon", CDI, VARIABLE, SMALL)
-        # Whoever describes the hosts next may go back to the former layout.
+        # Whoever describes the hosts next may go back to the former layout, and finds whole GPUs that nobody shares.
         for host in (CDI, VARIABLE):
             self.on(host, "cd /var/lib/gpufleet && rm -f former-layout.json repartition.json heal.json")
+        whole = {"nvidia_mig_layout": "all-disabled"}
+        self.nodes.describe({"gpu_kubernetes_version": KUBERNETES}, {"training": whole, "claims": whole})
+        self.nodes.site()
 
     # -- what there is ---------------------------------------------------------------------------------------------
 

@@ -26,7 +26,9 @@ def kinds(item: Configuration) -> list[str]:
     if item.sharing.backend != "dra" or item.sharing.consumed:
         return []
     profiles = {profile for devices in item.mig_devices.values() for profile in devices}
-    return sorted(profiles) + ([GPU] if len(item.mig_devices) < item.gpus else [])
+    # A GPU that the layout does not name may be in MIG mode, and is none to claim as a whole then.
+    whole = len(item.mig_devices) < item.gpus and GPU_CLASS in item.capacity.slices
+    return sorted(profiles) + ([GPU] if whole else [])
 
 
 def unit_of(item: Configuration, kind: str) -> Slice:

@@ -40,6 +40,25 @@ def test_dra_without_a_slice_is_for_whole_gpus_and_the_mig_devices_of_the_layout
     assert selector["cel"]["expression"] == "device.attributes['gpu.nvidia.com'].profile == '1g.10gb'"
 
 
+def test_a_gpu_that_was_left_in_mig_mode_is_none_to_claim_as_a_whole(clusters_of):
+    """The layout does not name it, so that nobody switches MIG off."""
+    layout = {"nvidia_mig_strategy": "mixed", "nvidia_mig_layout": [{"devices": [1], "instances": {"1g.10gb": 7}}]}
+    pool = {"nvidia_sharing_backend": "dra", **layout}
+
+    def examples(left):
+        board = {"board": "h100-80gb-sxm", "memory_mib": 81559, "architecture": "hopper", "gpu_instances": []}
+        gpus = [
+            {**board, "index": index, "uuid": f"GPU-{index}", "mig": {"supported": True, "current": on, "pending": on}}
+            for index, on in enumerate((left, True))
+        ]
+        facts = {f"claims-{number}": gpus for number in range(2)}
+        tree = tree_of(clusters_of, {"claims": pool}, facts=facts)
+        return [path for path in tree if path.startswith("examples/")]
+
+    assert examples(left=False) == ["examples/claims-gpu.yaml", "examples/claims-mig-1g-10gb.yaml"]
+    assert examples(left=True) == ["examples/claims-mig-1g-10gb.yaml"]
+
+
 @pytest.mark.parametrize(
     ("variables", "options", "thing"),
     [
