@@ -120,6 +120,7 @@ class Busy:
         # Whoever describes the hosts next may go back to the former layout, and finds whole GPUs that nobody shares.
         for host in (CDI, VARIABLE):
             self.on(host, "cd /var/lib/gpufleet && rm -f former-layout.json repartition.json heal.json")
+        self.nodes.begin()
         whole = {"nvidia_mig_layout": "all-disabled"}
         self.nodes.describe({"gpu_kubernetes_version": KUBERNETES}, {"training": whole, "claims": whole})
         self.nodes.site()

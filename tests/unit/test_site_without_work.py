@@ -159,6 +159,7 @@ def test_other_callbacks_show_the_same_lines(fleet, callback):
     assert pools_shown(fleet(callback=callback)) == LINES
 
 
+@pytest.mark.by_name
 @pytest.mark.parametrize("callback", ["ansible.posix.json", "ansible.posix.jsonl"])
 def test_callbacks_for_programs_write_documents_and_nothing_else_to_standard_output(fleet, callback):
     said = fleet(callback=callback)

@@ -164,6 +164,7 @@ def test_sliced_jobs_of_awx_write_the_records_of_one_run_and_one_job_the_tree(in
     }
 
 
+@pytest.mark.by_name
 @pytest.mark.parametrize("hosts", SLICES, ids=[f"slice-{hosts[0]}" for hosts in SLICES])
 def test_a_sliced_job_of_awx_does_not_take_the_nodes_of_other_slices_out_of_the_tree(hosts, inventory, tmp_path):
     playbook, tree = tmp_path / "play.yml", ["-e", f"gpu_kubernetes_output_directory={tmp_path / 'tree'}"]

@@ -75,7 +75,7 @@ def test_a_failed_host_leaves_the_others_of_its_batch_alone_and_no_other_batch_s
     ("playbook", "step"),
     [
         ("repartition", "mig"),
-        ("rollback", "install"),
+        pytest.param("rollback", "install", marks=pytest.mark.by_name),
         pytest.param("repartition", "plan", marks=pytest.mark.by_name),
         pytest.param("rollback", "nvidia-dcgm stopped", marks=pytest.mark.by_name),
     ],
