@@ -228,13 +228,9 @@ def words(busy: Busy, *workloads: str) -> list[str]:
 def missing(busy: Busy, change: Mapping[str, Any], said: str) -> list[str]:
     """Who should have been named for a change, and was not; and who was, and should not have been."""
     if change is LAYOUT_CHANGE:
-        # Of a host the first GPU that cannot become what is described is named, with its users.
-        pools = (
-            [f"(PID {busy.job})", *words(busy, *(name for name in WORKLOADS if name.startswith("training")))],
-            words(busy, "claims-mig-1g-10gb"),
-            words(busy, SHARES),
-        )
-        none = [" or ".join(users) for users in pools if not any(user in said for user in users)]
+        partitioned = words(busy, *(name for name in WORKLOADS if name.startswith(("training", "claims-mig"))))
+        none = [user for user in (f"(PID {busy.job})", *partitioned) if user not in said]
+        none += [] if any(user in said for user in words(busy, SHARES)) else ["nobody who shares a GPU"]
         return [*none, *(user for user in words(busy, "claims-gpu") if user in said)]
     return [user for user in (*words(busy, *WORKLOADS), f"(PID {busy.job})") if user not in said]
 

@@ -47,10 +47,11 @@ def plan_node(gpus: Sequence[NodeGpu], desired_gpus: Mapping[int, DesiredGpu], d
     :param desired_gpus: what they are to be, by index.
     :param disruption: C(refuse): one GPU that cannot reach its desired state without touching something busy refuses the host.
         C(idle_only): such a GPU is left alone and reported, the others are planned. C(force): busy instances may go.
-    :raises Refused: when a desired state cannot be met; before anything is planned for another GPU.
+    :raises Refused: when a desired state cannot be met; every GPU of which that holds is named, with whoever uses it.
     """
     plans: dict[int, GpuPlan] = {}
     left_alone: dict[int, Refused] = {}
+    refusals: list[Refused] = []
     for gpu in gpus:
         desired = desired_gpus.get(gpu.index)
         if desired is None:
@@ -61,11 +62,24 @@ def plan_node(gpus: Sequence[NodeGpu], desired_gpus: Mapping[int, DesiredGpu], d
             plans[gpu.index] = plan_gpu(gpu.current, desired, gpu.profiles, disruption, thing)
         except Refused as refused:
             if disruption != IDLE_ONLY:
-                raise
+                refusals.append(refused)
+                continue
             # What could not be met even on an idle GPU is refused; only somebody's use is a reason to leave it alone.
             plan_gpu(gpu.current, desired, gpu.profiles, FORCE, thing)
             left_alone[gpu.index] = refused
+    if refusals:
+        raise _of_all(refusals)
     return NodePlan(plans, left_alone)
+
+
+def _of_all(refusals: Sequence[Refused]) -> Refused:
+    """Return one refusal for several GPUs; those that are refused for the same reason stand together."""
+    things: dict[str, list[str]] = {}
+    for refusal in refusals:
+        things.setdefault(refusal.reason, []).append(refusal.thing)
+    (reason, first), *others = things.items()
+    reasons = [reason, *(f"{', '.join(more)}: {text}" for text, more in others)]
+    return Refused(", ".join(first), "; ".join(reasons), refusals[0].remedy)
 
 
 def _refuse_busy_whole(gpu: NodeGpu, desired: DesiredGpu, disruption: str, thing: str) -> None:

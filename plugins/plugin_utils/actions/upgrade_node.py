@@ -17,9 +17,9 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import cluster_lea
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import Cluster
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster_action import ClusterAction
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade import (
+    MIGRATE,
     REFUSED,
     ROLLING_BACK,
-    UPGRADE,
     Record,
     advance,
     begin,
@@ -58,9 +58,8 @@ class ActionModule(ClusterAction):
         if cluster and arguments["lease_namespace"]:
             self.hold_lease(cluster, arguments, arguments["lease_namespace"], arguments["lease_duration"])
         run = UpgradeRun(constants.DEFAULT_LOCAL_TMP)
-        if not arguments["reason"] and (
-            arguments["state"] in (_STARTED, ROLLING_BACK) if cluster is None else _upgrades(run, arguments["state"])
-        ):
+        # What goes back because it failed is not asked, and a migration changes no driver.
+        if arguments["state"] in (_STARTED, ROLLING_BACK) and not arguments["reason"] and not _migrates(run):
             # Since the run was planned, hours may have passed.
             facts, _unread = facts_of(registered(task_vars, "gpu_facts_host"))
             refuse_users({arguments["node"]: (facts, task_vars)}, nodes=cluster is not None)
@@ -130,9 +129,8 @@ class ActionModule(ClusterAction):
         return replace(advance(before, state), failed_reason=arguments["reason"], since=now, operator=who)
 
 
-def _upgrades(run: UpgradeRun, state: str) -> bool:
-    """Return whether a node of a cluster begins with an upgrade now; a migration changes no driver."""
-    return state == _STARTED and run.exists and run.settings.get("work") == UPGRADE
+def _migrates(run: UpgradeRun) -> bool:
+    return run.exists and run.settings.get("work") == MIGRATE
 
 
 def _write(cluster: Cluster, name: str, record: Record, before: Record, state: str) -> None:

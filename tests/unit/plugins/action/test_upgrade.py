@@ -379,13 +379,23 @@ def test_a_node_that_is_skipped_is_not_asked_for_jobs(call, monkeypatch):
     assert found.get("order") == ["b"], found
 
 
-@pytest.mark.parametrize(("work", "state", "refused"), [("upgrade", "started", True), ("migrate", "started", False)])
+@pytest.mark.parametrize(
+    ("work", "state", "refused"),
+    [
+        ("upgrade", "started", True),
+        ("migrate", "started", False),
+        # By hand, and the playbook for it has no run of its own.
+        ("", "rolling-back", True),
+        ("upgrade", "evicting", False),
+    ],
+)
 def test_a_node_is_asked_for_jobs_once_more_in_its_turn(call, monkeypatch, work, state, refused):
     cluster = Nodes("a")
     for action in (upgrade_waves, upgrade_node):
         monkeypatch.setattr(action.ActionModule, "cluster", lambda _self, _arguments: cluster)
     given = {"state": "planned", "target": TARGET, "hosts": ["a"], "work": work}
-    call(upgrade_waves, given, {**AT_A, "hostvars": {"a": plain_host()}})
+    if work:
+        call(upgrade_waves, given, {**AT_A, "hostvars": {"a": plain_host()}})
     found, _shown = call(upgrade_node, {"node": "a", "state": state, "target": TARGET}, {**AT_A, **used_by_a_job()})
     assert bool(found.get("failed")) is refused, found
 
