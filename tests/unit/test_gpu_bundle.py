@@ -8,17 +8,21 @@ from __future__ import annotations
 
 import importlib
 import json
+import random
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup import BOARDS
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.geometry import geometry
 
 from ..real import RECORDINGS, Recording
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools" / "gpu-bundle"))
 
-from gpu_evidence import cdi_reading, private, smi
+from gpu_evidence import cdi_reading, change_mig, private, smi
 
 _SOURCES = Path(smi.__file__).parent
 _OURS = re.compile(r"ansible_collections\.gpufleet\.nvidia\.plugins[.\w]+")
@@ -133,3 +137,33 @@ def test_a_specification_of_a_real_host_is_read_as_of_its_gpus(recording: Record
     assert (found["missing"], found["stale"], found["kind"]) == ([], [], "nvidia.com/gpu")
     assert "all" in found["devices"] and found["gpus"] >= 1
     assert "/dev/nvidia-uvm" in found["nodes"]
+
+
+_WITH_MIG = [board for board in BOARDS if board.mig and board.profiles[0].placements]
+
+
+@pytest.mark.parametrize("board", _WITH_MIG, ids=lambda one: one.key)
+def test_what_contradicts_the_table_of_boards_is_found(board):
+    assert change_mig.table_differences(board, board.profiles) == []
+    first, *others = board.profiles
+    # Names and memory differ between releases of the driver, and what one does not tell contradicts nothing.
+    same = replace(first, name="1g.1gb", memory_mib=1, decoders=None)
+    assert change_mig.table_differences(board, [same, *others]) == []
+    other = replace(first, max_instances=first.max_instances + 1, placements=replace(first.placements, starts=(0,)))
+    said = change_mig.table_differences(board, [other, *others])
+    assert any(one.startswith(f"{first.name}: max_instances is {first.max_instances} in the table") for one in said)
+    assert any(one.startswith(f"{first.name}: placements is") for one in said) == (first.placements.starts != (0,))
+    assert change_mig.table_differences(board, others) == [f"{first.name}: the driver does not offer it"]
+    more = replace(first, nvml_enum=99)
+    assert change_mig.table_differences(board, [*board.profiles, more]) == [
+        f"{first.name}: the table of boards does not have it"
+    ]
+
+
+@pytest.mark.parametrize("board", _WITH_MIG[:3], ids=lambda one: one.key)
+def test_a_journey_goes_through_layouts_that_fit_and_differ(board):
+    shape, chooser = geometry(board.profiles), random.Random(1)
+    layouts = [change_mig.random_layout(shape, chooser) for _number in range(40)]
+    assert len(set(layouts)) > 10
+    assert all(shape.layouts_of(shape.request(one.counts)) for one in layouts)
+    assert any(len(part.compute) > 1 for one in layouts for part in one.instances)

@@ -21,7 +21,7 @@ import time
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Callable
 
 from gpu_evidence import pack, report, smi
 from gpu_evidence.running import MARK, Folder, end_marked, environment, run
@@ -62,10 +62,15 @@ PARTS = (
     Part("mps", "An MPS daemon with limits, and its clients", "mps:part", 120, ("nvml",)),
     Part("tests", "The collection's tests for real GPUs", "product:tests", 100, ("nvml", "product")),
 )
-_AFTER = Part("after", "nvidia-smi -q, afterwards", "smi:settings", 40)
+AFTER = Part("after", "nvidia-smi -q, afterwards", "smi:settings", 40)
 
 
 def main(out: str, bundle: str) -> int:
+    return make(Report, out, bundle)
+
+
+def make(kind: Callable[..., Report], out: str, bundle: str) -> int:
+    """Make a report of a kind, with a folder of its own for what it needs."""
     started = time.monotonic()
     target = Path(out)
     target.mkdir(parents=True, exist_ok=True)
@@ -74,7 +79,7 @@ def main(out: str, bundle: str) -> int:
     work.chmod(0o755)
     mark = uuid.uuid4().hex
     try:
-        return Report(target, Path(bundle), work, mark, started).make()
+        return kind(target, Path(bundle), work, mark, started).make()
     finally:
         end_marked(mark)
         shutil.rmtree(work, ignore_errors=True)
@@ -83,15 +88,18 @@ def main(out: str, bundle: str) -> int:
 class Report:
     """One run."""
 
+    #: Seconds of all of it.
+    whole = _WHOLE
+
     def __init__(self, target: Path, bundle: Path, work: Path, mark: str, started: float) -> None:
-        self._started, self._work, self._mark = started, work, mark
+        self._started, self._work, self._mark, self._target = started, work, mark, target
         self._evidence = work / "evidence"
         self._packed = pack.Packed(target, self._evidence)
         self._env = environment(
             **{
                 MARK: mark,
                 "GPU_EVIDENCE_BUNDLE": str(bundle),
-                "PYTHONPATH": os.pathsep.join([str(bundle), str(work / "site")]),
+                "PYTHONPATH": os.pathsep.join([str(bundle), str(work / "site"), str(work / "collections")]),
                 "PYTHONPYCACHEPREFIX": str(work / "compiled"),
                 "HOME": str(work / "home"),
                 "TMPDIR": str(work / "tmp"),
@@ -114,7 +122,7 @@ class Report:
         self._unpack()
         for part in PARTS:
             self._one(part, self._left() - _RESERVED)
-        self._one(_AFTER, self._left() - 10)
+        self._one(AFTER, self._left() - 10)
         self._says["settings_changed"] = changed = self._changed()
         self._says["exit_status"] = status = self._status(changed)
         self._says["seconds"] = round(time.monotonic() - self._started, 1)
@@ -123,7 +131,7 @@ class Report:
         return status
 
     def _left(self) -> float:
-        return _WHOLE - (time.monotonic() - self._started)
+        return self.whole - (time.monotonic() - self._started)
 
     def _unpack(self) -> None:
         """The wheels for this Python, the collection and the programs, into the folder of this run."""
@@ -183,11 +191,12 @@ class Report:
         return ""
 
     def _changed(self) -> list[str]:
-        texts = []
-        for name in ("before", "after"):
-            path = self._evidence / name / "q.out"
-            texts.append(path.read_text(encoding="utf-8") if path.exists() else "")
+        texts = [self._settings_text(name) for name in ("before", "after")]
         return smi.compare(*texts) if all(texts) else []
+
+    def _settings_text(self, part: str) -> str:
+        path = self._evidence / part / "q.out"
+        return path.read_text(encoding="utf-8") if path.exists() else ""
 
     def _status(self, changed: list[str]) -> int:
         parts = {one["name"]: one for one in self._says["parts"]}
