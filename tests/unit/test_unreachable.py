@@ -26,6 +26,23 @@ HOSTS = [f"gpu-{number:02}" for number in range(1, 26)]
 OTHERS = 40
 
 
+def ansible(folder, callback, *arguments):
+    """Run ansible-playbook in a folder, with nothing of the environment that would change what it shows."""
+    return subprocess.run(
+        [sys.executable.replace("python", "ansible-playbook"), *arguments],
+        cwd=folder,
+        env={
+            **{name: value for name, value in os.environ.items() if not name.startswith("ANSIBLE_")},
+            "ANSIBLE_COLLECTIONS_PATH": str(ROOT / "build" / "collections"),
+            "ANSIBLE_NOCOLOR": "1",
+            "ANSIBLE_STDOUT_CALLBACK": callback,
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
 @pytest.fixture
 def run(tmp_path):
     """Run a playbook on 25 hosts on which no port is open."""
@@ -39,26 +56,7 @@ def run(tmp_path):
     (tmp_path / "hosts.yml").write_text(yaml.safe_dump(inventory), encoding="utf-8")
 
     def play(playbook, callback="ansible.builtin.default"):
-        done = subprocess.run(
-            [
-                sys.executable.replace("python", "ansible-playbook"),
-                "-f",
-                "25",
-                "-i",
-                "hosts.yml",
-                f"gpufleet.nvidia.{playbook}",
-            ],
-            cwd=tmp_path,
-            env={
-                **{name: value for name, value in os.environ.items() if not name.startswith("ANSIBLE_")},
-                "ANSIBLE_COLLECTIONS_PATH": str(ROOT / "build" / "collections"),
-                "ANSIBLE_NOCOLOR": "1",
-                "ANSIBLE_STDOUT_CALLBACK": callback,
-            },
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = ansible(tmp_path, callback, "-f", "25", "-i", "hosts.yml", f"gpufleet.nvidia.{playbook}")
         assert done.returncode
         return done.stdout + done.stderr
 
@@ -87,20 +85,7 @@ def on_one_host(folder, module, options, callback, *arguments):
     """Have C(host_module) run a module, and return the status of the play and what it shows."""
     tasks = [{"gpufleet.nvidia.host_module": {module: options}}]
     (folder / "play.yml").write_text(yaml.safe_dump([{"hosts": "all", "gather_facts": False, "tasks": tasks}]))
-    program = sys.executable.replace("python", "ansible-playbook")
-    done = subprocess.run(
-        [program, "-i", "gpu-01,", *arguments, "play.yml"],
-        cwd=folder,
-        env={
-            **{name: value for name, value in os.environ.items() if not name.startswith("ANSIBLE_")},
-            "ANSIBLE_COLLECTIONS_PATH": str(ROOT / "build" / "collections"),
-            "ANSIBLE_NOCOLOR": "1",
-            "ANSIBLE_STDOUT_CALLBACK": callback,
-        },
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = ansible(folder, callback, "-i", "gpu-01,", *arguments, "play.yml")
     return done.returncode, done.stdout + done.stderr
 
 

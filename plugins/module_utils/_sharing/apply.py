@@ -24,7 +24,7 @@ from .._adapters.processes import ProgramProcess, program_processes
 from .._adapters.pynvml_loader import HOST_PROGRAM
 from .._formats.documents import read_json
 from .._plan import Plan, Step
-from .._runtime.unit_reload import reload_units, unmask
+from .._runtime.unit_reload import reload_units
 from .._steps import Kind
 from .._users import PROCESS, User, add_allocations
 from . import mps_instances, mps_units
@@ -277,7 +277,7 @@ def _apply_step(step: Step, daemons: Mapping[str, Daemon], wanted: HostSharing, 
 
 
 def _write_units(daemons: Sequence[Daemon]) -> None:
-    """Write the unit files of daemons that are to be started, now or at boot."""
+    """Have systemd know the units of daemons that are to be started, now or at boot, and none of them masked."""
     if not daemons:
         return
     names = [mps_units.instance(daemon.name) for daemon in daemons]
@@ -293,7 +293,7 @@ def _write_units(daemons: Sequence[Daemon]) -> None:
         text = mps_units.SHM_DROP_IN_TEXT if daemon.shm_directory else None
         if files.remove(drop_in) if text is None else files.write_whole(drop_in, text):
             changed.add(name)
-        # With systemd's answer to the reload below: nothing is stopped for a daemon that could not start again.
+        # Systemd has the mask in memory until the reload below, which is refused, if at all, before a daemon is stopped.
         systemd.unmask(name)
     reload_units([*names, mps_units.SHM_UNIT], changed)
 
@@ -311,7 +311,6 @@ def _start(daemon: Daemon) -> None:
 
 
 def _enable(name: str) -> None:
-    unmask(mps_units.instance(name))
     systemd.enable([mps_units.instance(name)])
 
 

@@ -60,7 +60,6 @@ class ActionModule(ClusterAction):
         policy = Policy(now, arguments["retry"], arguments["recurrence"], arguments["reboot"])
         cluster = self.cluster(arguments) if arguments["kubernetes"] else None
         nodes = cluster.nodes() if cluster else None
-        plans: dict[str, RepairPlan] = {}
         # For the breaker those count, too, that are refused because somebody uses them.
         faulty: dict[str, RepairPlan] = {}
         refused: dict[str, Refused] = {}
@@ -81,13 +80,13 @@ class ActionModule(ClusterAction):
                     record = repair.known(record, repair.marks(nodes[names[host]]))
                 plan = plan_repair(evidence_of(facts), _described(variables), record, policy)
                 faulty[host] = plan
-                if plan.needed and plan.action.whole_host:
-                    refuse_users({host: (facts, variables)}, nodes=cluster is not None)
-                plans[host] = plan
                 records[host] = record
                 boots[host] = str((facts.get("host") or {}).get("boot_id") or "")
+                if plan.needed and plan.action.whole_host:
+                    refuse_users({host: (facts, variables)}, nodes=cluster is not None)
             except Refused as wrong:
                 refused[host] = wrong
+        plans = {host: plan for host, plan in faulty.items() if host not in refused}
         for host, plan in plans.items():
             if plan.needed or plan.handed_over or plan.notes:
                 for line in repair.lines(host, plan):

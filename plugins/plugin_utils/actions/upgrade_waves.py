@@ -121,18 +121,16 @@ class ActionModule(ClusterAction):
         concerned = {*order, *(node.name for node in nodes if node.phase == waves.WORKING)}
         asked = concerned if cluster is None or arguments["work"] == UPGRADE else ()
         needed = {host: _read(hostvars[host]) for host in hosts if hosts[host]["needed"] and host in asked}
-        used: Mapping[str, tuple[str, ...]] = {}
-        if cluster:
-            try:
+        try:
+            if cluster:
                 _refuse_strangers(members, {host: str(about["node"]) for host, about in hosts.items()})
-                used = refuse_users(needed, nodes=True)
-            except Refused:
+            elif not arguments["take_over"]:
+                _refuse_a_second(members.values(), arguments["lease_duration"], self._display.warning)
+            used = refuse_users(needed, nodes=cluster is not None)
+        except Refused:
+            if cluster:
                 cluster_lease.release(cluster, arguments["lease_namespace"], cluster_lease.this_run())
-                raise
-        if cluster is None and not arguments["take_over"]:
-            _refuse_a_second(members.values(), arguments["lease_duration"], self._display.warning)
-        if cluster is None:
-            used = refuse_users(needed)
+            raise
         decision = waves.decide(nodes, _budget(arguments))
         self._display.display("\n" + progress(nodes, members, arguments["target"]))
         if decision.stopped and not decision.start:

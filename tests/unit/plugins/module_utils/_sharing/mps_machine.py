@@ -225,7 +225,6 @@ def machine(tmp_path, monkeypatch):
     monkeypatch.setattr(sharing_apply, "program_processes", lambda _files, _program: tuple(made.programs))
     monkeypatch.setattr(sharing_apply, "systemd", made)
     monkeypatch.setattr(sharing_apply, "reload_units", made.reload_units)
-    monkeypatch.setattr(sharing_apply, "unmask", made.unmask)
     monkeypatch.setattr(sharing_apply.files, "is_mount", made.is_mount)
     monkeypatch.setattr(sharing_apply.files, "same", made.same)
     monkeypatch.setattr(sharing_apply, "_PAUSE", 0.001)
