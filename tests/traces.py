@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from fnmatch import fnmatchcase
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.artifacts import ARTIFACTS
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.leftovers import ARTIFACTS
 
 
 def trace_of(path):

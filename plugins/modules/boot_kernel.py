@@ -54,10 +54,10 @@ refusals:
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters import boot_kernel, kernel
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.boot_kernel import Grub
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters import grub, kernel
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import CommandError
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.host_files import HostFiles
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import HostFiles
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.grub import Grub
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.host_reader import HostReader
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.kernel_update import plan_boot
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.next_kernel import read_next_kernel
@@ -77,32 +77,32 @@ def read(source: HostReader, release: str) -> tuple[Grub, dict[str, Any]]:
     """Return what GRUB boots, and the part of the facts that says whether that has the driver."""
     disk, _reason = kernel.module_on_disk(source.files, kernel.running_kernel(), source.run)
     driver = {"on_disk_version": disk.version if disk else None, **read_next_kernel(source, disk, release)}
-    return boot_kernel.read_grub(source.files), driver
+    return grub.read_grub(source.files), driver
 
 
-def apply(grub: Grub, plan: Plan) -> None:
+def apply(booted: Grub, plan: Plan) -> None:
     for step in plan.steps:
-        change = boot_kernel.set_default if step.kind is Kind.BOOT_KERNEL else boot_kernel.set_once
-        change(grub, step.target)
+        change = grub.set_default if step.kind is Kind.BOOT_KERNEL else grub.set_once
+        change(booted, step.target)
 
 
 def run(module: AnsibleModule) -> tuple[Plan, dict[str, Any]]:
     """Read, plan, apply, read back."""
     source, release = HostReader(HostFiles()), module.params["release"]
-    grub, driver = read(source, release)
-    plan = plan_boot(grub, release) if release else Plan()
+    booted, driver = read(source, release)
+    plan = plan_boot(booted, release) if release else Plan()
     problem = module_problem(driver)
     if problem:
         reason, remedy = problem
         raise Refused("the next boot", reason, f"{remedy}. Then run again.")
     if plan.changes and not module.check_mode:
-        apply(grub, plan)
-        grub = boot_kernel.read_grub(source.files)
-        if grub.following != release:
+        apply(booted, plan)
+        booted = grub.read_grub(source.files)
+        if booted.following != release:
             raise NotChosen(
-                f"GRUB was told to boot kernel {release}, but boots {grub.following or 'an unknown one'} next"
+                f"GRUB was told to boot kernel {release}, but boots {booted.following or 'an unknown one'} next"
             )
-    return plan, {"running": kernel.running_kernel(), "boots_next": grub.following or ""}
+    return plan, {"running": kernel.running_kernel(), "boots_next": booted.following or ""}
 
 
 def main() -> None:

@@ -107,9 +107,10 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import CommandError
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.host_files import HostFiles
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import HostFiles
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.lock import exclusive
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages import PackageError, manager_for
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.package_manager import PackageError
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.package_tools import manager_for
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.stopwatch import Stopwatch
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._dcgm.apply import run_stage
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._dcgm.desired import from_options

@@ -203,7 +203,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.zip_impo
 # Before the rest is imported, which is what reading a host spends most of its time on.
 compile_once()
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.host_files import HostFiles
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import HostFiles
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.host_reader import HostReader
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.stopwatch import since_start
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.document import (

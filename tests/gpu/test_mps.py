@@ -20,7 +20,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters import mps_control, mps_control3
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters import mps_control
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import apply as sharing_apply
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.host import Daemon
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.mps_units import environment_text
@@ -58,7 +58,7 @@ def gpu(nvidia_smi):
 @pytest.fixture(scope="module", params=[2, 3], ids=["protocol 2", "protocol 3"])
 def daemon(request, gpu):
     """Start a daemon as the unit of the host does, with its options and settings; end it afterwards."""
-    if request.param == 3 and not mps_control3.has_protocol_3():
+    if request.param == 3 and not mps_control.has_protocol_3():
         pytest.skip("this release of nvidia-cuda-mps-control does not speak protocol 3")
     if request.param == 3 and os.geteuid() != 0:
         pytest.skip("multi-user mode of protocol 3 needs root")
@@ -104,7 +104,7 @@ def client(daemon, *sizes):
     """Run a CUDA client of the daemon that allocates C(sizes), and holds them; yield what it said."""
     pipe = daemon.pipe_directory
     if daemon.protocol == 3:
-        pipe = f"{pipe}/{mps_control3.SERVER}"
+        pipe = f"{pipe}/{mps_control.SERVER}"
     # The devices of a client are those of its server, which are already the chosen ones: 0 is the first of them.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("CUDA_")}
     process = subprocess.Popen(

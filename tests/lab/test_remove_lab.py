@@ -18,7 +18,7 @@ import subprocess
 import time
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.artifacts import RemovedWith
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.leftovers import RemovedWith
 from ansible_collections.gpufleet.nvidia.tests.lab import host_files
 from ansible_collections.gpufleet.nvidia.tests.traces import trace_of
 

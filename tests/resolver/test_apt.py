@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages import (
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.package_manager import (
     Package,
     PackageError,
     Transaction,

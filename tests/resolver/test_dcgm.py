@@ -10,7 +10,7 @@ The host engine is not started: packages in a root of their own have no systemd.
 from __future__ import annotations
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages import Package, Transaction
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.package_manager import Package, Transaction
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.systemd import Unit
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._dcgm import apply
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._dcgm.apply import run_stage

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages import Package, Transaction
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.package_manager import Package, Transaction
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.kernel_update import names_to_ask, plan, wanted
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from repositories import build_deb_repository, build_rpm_repository

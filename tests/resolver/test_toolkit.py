@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.openpgp import KeyRefused
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages import PackageError, Transaction
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.package_manager import PackageError, Transaction
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages_zypper import parse_summary
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._distributions.distributions import DISTRIBUTIONS
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._packages.repository_options import DesiredRepository

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.unit_names import BOOT_UNITS
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.host_names import BOOT_UNITS
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.metric_units import METRICS_TIMER
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.plan import Present, unit_texts
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.mps_instances import instance

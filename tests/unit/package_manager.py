@@ -9,7 +9,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from copy import copy
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages import Change, PackageError
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.package_manager import Change, PackageError
 
 
 class PackageManager:

@@ -15,7 +15,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from .host_files import PROGRAM_FOLDERS
+from .files import PROGRAM_FOLDERS
 
 
 class CommandError(Exception):

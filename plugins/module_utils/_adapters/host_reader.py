@@ -14,9 +14,8 @@ from typing import Callable, TypeVar
 
 from . import command, systemd
 from .command import CommandError, Result
-from .host_files import HostFiles
-from .mps_control import MpsControl
-from .mps_control3 import MpsControl3
+from .files import HostFiles
+from .mps_control import MpsControl, MpsControl3
 
 #: Seconds that one command may take. A host whose tools hang still has facts.
 COMMAND_LIMIT = 15.0

@@ -2,24 +2,166 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The installed packages of NVIDIA and of kernels and what holds them, from the package managers' own files where they have them."""
+"""Installed packages and what holds them, as the databases of dpkg and rpm and the locks of dnf and zypper say."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Callable
 
-from .command import CommandError
-from .host_files import HostFiles
+from .command import CommandError, Result
+from .files import HostFiles
 from .host_reader import HostReader
-from .package_databases import (
-    InstalledPackage,
-    RpmDatabase,
-    lock_patterns,
-    parse_dpkg_status,
-    parse_versionlock_toml,
-    parse_zypper_locks,
+
+Runner = Callable[..., Result]
+
+#: For C(rpm -qa --qf); L(parse_rpms) reads the answer.
+RPM_QUERY = "%{NAME}|%{EPOCHNUM}|%{VERSION}|%{RELEASE}|%{ARCH}|%{VENDOR}\\n"
+
+#: A lock of dnf 4: C([!]name-[epoch:]version-release[.architecture]). The epoch may be left out, or be a star.
+_VERSION_LOCK = re.compile(
+    r"^(?P<excluded>!?)(?P<name>.+)-(?:(?P<epoch>\d+|\*):)?(?P<version>[\d*][^-:]*)-"
+    r"(?P<release>[^-]+?)(?:\.(?:\*|x86_64|aarch64|noarch))?$"
 )
+
+
+@dataclass(frozen=True)
+class InstalledPackage:
+    """An installed package.
+
+    :param version: as the package manager writes it, with the epoch where there is one.
+    :param vendor: maintainer (deb) or vendor (rpm).
+    :param state: dpkg's word (C(installed), C(half-configured), ...); rpm has only installed ones.
+    :param held: whether dpkg may not change it.
+    """
+
+    name: str
+    version: str
+    vendor: str = ""
+    architecture: str = ""
+    state: str = "installed"
+    held: bool = False
+
+
+class RpmDatabase:
+    """rpm's database.
+
+    :param root: the tree that it is in; another one only in tests.
+    :param runner: runs a command, as C(command.run) does.
+    """
+
+    def __init__(self, root: str, runner: Runner) -> None:
+        self._root = () if root == "/" else ("--root", root)
+        self._run = runner
+
+    def run(self, *arguments: str, timeout: float = 120) -> Result:
+        """Run rpm on the database, for C(timeout) seconds at most."""
+        return self._run(["rpm", *self._root, *arguments], timeout=timeout)
+
+    def installed(self, *patterns: str) -> list[InstalledPackage]:
+        """Return the installed packages, or those whose names match one of the patterns.
+
+        :raises CommandError: rpm is not installed, or cannot read its database.
+        """
+        answer = self.run("-qa", "--qf", RPM_QUERY, *patterns)
+        if answer.rc != 0:
+            raise CommandError(answer.command, f"exit status {answer.rc}", answer.stderr or answer.stdout)
+        return parse_rpms(answer.stdout)
+
+
+def edition(epoch: str, version: str, release: str) -> str:
+    """Return an rpm version as dnf and zypper spell it: the epoch only when it is not 0."""
+    return f"{epoch}:{version}-{release}" if epoch not in ("", "0", "(none)") else f"{version}-{release}"
+
+
+def parse_rpms(text: str) -> list[InstalledPackage]:
+    """Return what C(rpm -qa) answered to L(RPM_QUERY), in its order."""
+    found = []
+    for line in text.splitlines():
+        parts = line.split("|", 5)
+        if len(parts) == 6:
+            found.append(
+                InstalledPackage(parts[0], edition(*parts[1:4]), "" if parts[5] == "(none)" else parts[5], parts[4])
+            )
+    return found
+
+
+def versions(packages: Iterable[InstalledPackage]) -> dict[str, str]:
+    """Return the version by name; of several at once, such as kernels, the last one."""
+    return {package.name: package.version for package in packages}
+
+
+def parse_dpkg_status(text: str, wanted: Callable[[str], bool] = lambda _name: True) -> list[InstalledPackage]:
+    """Return the packages that C(/var/lib/dpkg/status) knows, whatever their state.
+
+    :param wanted: by name, which of them.
+    """
+    found = []
+    for paragraph in text.split("\n\n"):
+        name = paragraph[len("Package: ") :].partition("\n")[0] if paragraph.startswith("Package: ") else ""
+        if not name or not wanted(name):
+            continue
+        fields = {}
+        for line in paragraph.splitlines():
+            key, colon, value = line.partition(": ")
+            if colon and not key.startswith(" "):
+                fields[key] = value
+        # want, error flag, state: "hold ok installed".
+        status = fields.get("Status", "").split()
+        if len(status) == 3:
+            found.append(
+                InstalledPackage(
+                    name,
+                    fields.get("Version", ""),
+                    fields.get("Maintainer", ""),
+                    fields.get("Architecture", ""),
+                    status[2],
+                    status[0] == "hold",
+                )
+            )
+    return found
+
+
+def parse_versionlock(text: str) -> dict[str, str]:
+    """Return locked versions, with their epoch where the lock names one, by name: what C(dnf versionlock list) prints.
+
+    Both forms are read: the patterns of dnf 4 (also those of its file) and the paragraphs of dnf 5. An excluded version
+    (with C(!)) holds nothing.
+    """
+    found: dict[str, str] = {}
+    name = ""
+    for line in text.splitlines():
+        match = None if line.startswith("#") else _VERSION_LOCK.match(line.strip())
+        if match:
+            if not match.group("excluded"):
+                epoch = match.group("epoch") or ""
+                version = edition("" if epoch == "*" else epoch, match.group("version"), match.group("release"))
+                found[match.group("name")] = version
+        elif line.startswith("Package name:"):
+            name = line.partition(":")[2].strip()
+        elif name and line.strip().startswith("evr = "):
+            found[name] = line.partition("=")[2].strip()
+            name = ""
+    return found
+
+
+def lock_patterns(text: str) -> list[str]:
+    """Return the patterns of dnf's C(versionlock.list); excluding lines (with C(!)) do not hold anything."""
+    lines = (line.strip() for line in text.splitlines())
+    return [line for line in lines if line and line[0] not in "#!"]
+
+
+def parse_versionlock_toml(text: str) -> list[str]:
+    """Return the names in dnf 5's C(versionlock.toml)."""
+    return re.findall(r'^\s*name\s*=\s*["\']([^"\']+)["\']', text, re.MULTILINE)
+
+
+def parse_zypper_locks(text: str) -> tuple[str, ...]:
+    """Return the names in C(/etc/zypp/locks)."""
+    return tuple(sorted(set(re.findall(r"^\s*solvable_name:\s*(\S+)", text, re.MULTILINE))))
+
 
 _TOOLKIT = re.compile(r"(lib)?nvidia-container")
 _DCGM = re.compile(r"datacenter-gpu-manager")

@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The kernel's side of the driver: loaded modules, their versions and users, the module on disk, DKMS, Secure Boot.
+"""The kernel's side of the driver: loaded modules, their versions and users, the module on disk, DKMS, Secure Boot; and loading and unloading them.
 
-Everything but the version of the module on disk comes from files. Facts: host.md, sections 4 and 5.
+What is read is read from files, but for the version of the module on disk. Facts: host.md, sections 4 and 5.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from dataclasses import dataclass
 from typing import Callable
 
 from .._formats.numbers import whole_number
-from .command import CommandError, Result
-from .host_files import HostFiles
+from . import gpu_reset
+from .command import CommandError, Result, find, run
+from .files import HostFiles
 
 Runner = Callable[[Sequence[str]], Result]
 
@@ -264,3 +265,57 @@ def _builds(files: HostFiles, name: str, version: str, installed: dict[str, str 
                 state = "broken" if any(files.size(module) == 0 for module in modules) else "installed"
             builds.append(DkmsModule(name, version, kernel, state))
     return builds or [DkmsModule(name, version, None, "added")]
+
+
+def module_exists(name: str, kernel: str) -> bool:
+    """Return whether C(kernel) has a module C(name), built in or not; False without modprobe."""
+    if find("modprobe") is None:
+        return False
+    return run(["modprobe", "--set-version", kernel, "--dry-run", name]).rc == 0
+
+
+def load_module(name: str) -> Result:
+    """Load a module and what it depends on. The answer is not a proof: callers read the state back.
+
+    :raises CommandError: there is no modprobe.
+    """
+    return run(["modprobe", name], timeout=120)
+
+
+def unload_module(name: str) -> Result:
+    """Unload one module; the kernel refuses while it has users.
+
+    :raises CommandError: there is no rmmod.
+    """
+    answer = run(["rmmod", name], timeout=120)
+    if name == "nvidia" and answer.rc == 0:
+        gpu_reset.forget_locks()
+    return answer
+
+
+def is_blocked(name: str) -> bool | None:
+    """Return whether modprobe's configuration keeps C(name) from being loaded for a device; None without modprobe."""
+    try:
+        answer = run(["modprobe", "--showconfig"], timeout=60)
+    except CommandError:
+        return None
+    return parse_blocked(answer.stdout, name)
+
+
+def parse_blocked(text: str, name: str) -> bool:
+    """Return whether C(modprobe --showconfig) has a blacklist line for C(name), or an install line that does nothing."""
+    pattern = (
+        rf"^(?:blacklist\s+{re.escape(name)}|(?:install|alias)\s+{re.escape(name)}\s+(?:/bin/true|/bin/false|off))\s*$"
+    )
+    return re.search(pattern, text, re.MULTILINE) is not None
+
+
+def renew_initramfs(command: Sequence[str]) -> bool:
+    """Write the initial file system again; return False where the host has no such program (a container, or UKIs).
+
+    :raises CommandError: it failed.
+    """
+    if find(command[0]) is None:
+        return False
+    run(command, timeout=900, allowed=(0,))
+    return True

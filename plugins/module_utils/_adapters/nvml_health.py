@@ -10,9 +10,8 @@ import ctypes
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from .nvml import Nvml
-from .nvml_library import NvmlError
-from .nvml_types import RECOVERY_ACTIONS
+from .nvml_gpus import Nvml
+from .nvml_library import RECOVERY_ACTIONS, NvmlError
 
 _FABRIC_STATES = {1: "not_started", 2: "in_progress", 3: "completed"}
 #: The newest structure first: version 3 came with branch 580.

@@ -11,8 +11,15 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from .nvml_library import INVALID_ARGUMENT, NOT_FOUND, NOT_SUPPORTED, Library, NvmlError
-from .nvml_types import ComputeInstanceProfile, Process
+from .nvml_library import (
+    INVALID_ARGUMENT,
+    NOT_FOUND,
+    NOT_SUPPORTED,
+    ComputeInstanceProfile,
+    Library,
+    NvmlError,
+    Process,
+)
 
 # NVML fills arrays that its caller allocates. No board has more places or instances than this, and the count that
 # a profile claims for itself is wrong on some boards.

@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .locked_clocks import GRAPHICS, MEMORY
-from .nvml import Nvml
+from .gpu_reset import GRAPHICS, MEMORY
+from .nvml_gpus import Nvml
 from .nvml_library import NvmlError
 
 #: C(nvmlClockType_t) of nvml.h.

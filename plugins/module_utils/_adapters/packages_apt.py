@@ -15,9 +15,8 @@ from contextlib import contextmanager
 from .apt_output import parse_madison, parse_simulation, parse_status
 from .command import Result
 from .command import run as run_command
-from .credentials import MODE, Credentials, apt_auth, is_written
 from .files import list_directory, read_bytes, read_text, remove, write_whole
-from .packages import (
+from .package_manager import (
     LOCK_TIMEOUT,
     TRANSACTION_TIMEOUT,
     Change,
@@ -30,7 +29,7 @@ from .packages import (
     failure,
     waiting_for_lock,
 )
-from .repositories import Repository, canonical, deb822, sources_in
+from .repositories import CREDENTIALS_MODE, Credentials, Repository, apt_auth, canonical, deb822, is_written, sources_in
 
 _ENVIRONMENT = {
     "DEBIAN_FRONTEND": "noninteractive",
@@ -225,7 +224,7 @@ class Apt(WithoutStreams):
         path = self._credentials_path(repository.identifier)
         if repository.credentials is None:
             return remove(path)
-        return write_whole(path, apt_auth(repository.url, repository.credentials), MODE)
+        return write_whole(path, apt_auth(repository.url, repository.credentials), CREDENTIALS_MODE)
 
     @contextmanager
     def trial(self, repository: Repository) -> Iterator[Apt]:
@@ -281,7 +280,7 @@ class Apt(WithoutStreams):
         for entry in list_directory(there):
             if entry != name:
                 os.symlink(os.path.join(there, entry), os.path.join(folder, entry))
-        write_whole(os.path.join(folder, name), apt_auth(repository.url, repository.credentials), MODE)
+        write_whole(os.path.join(folder, name), apt_auth(repository.url, repository.credentials), CREDENTIALS_MODE)
         return "-o", f"Dir::Etc::netrcparts={folder}/"
 
     def has_repository(self, identifier: str) -> bool:

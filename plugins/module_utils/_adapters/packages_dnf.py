@@ -15,11 +15,10 @@ from contextlib import contextmanager
 
 from .command import Result
 from .command import run as run_command
-from .credentials import MODE, Credentials
 from .files import list_directory, read_text, remove, write_whole
+from .installed_packages import RpmDatabase, edition, parse_versionlock, versions
 from .openpgp import armoured_key
-from .package_databases import RpmDatabase, edition, parse_versionlock, versions
-from .packages import (
+from .package_manager import (
     LOCK_TIMEOUT,
     TRANSACTION_TIMEOUT,
     Change,
@@ -30,7 +29,17 @@ from .packages import (
     checked,
     waiting_for_lock,
 )
-from .repositories import Repository, base_urls_in, canonical, disabled_in, login_in, repo_file, with_enabled
+from .repositories import (
+    CREDENTIALS_MODE,
+    Credentials,
+    Repository,
+    base_urls_in,
+    canonical,
+    disabled_in,
+    login_in,
+    repo_file,
+    with_enabled,
+)
 
 _QUERY = "%{name}|%{epoch}|%{version}|%{release}|%{arch}|%{repoid}\\n"
 _SECTIONS = (
@@ -167,7 +176,7 @@ class Dnf:
     @staticmethod
     def _write_repo(path: str, repository: Repository, key_path: str) -> bool:
         text = repo_file(repository, key_path, login=repository.credentials)
-        return write_whole(path, text, 0o644 if repository.credentials is None else MODE)
+        return write_whole(path, text, 0o644 if repository.credentials is None else CREDENTIALS_MODE)
 
     @contextmanager
     def trial(self, repository: Repository) -> Iterator[Dnf]:
@@ -189,7 +198,7 @@ class Dnf:
         if canonical(url) in self._tried:
             return True
         path = self._repo_path(identifier)
-        private = credentials is None or (os.path.exists(path) and os.stat(path).st_mode & 0o7777 == MODE)
+        private = credentials is None or (os.path.exists(path) and os.stat(path).st_mode & 0o7777 == CREDENTIALS_MODE)
         return private and login_in(read_text(path) or "") == credentials
 
     def remove_repository(self, identifier: str) -> bool:

@@ -15,11 +15,10 @@ from xml.etree import ElementTree
 
 from .command import Result
 from .command import run as run_command
-from .credentials import MODE, Credentials, is_written, zypper_credentials
 from .files import list_directory, read_text, remove, write_whole
+from .installed_packages import RpmDatabase, parse_zypper_locks, versions
 from .openpgp import armoured_key
-from .package_databases import RpmDatabase, parse_zypper_locks, versions
-from .packages import (
+from .package_manager import (
     LOCK_TIMEOUT,
     TRANSACTION_TIMEOUT,
     Change,
@@ -30,7 +29,15 @@ from .packages import (
     WithoutStreams,
     checked,
 )
-from .repositories import Repository, base_urls_in, repo_file
+from .repositories import (
+    CREDENTIALS_MODE,
+    Credentials,
+    Repository,
+    base_urls_in,
+    is_written,
+    repo_file,
+    zypper_credentials,
+)
 
 # zypper(8), exit codes: 100 to 103 are information (102: a reboot is suggested), not failures.
 _GOOD = (0, 100, 101, 102, 103)
@@ -142,7 +149,7 @@ class Zypper(WithoutStreams):
         path = self._credentials_path(repository.identifier)
         if repository.credentials is None:
             return remove(path)
-        return write_whole(path, zypper_credentials(repository.credentials), MODE)
+        return write_whole(path, zypper_credentials(repository.credentials), CREDENTIALS_MODE)
 
     @contextmanager
     def trial(self, _repository: Repository) -> Iterator[None]:

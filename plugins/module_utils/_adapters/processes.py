@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Processes of the host, from procfs: who holds a GPU's device files, and which programs of NVIDIA run.
+"""Who uses the GPUs of a host: processes, from procfs, the end of some of them, and pods, from the kubelet's own records.
 
 NVML only names processes with a CUDA or graphics context; a process that merely has C(/dev/nvidia*) open blocks the
 unloading of the driver as well (host.md, section 5.3).
@@ -12,12 +12,17 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import stat
+import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from .._formats.kubelet_checkpoint import CHECKPOINT, CLAIMS, HeldDevices, read_checkpoint, read_claims
 from .._formats.numbers import whole_number
-from .host_files import HostFiles
+from .._plan import Refused
+from .files import HostFiles, read_text
 
 _POD = re.compile(r"pod([0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12})")
 _CONTAINER = re.compile(r"(?<![0-9a-f])([0-9a-f]{64})(?![0-9a-f])")
@@ -218,3 +223,89 @@ def _user(files: HostFiles, pid: int) -> int | None:
 
 def _mount_namespace(files: HostFiles, process: str) -> str | None:
     return files.link_name(f"/proc/{process}/ns/mnt")
+
+
+def terminate(pids: Iterable[int], grace: float = 10.0) -> tuple[int, ...]:
+    """End processes, politely for C(grace) seconds and then not; return those that are still there.
+
+    :param pids: exactly these, which the caller took from the driver's list of processes on an instance.
+    """
+    wanted = tuple(sorted(set(pids)))
+    left = _signal(wanted, signal.SIGTERM)
+    end = time.monotonic() + grace
+    while left and time.monotonic() < end:
+        time.sleep(0.1)
+        left = _alive(left)
+    left = _signal(left, signal.SIGKILL)
+    end = time.monotonic() + 5.0
+    while left and time.monotonic() < end:
+        time.sleep(0.1)
+        left = _alive(left)
+    return left
+
+
+def _signal(pids: tuple[int, ...], number: signal.Signals) -> tuple[int, ...]:
+    for pid in pids:
+        try:
+            os.kill(pid, number)
+        except ProcessLookupError:
+            continue
+    return _alive(pids)
+
+
+def _alive(pids: tuple[int, ...]) -> tuple[int, ...]:
+    """Return those that still run; a zombie holds no GPU any more."""
+    states = {pid: (read_text(f"/proc/{pid}/stat") or "").rpartition(")")[2].split() for pid in pids}
+    return tuple(pid for pid, fields in states.items() if fields and fields[0] not in ("Z", "X"))
+
+
+#: The key of what concerns every GPU.
+EVERY_GPU = ""
+_PODS, _LOGS = "/var/lib/kubelet/pods", "/var/log/pods"
+#: A kubelet has 110 pods by default, and an entry takes some hundred bytes.
+_LARGEST = 8 * 1024 * 1024
+
+
+def read_allocations(files: HostFiles) -> dict[str, list[dict[str, Any]]]:
+    """Return C(allocations) of the facts by the UUID of the device, or its L(place_of).
+
+    Under EVERY_GPU is why they are not known, of each record for itself. Without a kubelet it is empty.
+    """
+    found: dict[str, list[dict[str, Any]]] = {}
+    entries: list[HeldDevices] = []
+    for path, read in ((CHECKPOINT, _given), (CLAIMS, read_claims)):
+        size = files.size(path)
+        if size is None:
+            continue
+        written = None if size > _LARGEST else files.read(path)
+        if written is None:
+            why = f"it has {size} bytes" if size > _LARGEST else "it is not readable"
+            found.setdefault(EVERY_GPU, []).append({"reason": f"{path}: {why}"})
+            continue
+        try:
+            entries += read(written)
+        except Refused as refused:
+            found.setdefault(EVERY_GPU, []).append({"reason": f"{refused.thing}: {refused.reason}"})
+    # The folder of a pod's logs is named by its namespace, its name and its UID, none of which has an underscore.
+    titles = {
+        uid: f"{space}/{name}"
+        for space, name, uid in (one.split("_") for one in files.names(_LOGS) if one.count("_") == 2)
+    }
+    there = set(files.names(_PODS))
+    for entry in entries:
+        if entry.pod_uid not in there:
+            continue
+        told = {"pod_uid": entry.pod_uid, "container": entry.container or None, "resource": entry.resource}
+        for device in dict.fromkeys(one.partition("::")[0] for one in entry.devices):
+            key, said = device, {"pod": titles.get(entry.pod_uid), **told}
+            if not entry.container and not device.startswith("/dev/"):
+                key, said = (
+                    EVERY_GPU,
+                    {"reason": f"{CLAIMS}: {entry.resource} has a device that is not known here, {device}"},
+                )
+            found.setdefault(key, []).append(said)
+    return found
+
+
+def _given(written: str) -> tuple[HeldDevices, ...]:
+    return read_checkpoint(written, "").entries

@@ -13,7 +13,7 @@ from typing import Any
 
 from .._plan import Refused
 from . import table_ampere, table_blackwell, table_hopper, table_without_mig
-from .model import Board, FirstDriver
+from .board import Board, FirstDriver
 
 BOARDS: tuple[Board, ...] = (
     *table_ampere.BOARDS,

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from .model import EIGHTHS, Board, profiles_from
+from .board import EIGHTHS, Board, profiles_from
 
 _A30_24GB = profiles_from(
     ("1g.6gb", "1_SLICE", 0, 14, 1, 4, 5952, 14, 1, 1, 0, 0, 0, "{0,1,2,3}:1"),

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from .model import EIGHTHS, SWITCHES_IN_HOST, SWITCHES_IN_RACK, Board, FirstDriver, profiles_from
+from .board import EIGHTHS, SWITCHES_IN_HOST, SWITCHES_IN_RACK, Board, FirstDriver, profiles_from
 
 _B200_180GB = profiles_from(
     ("1g.23gb", "1_SLICE", 0, 19, 1, 7, 20992, 18, 2, 1, 0, 1, 0, EIGHTHS),

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from .model import EIGHTHS, Board, profiles_from
+from .board import EIGHTHS, Board, profiles_from
 
 _H100_80GB_SXM = profiles_from(
     ("1g.10gb", "1_SLICE", 0, 19, 1, 7, 9984, 16, 1, 1, 0, 1, 0, EIGHTHS),

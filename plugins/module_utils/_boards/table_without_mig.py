@@ -12,7 +12,7 @@ Columns: key, product names as NVML reports them, PCI device ids, architecture, 
 
 from __future__ import annotations
 
-from .model import Board
+from .board import Board
 
 _ROWS: tuple[tuple[str, tuple[str, ...], tuple[str, ...], str, int | None, str | None, str | None], ...] = (
     ("m60", ("Tesla M60",), ("0x13F210DE",), "maxwell", None, None, None),

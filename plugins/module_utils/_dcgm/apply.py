@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 from .._adapters import kernel, systemd
 from .._adapters.command import CommandError
-from .._adapters.host_files import HostFiles
+from .._adapters.files import HostFiles
 from .._adapters.host_reader import run_command
 from .._adapters.installed_packages import is_dcgm
-from .._adapters.packages import PackageError, PackageManager, Transaction
-from .._formats.unit_names import DCGM_UNIT
+from .._adapters.package_manager import PackageError, PackageManager, Transaction
+from .._formats.host_names import DCGM_UNIT
 from .._packages.transactions import Applier, Request, install, package_appliers, run, try_request
 from .._plan import NotInEffect, Plan, Refused, Step
 from .._runtime.unit_reload import unmask

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from .._adapters.installed_packages import is_dcgm
-from .._adapters.packages import Change, Package, Transaction
+from .._adapters.package_manager import Change, Package, Transaction
 from .._formats.driver_versions import branch_of
-from .._formats.unit_names import DCGM_UNIT
+from .._formats.host_names import DCGM_UNIT
 from .._packages.package_set import at_version, check_changes
 from .._plan import Plan, Refused, Step
 from .._steps import Kind

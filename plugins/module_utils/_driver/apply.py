@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from .._adapters.command import CommandError
 from .._adapters.openpgp import fingerprints
-from .._adapters.packages import PackageError
+from .._adapters.package_manager import PackageError
 from .._health.hardware import judge_exit_status
 from .._plan import NotInEffect, Plan, Refused, Step, carry_out
 from .._steps import Kind

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from .._adapters.packages import Package, PackageManager, Transaction
+from .._adapters.package_manager import Package, PackageManager, Transaction
 from .._distributions.kernels import Headers, build_caveat, headers, later_headers, toolchain, toolchains
 from .._plan import Refused, Step
 from .._steps import Kind

@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from .._boards.board import NVLINK5_MODULES, SWITCHES_IN_HOST, SWITCHES_IN_RACK
 from .._boards.lookup import nvlink5_switches
-from .._boards.model import NVLINK5_MODULES, SWITCHES_IN_HOST, SWITCHES_IN_RACK
-from .._formats import imex, imex_files
-from .._formats.unit_names import IMEX_UNIT
+from .._formats import host_names, imex
+from .._formats.host_names import IMEX_UNIT
 from .._plan import Refused, Step
 from .._steps import Kind
 from .desired import PREFIX, DesiredDriver
@@ -138,7 +138,7 @@ def _removed_nodes(found: imex.Imex, desired: DesiredDriver) -> Iterator[Refused
     if desired.state == "present" and removed and not desired.imex.remove_nodes:
         yield Refused(
             f"{imex.VARIABLE}_group",
-            f"the inventory has fewer hosts of the rack ({len(desired.imex.nodes)}) than {imex_files.NODES_FILE} of the host: IMEX would no longer "
+            f"the inventory has fewer hosts of the rack ({len(desired.imex.nodes)}) than {host_names.IMEX_NODES_FILE} of the host: IMEX would no longer "
             f"reach {imex.few(removed)}, and does not start among hosts whose files differ",
             "Run with an inventory that has the whole rack: a sliced job of AWX has a part of it, --limit keeps all. If these hosts have left the "
             f"rack, set {imex.VARIABLE}_remove_nodes: true for this run.",
@@ -175,7 +175,7 @@ def imex_steps(found: imex.Imex, wanted: imex.DesiredImex, users: Sequence[str])
     steps = [Step(Kind.UNMASK_SERVICE, IMEX_UNIT, "this host runs it")] if found.masked else []
     moved = found.nodes != wanted.nodes
     if moved:
-        steps.append(Step(Kind.WRITE_FILE, imex_files.NODES_FILE, f"the rack has {imex.few(wanted.nodes)}"))
+        steps.append(Step(Kind.WRITE_FILE, host_names.IMEX_NODES_FILE, f"the rack has {imex.few(wanted.nodes)}"))
     if not found.enabled:
         steps.append(Step(Kind.ENABLE_SERVICE, IMEX_UNIT, "it has to run after a reboot too"))
     if not found.active:

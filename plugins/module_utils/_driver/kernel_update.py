@@ -13,8 +13,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from .._adapters.boot_kernel import Grub, release_order
-from .._adapters.packages import Change, Package, Transaction
+from .._adapters.grub import Grub, release_order
+from .._adapters.package_manager import Change, Package, Transaction
 from .._distributions.kernels import headers_at, images, module_packages, same_kind
 from .._plan import Plan, Refused, Step
 from .._steps import Kind

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from .._adapters.packages import Change, Package, Transaction
+from .._adapters.package_manager import Change, Package, Transaction
 from .._distributions.distributions import APT_PIN
 from .._formats.driver_versions import driver_version_in
 from .._plan import Plan, Refused, Step

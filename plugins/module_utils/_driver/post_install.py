@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from .._formats import imex_files
+from .._formats import host_names
 from .._formats import module_parameters as parameters
-from .._formats.unit_names import FABRIC_UNIT, IMEX_UNIT, PERSISTENCE_UNIT, wants_link
+from .._formats.host_names import FABRIC_UNIT, IMEX_UNIT, PERSISTENCE_UNIT, wants_link
 from .._plan import REBOOT_NEEDED, Plan, Refused, Step
 from .._steps import Kind
 from .desired import DesiredDriver
@@ -100,7 +100,7 @@ class PostInstall:
                 # The fabric manager does not start without them, and its failure would hide why.
                 failed |= {FABRIC_UNIT} if self._load_modules(host.lacking_modules) else set()
             elif step.target not in failed:
-                if step.target == imex_files.NODES_FILE and IMEX_UNIT in restarted:
+                if step.target == host_names.IMEX_NODES_FILE and IMEX_UNIT in restarted:
                     # A run that is cut off behind the file leaves a service that does not run, which the next run sees.
                     self._system.stop(IMEX_UNIT)
                 self._take(step, host)
@@ -140,7 +140,7 @@ class PostInstall:
 
     def _text(self, path: str, host: Host) -> str | None:
         """Return what a file of the driver has to say."""
-        if path == imex_files.NODES_FILE:
+        if path == host_names.IMEX_NODES_FILE:
             wanted = wanted_imex(host, self._desired)
             return wanted.text if wanted else None
         if path == PERSISTENCE_DROP_IN:
@@ -152,7 +152,11 @@ class PostInstall:
         system = self._system
         if self._desired.state == "absent":
             links = map(wants_link, (PERSISTENCE_UNIT, FABRIC_UNIT))
-            imex = (imex_files.NODES_FILE, imex_files.MASK, imex_files.WANTS) if self._desired.imex.managed else ()
+            imex = (
+                (host_names.IMEX_NODES_FILE, host_names.IMEX_MASK, host_names.IMEX_WANTS)
+                if self._desired.imex.managed
+                else ()
+            )
             written = (PERSISTENCE_DROP_IN, NOUVEAU_FILE, MODULES_FILE, TOOLCHAIN_FILE, TOOLCHAIN_ENVIRONMENT)
             names = (*written, parameters.FILE, *links, *imex)
             return Seen(files=tuple(filter(system.has_file, names)))

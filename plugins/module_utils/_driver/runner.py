@@ -16,7 +16,7 @@ from typing import Any
 
 from .._adapters.command import CommandError
 from .._adapters.installed_packages import is_kernel_package
-from .._adapters.packages import Change, Package, PackageError, PackageManager, Transaction
+from .._adapters.package_manager import Change, Package, PackageError, PackageManager, Transaction
 from .._distributions.distributions import APT_PIN, MODULE_STREAM
 from .._formats.driver_versions import driver_key, driver_version_in
 from .._plan import Refused, Step

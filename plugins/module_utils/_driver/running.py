@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from .._formats import module_parameters as parameters
-from .._formats.unit_names import FABRIC_UNIT, PERSISTENCE_UNIT
+from .._formats.host_names import FABRIC_UNIT, PERSISTENCE_UNIT
 from .._plan import Step
 from .._steps import Kind
 from .desired import PREFIX, DesiredDriver

@@ -10,7 +10,7 @@ a key the stage installs dkms, makes the key and stops; the driver follows once 
 
 from __future__ import annotations
 
-from .._adapters.packages import Package
+from .._adapters.package_manager import Package
 from .._plan import Refused, Step
 from .._steps import Kind
 from .desired import PREFIX, DesiredDriver

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from .._adapters.packages import Package
+from .._adapters.package_manager import Package
 from .._adapters.repositories import canonical
 from .._formats.driver_versions import branch_of, driver_key, driver_version_in, is_driver_version, nearest, newest
 from .._formats.imex import VARIABLE as IMEX

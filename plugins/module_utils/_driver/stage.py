@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from .._adapters.packages import Package
+from .._adapters.package_manager import Package
 from .._plan import Refused, StagePlan, Step
 from .desired import from_variables
 from .plan import Repositories, plan_absent, plan_present, plan_previous, with_installed_version

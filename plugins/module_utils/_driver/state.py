@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from .._adapters.package_databases import parse_versionlock
+from .._adapters.installed_packages import parse_versionlock
 from .._boards.lookup import cards_on_bus
 from .._distributions.distributions import Distribution, distribution_of
 from .._distributions.kernels import module_flavours
 from .._formats import imex
-from .._formats.unit_names import FABRIC_UNIT, PERSISTENCE_UNIT
+from .._formats.host_names import FABRIC_UNIT, PERSISTENCE_UNIT
 from .packages import versioned
 
 

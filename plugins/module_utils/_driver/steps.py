@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from .._adapters.packages import Package
+from .._adapters.package_manager import Package
 from .._distributions.kernels import followed
 from .._formats.driver_versions import is_lower, newest
 from .._plan import Step

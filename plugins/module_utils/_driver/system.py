@@ -10,22 +10,29 @@ import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import copy
 
-from .._adapters import kernel_modules, module_signing, systemd
+from .._adapters import module_signing, systemd
 from .._adapters.command import CommandError, run
-from .._adapters.downloads import Fetch
-from .._adapters.files import read_text, remove, write_whole
-from .._adapters.host_files import HostFiles
+from .._adapters.files import HostFiles, read_text, remove, write_whole
 from .._adapters.host_reader import HostReader
 from .._adapters.installed_packages import is_kernel_package
-from .._adapters.kernel import UNLOAD_ORDER, reference_count
-from .._adapters.packages import PackageManager, manager_for
+from .._adapters.kernel import (
+    UNLOAD_ORDER,
+    is_blocked,
+    load_module,
+    module_exists,
+    reference_count,
+    renew_initramfs,
+    unload_module,
+)
+from .._adapters.package_manager import PackageManager
+from .._adapters.package_tools import Fetch, manager_for
 from .._adapters.packages_apt import Apt
 from .._adapters.processes import device_holders
 from .._adapters.repositories import Repository, check_url
 from .._distributions.distributions import MODULE_KEY
 from .._facts import not_offered
 from .._facts.document import read_document
-from .._formats.unit_names import wants_link
+from .._formats.host_names import wants_link
 from .._plan import Refused
 from .._runtime.unit_reload import reload_units, unmask
 from .._users import User, holders_of
@@ -150,11 +157,11 @@ class DriverSystem:
 
     def load(self, name: str) -> str:
         """Load a module; return what modprobe complained about, or an empty string."""
-        return _complaint(lambda: kernel_modules.load(name))
+        return _complaint(lambda: load_module(name))
 
     def unload(self, name: str) -> str:
         """Unload a module; return what rmmod complained about, or an empty string."""
-        return _complaint(lambda: kernel_modules.unload(name))
+        return _complaint(lambda: unload_module(name))
 
     def create_signing_key(self, host: Host) -> None:
         """Create the key that DKMS signs modules with.
@@ -167,13 +174,13 @@ class DriverSystem:
             module_signing.create(signing.key, signing.certificate, own.command if usual else ())
 
     def module_exists(self, name: str, kernel: str) -> bool:
-        return kernel_modules.exists(name, kernel)
+        return module_exists(name, kernel)
 
     def is_blocked(self, name: str) -> bool | None:
-        return kernel_modules.is_blocked(name)
+        return is_blocked(name)
 
     def renew_initramfs(self, command: Sequence[str]) -> bool:
-        return kernel_modules.renew_initramfs(command)
+        return renew_initramfs(command)
 
     def active_units(self, names: Sequence[str]) -> tuple[str, ...]:
         if not systemd.available():

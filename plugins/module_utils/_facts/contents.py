@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Callable
 
-from .._adapters.cdi import read_cdi
+from .._adapters.cdi_generator import read_cdi
 from .._adapters.host_reader import HostReader
 from .._adapters.installed_packages import kernel_packages
-from .._adapters.kubelet_pods import EVERY_GPU, read_allocations
 from .._adapters.pci import PciDevice, read_pci_devices
+from .._adapters.processes import EVERY_GPU, read_allocations
 from .._boards.lookup import find_board
 from .._printable import LONGEST_OUTPUT, printable
 from .._users import add_allocations

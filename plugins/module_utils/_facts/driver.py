@@ -13,10 +13,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from .._adapters import kernel
-from .._adapters.host_files import HostFiles
+from .._adapters.files import HostFiles
 from .._adapters.host_reader import HostReader
-from .._adapters.installed_packages import from_nvidia, is_driver, read_packages
-from .._adapters.package_databases import InstalledPackage
+from .._adapters.installed_packages import InstalledPackage, from_nvidia, is_driver, read_packages
 from .._formats import module_parameters as parameters
 from .library import LIBRARY, library_path, library_version
 from .next_kernel import read_next_kernel

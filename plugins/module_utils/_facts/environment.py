@@ -13,20 +13,27 @@ from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
-from .._adapters.host_files import HostFiles
+from .._adapters.files import HostFiles
 from .._adapters.host_reader import HostReader
-from .._adapters.installed_packages import is_dcgm, is_toolkit
-from .._adapters.package_databases import InstalledPackage
+from .._adapters.installed_packages import InstalledPackage, is_dcgm, is_toolkit
+from .._adapters.nvml_library import HOST_PROGRAM
 from .._adapters.pci import PciDevice
-from .._adapters.pynvml_loader import HOST_PROGRAM
+from .._boards.board import NVLINK5_MODULES, SWITCHES_IN_HOST, SWITCHES_IN_RACK
 from .._boards.lookup import find_board
-from .._boards.model import NVLINK5_MODULES, SWITCHES_IN_HOST, SWITCHES_IN_RACK
 from .._formats.documents import read_json
 from .._formats.driver_versions import driver_version_in
-from .._formats.imex_files import MASK, NODES_FILE, WANTS
-from .._formats.run_records import HEAL_RECORD, REPARTITION_RECORD, UPGRADE_RECORD
+from .._formats.host_names import (
+    BOOT_UNITS,
+    DCGM_UNIT,
+    HEAL_RECORD,
+    IMEX_MASK,
+    IMEX_NODES_FILE,
+    IMEX_WANTS,
+    REPARTITION_RECORD,
+    UPGRADE_RECORD,
+    wants_link,
+)
 from .._formats.toml_read import TomlError
-from .._formats.unit_names import BOOT_UNITS, DCGM_UNIT, wants_link
 from .._health.metric_units import METRICS_SERVICE, METRICS_TIMER, TIMER_LINK, directory_of
 from .._mig.journal_lines import JOURNAL_PATH, is_over, lines_of
 from .._runtimes import DISTRIBUTIONS, KUBELETS
@@ -95,13 +102,13 @@ def read_fabric(
 
 def _read_imex(source: HostReader, services: Services, packages: Sequence[InstalledPackage] | None) -> dict[str, Any]:
     """Return what the host has of IMEX; C(version) is that of its package, C(nodes) the lines of its file."""
-    text = source.files.read(NODES_FILE)
+    text = source.files.read(IMEX_NODES_FILE)
     versions = [driver_version_in(one.version) for one in packages or () if one.name.startswith("nvidia-imex")]
     return {
         "version": next(iter(versions), None),
         "active": services.active("nvidia-imex"),
-        "enabled": source.files.link_name(WANTS) is not None,
-        "masked": source.files.link_name(MASK) == "null",
+        "enabled": source.files.link_name(IMEX_WANTS) is not None,
+        "masked": source.files.link_name(IMEX_MASK) == "null",
         "nodes": None if text is None else [line.strip()[:256] for line in text.splitlines() if line.strip()][:_NODES],
     }
 

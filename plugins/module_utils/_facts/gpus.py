@@ -10,19 +10,18 @@ from collections.abc import Collection, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from .._adapters import locked_clocks
+from .._adapters import gpu_reset
 from .._adapters.host_reader import HostReader
-from .._adapters.nvml import Nvml, open_nvml
+from .._adapters.nvml_gpus import Nvml, open_nvml
 from .._adapters.nvml_health import fabric_of, memory_errors, recovery_action
-from .._adapters.nvml_library import NvmlError, NvmlUnavailable
+from .._adapters.nvml_library import NvmlError, NvmlUnavailable, PynvmlMissing
 from .._adapters.nvml_settings import settings_of
-from .._adapters.pynvml_loader import PynvmlMissing
 from .._boards.lookup import is_complete
 from .._settings.state import shape_settings
 from .nvml import unavailable
 
 
-def _read(nvml: Nvml, subsets: Sequence[str], locks: locked_clocks.Locks) -> dict[str, Any]:
+def _read(nvml: Nvml, subsets: Sequence[str], locks: gpu_reset.Locks) -> dict[str, Any]:
     system = nvml.system()
     unknown = {f"nvml.{_NVML_NAMES[name]}": reason for name, reason in system.unknown.items() if name in _NVML_NAMES}
     gpus = []
@@ -73,7 +72,7 @@ def read_gpus(source: HostReader, archive: str | None, subsets: Sequence[str] = 
     """
     try:
         with open_nvml(archive) as nvml:
-            return _read(nvml, subsets, locked_clocks.parse(source.files.read(locked_clocks.PATH)))
+            return _read(nvml, subsets, gpu_reset.parse_locks(source.files.read(gpu_reset.LOCKS_PATH)))
     except PynvmlMissing as error:
         return unavailable("pynvml_missing", str(error))
     except NvmlUnavailable as error:

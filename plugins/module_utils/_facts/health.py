@@ -14,9 +14,9 @@ from typing import Any
 from .._adapters import command
 from .._adapters.command import CommandError
 from .._adapters.host_reader import HostReader
-from .._health.kernel_log import distinct, errors_in
 from .._health.report import CommandAnswer, Xid
 from .._health.software import DEMO_SUITE, PROGRAMS
+from .._health.xid import distinct, errors_in
 
 #: Seconds. A GPU that hangs keeps nvidia-smi for minutes; eight GPUs without persistence mode take about ten seconds.
 NVIDIA_SMI_LIMIT = 60.0

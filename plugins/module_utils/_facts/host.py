@@ -12,7 +12,7 @@ import shlex
 from typing import Any
 
 from .._adapters import kernel
-from .._adapters.host_files import HostFiles
+from .._adapters.files import HostFiles
 from .._adapters.host_reader import HostReader
 from . import not_offered
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from .._adapters.host_files import HostFiles
+from .._adapters.files import HostFiles
 
 LIBRARY = "libnvidia-ml.so.1"
 _CACHED_LIBRARY = re.compile(rb"\0(/[^\0]*/libnvidia-ml\.so\.1)\0")

@@ -15,8 +15,7 @@ from typing import Any
 
 from .._adapters.command import CommandError
 from .._adapters.host_reader import HostReader
-from .._adapters.mps_control import MpsControl, MpsError, multi_user_option_of, program_in
-from .._adapters.mps_control3 import MpsControl3
+from .._adapters.mps_control import MpsControl, MpsControl3, MpsError, multi_user_option_of, program_in
 from .._adapters.processes import ProgramProcess, program_processes
 from .._sharing.mps_instances import ROOT, is_instance
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .._adapters import boot_kernel, kernel, module_signing
+from .._adapters import grub, kernel, module_signing
 from .._adapters.host_reader import HostReader
 from .._adapters.kernel import DiskModule
 
@@ -22,7 +22,7 @@ def read_next_kernel(source: HostReader, running: DiskModule | None, release: st
     :param release: of the kernel to read in place of the one that GRUB boots next.
     """
     if not release:
-        following, reason = boot_kernel.next_kernel(source.files)
+        following, reason = grub.next_kernel(source.files)
         source.note(_PATH, reason)
         release = following or ""
     if release in ("", kernel.running_kernel()):

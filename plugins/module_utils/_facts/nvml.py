@@ -10,7 +10,7 @@ import os
 from collections.abc import Sequence
 from typing import Any, Callable
 
-from .._adapters.host_files import HostFiles
+from .._adapters.files import HostFiles
 from .._adapters.host_reader import HostReader
 from .isolated import Isolated, begin_isolated
 from .library import LIBRARY, library_path

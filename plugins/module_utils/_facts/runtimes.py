@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Callable
 
-from .._adapters.host_files import HostFiles
+from .._adapters.files import HostFiles
 from .._adapters.host_reader import HostReader
 from .._runtime.state import RuntimeConfiguration, containerd_configuration, crio_configuration, docker_configuration
 from .._runtimes import DISTRIBUTIONS, RUNTIMES

@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .._plan import Refused
-from .imex_files import NODES_FILE
-from .unit_names import IMEX_UNIT
+from .host_names import IMEX_NODES_FILE, IMEX_UNIT
 
 VARIABLE = "nvidia_driver_imex"
 #: The addresses of the rack, among the variables of a host; nobody sets it.
@@ -134,7 +133,7 @@ def differences(found: Imex, wanted: DesiredImex) -> list[str]:
         return []
     left = [f"{IMEX_UNIT} is masked"] if found.masked else []
     if found.nodes != wanted.nodes:
-        left.append(f"{NODES_FILE} has {few(found.nodes)}, not {few(wanted.nodes)}")
+        left.append(f"{IMEX_NODES_FILE} has {few(found.nodes)}, not {few(wanted.nodes)}")
     if found.active is False:
         left.append(f"{IMEX_UNIT} does not run")
     elif found.active and not found.enabled:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from .._adapters.pynvml_loader import HOST_PROGRAM
+from .._adapters.nvml_library import HOST_PROGRAM
 from .._formats.unit_sandbox import sandbox
 
 METRICS_SERVICE = "gpufleet-metrics.service"

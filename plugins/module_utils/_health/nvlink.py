@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from .._boards.board import SWITCHES_IN_HOST, SWITCHES_IN_RACK
 from .._boards.lookup import nvlink5_switches
-from .._boards.model import SWITCHES_IN_HOST, SWITCHES_IN_RACK
 from .._formats.imex import DesiredImex, differences
 from .._formats.imex import from_facts as imex_of
 from .report import DRIVER_ROLE, Evidence, Outcome, failed, passed, skipped, warning

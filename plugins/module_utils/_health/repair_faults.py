@@ -17,7 +17,7 @@ from typing import Any
 
 from .._boards.lookup import cards_on_bus
 from .._formats.cdi import cdi_of
-from .._formats.unit_names import CDI_UNIT, FABRIC_UNIT, MIG_UNIT, PERSISTENCE_UNIT, SETTINGS_UNIT, SHARING_UNIT
+from .._formats.host_names import CDI_UNIT, FABRIC_UNIT, MIG_UNIT, PERSISTENCE_UNIT, SETTINGS_UNIT, SHARING_UNIT
 from .._mig.state import has_mig
 from .._sharing import mps_units
 from .._steps import gpu_title

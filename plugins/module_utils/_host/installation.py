@@ -2,28 +2,30 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Install and remove the host program and its units, as L(plan) says, and read the host before and after."""
+"""Install and remove the host program, its units and the bytecode of its sources, as L(plan) says, and read the host before and after."""
 
 from __future__ import annotations
 
+import io
+import marshal
 import os
+import zipfile
 from collections.abc import Mapping
 from contextlib import suppress
+from glob import glob
 
 from .._adapters import systemd
-from .._adapters.files import read_bytes, remove, write_whole
-from .._adapters.host_files import HostFiles
+from .._adapters.files import HostFiles, read_bytes, remove, write_whole
 from .._adapters.host_reader import HostReader
-from .._adapters.pynvml_loader import HOST_PROGRAM
-from .._adapters.zip_imports import COMPILED
+from .._adapters.nvml_library import HOST_PROGRAM
+from .._adapters.zip_imports import COMPILED, entry_name
 from .._facts.environment import read_host_program
 from .._facts.services import read_services
-from .._formats.unit_names import wants_link
+from .._formats.host_names import wants_link
 from .._health.metric_units import METRICS_SERVICE, METRICS_TIMER, TIMER_LINK
 from .._plan import Plan, Refused
 from .._runtime.unit_reload import reload_units
 from .._steps import Kind
-from .compiled import remove_compiled, write_compiled
 from .plan import OF_METRICS, VERSION_FILE, Present
 from .units import UNIT_DIRECTORY
 
@@ -120,3 +122,26 @@ def apply_removal(steps: Plan) -> None:
     # Where containers would lose their GPUs by it, systemd forgets the units at the next boot.
     with suppress(Refused):
         reload_units(sorted(removed), removed)
+
+
+def write_compiled(program: bytes, path: str) -> None:
+    """Compile the sources of a host program with the Python that runs this, and keep nothing that another one made.
+
+    :param path: where the program is, or will be. The bytecode is put beside it.
+    """
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(program)) as sources, zipfile.ZipFile(buffer, "w") as compiled:
+        # Sources that are alike, as empty ones are, have one entry.
+        names = {entry_name(sources.read(name)): name for name in sources.namelist() if name.endswith(".py")}
+        for entry, name in names.items():
+            code = compile(sources.read(name), os.path.join(path, name), "exec", dont_inherit=True)
+            compiled.writestr(entry, marshal.dumps(code))
+    folder = os.path.dirname(path)
+    remove_compiled(folder)
+    write_whole(os.path.join(folder, os.path.basename(COMPILED)), buffer.getvalue())
+
+
+def remove_compiled(folder: str) -> None:
+    """Remove the bytecode, that for other Pythons too."""
+    for path in glob(os.path.join(folder, "compiled-*.zip")):
+        remove(path)

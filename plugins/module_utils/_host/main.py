@@ -14,12 +14,11 @@ from .._adapters.command import CommandError
 from .._adapters.files import read_text
 from .._adapters.lock import Locked
 from .._adapters.mps_control import MpsError
-from .._adapters.nvml_library import NvmlError, NvmlUnavailable
-from .._adapters.pynvml_loader import PynvmlMissing
+from .._adapters.nvml_library import NvmlError, NvmlUnavailable, PynvmlMissing
 from .._formats.documents import read_json
 from .._mig.journal import Journal
 from . import restore
-from .output import fail, say
+from .restore import fail, say
 from .units import RECORDED_MIG, RECORDED_SETTINGS, RECORDED_SHARING
 
 _Verb = Callable[..., int]

@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .._adapters.pynvml_loader import HOST_PROGRAM
-from .._formats.unit_names import BOOT_UNITS
+from .._adapters.nvml_library import HOST_PROGRAM
+from .._formats.host_names import BOOT_UNITS
 from .._health.metric_units import METRICS_FILE, METRICS_SERVICE, METRICS_TIMER, metric_units
 from .._plan import Plan, Step
 from .._sharing.mps_instances import UNIT as MPS_UNIT

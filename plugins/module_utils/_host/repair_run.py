@@ -16,18 +16,16 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from .._adapters import gpu_clients, systemd
+from .._adapters import gpu_reset, systemd
 from .._adapters.command import CommandError, find, run
-from .._adapters.files import write_whole
-from .._adapters.host_files import HostFiles
+from .._adapters.files import HostFiles, write_whole
 from .._adapters.host_reader import HostReader
 from .._driver.desired import DesiredDriver
 from .._driver.post_install import PostInstall
 from .._driver.system import DriverSystem
 from .._facts.document import read_document
 from .._facts.health import kernel_log
-from .._formats.run_records import BUNDLES
-from .._formats.unit_names import CDI_UNIT, MIG_UNIT, SETTINGS_UNIT, SHARING_UNIT
+from .._formats.host_names import BUNDLES, CDI_UNIT, MIG_UNIT, SETTINGS_UNIT, SHARING_UNIT
 from .._health.hardware import NO_RECOVERY, recovery_of
 from .._health.repair_faults import subject_of
 from .._health.repair_plan import users_of_gpus
@@ -82,7 +80,7 @@ class Repair:
             raise Refused(f"GPU {', '.join(missing)}", "NVML does not see it, so it cannot be reset", "Reboot.")
         self.refuse_users(addresses)
         try:
-            result = gpu_clients.reset_gpus([str(known[address].get("uuid") or address) for address in addresses])
+            result = gpu_reset.reset_gpus([str(known[address].get("uuid") or address) for address in addresses])
             said = " ".join(f"{result.stdout} {result.stderr}".split()) or f"exit status {result.rc}"
         except CommandError as error:
             said, result = str(error), None

@@ -7,16 +7,17 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from .._adapters import cdi, nvml_mig
+from .._adapters import cdi_generator, nvml_gpus
 from .._adapters.files import read_text
 from .._adapters.lock import LOCK_PATH, exclusive
 from .._adapters.mps_control import MpsNotRunning
-from .._adapters.nvml import Nvml, open_nvml
+from .._adapters.nvml_gpus import Nvml, open_nvml
 from .._adapters.nvml_library import NvmlUnavailable
 from .._formats import utc_time
 from .._formats.documents import read_json
@@ -28,8 +29,20 @@ from .._mig.journal import Entry, Journal
 from .._mig.record import GpuRecord, Unreadable, read_recorded_layout
 from .._settings import apply as settings_apply
 from .._sharing import apply as sharing_apply
-from .output import fail, say
 from .units import RECORDED_MIG
+
+
+def say(text: str) -> None:
+    """Say something on standard output."""
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def fail(text: str) -> None:
+    """Say what went wrong on standard error."""
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
+
 
 # Modules are loaded by udev while this runs, and the first answer of a driver takes seconds on a host with eight GPUs.
 _DRIVER_SECONDS = 60.0
@@ -92,10 +105,10 @@ def _apply_layout(machine: Machine, records: Sequence[GpuRecord]) -> int:
 
 def refresh_cdi() -> int:
     """Write the CDI specification anew, as it has to name the MIG devices that exist now."""
-    if not cdi.available():
+    if not cdi_generator.available():
         say("nvidia-ctk is not installed: no CDI specification to write")
         return 0
-    say(f"written: {cdi.refresh()}")
+    say(f"written: {cdi_generator.refresh()}")
     return 0
 
 
@@ -144,7 +157,7 @@ def restore_sharing(lock: str = LOCK_PATH, driver_seconds: float = _DRIVER_SECON
     with exclusive(_LOCK_SECONDS, lock), open_when_ready(driver_seconds) as nvml:
         for gpu in nvml.gpus():
             if wanted.compute_mode is not None and gpu.facts["compute_mode"] != wanted.compute_mode and not gpu.lost:
-                nvml_mig.set_compute_mode(nvml, gpu.index, wanted.compute_mode)
+                nvml_gpus.set_compute_mode(nvml, gpu.index, wanted.compute_mode)
                 say(f"GPU {gpu.index}: compute mode {wanted.compute_mode}")
     if wanted.time_slice is not None:
         sharing_apply.set_time_slice(wanted.time_slice)

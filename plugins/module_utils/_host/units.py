@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from .._adapters.pynvml_loader import HOST_PROGRAM
-from .._formats.unit_names import CDI_UNIT, FABRIC_UNIT, MIG_UNIT, PERSISTENCE_UNIT, SETTINGS_UNIT, SHARING_UNIT
+from .._adapters.nvml_library import HOST_PROGRAM
+from .._formats.host_names import CDI_UNIT, FABRIC_UNIT, MIG_UNIT, PERSISTENCE_UNIT, SETTINGS_UNIT, SHARING_UNIT
 from .._formats.unit_sandbox import sandbox
 from .._runtimes import KUBELETS, RUNTIMES
 

@@ -16,8 +16,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from .._adapters.files import read_text, write_whole
-from .._adapters.host_files import HostFiles
+from .._adapters.files import HostFiles, read_text, write_whole
 from .._adapters.host_reader import HostReader
 from .._adapters.lock import LOCK_PATH, Locked, exclusive
 from .._adapters.processes import unit_of
@@ -26,12 +25,12 @@ from .._facts.health import kernel_log
 from .._formats.numbers import whole_number
 from .._health.checks import CHECKS
 from .._health.metric_units import METRICS_FILE, METRICS_SERVICE
-from .._health.readings import counted, expose, parse_counts, readings, unread
+from .._health.metrics import counted, expose, parse_counts, readings, unread
 from .._health.records import cdi_difference, record_differences
 from .._health.report import Evidence, evaluate
-from .output import fail, say
 from .plan import VERSION_FILE, Present
 from .plan import plan as plan_boot
+from .restore import fail, say
 
 
 def drift(facts: Mapping[str, Any]) -> dict[str, bool]:

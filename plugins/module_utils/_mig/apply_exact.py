@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from .._boards.model import GpuInstanceProfile
+from .._boards.board import GpuInstanceProfile
 from .._plan import Refused
 from .certificate import NOT_REQUESTED, Certificate
 from .compute import change as compute_change

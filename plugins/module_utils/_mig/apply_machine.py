@@ -14,13 +14,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from .._adapters import gpu_clients, nvml_mig
-from .._adapters.host_files import HostFiles
-from .._adapters.kubelet_pods import read_allocations
-from .._adapters.nvml import Nvml
-from .._adapters.nvml_library import IN_USE, NvmlError
-from .._adapters.nvml_types import ComputeInstanceProfile, GpuState
-from .._adapters.processes import device_holders
+from .._adapters import gpu_reset, nvml_gpus, processes
+from .._adapters.files import HostFiles
+from .._adapters.nvml_gpus import Nvml
+from .._adapters.nvml_library import IN_USE, ComputeInstanceProfile, GpuState, NvmlError
+from .._adapters.processes import device_holders, read_allocations
 from .._users import TOLERATE_RESET, add_allocations, holders_of, named
 from .host_plan import OFF, ON, GpuChange
 from .journal import Journal
@@ -67,7 +65,7 @@ class Machine:
         journal: Journal,
         variables: Mapping[str, Any],
         files: HostFiles | None = None,
-        reset: Callable[[str], str] = gpu_clients.reset_gpu,
+        reset: Callable[[str], str] = gpu_reset.reset_gpu,
     ) -> None:
         self.nvml = nvml
         # What NVML did not tell from the beginning, by index: what it stops telling on the way is a failure of that pass.
@@ -121,7 +119,7 @@ class Machine:
         if change.toggle.set_mode:
             self._free(gpu, gpu.pids())
             self._step(f"set MIG mode {'on' if wanted else 'off'}: {gpu.title}")
-            status = nvml_mig.set_mig_mode(self.nvml, gpu.index, wanted)
+            status = nvml_gpus.set_mig_mode(self.nvml, gpu.index, wanted)
             gpu = self.read_gpu(gpu.index)
             if gpu.problem is not None:
                 raise StepFailed(f"{gpu.title}: its new MIG mode cannot be read: {gpu.problem}")
@@ -178,14 +176,14 @@ class Machine:
             self._destroy_compute(gpu, instance, compute)
         self._step(f"destroy GPU instance {instance.id} ({instance.place}): {gpu.title}")
         with self._in_use(gpu, instance.place):
-            nvml_mig.destroy_gpu_instance(self.nvml, gpu.index, instance.id)
+            nvml_gpus.destroy_gpu_instance(self.nvml, gpu.index, instance.id)
         self.done.destroyed.append(instance_title(gpu.facts, instance.as_dict()))
 
     def _destroy_compute(self, gpu: NodeGpu, instance: GpuInstance, compute: ComputeInstance) -> None:
         self._free(gpu, gpu.pids(instance, compute.id))
         self._step(f"destroy compute instance {compute.id} of GPU instance {instance.id}: {gpu.title}")
         with self._in_use(gpu, instance.place):
-            nvml_mig.destroy_compute_instance(self.nvml, gpu.index, instance.id, compute.id)
+            nvml_gpus.destroy_compute_instance(self.nvml, gpu.index, instance.id, compute.id)
 
     def _create(self, gpu: NodeGpu, made: Create) -> None:
         profile_id = made.profile.profile_id
@@ -194,7 +192,7 @@ class Machine:
         place = f"{made.profile.name} at {made.start}:{made.size}"
         self._step(f"create GPU instance {place}: {gpu.title}")
         with self._in_use(gpu, place):
-            new = nvml_mig.create_gpu_instance(self.nvml, gpu.index, profile_id, made.start, made.size)
+            new = nvml_gpus.create_gpu_instance(self.nvml, gpu.index, profile_id, made.start, made.size)
         self.done.created.append(instance_title(gpu.facts, made.as_dict()))
         self._create_compute(gpu, new, made.profile.name, made.compute)
 
@@ -209,7 +207,7 @@ class Machine:
                     f"{gpu_instance} ({name})"
                 )
             self._step(f"create compute instance {profile.name} in GPU instance {gpu_instance}: {gpu.title}")
-            nvml_mig.create_compute_instance(self.nvml, gpu.index, gpu_instance, profile.id)
+            nvml_gpus.create_compute_instance(self.nvml, gpu.index, gpu_instance, profile.id)
 
     @contextmanager
     def _in_use(self, gpu: NodeGpu, place: str) -> Iterator[None]:
@@ -237,7 +235,7 @@ class Machine:
         if not pids or self.variables.get("nvidia_mig_disruption") != FORCE:
             return
         self._step(f"end processes {', '.join(map(str, sorted(pids)))}: {gpu.title}")
-        left = gpu_clients.terminate(pids)
+        left = processes.terminate(pids)
         self.done.terminated += [pid for pid in pids if pid not in left]
         if left:
             raise StepFailed(f"{gpu.title}: processes {', '.join(map(str, left))} do not end")

@@ -12,10 +12,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from .. import _plan
-from .._adapters import cdi
+from .._adapters import cdi_generator
 from .._adapters.command import CommandError
-from .._adapters.files import read_text, remove, write_whole
-from .._adapters.host_files import HostFiles
+from .._adapters.files import HostFiles, read_text, remove, write_whole
 from .._adapters.host_reader import HostReader
 from .._adapters.pci import read_pci_devices
 from .._formats import utc_time
@@ -191,8 +190,8 @@ def _follow(
     problems: list[str] = []
     restarted: tuple[str, ...] = ()
     try:
-        if (changed or (after and _cdi_is_stale(after))) and cdi.available():
-            cdi.refresh()
+        if (changed or (after and _cdi_is_stale(after))) and cdi_generator.available():
+            cdi_generator.refresh()
     except (CommandError, OSError) as error:
         problems.append(str(error))
     try:
@@ -272,7 +271,7 @@ def _steps(machine: Machine, to_original: bool, plan: MigPlan, gpus: Sequence[No
     if record is not None:
         steps.append(record)
     steps += [Step(Kind.REMOVE_FILE, path, "state is original") for path in _to_remove(machine, to_original, plan)]
-    if cdi.available() and (changes or _cdi_is_stale(gpus)):
+    if cdi_generator.available() and (changes or _cdi_is_stale(gpus)):
         steps.append(Step(Kind.GENERATE_CDI_SPECIFICATION, GPU_KIND, "it has to name the MIG devices that exist"))
     services = _services(machine.variables) if changes else ()
     steps += [Step(Kind.RESTART_SERVICE, name, "it reads the GPUs when it starts", (name,)) for name in services]
@@ -345,5 +344,7 @@ def _recorded() -> tuple[GpuRecord, ...]:
 
 def _cdi_is_stale(gpus: Sequence[NodeGpu]) -> bool:
     """Return whether the specification is there and names other devices than the host has."""
-    files = cdi.read_cdi(HostReader(HostFiles()), [gpu.facts for gpu in gpus if not gpu.facts.get("lost")], None)
+    files = cdi_generator.read_cdi(
+        HostReader(HostFiles()), [gpu.facts for gpu in gpus if not gpu.facts.get("lost")], None
+    )
     return any(one["own"] and (one.get("missing") or one.get("stale")) for one in files)

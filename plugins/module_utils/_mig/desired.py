@@ -28,8 +28,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from .._boards.board import GpuInstanceProfile
 from .._boards.lookup import board_of
-from .._boards.model import GpuInstanceProfile
 from .._plan import Refused
 from .._steps import gpu_title
 from . import mig_parted, predefined, strategies

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from .._boards.model import GpuInstanceProfile
+from .._boards.board import GpuInstanceProfile
 from .._plan import Refused
 
 ENGINES = ("decoders", "encoders", "jpeg", "ofa")

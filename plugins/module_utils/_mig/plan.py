@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from .._boards.model import GpuInstanceProfile, Placements
+from .._boards.board import GpuInstanceProfile, Placements
 from .._plan import Refused
 from .certificate import MODE_OFF, Certificate, certify
 from .compute import ComputeChange, assign, left_over

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .._boards.model import GpuInstanceProfile
+from .._boards.board import GpuInstanceProfile
 from .._plan import Refused
 from .geometry import geometry
 from .model import DesiredGpu, DesiredInstance

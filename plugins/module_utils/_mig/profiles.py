@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from .._boards.model import GpuInstanceProfile
+from .._boards.board import GpuInstanceProfile
 from .._plan import Refused
 
 _NAME = re.compile(

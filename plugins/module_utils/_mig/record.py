@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from .._boards.model import GpuInstanceProfile
+from .._boards.board import GpuInstanceProfile
 from .._plan import Step
 from .._schema import Unfit, boolean, check, encode, fields, items, number, text
 from .._steps import Kind

@@ -11,8 +11,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from .._boards.board import Board, GpuInstanceProfile, Placements
 from .._boards.lookup import board_of
-from .._boards.model import Board, GpuInstanceProfile, Placements
 from .._plan import Refused, Step
 from .._steps import Kind, gpu_title
 from .._users import names, reset_obstacle, users_of

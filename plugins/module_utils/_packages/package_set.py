@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Callable
 
-from .._adapters.packages import Change, Package
+from .._adapters.package_manager import Change, Package
 from .._plan import Refused, Step
 from .._steps import Kind
 from .._versions import product_version

@@ -10,11 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .._adapters.credentials import Credentials, checked_credentials, for_server_of, refuse_credentials_in
-from .._adapters.downloads import Fetch
 from .._adapters.files import open_regular
 from .._adapters.openpgp import key_of_digest, verified_key
-from .._adapters.repositories import check_url
+from .._adapters.package_tools import Fetch
+from .._adapters.repositories import Credentials, check_url, checked_credentials, for_server_of, refuse_credentials_in
 from .._plan import Refused
 
 

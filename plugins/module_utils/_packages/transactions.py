@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Callable, TypeVar
 
-from .._adapters.packages import Change, Package, PackageManager, Transaction, hold_installed, released
+from .._adapters.package_manager import Change, Package, PackageManager, Transaction, hold_installed, released
 from .._plan import Plan, Refused, Step, carry_out
 from .._steps import Kind
 from .package_set import PackageState

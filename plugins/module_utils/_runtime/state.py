@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from .._adapters.host_files import HostFiles
+from .._adapters.files import HostFiles
 from .._formats.documents import read_json
 from .._formats.toml_read import dig, loads
 from .containerd_keys import merged, read_all, top, version_by_format

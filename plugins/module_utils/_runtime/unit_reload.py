@@ -15,7 +15,7 @@ import os
 from collections.abc import Collection, Sequence
 
 from .._adapters import systemd
-from .._adapters.host_files import HostFiles
+from .._adapters.files import HostFiles
 from .._adapters.processes import Holder, device_holders
 from .._plan import Refused
 from .._users import holders_of, names

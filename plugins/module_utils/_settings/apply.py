@@ -11,14 +11,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from .._adapters import files, locked_clocks, nvml_settings
+from .._adapters import files, gpu_reset, nvml_settings
 from .._adapters.command import CommandError
-from .._adapters.gpu_clients import reset_gpu
-from .._adapters.host_files import HostFiles
-from .._adapters.kubelet_pods import read_allocations
-from .._adapters.nvml import Nvml
+from .._adapters.files import HostFiles
+from .._adapters.gpu_reset import reset_gpu
+from .._adapters.nvml_gpus import Nvml
 from .._adapters.nvml_library import NvmlError
-from .._adapters.processes import device_holders
+from .._adapters.processes import device_holders, read_allocations
 from .._formats.documents import read_json
 from .._plan import Plan, Refused, Step
 from .._steps import Kind
@@ -38,7 +37,7 @@ def observe(nvml: Nvml, wanted: Settings) -> list[ObservedGpu]:
 
     :raises NvmlError: NVML does not tell how many GPUs there are.
     """
-    locks = locked_clocks.read()
+    locks = gpu_reset.read_locks()
     found = []
     for state in nvml.gpus():
         if state.lost:
@@ -117,11 +116,11 @@ def _apply(step: Step, wanted: Settings, nvml: Nvml, reset: Callable[[str], str]
     elif step.kind is Kind.LOCK_CLOCKS:
         clock, (lowest, highest) = str(step.data["clock"]), map(int, step.data["clocks"])
         nvml_settings.lock_clocks(nvml, index, clock, lowest, highest)
-        locked_clocks.keep(uuid, clock, (lowest, highest))
+        gpu_reset.keep_lock(uuid, clock, (lowest, highest))
     elif step.kind is Kind.UNLOCK_CLOCKS:
         clock = str(step.data["clock"])
         nvml_settings.unlock_clocks(nvml, index, clock)
-        locked_clocks.keep(uuid, clock, None)
+        gpu_reset.keep_lock(uuid, clock, None)
     elif step.kind is Kind.SET_APPLICATION_CLOCKS:
         memory, graphics_clock = step.data["clocks"]
         nvml_settings.set_application_clocks(nvml, index, (int(memory), int(graphics_clock)))

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .._adapters.locked_clocks import GRAPHICS, MEMORY
+from .._adapters.gpu_reset import GRAPHICS, MEMORY
 from .._plan import REBOOT_NEEDED, Plan, Refused, Step, awaited_reboot
 from .._steps import Kind
 from .._users import named

@@ -13,15 +13,12 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from .._adapters import command, files, mps_control, mps_control3, nvml_mig, systemd
-from .._adapters.host_files import HostFiles
-from .._adapters.kubelet_pods import read_allocations
-from .._adapters.mps_control import MpsControl, MpsError, MpsNotRunning
-from .._adapters.mps_control3 import MpsControl3
-from .._adapters.nvml import Nvml
-from .._adapters.nvml_library import NvmlError
-from .._adapters.processes import ProgramProcess, program_processes
-from .._adapters.pynvml_loader import HOST_PROGRAM
+from .._adapters import command, files, mps_control, nvml_gpus, systemd
+from .._adapters.files import HostFiles
+from .._adapters.mps_control import MpsControl, MpsControl3, MpsError, MpsNotRunning
+from .._adapters.nvml_gpus import Nvml
+from .._adapters.nvml_library import HOST_PROGRAM, NvmlError
+from .._adapters.processes import ProgramProcess, program_processes, read_allocations
 from .._formats.documents import read_json
 from .._plan import Plan, Step
 from .._runtime.unit_reload import reload_units
@@ -76,7 +73,7 @@ def observe(nvml: Nvml | None) -> Observed:
         recorded=recorded(),
         installed=mps_control.installed(),
         multi_user=mps_control.multi_user_option() is not None,
-        protocol_3=mps_control3.has_protocol_3(),
+        protocol_3=mps_control.has_protocol_3(),
         foreign_daemons=_foreign_daemons(processes),
         shm_mounted=_shm_mounted(),
     )
@@ -260,7 +257,7 @@ def _apply_step(step: Step, daemons: Mapping[str, Daemon], wanted: HostSharing, 
         systemd.stop(mps_units.SHM_UNIT)
         systemd.disable([mps_units.SHM_UNIT])
     elif step.kind is Kind.SET_COMPUTE_MODE and nvml:
-        nvml_mig.set_compute_mode(nvml, int(step.data["index"]), str(step.data["mode"]))
+        nvml_gpus.set_compute_mode(nvml, int(step.data["index"]), str(step.data["mode"]))
     elif step.kind is Kind.SET_TIME_SLICE:
         set_time_slice(str(step.data["time_slice"]))
     elif step.kind is Kind.START_MPS_DAEMON:

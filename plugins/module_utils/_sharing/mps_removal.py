@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from .._adapters import files, systemd
-from .._adapters.nvml import Nvml
+from .._adapters.nvml_gpus import Nvml
 from .._plan import Plan, Refused, Step
 from .._runtime.unit_reload import reload_units
 from .._steps import Kind

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .._adapters import cdi
-from .._adapters.packages import PackageError
+from .._adapters import cdi_generator
+from .._adapters.package_manager import PackageError
 from .._packages.transactions import Applier, Request, install, package_appliers, run, try_request
 from .._plan import Plan, Step
 from .._steps import Kind
@@ -102,7 +102,7 @@ def _appliers(system: ToolkitSystem, desired: DesiredToolkit) -> dict[Kind, Appl
         Kind.ACCEPT_DEVICES: settings,
         Kind.NAME_LOW_LEVEL_RUNTIME: settings,
         Kind.ENABLE_SERVICE: lambda _state, _step: system.enable_refresh(),
-        Kind.GENERATE_CDI_SPECIFICATION: lambda _state, _step: cdi.refresh(),
+        Kind.GENERATE_CDI_SPECIFICATION: lambda _state, _step: cdi_generator.refresh(),
         Kind.MOVE_ASIDE: lambda _state, step: system.move_aside(step.target),
         Kind.REMOVE_REPOSITORY: lambda _state, _step: system.manager.remove_repository(IDENTIFIER),
     }

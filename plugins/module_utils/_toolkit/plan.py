@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .._adapters.packages import Change, Package, Transaction
+from .._adapters.package_manager import Change, Package, Transaction
 from .._formats.cdi import GPU_KIND
 from .._injection import VARIABLE, docker_warning
 from .._packages.package_set import at_version, check_changes

@@ -10,16 +10,15 @@ import os
 import platform
 from collections.abc import Mapping
 
-from .._adapters import cdi, systemd
-from .._adapters.downloads import Fetch
-from .._adapters.files import read_bytes, remove, write_whole
-from .._adapters.host_files import HostFiles
+from .._adapters import cdi_generator, systemd
+from .._adapters.files import HostFiles, read_bytes, remove, write_whole
 from .._adapters.host_reader import HostReader
 from .._adapters.installed_packages import is_toolkit
 from .._adapters.kernel import loaded_version
-from .._adapters.nvml import open_nvml
+from .._adapters.nvml_gpus import open_nvml
 from .._adapters.nvml_library import NvmlError, NvmlUnavailable
-from .._adapters.packages import PackageManager, manager_for
+from .._adapters.package_manager import PackageManager
+from .._adapters.package_tools import Fetch, manager_for
 from .._adapters.repositories import Repository, check_url, sources_in
 from .._distributions.distributions import find
 from .._formats.cdi import CdiState, state_of
@@ -77,7 +76,7 @@ class ToolkitSystem:
         config = None if found is None else found.decode("utf-8", "replace")
         units = _units() if desired.cdi else ()
         driver = loaded_version(HostFiles())
-        specification, crio = cdi.path(), desired.present and desired.runtime == "crio"
+        specification, crio = cdi_generator.path(), desired.present and desired.runtime == "crio"
         return ToolkitState(
             packages=packages,
             holds=tuple(self.manager.holds()),
@@ -100,7 +99,11 @@ class ToolkitSystem:
         except (NvmlUnavailable, NvmlError):
             # As facts have it: nothing can be compared.
             return CdiState()
-        return state_of(cdi.read_cdi(HostReader(HostFiles()), gpus, driver)) if gpus and cdi.available() else CdiState()
+        return (
+            state_of(cdi_generator.read_cdi(HostReader(HostFiles()), gpus, driver))
+            if gpus and cdi_generator.available()
+            else CdiState()
+        )
 
     def move_aside(self, path: str) -> None:
         """Rename a file, so that runtimes read it no more."""

@@ -10,7 +10,7 @@ import datetime
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.run_records import UPGRADE_STEPS
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.host_names import UPGRADE_STEPS
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.utc_time import in_future, text_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_faults import (
     Described,

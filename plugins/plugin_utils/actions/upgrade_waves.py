@@ -16,7 +16,7 @@ from typing import Any, Callable
 
 from ansible import constants
 from ansible.utils.vars import load_extra_vars
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.run_records import UPGRADE_RECORD
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.host_names import UPGRADE_RECORD
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.utc_time import in_future
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import Unfit

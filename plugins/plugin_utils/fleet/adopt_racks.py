@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats import imex, imex_files
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats import host_names, imex
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 
 
@@ -59,7 +59,7 @@ def racks(hosts: Mapping[str, Host], taken: Collection[str] = ()) -> dict[str, F
         elif (has.active or has.enabled) and has.nodes:
             alike.setdefault(has.nodes, []).append(name)
         elif has.active or has.enabled:
-            found[name] = Found(difference=f"{imex_files.NODES_FILE} has no node, or could not be read")
+            found[name] = Found(difference=f"{host_names.IMEX_NODES_FILE} has no node, or could not be read")
         else:
             found[name] = NO_IMEX
     number = 0
@@ -76,7 +76,7 @@ def racks(hosts: Mapping[str, Host], taken: Collection[str] = ()) -> dict[str, F
 
 def _undescribed(nodes: tuple[str, ...], members: Mapping[str, Host]) -> str:
     """Return why hosts that have these nodes are not described as a rack; empty where they are."""
-    where = f"{imex_files.NODES_FILE} has {imex.few(nodes)}"
+    where = f"{host_names.IMEX_NODES_FILE} has {imex.few(nodes)}"
     away = [name for name, host in members.items() if host.address not in nodes]
     if away:
         return (

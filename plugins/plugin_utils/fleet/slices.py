@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.model import GpuInstanceProfile
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.board import GpuInstanceProfile
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.profiles import resolve
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.state import profiles_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.clients import client_limits, refuse_clients

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.run_records import UPGRADE_STEPS
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.host_names import UPGRADE_STEPS
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.utc_time import lately, moment_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import (
     OUTPUT,

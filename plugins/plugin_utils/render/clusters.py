@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...module_utils._boards.model import GpuInstanceProfile
+from ...module_utils._boards.board import GpuInstanceProfile
 from ...module_utils._injection import Injection
 from ...module_utils._sharing.host import RENAMED
 from ...module_utils._sharing.modes import Sharing

@@ -18,8 +18,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.host_files import HostFiles
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml import open_nvml
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import HostFiles
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_gpus import open_nvml
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig import apply_run
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_machine import Machine
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_report import export
@@ -34,7 +34,7 @@ def reset(address: str) -> str:
 def main(folder: Path, verb: str, *layout: str) -> None:
     apply_run.RECORD_PATH = str(folder / "mig.json")
     # The specification of the machine that runs the test is none of its business.
-    apply_run.cdi.available = lambda: False
+    apply_run.cdi_generator.available = lambda: False
     apply_run.to_notify = lambda _services: ()
     with open_nvml() as nvml:
         asked = {

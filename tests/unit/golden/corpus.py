@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml import lost_gpu
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_gpus import lost_gpu
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup import BOARDS
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.schema import check_facts
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import HOST_ROLES, role_interface

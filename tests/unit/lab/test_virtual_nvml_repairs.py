@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts import nvml
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.kernel_log import errors_in
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_actions import Action
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_faults import Described
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_plan import Policy, RepairPlan, plan_repair
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_record import RepairRecord
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import CommandAnswer, Evidence
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.xid import errors_in
 from virtual_machine import VERSION
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ COLLECTIONS = str(Path(nvml.__file__).parents[6])
 READING = f"""
     import sys
     sys.path.insert(0, {COLLECTIONS!r})
-    from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.host_files import HostFiles
+    from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import HostFiles
     from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.host_reader import HostReader
     from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts import nvml
     nvml.NVML_LIMIT = float(os.environ["LIMIT"])

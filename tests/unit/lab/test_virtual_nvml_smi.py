@@ -10,7 +10,7 @@ import shutil
 from typing import TYPE_CHECKING
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.kernel_log import errors_in
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.xid import errors_in
 
 if TYPE_CHECKING:
     from virtual_machine import VirtualMachine

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.run_records import UPGRADE_STEPS
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.host_names import UPGRADE_STEPS
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade import WORK, Record, turn
 
 REPOSITORY = Path(__file__).parents[3]

@@ -10,10 +10,9 @@ import json
 import os
 from typing import Any, Callable, Iterator, Mapping, Sequence
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters import gpu_clients, locked_clocks, nvml_mig
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import read_text, write_whole
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.host_files import HostFiles
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml import Nvml
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters import gpu_reset, nvml_gpus
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import HostFiles, read_text, write_whole
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_gpus import Nvml
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_library import NvmlError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_settings import (
     lock_clocks,
@@ -50,7 +49,7 @@ _VARIABLES = {
     "nvidia_mig_allocations": "read",
 }
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
-_CLOCKS = (locked_clocks.GRAPHICS, locked_clocks.MEMORY)
+_CLOCKS = (gpu_reset.GRAPHICS, gpu_reset.MEMORY)
 
 
 class NotAsPlanned(Exception):
@@ -99,11 +98,11 @@ class OneGpu(Machine):
 
     def _reset_this(self, address: str) -> str:
         """A reset forgets the locked clocks of all GPUs of the host, and loses those of this one."""
-        kept = {uuid: locks for uuid, locks in locked_clocks.read().items() if uuid != self.uuid}
-        said = gpu_clients.reset_gpu(address)
+        kept = {uuid: locks for uuid, locks in gpu_reset.read_locks().items() if uuid != self.uuid}
+        said = gpu_reset.reset_gpu(address)
         for uuid, locks in kept.items():
             for clock, frequencies in locks.items():
-                locked_clocks.keep(uuid, clock, frequencies)
+                gpu_reset.keep_lock(uuid, clock, frequencies)
         return said
 
 
@@ -165,7 +164,7 @@ def carry_out(machine: OneGpu, planner: Callable[[OneGpu], Planner], asked: str)
 def snapshot(machine: OneGpu) -> dict[str, Any]:
     """Return everything of the GPU that a run changes, or that a change of MIG or a reset loses, as plain data."""
     gpu, nvml = machine.gpu(), machine.nvml
-    locks = locked_clocks.read().get(machine.uuid, {})
+    locks = gpu_reset.read_locks().get(machine.uuid, {})
     settings = settings_of(nvml, gpu.index, locks)
     found = {
         "uuid": machine.uuid,
@@ -257,8 +256,8 @@ def bring_settings_back(machine: OneGpu, before: Mapping[str, Any], clocks: bool
     device, call = nvml.device(index), nvml.library.call
     if before["persistence_mode"] is not None and now["persistence_mode"] != before["persistence_mode"]:
         call("nvmlDeviceSetPersistenceMode", device, int(before["persistence_mode"]))
-    if before["compute_mode"] in nvml_mig.COMPUTE_MODES and now["compute_mode"] != before["compute_mode"]:
-        nvml_mig.set_compute_mode(nvml, index, before["compute_mode"])
+    if before["compute_mode"] in nvml_gpus.COMPUTE_MODES and now["compute_mode"] != before["compute_mode"]:
+        nvml_gpus.set_compute_mode(nvml, index, before["compute_mode"])
     if before["power_limit_mw"] is not None and now["power_limit_mw"] != before["power_limit_mw"]:
         # To the milliwatt, as it was read.
         call("nvmlDeviceSetPowerManagementLimit", device, before["power_limit_mw"])
@@ -278,10 +277,10 @@ def _bring_clocks_back(machine: OneGpu, before: Mapping[str, Any], now: Mapping[
         former: Sequence[int] | None = before["locked_clocks"].get(clock)
         if former is not None:
             lock_clocks(nvml, index, clock, former[0], former[1])
-            locked_clocks.keep(machine.uuid, clock, (former[0], former[1]))
+            gpu_reset.keep_lock(machine.uuid, clock, (former[0], former[1]))
         elif clocks or clock in now["locked_clocks"]:
             _unlock(nvml, index, clock)
-            locked_clocks.keep(machine.uuid, clock, None)
+            gpu_reset.keep_lock(machine.uuid, clock, None)
 
 
 def _unlock(nvml: Nvml, index: int, clock: str) -> None:

@@ -20,10 +20,10 @@ import time
 from dataclasses import asdict
 from typing import Any, Iterator, Mapping, Sequence
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml import open_nvml
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_gpus import open_nvml
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_library import NvmlError
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.board import Board, GpuInstanceProfile
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup import board_of
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.model import Board, GpuInstanceProfile
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply import ApplyFailed
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_machine import StepFailed
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.geometry import Geometry, geometry

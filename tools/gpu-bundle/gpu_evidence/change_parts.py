@@ -18,18 +18,25 @@ import sys
 from typing import Any, Callable, Iterator, Mapping
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import CommandError
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import read_text, remove, write_whole
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.host_files import HostFiles
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import (
+    HostFiles,
+    read_text,
+    remove,
+    write_whole,
+)
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.lock import LOCK_PATH, exclusive
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml import open_nvml
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_library import NvmlError, NvmlUnavailable
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_gpus import open_nvml
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_library import (
+    NvmlError,
+    NvmlUnavailable,
+    PynvmlMissing,
+)
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_settings import (
     set_ecc,
     settings_of,
     supported_clocks,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.pci import read_pci_devices
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.pynvml_loader import PynvmlMissing
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply import ApplyFailed, NotReached
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_machine import StepFailed
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.journal import Journal

@@ -36,7 +36,7 @@ def test_the_program_runs_with_nothing_but_python(tmp_path):
 
 def test_the_program_holds_what_it_imports_and_nothing_that_changes_packages_or_runtimes():
     parts = host_program.parts()
-    assert {"_host/main.py", "_host/__init__.py", "_plan.py", "_mig/apply.py", "_adapters/nvml_mig.py"} <= set(parts)
+    assert {"_host/main.py", "_host/__init__.py", "_plan.py", "_mig/apply.py", "_adapters/nvml_gpus.py"} <= set(parts)
     assert {"_host/write_metrics.py", "_facts/document.py", "_health/checks.py"} <= set(parts)
     changes = {"plan.py", "stage.py", "apply.py"}
     assert not [name for name in parts if name.startswith(("_driver/", "_adapters/packages_"))]

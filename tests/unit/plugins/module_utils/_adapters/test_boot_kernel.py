@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters import boot_kernel
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.boot_kernel import (
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters import grub
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.grub import (
     installed_kernels,
     next_kernel,
     parse_entries,
@@ -109,17 +109,23 @@ def test_what_grub_was_told_is_what_is_read_back(tree, monkeypatch):
     install(tree, OLD, NEW)
     tree.write("/boot/grub/grub.cfg", DEBIAN)
     tree.program("/usr/sbin/grub-reboot")
-    grub = read_grub(tree.files)
-    assert (grub.following, grub.default, grub.boots_once, grub.grubby, grub.program) == (NEW, "0", True, False, "grub")
+    booted = read_grub(tree.files)
+    assert (booted.following, booted.default, booted.boots_once, booted.grubby, booted.program) == (
+        NEW,
+        "0",
+        True,
+        False,
+        "grub",
+    )
     called = []
-    monkeypatch.setattr(boot_kernel, "run", lambda command, **_options: called.append(list(command)))
-    set_once(grub, OLD)
-    set_default(grub, OLD)
-    set_default(replace(grub, grubby=True), OLD)
+    monkeypatch.setattr(grub, "run", lambda command, **_options: called.append(list(command)))
+    set_once(booted, OLD)
+    set_default(booted, OLD)
+    set_default(replace(booted, grubby=True), OLD)
     assert called == [
-        ["grub-reboot", grub.entries[OLD]],
-        ["grub-set-default", grub.entries[OLD]],
+        ["grub-reboot", booted.entries[OLD]],
+        ["grub-set-default", booted.entries[OLD]],
         ["grubby", "--set-default", f"/boot/vmlinuz-{OLD}"],
     ]
-    tree.write("/boot/grub/grubenv", f"# GRUB Environment Block\nnext_entry={grub.entries[OLD]}\n###")
+    tree.write("/boot/grub/grubenv", f"# GRUB Environment Block\nnext_entry={booted.entries[OLD]}\n###")
     assert read_grub(tree.files).following == OLD

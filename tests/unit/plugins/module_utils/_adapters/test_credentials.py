@@ -7,16 +7,17 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.credentials import (
-    Credentials,
-    apt_auth,
-    checked_credentials,
-    for_server_of,
-)
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages_apt import Apt
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages_dnf import Dnf
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages_zypper import Zypper
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.repositories import Repository, check_url
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.repositories import (
+    Credentials,
+    Repository,
+    apt_auth,
+    check_url,
+    checked_credentials,
+    for_server_of,
+)
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired import from_variables as driver
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.desired import from_variables as toolkit

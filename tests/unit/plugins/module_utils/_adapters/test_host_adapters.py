@@ -10,7 +10,13 @@ import subprocess
 import sys
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters import cdi, gpu_clients, lock, systemd
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters import (
+    cdi_generator,
+    gpu_reset,
+    lock,
+    processes,
+    systemd,
+)
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import CommandError, Result
 
 
@@ -221,7 +227,7 @@ def test_processes_end_politely_or_not():
     deaf = child("import signal,time; signal.signal(15, 1); print(flush=True); time.sleep(60)")
     for process in (polite, deaf):
         process.stdout.readline()
-    assert gpu_clients.terminate([polite.pid, deaf.pid, 2**22 + 1], grace=0.3) == ()
+    assert processes.terminate([polite.pid, deaf.pid, 2**22 + 1], grace=0.3) == ()
     assert (polite.wait(), deaf.wait()) == (-15, -9)
     for process in (polite, deaf):
         process.stdout.close()
@@ -236,8 +242,8 @@ def test_a_reset_is_of_one_gpu_alone(monkeypatch):
             raise CommandError(command, "no answer within 180 s")
         return Result(tuple(command), 4, "" if len(calls) == 2 else "in use\n", "")
 
-    monkeypatch.setattr(gpu_clients, "run", run)
-    said = [gpu_clients.reset_gpu("0000:18:00.0") for _number in range(3)]
+    monkeypatch.setattr(gpu_reset, "run", run)
+    said = [gpu_reset.reset_gpu("0000:18:00.0") for _number in range(3)]
     assert said[:2] == ["in use", "exit status 4"] and "no answer within 180 s" in said[2]
     assert calls == [["nvidia-smi", "-r", "-i", "0000:18:00.0"]] * 3
 
@@ -247,8 +253,8 @@ def spec(tmp_path, monkeypatch):
     target = tmp_path / "nvidia.yaml"
     environment = tmp_path / "refresh.env"
     environment.write_text(f'# a comment\nNVIDIA_CTK_CDI_OUTPUT_FILE_PATH="{target}"\nNVIDIA_CTK_DEBUG=true\nodd\n')
-    monkeypatch.setattr(cdi, "_SETTINGS", str(environment))
-    monkeypatch.setattr(cdi, "CONTROL_NODES", ())
+    monkeypatch.setattr(cdi_generator, "_SETTINGS", str(environment))
+    monkeypatch.setattr(cdi_generator, "CONTROL_NODES", ())
     return target
 
 
@@ -279,47 +285,47 @@ LOADING = "system create-device-nodes --control-devices --load-kernel-modules"
 
 def test_the_device_nodes_that_every_cuda_process_opens_are_looked_for(monkeypatch):
     """Those of each GPU are there with the driver; nothing but a first user guarantees these."""
-    monkeypatch.setattr(cdi.os.path, "exists", lambda _path: False)
-    assert cdi.missing_nodes() == ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools")
+    monkeypatch.setattr(cdi_generator.os.path, "exists", lambda _path: False)
+    assert cdi_generator.missing_nodes() == ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools")
 
 
 @pytest.mark.parametrize("creates", ["loading", "as it is"])
 def test_the_device_nodes_come_before_the_specification_that_names_them(spec, tmp_path, monkeypatch, creates):
     toolkit = Toolkit(spec, tmp_path / "nvidia-uvm", creates)
-    monkeypatch.setattr(cdi, "CONTROL_NODES", (str(toolkit.node),))
-    monkeypatch.setattr(cdi, "_OTHER_NODES", ())
-    cdi.refresh(toolkit)
+    monkeypatch.setattr(cdi_generator, "CONTROL_NODES", (str(toolkit.node),))
+    monkeypatch.setattr(cdi_generator, "_OTHER_NODES", ())
+    cdi_generator.refresh(toolkit)
     generating = f"cdi generate --output={spec}"
     without = [] if creates == "loading" else ["system create-device-nodes --control-devices"]
     assert toolkit.calls == [LOADING, *without, generating]
     assert spec.read_text() == "node: True\n"
-    cdi.refresh(toolkit)
+    cdi_generator.refresh(toolkit)
     assert toolkit.calls[-2:] == [generating, generating]
 
 
 def test_nodes_that_cannot_be_created_are_told_of_when_the_specification_is_written(spec, tmp_path, monkeypatch):
     toolkit = Toolkit(spec, tmp_path / "nvidia-uvm", "", "failed to load module nvidia-uvm: exit status 1")
-    monkeypatch.setattr(cdi, "CONTROL_NODES", (str(toolkit.node),))
-    monkeypatch.setattr(cdi, "_OTHER_NODES", ())
+    monkeypatch.setattr(cdi_generator, "CONTROL_NODES", (str(toolkit.node),))
+    monkeypatch.setattr(cdi_generator, "_OTHER_NODES", ())
     with pytest.raises(CommandError, match=r"nvidia-uvm is still missing.*modprobe nvidia-uvm.*failed to load module"):
-        cdi.refresh(toolkit)
+        cdi_generator.refresh(toolkit)
     assert spec.read_text() == "node: False\n"
 
 
 @pytest.mark.parametrize("other", ["WSL", "an old toolkit"])
 def test_where_there_are_no_such_nodes_or_no_such_command_nothing_fails(spec, tmp_path, monkeypatch, other):
     toolkit = Toolkit(spec, tmp_path / "nvidia-uvm", "", "No help topic for 'create-device-nodes'")
-    monkeypatch.setattr(cdi, "CONTROL_NODES", (str(toolkit.node),))
-    monkeypatch.setattr(cdi, "_OTHER_NODES", (str(tmp_path),) if other == "WSL" else ())
-    cdi.refresh(toolkit)
+    monkeypatch.setattr(cdi_generator, "CONTROL_NODES", (str(toolkit.node),))
+    monkeypatch.setattr(cdi_generator, "_OTHER_NODES", (str(tmp_path),) if other == "WSL" else ())
+    cdi_generator.refresh(toolkit)
     assert toolkit.calls == [*([] if other == "WSL" else [LOADING]), f"cdi generate --output={spec}"]
 
 
 def test_the_sites_settings_decide_where_the_specification_is(spec, monkeypatch):
-    assert cdi.path() == str(spec)
-    assert cdi.settings()["NVIDIA_CTK_DEBUG"] == "true"
-    monkeypatch.setattr(cdi, "_SETTINGS", "/nowhere")
-    assert cdi.path() == cdi.DEFAULT_PATH
+    assert cdi_generator.path() == str(spec)
+    assert cdi_generator.settings()["NVIDIA_CTK_DEBUG"] == "true"
+    monkeypatch.setattr(cdi_generator, "_SETTINGS", "/nowhere")
+    assert cdi_generator.path() == cdi_generator.DEFAULT_PATH
 
 
 def test_the_specification_is_written_with_the_sites_settings_and_read_back(spec):
@@ -330,7 +336,7 @@ def test_the_specification_is_written_with_the_sites_settings_and_read_back(spec
         return Result(tuple(command), 0, "", "")
 
     with pytest.raises(CommandError, match="wrote nothing to"):
-        cdi.refresh(run)
+        cdi_generator.refresh(run)
     spec.write_text("cdiVersion: 0.5.0\n")
-    assert cdi.refresh(run) == str(spec)
+    assert cdi_generator.refresh(run) == str(spec)
     assert calls[-1] == (["nvidia-ctk", "cdi", "generate", f"--output={spec}"], {"NVIDIA_CTK_DEBUG": "true"})

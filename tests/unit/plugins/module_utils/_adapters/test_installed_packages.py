@@ -7,10 +7,10 @@ from __future__ import annotations
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters import installed_packages as packages
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.installed_packages import (
+    InstalledPackage,
     from_nvidia,
     read_packages,
 )
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.package_databases import InstalledPackage
 
 DPKG = """Package: nvidia-driver
 Status: hold ok installed

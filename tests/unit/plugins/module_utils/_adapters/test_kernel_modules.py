@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters import kernel_modules
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters import kernel
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import CommandError, Result
 
 
@@ -21,27 +21,25 @@ def commands(monkeypatch):
             raise answer
         return Result(tuple(command), *answer)
 
-    monkeypatch.setattr(kernel_modules, "run", run)
-    monkeypatch.setattr(
-        kernel_modules, "find", lambda name: None if answers.get(name) == "missing" else f"/sbin/{name}"
-    )
+    monkeypatch.setattr(kernel, "run", run)
+    monkeypatch.setattr(kernel, "find", lambda name: None if answers.get(name) == "missing" else f"/sbin/{name}")
     return calls, answers
 
 
 def test_loading_and_unloading_name_one_module(commands):
     calls, _answers = commands
-    kernel_modules.load("nvidia")
-    kernel_modules.unload("nvidia")
-    assert kernel_modules.exists("ipmi_msghandler", "6.1")
+    kernel.load_module("nvidia")
+    kernel.unload_module("nvidia")
+    assert kernel.module_exists("ipmi_msghandler", "6.1")
     assert calls == ["modprobe nvidia", "rmmod nvidia", "modprobe --set-version 6.1 --dry-run ipmi_msghandler"]
 
 
 def test_without_modprobe_nothing_exists_and_nobody_knows_what_is_blocked(commands):
     _calls, answers = commands
     answers["modprobe"] = "missing"
-    assert not kernel_modules.exists("x", "6.1")
+    assert not kernel.module_exists("x", "6.1")
     answers["modprobe"] = CommandError(["modprobe"], "the program is not installed")
-    assert kernel_modules.is_blocked("nouveau") is None
+    assert kernel.is_blocked("nouveau") is None
 
 
 @pytest.mark.parametrize(
@@ -57,12 +55,12 @@ def test_without_modprobe_nothing_exists_and_nobody_knows_what_is_blocked(comman
 def test_what_blocks_a_module(commands, text, blocked):
     _calls, answers = commands
     answers["modprobe"] = (0, text, "")
-    assert kernel_modules.is_blocked("nouveau") is blocked
+    assert kernel.is_blocked("nouveau") is blocked
 
 
 def test_the_initial_file_system_is_only_renewed_where_there_is_a_program_for_it(commands):
     calls, answers = commands
-    assert kernel_modules.renew_initramfs(["update-initramfs", "-u"])
+    assert kernel.renew_initramfs(["update-initramfs", "-u"])
     answers["dracut"] = "missing"
-    assert not kernel_modules.renew_initramfs(["dracut"])
+    assert not kernel.renew_initramfs(["dracut"])
     assert calls == ["update-initramfs -u"]

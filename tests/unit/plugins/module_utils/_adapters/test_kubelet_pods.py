@@ -9,12 +9,9 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters import kubelet_pods
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.host_files import HostFiles
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.kubelet_pods import (
-    EVERY_GPU,
-    read_allocations,
-)
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters import processes
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import HostFiles
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.processes import EVERY_GPU, read_allocations
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.schema import check_gpus
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.kubelet_checkpoint import CHECKPOINT, CLAIMS
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._users import add_allocations, named, names, users_of
@@ -76,7 +73,7 @@ def test_a_host_without_a_kubelet_and_a_kubelet_without_pods_allocate_nothing(tm
     ],
 )
 def test_a_record_that_cannot_be_read_makes_every_gpu_used(tmp_path, monkeypatch, written, why):
-    monkeypatch.setattr(kubelet_pods, "_LARGEST", 4096 if "bytes" in why else 1 << 20)
+    monkeypatch.setattr(processes, "_LARGEST", 4096 if "bytes" in why else 1 << 20)
     found = read_allocations(node(tmp_path, written))
     gpu = {"index": 0, "uuid": "GPU-1", "processes": []}
     gpu["gpu_instances"] = [
@@ -193,7 +190,7 @@ def test_claims_of_pods_that_are_gone_and_of_other_drivers_use_no_gpu(tmp_path):
     ],
 )
 def test_claims_that_cannot_be_read_make_every_gpu_used(tmp_path, monkeypatch, written, why):
-    monkeypatch.setattr(kubelet_pods, "_LARGEST", 4096 if "bytes" in why else 1 << 20)
+    monkeypatch.setattr(processes, "_LARGEST", 4096 if "bytes" in why else 1 << 20)
     gpus = two_gpus()
     add_allocations(gpus, read_allocations(with_claims(tmp_path, written)))
     for gpu in gpus:

@@ -7,10 +7,13 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters import command, mps_control3
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters import command, mps_control
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import CommandError, Result
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.mps_control import MpsError, MpsNotRunning
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.mps_control3 import MpsControl3
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.mps_control import (
+    MpsControl3,
+    MpsError,
+    MpsNotRunning,
+)
 
 PIPE = "/run/nvidia/mps/gpu0/pipe"
 GET = ("namespace", "get", "default", "shared")
@@ -190,5 +193,5 @@ def test_what_the_release_speaks(monkeypatch, tree, program, speaks):
     if program is not None:
         tree.program("/usr/bin/nvidia-cuda-mps-control")
         tree.write("/usr/bin/nvidia-cuda-mps-control", program)
-    monkeypatch.setattr(mps_control3, "HostFiles", lambda: tree.files)
-    assert mps_control3.has_protocol_3() is speaks
+    monkeypatch.setattr(mps_control, "HostFiles", lambda: tree.files)
+    assert mps_control.has_protocol_3() is speaks

@@ -11,8 +11,8 @@ import os
 from types import SimpleNamespace
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters import nvml_mig
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml import Nvml, open_nvml, pci_address
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters import nvml_gpus
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_gpus import Nvml, open_nvml, pci_address
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_instances import (
     gpu_instance_profiles,
     with_places,
@@ -21,8 +21,8 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_lib
     Library,
     NvmlError,
     NvmlUnavailable,
+    processes,
 )
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_processes import processes
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.schema import check_facts
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._mig.virtual_gpus import VirtualHost, build
 
@@ -63,13 +63,13 @@ def test_the_versions(make):
 def test_instances_with_their_places_uuids_and_processes(make):
     host = make()
     with open_nvml() as nvml:
-        assert nvml_mig.set_mig_mode(nvml, 0, True) == nvml_mig.ACTIVE
+        assert nvml_gpus.set_mig_mode(nvml, 0, True) == nvml_gpus.ACTIVE
         profiles = {profile["name"]: profile for profile in nvml.profiles(0)}
         assert (profiles["1g.20gb"]["starts"], profiles["1g.20gb"]["size"]) == ([0, 2, 4, 6], 2)
         assert profiles["1g.20gb"]["remaining"] == 4
-        number = nvml_mig.create_gpu_instance(nvml, 0, profiles["3g.40gb"]["id"], 4, 4)
+        number = nvml_gpus.create_gpu_instance(nvml, 0, profiles["3g.40gb"]["id"], 4, 4)
         (whole, *_rest) = [p for p in nvml.compute_profiles(0, number, "3g.40gb", 3) if p.slices == 3]
-        inner = nvml_mig.create_compute_instance(nvml, 0, number, whole.id)
+        inner = nvml_gpus.create_compute_instance(nvml, 0, number, whole.id)
         host.control("run", "--gpu", "0", "--gi", str(number), "--ci", str(inner), "--pid", str(os.getpid()))
         (gpu,) = nvml.gpus()
         (instance,) = gpu.facts["gpu_instances"]
@@ -84,18 +84,18 @@ def test_instances_with_their_places_uuids_and_processes(make):
         assert instance["processes"] == gpu.facts["processes"] == [process]
         check_facts({"schema": 1, "gpus": [{**gpu.facts, "profiles": list(profiles.values())}]})
         with pytest.raises(NvmlError) as refused:
-            nvml_mig.destroy_compute_instance(nvml, 0, number, inner)
+            nvml_gpus.destroy_compute_instance(nvml, 0, number, inner)
         assert refused.value.symbol == "IN_USE"
         host.control("stop", "--pid", str(os.getpid()))
-        nvml_mig.destroy_compute_instance(nvml, 0, number, inner)
-        nvml_mig.destroy_gpu_instance(nvml, 0, number)
+        nvml_gpus.destroy_compute_instance(nvml, 0, number, inner)
+        nvml_gpus.destroy_gpu_instance(nvml, 0, number)
         assert nvml.gpu(0).facts["gpu_instances"] == []
 
 
 def test_modes_are_set(make):
     make()
     with open_nvml() as nvml:
-        nvml_mig.set_compute_mode(nvml, 0, "exclusive_process")
+        nvml_gpus.set_compute_mode(nvml, 0, "exclusive_process")
         gpu = nvml.gpu(0)
     assert gpu.facts["compute_mode"] == "exclusive_process"
 
@@ -103,7 +103,7 @@ def test_modes_are_set(make):
 def test_the_mode_of_an_ampere_gpu_waits_for_a_reset(make):
     make("a100-40gb")
     with open_nvml() as nvml:
-        assert nvml_mig.set_mig_mode(nvml, 0, True) == nvml_mig.PENDING_RESET
+        assert nvml_gpus.set_mig_mode(nvml, 0, True) == nvml_gpus.PENDING_RESET
         assert nvml.gpu(0).facts["mig"] == {"supported": True, "current": False, "pending": True}
 
 
@@ -138,7 +138,7 @@ def test_a_value_that_cannot_be_read_is_unknown_with_its_reason(make, call, key)
 def test_instances_that_cannot_be_read_are_unknown(make):
     host = make()
     with open_nvml() as nvml:
-        nvml_mig.set_mig_mode(nvml, 0, True)
+        nvml_gpus.set_mig_mode(nvml, 0, True)
         host.control("fail", "nvmlDeviceGetMaxMigDeviceCount", "UNKNOWN")
         assert "gpu_instances" in nvml.gpu(0).unknown
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pynvml
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml import Nvml
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_gpus import Nvml
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_library import Library
 
 from .....real import RECORDINGS, Recording

@@ -15,18 +15,18 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.apt_outp
     parse_status,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import Result
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.package_databases import (
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.installed_packages import (
     parse_versionlock,
     parse_zypper_locks,
 )
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages import (
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.package_manager import (
     Change,
     Package,
     PackageError,
     Transaction,
-    manager_for,
     waiting_for_lock,
 )
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.package_tools import manager_for
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages_apt import Apt, describe
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages_dnf import (
     Dnf,

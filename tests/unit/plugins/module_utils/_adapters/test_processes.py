@@ -10,7 +10,7 @@ import subprocess
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters import processes
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.host_files import HostFiles
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import HostFiles
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.processes import (
     device_holders,
     parse_cgroup,

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters import zip_imports
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.compiled import remove_compiled, write_compiled
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.installation import remove_compiled, write_compiled
 
 #: Imports a package and a module of it from the archive, and counts how often each of the archive's sources is compiled.
 _PROGRAM = """

@@ -15,6 +15,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.architectu
     mps_has_multi_user,
     name_of,
 )
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.board import Placements, parse_placements
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup import (
     BOARDS,
     board,
@@ -25,7 +26,6 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup imp
     gpus_on_bus,
     normalize_device_id,
 )
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.model import Placements, parse_placements
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.sources import SOURCES
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 

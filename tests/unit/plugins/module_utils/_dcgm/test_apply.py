@@ -8,7 +8,11 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import CommandError
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages import Change, Package, PackageError
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.package_manager import (
+    Change,
+    Package,
+    PackageError,
+)
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.systemd import Unit
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._dcgm import apply
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._dcgm.apply import run_stage

@@ -10,7 +10,7 @@ import re
 from dataclasses import replace
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages import Package
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.package_manager import Package
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._distributions import distributions
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._distributions.distributions import (
     DISTRIBUTIONS,

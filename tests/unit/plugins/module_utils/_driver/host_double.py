@@ -9,15 +9,14 @@ from __future__ import annotations
 from copy import copy
 from dataclasses import replace
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages import Package
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.package_manager import Package
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.repositories import Repository
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._distributions.distributions import DISTRIBUTIONS
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.previous import Remains
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.running import NOUVEAU_FILE, PERSISTENCE_DROP_IN
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.state import Gpu, Host
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.host_names import IMEX_NODES_FILE, IMEX_UNIT
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex import Imex
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex_files import NODES_FILE
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.unit_names import IMEX_UNIT
 from ansible_collections.gpufleet.nvidia.tests.unit.package_manager import PackageManager
 
 OLD, NEW = "580.178.04", "580.190.01"
@@ -98,7 +97,7 @@ class System:
                 IMEX_UNIT in self.active,
                 IMEX_UNIT in self.enabled,
                 self.masked,
-                tuple(self.files[NODES_FILE].split()) if self.files.get(NODES_FILE) else None,
+                tuple(self.files[IMEX_NODES_FILE].split()) if self.files.get(IMEX_NODES_FILE) else None,
             ),
         )
 

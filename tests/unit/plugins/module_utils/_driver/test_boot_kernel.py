@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.boot_kernel import Grub
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.grub import Grub
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.kernel_update import plan_boot as plan
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import Kind

@@ -14,9 +14,8 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired im
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.previous import Record
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.stage import stage
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.state import Gpu
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.host_names import IMEX_NODES_FILE, IMEX_UNIT
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex import DesiredImex
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex_files import NODES_FILE
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.unit_names import IMEX_UNIT
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._users import HOLDER, User
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._driver.host_double import (
@@ -46,11 +45,11 @@ def test_imex_runs_with_the_racks_nodes_and_a_second_run_has_nothing_to_do():
     system = rack_host()
     wanted = DesiredDriver(version=NEW, imex=RACK)
     checked = run_stage(system, wanted, check=True)
-    assert NODES_FILE not in system.files and IMEX_UNIT not in system.active
+    assert IMEX_NODES_FILE not in system.files and IMEX_UNIT not in system.active
     report = run_stage(system, wanted, check=False)
     assert [step.kind for step in checked.steps] == [step.kind for step in report.steps]
     assert [step.kind.key for step in report.steps] == ["write_file", "enable_service", "start_service"]
-    assert system.files[NODES_FILE] == "10.0.0.1\n10.0.0.2\n"
+    assert system.files[IMEX_NODES_FILE] == "10.0.0.1\n10.0.0.2\n"
     assert IMEX_UNIT in system.active & system.enabled
     assert not run_stage(system, wanted, check=False).changed
 
@@ -68,7 +67,7 @@ def test_other_nodes_restart_imex_where_nobody_uses_the_gpus_or_it_is_allowed():
         Failed, match=r"python3 \(PID 4711\) uses the GPUs. Drain the rack first, or set nvidia_driver_imex_restart"
     ):
         run_stage(system, DesiredDriver(version=NEW, imex=RACK), check=False)
-    assert system.files[NODES_FILE] == "10.0.0.1\n10.0.0.3\n"
+    assert system.files[IMEX_NODES_FILE] == "10.0.0.1\n10.0.0.3\n"
     report = run_stage(system, DesiredDriver(version=NEW, imex=replace(RACK, restart=True)), check=False)
     assert report.steps[-1].disturbs == ("jobs of the rack that have imported memory of this host's GPUs",)
 
@@ -109,7 +108,7 @@ def test_the_way_back_to_the_previous_driver_leaves_imex_to_the_driver():
     system = rack_host()
     system.record = Record(NEW, "open", "nvidia", full(NEW))
     report = run_stage(system, DesiredDriver(state="previous", imex=DesiredImex("host")), check=False)
-    assert system.files.get(NODES_FILE) is None and "start_service" not in {step.kind.key for step in report.steps}
+    assert system.files.get(IMEX_NODES_FILE) is None and "start_service" not in {step.kind.key for step in report.steps}
     assert from_options({"state": "previous", "imex": {"mode": "host"}}).imex.mode == "host"
 
 
@@ -124,7 +123,7 @@ def test_an_imex_that_ended_with_the_new_driver_runs_again_after_the_rollback():
     assert not run_stage(system, masked, check=False).changed and IMEX_UNIT not in system.active
     report = run_stage(system, back, check=False)
     assert [step.kind.key for step in report.steps] == ["start_service"]
-    assert IMEX_UNIT in system.active and system.files[NODES_FILE] == "10.0.0.1\n10.0.0.2\n"
+    assert IMEX_UNIT in system.active and system.files[IMEX_NODES_FILE] == "10.0.0.1\n10.0.0.2\n"
     assert not run_stage(system, back, check=False).changed
 
 
@@ -133,7 +132,7 @@ def test_the_removal_of_the_driver_takes_what_imex_was_given():
     run_stage(system, DesiredDriver(version=NEW, imex=RACK), check=False)
     system.manager.packages.pop("nvidia-imex")
     run_stage(system, DesiredDriver(state="absent", imex=DesiredImex("host")), check=False)
-    assert system.files[NODES_FILE] is None
+    assert system.files[IMEX_NODES_FILE] is None
 
 
 def rack_facts(**imex):
@@ -268,6 +267,6 @@ def test_the_host_itself_refuses_a_shorter_file_and_the_removal_of_the_driver_do
     part = replace(RACK, nodes=("10.0.0.1",))
     with pytest.raises(Refused, match=r"would no longer reach 10\.0\.0\.2"):
         run_stage(system, DesiredDriver(version=NEW, imex=part), check=False)
-    assert system.files[NODES_FILE] == "10.0.0.1\n10.0.0.2\n"
+    assert system.files[IMEX_NODES_FILE] == "10.0.0.1\n10.0.0.2\n"
     run_stage(system, DesiredDriver(version=NEW, imex=replace(part, remove_nodes=True)), check=False)
-    assert system.files[NODES_FILE] == "10.0.0.1\n"
+    assert system.files[IMEX_NODES_FILE] == "10.0.0.1\n"

@@ -10,7 +10,11 @@ import json
 from dataclasses import replace
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages import Change, Package, Transaction
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.package_manager import (
+    Change,
+    Package,
+    Transaction,
+)
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver import packages as names
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired import DesiredDriver, from_options
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.plan import (

@@ -10,7 +10,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages import (
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.package_manager import (
     Change,
     Package,
     PackageError,

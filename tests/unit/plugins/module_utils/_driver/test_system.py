@@ -268,16 +268,16 @@ def missing(*_arguments, **_options):
     ],
 )
 def test_complaints_about_modules(monkeypatch, call, complaint):
-    monkeypatch.setattr(system.kernel_modules, "load", call)
-    monkeypatch.setattr(system.kernel_modules, "unload", call)
+    monkeypatch.setattr(system, "load_module", call)
+    monkeypatch.setattr(system, "unload_module", call)
     made = system.DriverSystem(fetching)
     assert (made.load("nvidia"), made.unload("nvidia")) == (complaint, complaint)
 
 
 def test_questions_about_the_kernel_are_passed_on(monkeypatch):
-    monkeypatch.setattr(system.kernel_modules, "exists", lambda name, kernel: (name, kernel) == ("a", "6.1"))
-    monkeypatch.setattr(system.kernel_modules, "is_blocked", lambda name: name == "nouveau")
-    monkeypatch.setattr(system.kernel_modules, "renew_initramfs", lambda command: command == ["dracut"])
+    monkeypatch.setattr(system, "module_exists", lambda name, kernel: (name, kernel) == ("a", "6.1"))
+    monkeypatch.setattr(system, "is_blocked", lambda name: name == "nouveau")
+    monkeypatch.setattr(system, "renew_initramfs", lambda command: command == ["dracut"])
     made = system.DriverSystem(fetching)
     assert made.module_exists("a", "6.1")
     assert made.is_blocked("nouveau")

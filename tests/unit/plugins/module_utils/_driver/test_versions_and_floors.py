@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.deb_versions import deb_compare
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.apt_output import deb_compare
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.floors import (
     FLOORS,
     not_judged,

@@ -10,7 +10,7 @@ import re
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters import kernel, processes
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.host_files import HostFiles
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import HostFiles
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts import gpus
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts import nvml as nvml_part
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.document import pynvml_is_wanted, read_document

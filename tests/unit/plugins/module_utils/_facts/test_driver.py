@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters import kernel
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import CommandError
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.package_databases import InstalledPackage
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.installed_packages import InstalledPackage
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.driver import (
     driver_source,
     library_path,

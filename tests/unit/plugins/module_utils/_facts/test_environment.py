@@ -8,13 +8,13 @@ import hashlib
 import os
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.package_databases import InstalledPackage
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.installed_packages import InstalledPackage
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.pci import read_pci_devices
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.systemd import Unit
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts import environment
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.services import Services, read_services
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex_files import NODES_FILE
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.unit_names import (
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.host_names import (
+    IMEX_NODES_FILE,
     MIG_UNIT,
     SETTINGS_UNIT,
     SHARING_UNIT,
@@ -71,7 +71,7 @@ def test_imex_of_a_racks_host(tree, device):
     tree.pci("0000:18:00.0", device, "0x030200")
     tree.folder("/run/systemd/system")
     tree.active = {"nvidia-imex.service"}
-    tree.write(NODES_FILE, "10.0.0.1\n\n 10.0.0.2\n")
+    tree.write(IMEX_NODES_FILE, "10.0.0.1\n\n 10.0.0.2\n")
     tree.link(
         "/etc/systemd/system/multi-user.target.wants/nvidia-imex.service", "/lib/systemd/system/nvidia-imex.service"
     )

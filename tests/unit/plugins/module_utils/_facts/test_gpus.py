@@ -10,17 +10,18 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml import lost_gpu
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_gpus import lost_gpu
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_health import degraded_by
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_library import (
     GPU_IS_LOST,
     NO_PERMISSION,
     NOT_SUPPORTED,
+    GpuState,
     NvmlError,
     NvmlUnavailable,
+    PynvmlMissing,
+    SystemInfo,
 )
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_types import GpuState, SystemInfo
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.pynvml_loader import PynvmlMissing
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts import gpus
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.gpus import (
     read_gpus,

@@ -7,7 +7,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.cdi import CONTROL_NODES, read_cdi
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.cdi_generator import CONTROL_NODES, read_cdi
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.cdi import (
     CdiState,
     ExpectedDevices,

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.checks import CHECKS
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.kernel_log import distinct, errors_in
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.readings import (
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.metrics import (
     ErrorCounts,
     counted,
     expose,
@@ -25,6 +24,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report imp
     Xid,
     evaluate,
 )
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.xid import distinct, errors_in
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.write_metrics import drift
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._health.hosts import healthy_facts
 

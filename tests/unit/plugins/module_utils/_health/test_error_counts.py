@@ -5,11 +5,8 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health import readings
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.readings import (
-    ErrorCounts,
-    parse_counts,
-)
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health import metrics
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.metrics import ErrorCounts, parse_counts
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import Sxid, Xid
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.xid import (
     QUIET_ACTIONS,
@@ -26,7 +23,7 @@ PCI = [{"address": "0000:18:00.0", "kind": "gpu"}, {"address": "0000:05:00.0", "
 
 
 def counted(before, log):
-    return readings.counted(before, log, PCI)
+    return metrics.counted(before, log, PCI)
 
 
 def test_an_error_that_comes_again_counts_again_and_is_never_counted_twice():
@@ -62,7 +59,7 @@ def test_a_file_that_cannot_be_used_counts_anew(text):
 
 
 def test_a_flood_of_different_errors_makes_no_flood_of_series(monkeypatch):
-    monkeypatch.setattr(readings, "_MOST", 2)
+    monkeypatch.setattr(metrics, "_MOST", 2)
     log = "".join(record(n, f"NVRM: Xid (PCI:0000:18:00): {n}, x") for n in (13, 31, 48, 13))
     assert {number: count for (_pci, number, _action), count in counted(ErrorCounts("b"), log).xids.items()} == {
         13: 2,

@@ -7,8 +7,13 @@ from __future__ import annotations
 import re
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.metric_table import COUNTER, METRICS, Metrics
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.readings import Sample, expose
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.metrics import (
+    COUNTER,
+    METRICS,
+    Metrics,
+    Sample,
+    expose,
+)
 from hypothesis import strategies as st
 
 from ....mutation import examples_of, property_of

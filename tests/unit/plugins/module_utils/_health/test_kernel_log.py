@@ -10,9 +10,9 @@ import secrets
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.health import kernel_log
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.kernel_log import distinct, errors_in
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.readings import ErrorCounts, counted
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.metrics import ErrorCounts, counted
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import Sxid, Xid
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.xid import distinct, errors_in
 from ansible_collections.gpufleet.nvidia.tests import forged_records
 from hypothesis import strategies as st
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health import readings as readings_module
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.metric_table import METRICS
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.readings import (
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health import metrics as readings_module
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.metrics import (
+    METRICS,
     ErrorCounts,
     expose,
     readings,

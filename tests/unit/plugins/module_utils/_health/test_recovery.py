@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_types import RECOVERY_ACTIONS
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_library import RECOVERY_ACTIONS
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.hardware import NO_RECOVERY, RECOVERIES, recovery
 
 

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_types import RECOVERY_ACTIONS
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_library import RECOVERY_ACTIONS
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_actions import (
     STRONGER,
     Action,

@@ -7,22 +7,23 @@
 from __future__ import annotations
 
 import hashlib
+from glob import glob
 from pathlib import Path
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters import files
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import CommandError
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.host_files import HostFiles
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import HostFiles
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.host_reader import HostReader
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.systemd import Unit
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.environment import read_host_program
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.services import Services
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.unit_names import wants_link
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.host_names import wants_link
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.metric_units import (
     METRICS_SERVICE,
     METRICS_TIMER,
     TIMER_LINK,
 )
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._host import compiled, installation
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._host import installation
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.plan import Present, plan, plan_removal, unit_texts
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.units import UNIT_DIRECTORY
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import carry_out
@@ -58,10 +59,8 @@ class FakeHost:
         patch.setattr(
             installation, "read_bytes", lambda path, links=True: files.read_bytes(str(self.path(path)), links)
         )
-        patch.setattr(
-            installation, "write_compiled", lambda data, path: compiled.write_compiled(data, str(self.path(path)))
-        )
-        patch.setattr(installation, "remove_compiled", lambda path: compiled.remove_compiled(str(self.path(path))))
+        root = str(self.path("/")).rstrip("/")
+        patch.setattr(installation, "glob", lambda pattern: [found[len(root) :] for found in glob(root + pattern)])
         control = installation.systemd
         for name in ("enable", "disable", "unmask", "restart", "stop"):
             patch.setattr(control, name, getattr(self, name))

@@ -14,13 +14,15 @@ from types import SimpleNamespace
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters import files
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import CommandError
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.host_files import HostFiles
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import HostFiles
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.mps_control import MpsNotRunning
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml import open_nvml
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_library import NvmlUnavailable
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.pynvml_loader import HOST_PROGRAM
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_gpus import open_nvml
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_library import (
+    HOST_PROGRAM,
+    NvmlUnavailable,
+)
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.zip_imports import COMPILED
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.unit_names import (
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.host_names import (
     CDI_UNIT,
     MIG_UNIT,
     SHARING_UNIT,
@@ -479,10 +481,10 @@ def test_a_driver_that_is_not_loaded_is_waited_for(machine, monkeypatch):
 
 
 def test_cdi_is_written_where_the_toolkit_is(monkeypatch, capsys):
-    monkeypatch.setattr(restore.cdi, "available", lambda: False)
+    monkeypatch.setattr(restore.cdi_generator, "available", lambda: False)
     assert restore.refresh_cdi() == 0 and "not installed" in capsys.readouterr().out
-    monkeypatch.setattr(restore.cdi, "available", lambda: True)
-    monkeypatch.setattr(restore.cdi, "refresh", lambda: "/run/cdi/nvidia.yaml")
+    monkeypatch.setattr(restore.cdi_generator, "available", lambda: True)
+    monkeypatch.setattr(restore.cdi_generator, "refresh", lambda: "/run/cdi/nvidia.yaml")
     assert restore.refresh_cdi() == 0 and "/run/cdi/nvidia.yaml" in capsys.readouterr().out
 
 

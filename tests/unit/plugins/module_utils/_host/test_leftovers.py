@@ -11,9 +11,8 @@ import re
 from pathlib import Path
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._host import artifacts, leftovers
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.artifacts import ARTIFACTS, RemovedWith
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.leftovers import Leftovers
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._host import leftovers
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.leftovers import ARTIFACTS, Leftovers, RemovedWith
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit import config
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.packages import PACKAGES
@@ -21,7 +20,7 @@ from ansible_collections.gpufleet.nvidia.tests.unit.package_manager import Packa
 
 from .....traces import trace_of
 
-COLLECTION = Path(artifacts.__file__).parents[3]
+COLLECTION = Path(leftovers.__file__).parents[3]
 DRIVER = {"nvidia-open": "580.126.09-1", "libcuda1": "580.126.09-1", "nvidia-driver-pinning-580": "580.126.09-1"}
 TOOLKIT = dict.fromkeys(PACKAGES, "1.20.0-1")
 STAYING = Leftovers({**DRIVER, **TOOLKIT, "vim": "9"}, (*DRIVER, *TOOLKIT, "vim"))
@@ -120,7 +119,7 @@ def test_the_own_folders_are_the_last_to_go():
     assert kinds(
         leftovers.plan(Leftovers(STAYING.packages, STAYING.holds, True, None, ("/var/lib/gpufleet",)), False, False)
     )[-1] == ("remove_folder")
-    assert artifacts.folders() == ("/etc/gpufleet", "/var/lib/gpufleet", "/usr/local/lib/gpufleet")
+    assert leftovers.folders() == ("/etc/gpufleet", "/var/lib/gpufleet", "/usr/local/lib/gpufleet")
 
 
 def test_every_remover_is_a_module_and_every_path_has_one():

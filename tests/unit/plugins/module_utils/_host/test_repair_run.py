@@ -11,7 +11,7 @@ import os
 from types import SimpleNamespace
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters import gpu_clients, systemd
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters import gpu_reset, systemd
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import CommandError, Result
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host import repair_run
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.repair_run import NotRepaired, Repair
@@ -28,7 +28,7 @@ class Host:
         self.holders, self.recorded, self.done = [], {}, []
         self.answer, self.after = (0, "GPU 00000000:18:00.0 was successfully reset."), {"recovery_action": "none"}
         self.missing, self.broken = set(), set()
-        monkeypatch.setattr(gpu_clients, "reset_gpus", self.reset)
+        monkeypatch.setattr(gpu_reset, "reset_gpus", self.reset)
         monkeypatch.setattr(systemd, "unit", lambda name: SimpleNamespace(exists=name not in self.missing))
         monkeypatch.setattr(systemd, "restart", self.restart)
         self.repair = Repair(None, 0, self.facts)

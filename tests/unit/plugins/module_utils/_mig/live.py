@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_types import GpuState
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_library import GpuState
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup import board
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.state import NodeGpu, node_gpus
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._users import add_allocations

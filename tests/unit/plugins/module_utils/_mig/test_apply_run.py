@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import CommandError
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.host_files import HostFiles
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml import open_nvml
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_types import ComputeInstanceProfile
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import HostFiles
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_gpus import open_nvml
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_library import ComputeInstanceProfile
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig import apply, apply_clients, apply_run
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply import ApplyFailed
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_clients import ServicesFailed
@@ -46,7 +46,7 @@ def virtual_nvml():
 def make(tmp_path, monkeypatch):
     monkeypatch.setattr(apply, "_PAUSE_SECONDS", 0.0)
     monkeypatch.setattr(apply_run, "RECORD_PATH", str(tmp_path / "mig.json"))
-    monkeypatch.setattr(apply_run.cdi, "available", lambda: False)
+    monkeypatch.setattr(apply_run.cdi_generator, "available", lambda: False)
     monkeypatch.setattr(apply_run, "to_notify", lambda _services: ())
 
     def create(board="h100-80gb-sxm", count=1):
@@ -405,15 +405,15 @@ def test_cdi_follows_a_change_and_a_stale_specification(make, monkeypatch, tmp_p
         listed = "".join(f"- name: '{device}'\n" for device in (*devices, "all"))
         specification.write_text(f"kind: nvidia.com/gpu\ncdiVersion: 0.5.0\ndevices:\n{listed}")
 
-    monkeypatch.setattr(apply_run.cdi, "path", lambda *_files: str(specification))
-    monkeypatch.setattr(apply_run.cdi, "available", lambda: True)
+    monkeypatch.setattr(apply_run.cdi_generator, "path", lambda *_files: str(specification))
+    monkeypatch.setattr(apply_run.cdi_generator, "available", lambda: True)
 
     def refresh():
         written.append(1)
         if specification.exists():
             names(compute["uuid"])
 
-    monkeypatch.setattr(apply_run.cdi, "refresh", refresh)
+    monkeypatch.setattr(apply_run.cdi_generator, "refresh", refresh)
     run(host, one(**{"3g_40gb": 1}))
     assert not run(host, one(**{"3g_40gb": 1}))["changed"] and len(written) == 1
     (compute,) = host.gpus()[0]["gpu_instances"][0]["compute_instances"]
@@ -422,14 +422,14 @@ def test_cdi_follows_a_change_and_a_stale_specification(make, monkeypatch, tmp_p
     names(before)
     assert run(host, one(**{"3g_40gb": 1}))["changed"] and len(written) == 2
     names(before)
-    monkeypatch.setattr(apply_run.cdi, "refresh", lambda: "/run/cdi/nvidia.yaml")
+    monkeypatch.setattr(apply_run.cdi_generator, "refresh", lambda: "/run/cdi/nvidia.yaml")
     with pytest.raises(NotInEffect, match="still needed: generate the CDI specification"):
         run(host, one(**{"3g_40gb": 1}))
 
     def broken():
         raise OSError("no space")
 
-    monkeypatch.setattr(apply_run.cdi, "refresh", broken)
+    monkeypatch.setattr(apply_run.cdi_generator, "refresh", broken)
     with pytest.raises(apply_run.AfterChangeFailed, match="no space"):
         run(host, one(**{"3g_40gb": 1}))
 
@@ -508,8 +508,8 @@ def test_a_change_that_is_taken_back_is_followed_too(make, services, monkeypatch
     host = make()
     run(host, one(**{"3g_40gb": 1, "1g_10gb": 2}))
     written = []
-    monkeypatch.setattr(apply_run.cdi, "available", lambda: True)
-    monkeypatch.setattr(apply_run.cdi, "refresh", lambda: written.append(1))
+    monkeypatch.setattr(apply_run.cdi_generator, "available", lambda: True)
+    monkeypatch.setattr(apply_run.cdi_generator, "refresh", lambda: written.append(1))
     host.control(
         "fail", "nvmlDeviceCreateGpuInstanceWithPlacement", "INSUFFICIENT_RESOURCES", "--nth", "1", "--count", "3"
     )
@@ -521,7 +521,7 @@ def test_a_change_that_is_taken_back_is_followed_too(make, services, monkeypatch
     def broken():
         raise OSError("no space for it")
 
-    monkeypatch.setattr(apply_run.cdi, "refresh", broken)
+    monkeypatch.setattr(apply_run.cdi_generator, "refresh", broken)
     host.control(
         "fail", "nvmlDeviceCreateGpuInstanceWithPlacement", "INSUFFICIENT_RESOURCES", "--nth", "1", "--count", "3"
     )

@@ -5,8 +5,8 @@
 from __future__ import annotations
 
 import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.board import GpuInstanceProfile, Placements
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup import board
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.model import GpuInstanceProfile, Placements
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.compute import assign, change, left_over
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.model import (
     ComputeInstance,

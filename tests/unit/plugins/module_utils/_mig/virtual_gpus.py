@@ -22,9 +22,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import read_text
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.host_files import HostFiles
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml import open_nvml
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import HostFiles, read_text
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_gpus import open_nvml
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig import apply, apply_run
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_machine import Machine
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.journal import Journal
@@ -198,7 +197,7 @@ class VirtualHost:
     def _four_calls(self, asked: dict) -> dict:
         apply._PAUSE_SECONDS = 0.0
         apply_run.RECORD_PATH = str(self.root / "mig.json")
-        apply_run.cdi.available = lambda: False
+        apply_run.cdi_generator.available = lambda: False
         apply_run.to_notify = lambda _services: ()
         with open_nvml() as nvml:
             machine = Machine(

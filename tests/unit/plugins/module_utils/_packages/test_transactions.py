@@ -9,9 +9,9 @@ from __future__ import annotations
 import inspect
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters import packages
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters import package_manager
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import CommandError
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages import (
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.package_manager import (
     Change,
     Package,
     PackageError,
@@ -72,9 +72,9 @@ def test_the_double_and_the_adapters_answer_the_same_calls(adapter):
         made = PackageManager
     else:
         file, name = adapter.split(".")
-        module = __import__(packages.__package__ + "." + file, fromlist=[name])
+        module = __import__(package_manager.__package__ + "." + file, fromlist=[name])
         made = getattr(module, name)
-    for name, wanted in inspect.getmembers(packages.PackageManager, inspect.isfunction):
+    for name, wanted in inspect.getmembers(package_manager.PackageManager, inspect.isfunction):
         if not name.startswith("_"):
             assert len(inspect.signature(getattr(made, name)).parameters) == len(inspect.signature(wanted).parameters)
 

@@ -11,14 +11,10 @@ import os
 from dataclasses import replace
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters import (
-    gpu_clients,
-    kernel_modules,
-    locked_clocks,
-)
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters import gpu_reset, kernel
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import Result
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.host_files import HostFiles
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml import open_nvml
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import HostFiles
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_gpus import open_nvml
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.records import record_differences
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host import restore
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import NotInEffect, Refused, carry_out
@@ -242,7 +238,7 @@ def host(tmp_path, monkeypatch):
     monkeypatch.setattr(apply, "RECORD", str(tmp_path / "settings.json"))
     # Who has the device nodes of this machine open is nobody's business here.
     monkeypatch.setattr(apply, "HostFiles", lambda: HostFiles(str(tmp_path / "nobody")))
-    monkeypatch.setattr(locked_clocks, "PATH", str(tmp_path / "locks"))
+    monkeypatch.setattr(gpu_reset, "LOCKS_PATH", str(tmp_path / "locks"))
     monkeypatch.setattr(apply.record, "__defaults__", (str(tmp_path / "settings.json"),))
 
     def create(board="h100-80gb-sxm", count=2):
@@ -373,15 +369,15 @@ def test_settings_are_read_from_facts_as_the_driver_told_them(host):
 
 
 def test_locks_are_forgotten_where_gpus_lose_them(tmp_path, monkeypatch):
-    monkeypatch.setattr(locked_clocks, "PATH", str(tmp_path / "locks"))
+    monkeypatch.setattr(gpu_reset, "LOCKS_PATH", str(tmp_path / "locks"))
     for lose in (
-        lambda: gpu_clients.reset_gpu("0000:18:00.0"),
-        lambda: gpu_clients.reset_gpus(["0000:18:00.0", "0000:2a:00.0"]),
-        lambda: kernel_modules.unload("nvidia"),
+        lambda: gpu_reset.reset_gpu("0000:18:00.0"),
+        lambda: gpu_reset.reset_gpus(["0000:18:00.0", "0000:2a:00.0"]),
+        lambda: kernel.unload_module("nvidia"),
     ):
-        for module in (gpu_clients, kernel_modules):
+        for module in (gpu_reset, kernel):
             monkeypatch.setattr(module, "run", lambda words, **_options: Result(tuple(words), 0, "", ""))
-        locked_clocks.keep("GPU-0", "graphics", (1, 2))
+        gpu_reset.keep_lock("GPU-0", "graphics", (1, 2))
         lose()
-        assert locked_clocks.read() == {}
-    assert locked_clocks.parse('{"GPU-0": 3}') == {} and locked_clocks.parse("[]") == {}
+        assert gpu_reset.read_locks() == {}
+    assert gpu_reset.parse_locks('{"GPU-0": 3}') == {} and gpu_reset.parse_locks("[]") == {}

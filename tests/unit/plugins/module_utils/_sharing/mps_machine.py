@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import CommandError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.mps_control import MpsError, MpsNotRunning
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_types import GpuState
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_library import GpuState
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.processes import ProgramProcess
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.mps_commands import limit_text
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused, carry_out
@@ -220,7 +220,7 @@ def machine(tmp_path, monkeypatch):
     monkeypatch.setattr(sharing_apply.mps_control, "installed", lambda: True)
     monkeypatch.setattr(sharing_apply.mps_control, "multi_user_option", lambda: "-M" if made.multi_user else None)
     monkeypatch.setattr(sharing_apply, "MpsControl3", Control3)
-    monkeypatch.setattr(sharing_apply.mps_control3, "has_protocol_3", lambda: made.protocol_3)
+    monkeypatch.setattr(sharing_apply.mps_control, "has_protocol_3", lambda: made.protocol_3)
     # The processes of this machine are not those of the host.
     monkeypatch.setattr(sharing_apply, "program_processes", lambda _files, _program: tuple(made.programs))
     monkeypatch.setattr(sharing_apply, "systemd", made)
@@ -229,7 +229,7 @@ def machine(tmp_path, monkeypatch):
     monkeypatch.setattr(sharing_apply.files, "same", made.same)
     monkeypatch.setattr(sharing_apply, "_PAUSE", 0.001)
     monkeypatch.setattr(mps_units, "READY_SECONDS", 0.2)
-    monkeypatch.setattr(sharing_apply.nvml_mig, "set_compute_mode", made.set_compute_mode)
+    monkeypatch.setattr(sharing_apply.nvml_gpus, "set_compute_mode", made.set_compute_mode)
     monkeypatch.setattr(sharing_apply, "RECORD", str(tmp_path / "sharing.json"))
     monkeypatch.setattr(sharing_apply, "UNITS", str(tmp_path / "units"))
     monkeypatch.setattr(mps_units, "FOLDER", str(tmp_path / "mps"))

@@ -351,7 +351,7 @@ def test_nvml_that_refuses_says_at_which_step(machine, monkeypatch):
     def refuse(*_arguments):
         raise NvmlError("nvmlDeviceSetComputeMode", 3, "NOT_SUPPORTED", "Not Supported")
 
-    monkeypatch.setattr(sharing_apply.nvml_mig, "set_compute_mode", refuse)
+    monkeypatch.setattr(sharing_apply.nvml_gpus, "set_compute_mode", refuse)
     with pytest.raises(sharing_apply.SharingError, match="Failed to set compute mode GPU 0: "):
         bring(machine, DESIRED)
 

@@ -7,7 +7,11 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages import Change, Package, PackageError
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.package_manager import (
+    Change,
+    Package,
+    PackageError,
+)
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.cdi import CdiState
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._injection import Injection, choose
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._packages.repository_options import DesiredRepository
@@ -290,7 +294,7 @@ def test_cdi_and_its_units(host, monkeypatch):
         "move_aside",
     ]
     monkeypatch.setattr(host, "enable_refresh", lambda: done.append("enable"))
-    monkeypatch.setattr(apply.cdi, "refresh", lambda: done.append("generate"))
+    monkeypatch.setattr(apply.cdi_generator, "refresh", lambda: done.append("generate"))
     monkeypatch.setattr(host, "move_aside", done.append, raising=False)
     for step in second.steps[1:]:
         apply._appliers(host, DESIRED)[step.kind](states[1], step)

@@ -10,10 +10,12 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_library import NvmlUnavailable
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_types import GpuState
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_library import (
+    GpuState,
+    NvmlUnavailable,
+    PynvmlMissing,
+)
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.openpgp import KeyRefused
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.pynvml_loader import PynvmlMissing
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.repositories import UrlRefused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.cdi import CdiState
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._packages import repository_options
@@ -143,9 +145,9 @@ class TestCdi:
         tree.link("/var/run", "/run")
         files = tree.source().files
         monkeypatch.setattr(system, "HostFiles", lambda: files)
-        monkeypatch.setattr(system.cdi, "available", lambda: True)
+        monkeypatch.setattr(system.cdi_generator, "available", lambda: True)
         monkeypatch.setattr(system, "loaded_version", lambda _files: "580.178.04")
-        monkeypatch.setattr(system.cdi, "CONTROL_NODES", ())
+        monkeypatch.setattr(system.cdi_generator, "CONTROL_NODES", ())
         gpus = [GpuState({"index": 0, "uuid": "GPU-0", "mig": {"current": False}})]
 
         def read(error=None, **options):

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages import Package
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.package_manager import Package
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._distributions.distributions import find
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.toml_read import loads
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._injection import Injection

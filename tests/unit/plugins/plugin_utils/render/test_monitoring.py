@@ -15,7 +15,7 @@ import pytest
 import yaml
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.checks import NAMES
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.hardware import RECOVERIES
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.metric_table import METRICS
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.metrics import METRICS
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_faults import Described
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_plan import Policy, plan_repair
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_record import RepairRecord

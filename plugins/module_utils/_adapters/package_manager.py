@@ -16,8 +16,7 @@ from typing import Callable, Protocol
 
 from .._plan import Refused
 from .command import CommandError, Result
-from .credentials import Credentials
-from .repositories import Repository
+from .repositories import Credentials, Repository
 
 #: Seconds that a package manager waits for another one (unattended upgrades, cloud-init) to let go of its lock.
 LOCK_TIMEOUT = 600
@@ -186,28 +185,6 @@ class WithoutStreams:
 
     def reset_stream(self, module: str) -> None:
         raise PackageError(f"Failed to reset {module}: {self.name} has no module streams.")
-
-
-def manager_for(name: str) -> PackageManager:
-    """Return the adapter for the package manager C(name): C(apt), C(dnf) or C(zypper).
-
-    :raises PackageError: there is no adapter of that name.
-    """
-    if name == "apt":
-        from .packages_apt import Apt
-
-        return Apt()
-    if name == "dnf":
-        from .packages_dnf import Dnf
-
-        return Dnf()
-    if name == "zypper":
-        from .packages_zypper import Zypper
-
-        return Zypper()
-    raise PackageError(
-        f"Failed to find a package manager: {name!r} is not supported. Supported are apt, dnf and zypper."
-    )
 
 
 @contextmanager

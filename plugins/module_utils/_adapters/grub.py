@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from .._formats.numbers import whole_number
 from .command import run
-from .host_files import HostFiles
+from .files import HostFiles
 
 _MODULES = "/lib/modules"
 _ENVIRONMENTS = ("/boot/grub2/grubenv", "/boot/grub/grubenv", "/boot/efi/EFI/redhat/grubenv")

@@ -19,8 +19,7 @@ from typing import Any, Callable
 
 from .._formats.cdi import DEFAULT_PATH, FOLDERS, ExpectedDevices, parse_specification, shape_specification
 from .command import CommandError, Result, find, run
-from .files import read_bytes
-from .host_files import HostFiles
+from .files import HostFiles, read_bytes
 from .host_reader import HostReader
 
 Runner = Callable[..., Result]

@@ -2,14 +2,17 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""How repositories' keys and packages that configure repositories come onto the host."""
+"""The tools that a module is given to work with packages: the host's package manager, and what fetches keys and packages."""
 
 from __future__ import annotations
 
 from typing import Any, Callable, Optional
 
-from .credentials import Credentials
-from .packages import PackageError
+from .package_manager import PackageError, PackageManager
+from .packages_apt import Apt
+from .packages_dnf import Dnf
+from .packages_zypper import Zypper
+from .repositories import Credentials
 
 Fetch = Callable[[str, Optional[Credentials]], bytes]
 
@@ -36,3 +39,16 @@ def fetching(open_url: Callable[..., Any]) -> Fetch:
             raise PackageError(f"Failed to fetch {url}: {error}.") from error
 
     return fetch
+
+
+def manager_for(name: str) -> PackageManager:
+    """Return the adapter for the package manager C(name): C(apt), C(dnf) or C(zypper).
+
+    :raises PackageError: there is no adapter of that name.
+    """
+    adapter = {manager.name: manager for manager in (Apt, Dnf, Zypper)}.get(name)
+    if adapter is not None:
+        return adapter()
+    raise PackageError(
+        f"Failed to find a package manager: {name!r} is not supported. Supported are apt, dnf and zypper."
+    )
