@@ -91,10 +91,7 @@ def missing_nodes() -> tuple[str, ...]:
 
 
 def create_nodes(runner: Runner = run) -> None:
-    """Create the device nodes that are missing, and load the kernel modules behind them.
-
-    :raises CommandError: some are missing nevertheless.
-    """
+    """Create the device nodes that are missing, and load the kernel modules behind them. Raises CommandError: some are missing nevertheless."""
     if not missing_nodes():
         return
     command = [*_CREATE_NODES, "--load-kernel-modules"]

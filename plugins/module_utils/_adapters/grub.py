@@ -115,10 +115,7 @@ def parse_entries(text: str) -> dict[str, str]:
 
 
 def set_default(grub: Grub, release: str) -> None:
-    """Have GRUB boot a kernel from now on. The answer proves nothing: callers read L(next_kernel).
-
-    :raises CommandError: it failed.
-    """
+    """Have GRUB boot a kernel from now on. The answer proves nothing: callers read L(next_kernel). Raises CommandError: it failed."""
     if grub.grubby:
         run(["grubby", "--set-default", f"/boot/vmlinuz-{release}"], allowed=(0,))
     else:
@@ -126,10 +123,7 @@ def set_default(grub: Grub, release: str) -> None:
 
 
 def set_once(grub: Grub, release: str) -> None:
-    """Have GRUB boot a kernel the next time only.
-
-    :raises CommandError: it failed.
-    """
+    """Have GRUB boot a kernel the next time only. Raises CommandError: it failed."""
     run([f"{grub.program}-reboot", grub.entries[release]], allowed=(0,))
 
 

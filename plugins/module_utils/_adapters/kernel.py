@@ -275,18 +275,12 @@ def module_exists(name: str, kernel: str) -> bool:
 
 
 def load_module(name: str) -> Result:
-    """Load a module and what it depends on. The answer is not a proof: callers read the state back.
-
-    :raises CommandError: there is no modprobe.
-    """
+    """Load a module and what it depends on. The answer is not a proof: callers read the state back. Raises CommandError: there is no modprobe."""
     return run(["modprobe", name], timeout=120)
 
 
 def unload_module(name: str) -> Result:
-    """Unload one module; the kernel refuses while it has users.
-
-    :raises CommandError: there is no rmmod.
-    """
+    """Unload one module; the kernel refuses while it has users. Raises CommandError: there is no rmmod."""
     answer = run(["rmmod", name], timeout=120)
     if name == "nvidia" and answer.rc == 0:
         gpu_reset.forget_locks()
@@ -311,10 +305,7 @@ def parse_blocked(text: str, name: str) -> bool:
 
 
 def renew_initramfs(command: Sequence[str]) -> bool:
-    """Write the initial file system again; return False where the host has no such program (a container, or UKIs).
-
-    :raises CommandError: it failed.
-    """
+    """Write the initial file system again; return False where the host has no such program (a container, or UKIs). Raises CommandError: it failed."""
     if find(command[0]) is None:
         return False
     run(command, timeout=900, allowed=(0,))

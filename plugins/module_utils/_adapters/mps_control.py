@@ -84,10 +84,7 @@ class MpsDaemon:
             return False
 
     def _call(self, arguments: Sequence[str], stdin: str | None, timeout: float) -> command.Result:
-        """Run the control program against this daemon.
-
-        :raises MpsNotRunning: no daemon answers at the pipe directory.
-        """
+        """Run the control program against this daemon. Raises MpsNotRunning: no daemon answers at the pipe directory."""
         result = command.run(
             [PROGRAM, *arguments],
             stdin=stdin,

@@ -69,10 +69,7 @@ class Nvml:
         self._profiles: dict[int, tuple[dict[str, Any], ...]] = {}
 
     def open(self) -> None:
-        """Initialise NVML.
-
-        :raises NvmlUnavailable: there is no usable driver.
-        """
+        """Initialise NVML. Raises NvmlUnavailable: there is no usable driver."""
         self.library.open()
 
     def close(self) -> None:
@@ -105,17 +102,11 @@ class Nvml:
         )
 
     def count(self) -> int:
-        """Return how many GPUs the driver has.
-
-        :raises NvmlError: NVML does not tell.
-        """
+        """Return how many GPUs the driver has. Raises NvmlError: NVML does not tell."""
         return int(self.library.call("nvmlDeviceGetCount"))
 
     def gpus(self) -> list[GpuState]:
-        """Return every GPU with its instances and processes, by index.
-
-        :raises NvmlError: NVML does not tell how many GPUs there are.
-        """
+        """Return every GPU with its instances and processes, by index. Raises NvmlError: NVML does not tell how many GPUs there are."""
         return [self.gpu(index) for index in range(self.count())]
 
     def gpu(self, index: int) -> GpuState:
@@ -188,19 +179,13 @@ class Nvml:
         return compute_instance_profiles(self.library, handle, name, slices, remaining=True)
 
     def device(self, index: int) -> Any:
-        """Return NVML's handle of one GPU.
-
-        :raises NvmlError: the GPU is lost or there is none of that index.
-        """
+        """Return NVML's handle of one GPU. Raises NvmlError: the GPU is lost or there is none of that index."""
         if index not in self._devices:
             self._devices[index] = self.library.call("nvmlDeviceGetHandleByIndex", index)
         return self._devices[index]
 
     def gpu_instance_handle(self, index: int, gpu_instance_id: int) -> Any:
-        """Return NVML's handle of one GPU instance.
-
-        :raises NvmlError: there is none of that id.
-        """
+        """Return NVML's handle of one GPU instance. Raises NvmlError: there is none of that id."""
         return self.library.call("nvmlDeviceGetGpuInstanceById", self.device(index), gpu_instance_id)
 
     def _mig_mode(self, reading: Reading, device: Any) -> dict[str, bool | None]:
@@ -317,10 +302,7 @@ def set_mig_mode(nvml: Nvml, index: int, enabled: bool) -> str:
 
 
 def create_gpu_instance(nvml: Nvml, index: int, profile_id: int, start: int, size: int) -> int:
-    """Make a GPU instance at a place and return its id.
-
-    :raises NvmlError: the place is taken (INSUFFICIENT_RESOURCES), or the driver refused otherwise.
-    """
+    """Make a GPU instance at a place and return its id. Raises NvmlError: the place is taken (INSUFFICIENT_RESOURCES), or the driver refused otherwise."""
     place = nvml.library.pynvml.c_nvmlGpuInstancePlacement_t()
     place.start, place.size = start, size
     handle = nvml.library.call(
@@ -330,20 +312,14 @@ def create_gpu_instance(nvml: Nvml, index: int, profile_id: int, start: int, siz
 
 
 def create_compute_instance(nvml: Nvml, index: int, gpu_instance_id: int, profile_id: int) -> int:
-    """Make a compute instance inside a GPU instance, where the driver puts it, and return its id.
-
-    :raises NvmlError: the driver refused.
-    """
+    """Make a compute instance inside a GPU instance, where the driver puts it, and return its id. Raises NvmlError: the driver refused."""
     parent = nvml.gpu_instance_handle(index, gpu_instance_id)
     handle = nvml.library.call("nvmlGpuInstanceCreateComputeInstance", parent, profile_id)
     return int(nvml.library.call("nvmlComputeInstanceGetInfo", handle).id)
 
 
 def destroy_compute_instance(nvml: Nvml, index: int, gpu_instance_id: int, compute_instance_id: int) -> None:
-    """Destroy one compute instance.
-
-    :raises NvmlError: a process is on it (IN_USE), it is gone (NOT_FOUND), or the driver refused otherwise.
-    """
+    """Destroy one compute instance. Raises NvmlError: a process is on it (IN_USE), it is gone (NOT_FOUND), or the driver refused otherwise."""
     parent = nvml.gpu_instance_handle(index, gpu_instance_id)
     handle = nvml.library.call("nvmlGpuInstanceGetComputeInstanceById", parent, compute_instance_id)
     nvml.library.call("nvmlComputeInstanceDestroy", handle)
@@ -358,8 +334,5 @@ def destroy_gpu_instance(nvml: Nvml, index: int, gpu_instance_id: int) -> None:
 
 
 def set_compute_mode(nvml: Nvml, index: int, mode: str) -> None:
-    """Set the compute mode: C(default), C(prohibited) or C(exclusive_process).
-
-    :raises NvmlError: the driver refused.
-    """
+    """Set the compute mode: C(default), C(prohibited) or C(exclusive_process). Raises NvmlError: the driver refused."""
     nvml.library.call("nvmlDeviceSetComputeMode", nvml.device(index), COMPUTE_MODES[mode])

@@ -102,10 +102,7 @@ class Library:
         }
 
     def open(self) -> None:
-        """Initialise NVML.
-
-        :raises NvmlUnavailable: the driver, the library or the permission is missing.
-        """
+        """Initialise NVML. Raises NvmlUnavailable: the driver, the library or the permission is missing."""
         try:
             self.call("nvmlInit")
         except NvmlError as error:
@@ -121,10 +118,7 @@ class Library:
             return
 
     def call(self, name: str, *arguments: Any, **options: Any) -> Any:
-        """Call the function C(name) of pynvml.
-
-        :raises NvmlError: it failed, or this pynvml or this driver does not have it.
-        """
+        """Call the function C(name) of pynvml. Raises NvmlError: it failed, or this pynvml or this driver does not have it."""
         function = getattr(self.pynvml, name, None)
         if function is None:
             raise NvmlError(name, FUNCTION_NOT_FOUND, "FUNCTION_NOT_FOUND", "the installed pynvml does not have it")

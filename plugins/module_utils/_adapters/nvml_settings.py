@@ -104,10 +104,7 @@ def settings_of(nvml: Nvml, index: int, locks: Mapping[str, Clocks] | None = Non
 
 
 def supported_clocks(nvml: Nvml, index: int) -> Mapping[int, tuple[int, ...]]:
-    """Return the graphics clocks that a GPU takes with each of its memory clocks, as application clocks.
-
-    :raises NvmlError: the board has none.
-    """
+    """Return the graphics clocks that a GPU takes with each of its memory clocks, as application clocks. Raises NvmlError: the board has none."""
     device = nvml.device(index)
     found = nvml.library.call("nvmlDeviceGetSupportedMemoryClocks", device)
     return {
@@ -119,52 +116,34 @@ def supported_clocks(nvml: Nvml, index: int) -> Mapping[int, tuple[int, ...]]:
 
 
 def set_power_limit(nvml: Nvml, index: int, watts: int) -> None:
-    """Set the power limit.
-
-    :raises NvmlError: the board does not take it.
-    """
+    """Set the power limit. Raises NvmlError: the board does not take it."""
     nvml.library.call("nvmlDeviceSetPowerManagementLimit", nvml.device(index), watts * _MILLIWATTS)
 
 
 def lock_clocks(nvml: Nvml, index: int, clock: str, lowest: int, highest: int) -> None:
-    """Keep a clock, C(graphics) or C(memory), within a range.
-
-    :raises NvmlError: the board does not take it.
-    """
+    """Keep a clock, C(graphics) or C(memory), within a range. Raises NvmlError: the board does not take it."""
     lock, _unlock = _LOCKS[clock]
     nvml.library.call(lock, nvml.device(index), lowest, highest)
 
 
 def unlock_clocks(nvml: Nvml, index: int, clock: str) -> None:
-    """Leave a clock, C(graphics) or C(memory), to the driver.
-
-    :raises NvmlError: the driver refused.
-    """
+    """Leave a clock, C(graphics) or C(memory), to the driver. Raises NvmlError: the driver refused."""
     _lock, unlock = _LOCKS[clock]
     nvml.library.call(unlock, nvml.device(index))
 
 
 def set_application_clocks(nvml: Nvml, index: int, clocks: Clocks) -> None:
-    """Set the clocks that applications run at.
-
-    :raises NvmlError: the board does not take them.
-    """
+    """Set the clocks that applications run at. Raises NvmlError: the board does not take them."""
     nvml.library.call("nvmlDeviceSetApplicationsClocks", nvml.device(index), *clocks)
 
 
 def reset_application_clocks(nvml: Nvml, index: int) -> None:
-    """Set the clocks that applications run at back to the board's own.
-
-    :raises NvmlError: the driver refused.
-    """
+    """Set the clocks that applications run at back to the board's own. Raises NvmlError: the driver refused."""
     nvml.library.call("nvmlDeviceResetApplicationsClocks", nvml.device(index))
 
 
 def set_ecc(nvml: Nvml, index: int, enabled: bool) -> None:
-    """Have ECC on or off after the next reset of the GPU or reboot.
-
-    :raises NvmlError: the board has none, or the driver refused.
-    """
+    """Have ECC on or off after the next reset of the GPU or reboot. Raises NvmlError: the board has none, or the driver refused."""
     nvml.library.call("nvmlDeviceSetEccMode", nvml.device(index), int(enabled))
 
 

@@ -42,10 +42,7 @@ def fetching(open_url: Callable[..., Any]) -> Fetch:
 
 
 def manager_for(name: str) -> PackageManager:
-    """Return the adapter for the package manager C(name): C(apt), C(dnf) or C(zypper).
-
-    :raises PackageError: there is no adapter of that name.
-    """
+    """Return the adapter for the package manager C(name): C(apt), C(dnf) or C(zypper). Raises PackageError: there is no adapter of that name."""
     adapter = {manager.name: manager for manager in (Apt, Dnf, Zypper)}.get(name)
     if adapter is not None:
         return adapter()

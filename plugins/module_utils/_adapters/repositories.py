@@ -267,10 +267,7 @@ def checked_credentials(prefix: str, url: str, username: str, password: str, man
 
 
 def refuse_credentials_in(url: str, variable: str) -> None:
-    """Refuse an address with a user or a password in it, and do not print it.
-
-    :raises Refused: it has, or it cannot be told.
-    """
+    """Refuse an address with a user or a password in it, and do not print it. Raises Refused: it has, or it cannot be told."""
     try:
         parts = urlsplit(url)
         parts.port  # noqa: B018  # Raises where what stands before a slash in a password is taken for a port.

@@ -57,10 +57,7 @@ def available() -> bool:
 
 
 def units(names: Iterable[str]) -> dict[str, Unit]:
-    """Return units by the names that they were asked for; one call for all of them.
-
-    :raises CommandError: systemd does not answer.
-    """
+    """Return units by the names that they were asked for; one call for all of them. Raises CommandError: systemd does not answer."""
     wanted = list(names)
     if not wanted:
         return {}
@@ -103,18 +100,12 @@ def states(names: Iterable[str]) -> dict[str, Unit]:
 
 
 def unit(name: str) -> Unit:
-    """Return one unit.
-
-    :raises CommandError: systemd does not answer.
-    """
+    """Return one unit. Raises CommandError: systemd does not answer."""
     return units([name])[name]
 
 
 def daemon_reload() -> None:
-    """Have systemd read its unit files again. L(_runtime.unit_reload) says when that takes GPUs from containers.
-
-    :raises CommandError: systemd refused.
-    """
+    """Have systemd read its unit files again. L(_runtime.unit_reload) says when that takes GPUs from containers. Raises CommandError: systemd refused."""
     run(["systemctl", "daemon-reload"], allowed=(0,))
 
 
@@ -176,10 +167,7 @@ def enable(names: Iterable[str]) -> None:
 
 
 def disable(names: Iterable[str]) -> None:
-    """Have units start at boot no more, without a reload.
-
-    :raises CommandError: they are enabled still.
-    """
+    """Have units start at boot no more, without a reload. Raises CommandError: they are enabled still."""
     wanted = list(names)
     if not wanted:
         return
@@ -190,10 +178,7 @@ def disable(names: Iterable[str]) -> None:
 
 
 def mask(name: str) -> None:
-    """Let nothing start a unit, without a reload of systemd.
-
-    :raises CommandError: it is not masked afterwards.
-    """
+    """Let nothing start a unit, without a reload of systemd. Raises CommandError: it is not masked afterwards."""
     result = run(["systemctl", "mask", "--no-reload", name])
     if _at_boot([name]).get(name) != "masked":
         raise CommandError(result.command, "not masked afterwards", result.stderr)
@@ -210,26 +195,17 @@ def unmask(name: str) -> None:
 
 
 def start(name: str, timeout: float = 120.0) -> None:
-    """Start a unit and wait for it.
-
-    :raises CommandError: it is not active afterwards.
-    """
+    """Start a unit and wait for it. Raises CommandError: it is not active afterwards."""
     _change("start", name, timeout, ("active",))
 
 
 def restart(name: str, timeout: float = 120.0) -> None:
-    """Restart a unit and wait for it; a oneshot unit may be inactive afterwards.
-
-    :raises CommandError: it failed.
-    """
+    """Restart a unit and wait for it; a oneshot unit may be inactive afterwards. Raises CommandError: it failed."""
     _change("restart", name, timeout, ("active", "inactive"))
 
 
 def stop(name: str, timeout: float = 120.0) -> None:
-    """Stop a unit and wait for it.
-
-    :raises CommandError: it is still active afterwards.
-    """
+    """Stop a unit and wait for it. Raises CommandError: it is still active afterwards."""
     _change("stop", name, timeout, ("inactive", "failed"))
 
 

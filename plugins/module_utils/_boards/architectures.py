@@ -129,10 +129,7 @@ def kernel_modules(architecture: str, device_id: str | None = None) -> tuple[str
 
 
 def is_at_least(architecture: str, other: str) -> bool:
-    """Return whether an architecture is the other one or newer.
-
-    :raises KeyError: for an unknown architecture.
-    """
+    """Return whether an architecture is the other one or newer. Raises KeyError: for an unknown architecture."""
     order = list(ARCHITECTURES)
     if architecture not in ARCHITECTURES or other not in ARCHITECTURES:
         raise KeyError(architecture if architecture not in ARCHITECTURES else other)

@@ -166,10 +166,7 @@ EIGHTHS = "{0,1,2,3,4,5,6}:1"
 
 
 def parse_placements(text: str) -> Placements:
-    """Read placements as C(nvidia-smi mig -lgipp) prints them: C({0,2,4}:2).
-
-    :raises ValueError: when the text has another form.
-    """
+    """Read placements as C(nvidia-smi mig -lgipp) prints them: C({0,2,4}:2). Raises ValueError: when the text has another form."""
     starts, separator, size = text.partition("}:")
     if not separator or not starts.startswith("{"):
         raise ValueError(f"placements are written {{starts}}:size, got {text!r}")

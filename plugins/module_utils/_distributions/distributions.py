@@ -267,10 +267,7 @@ def find(described: Mapping[str, Any]) -> Distribution:
 
 
 def distribution_of(host: Mapping[str, Any]) -> Distribution:
-    """Return the distribution of the facts' C(host) part.
-
-    :raises Refused: it, or its processor architecture, is not supported.
-    """
+    """Return the distribution of the facts' C(host) part. Raises Refused: it, or its processor architecture, is not supported."""
     try:
         found = find(host.get("distribution") or {})
     except Refused as refusal:

@@ -19,10 +19,7 @@ _IN_PACKAGE = re.compile(r"^(?:\d+:)?(?P<version>[1-9]\d{2}\.\d{1,3}(?:\.\d{1,2}
 
 
 def driver_key(version: str) -> tuple[int, int, int]:
-    """Return what a driver version is sorted by.
-
-    :raises ValueError: it is not one.
-    """
+    """Return what a driver version is sorted by. Raises ValueError: it is not one."""
     match = _DRIVER.fullmatch(version)
     if match is None:
         raise ValueError(f"{version!r} is not a driver version such as 580.126.09")

@@ -80,10 +80,7 @@ def read(options: Mapping[str, Any]) -> DesiredImex:
 
 
 def in_order(nodes: Sequence[str]) -> tuple[str, ...]:
-    """Return addresses in one order for all hosts of the rack.
-
-    :raises Refused: one is not an IP address, or is there twice.
-    """
+    """Return addresses in one order for all hosts of the rack. Raises Refused: one is not an IP address, or is there twice."""
     for node in nodes:
         if not _is_address(node):
             reason = f"{node!r} is not an IPv4 or IPv6 address"

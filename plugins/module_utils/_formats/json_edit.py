@@ -41,10 +41,7 @@ class Object:
 
 
 def load(text: str) -> dict[str, Any]:
-    """Return the data of C(text); an empty text is an empty object.
-
-    :raises JsonError: it is not JSON, is not an object, or has a member twice.
-    """
+    """Return the data of C(text); an empty text is an empty object. Raises JsonError: it is not JSON, is not an object, or has a member twice."""
     if not text.strip():
         return {}
     try:

@@ -129,18 +129,12 @@ def dig(data: Any, path: Path, default: Any = None) -> Any:
 
 
 def loads(text: str) -> dict[str, Any]:
-    """Return the data of a TOML text; dates and times stay strings.
-
-    :raises TomlError: it is not TOML 1.0.
-    """
+    """Return the data of a TOML text; dates and times stay strings. Raises TomlError: it is not TOML 1.0."""
     return parse(text).data
 
 
 def parse(text: str) -> Document:
-    """Parse C(text), keeping positions.
-
-    :raises TomlError: it is not TOML 1.0.
-    """
+    """Parse C(text), keeping positions. Raises TomlError: it is not TOML 1.0."""
     forbidden = _FORBIDDEN.search(text)
     if forbidden:
         raise TomlError("a control character", text, forbidden.start())

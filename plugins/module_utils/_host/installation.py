@@ -108,10 +108,7 @@ def _stop_disabled(steps: Plan) -> None:
 
 
 def apply_removal(steps: Plan) -> None:
-    """Carry out L(plan.plan_removal).
-
-    :raises CommandError: systemd refused.
-    """
+    """Carry out L(plan.plan_removal). Raises CommandError: systemd refused."""
     _stop_disabled(steps)
     removed = set()
     for step in steps.steps:

@@ -49,10 +49,7 @@ class Remembered:
 
 
 def remembered(checkpoint: str | None, units: Mapping[str, systemd.Unit]) -> Remembered:
-    """Return it from the text of the checkpoint, None where there is none, and the units of UNITS.
-
-    :raises Refused: it is no checkpoint.
-    """
+    """Return it from the text of the checkpoint, None where there is none, and the units of UNITS. Raises Refused: it is no checkpoint."""
     unit = next((name for name in UNITS if name in units and units[name].exists), "")
     active = bool(unit) and units[unit].is_active
     if checkpoint is None:
@@ -96,18 +93,12 @@ def plan(found: Remembered, pods: Collection[str], start_only: bool = False) -> 
 
 
 def read() -> Remembered:
-    """Return what the kubelet of this host remembers.
-
-    :raises Refused: its checkpoint is none.
-    """
+    """Return what the kubelet of this host remembers. Raises Refused: its checkpoint is none."""
     return remembered(files.read_text(CHECKPOINT), systemd.units(UNITS))
 
 
 def apply(planned: Plan) -> None:
-    """Carry out the plan. The kubelet is started again whatever happens in between.
-
-    :raises CommandError: systemd refused.
-    """
+    """Carry out the plan. The kubelet is started again whatever happens in between. Raises CommandError: systemd refused."""
     for step in planned.steps:
         if step.kind is Kind.START_SERVICE:
             systemd.start(step.target)
@@ -121,10 +112,7 @@ def apply(planned: Plan) -> None:
 
 
 def read_back(planned: Plan) -> None:
-    """Compare the host with what was planned.
-
-    :raises NotForgotten: the kubelet does not run, or a device plugin of NVIDIA registered again.
-    """
+    """Compare the host with what was planned. Raises NotForgotten: the kubelet does not run, or a device plugin of NVIDIA registered again."""
     found = read()
     if not found.active:
         raise NotForgotten(f"{found.unit or 'the kubelet'} does not run. See journalctl --unit {found.unit}")

@@ -196,10 +196,7 @@ class Leftovers:
 
 
 def read(manager: PackageManager) -> Leftovers:
-    """Return what the host still has.
-
-    :raises PackageError: the package manager does not answer.
-    """
+    """Return what the host still has. Raises PackageError: the package manager does not answer."""
     settings = read_bytes(TOOLKIT_SETTINGS)
     return Leftovers(
         packages=manager.installed(),
@@ -279,10 +276,7 @@ def apply(steps: Plan, manager: PackageManager, present: Leftovers) -> None:
 
 
 def read_back(left: Plan) -> None:
-    """Compare: planned anew, nothing may be left to do.
-
-    :raises LeftoversError: something is.
-    """
+    """Compare: planned anew, nothing may be left to do. Raises LeftoversError: something is."""
     if left.changes:
         raise LeftoversError(
             "Failed to remove what is left: every step was carried out, but these are still needed: "

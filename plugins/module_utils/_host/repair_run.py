@@ -53,10 +53,7 @@ class Repair:
         self.read = read or (lambda: read_document(HostReader(HostFiles()), archive, ("errors", "holders")))
 
     def refuse_users(self, addresses: Sequence[str], mps: bool = False) -> None:
-        """Refuse while somebody uses one of the GPUs.
-
-        :raises Refused: somebody still does after the wait.
-        """
+        """Refuse while somebody uses one of the GPUs. Raises Refused: somebody still does after the wait."""
         until = time.monotonic() + self._wait
         while users := users_of_gpus(self.read(), addresses, mps):
             if time.monotonic() >= until:
@@ -136,10 +133,7 @@ class Repair:
         return f"restarted {', '.join(services)}"
 
     def reload(self) -> str:
-        """Load the driver on disk without a reboot.
-
-        :raises NotRepaired: it takes a reboot, or does not load.
-        """
+        """Load the driver on disk without a reboot. Raises NotRepaired: it takes a reboot, or does not load."""
 
         def fetch(url: str, _credentials: object = None) -> bytes:
             raise Refused(url, "a reload fetches nothing")

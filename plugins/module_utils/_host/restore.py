@@ -114,10 +114,7 @@ def refresh_cdi() -> int:
 
 @contextmanager
 def open_when_ready(seconds: float) -> Iterator[Nvml]:
-    """Open NVML, waiting for a driver that is still being loaded.
-
-    :raises NvmlUnavailable: the driver is not there in time, or cannot be used.
-    """
+    """Open NVML, waiting for a driver that is still being loaded. Raises NvmlUnavailable: the driver is not there in time, or cannot be used."""
     end = time.monotonic() + seconds
     with ExitStack() as opened:
         while True:
