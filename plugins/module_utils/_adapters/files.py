@@ -23,11 +23,7 @@ _PART = 1 << 20
 
 
 def open_regular(path: str, links: bool = True) -> BinaryIO:
-    """Open a file to read it.
-
-    :param links: whether C(path) may be a symbolic link.
-    :raises OSError: it cannot be opened, or is no regular file.
-    """
+    """Open a file to read it. C(links): whether C(path) may be a symbolic link. Raises OSError: it cannot be opened, or is no regular file."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | (0 if links else os.O_NOFOLLOW))
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)

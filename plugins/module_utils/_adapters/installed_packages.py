@@ -46,11 +46,7 @@ class InstalledPackage:
 
 
 class RpmDatabase:
-    """rpm's database.
-
-    :param root: the tree that it is in; another one only in tests.
-    :param runner: runs a command, as C(command.run) does.
-    """
+    """rpm's database. C(root): the tree that it is in; another one only in tests. C(runner): runs a command, as C(command.run) does."""
 
     def __init__(self, root: str, runner: Runner) -> None:
         self._root = () if root == "/" else ("--root", root)
@@ -94,10 +90,7 @@ def versions(packages: Iterable[InstalledPackage]) -> dict[str, str]:
 
 
 def parse_dpkg_status(text: str, wanted: Callable[[str], bool] = lambda _name: True) -> list[InstalledPackage]:
-    """Return the packages that C(/var/lib/dpkg/status) knows, whatever their state.
-
-    :param wanted: by name, which of them.
-    """
+    """Return the packages that C(/var/lib/dpkg/status) knows, whatever their state. C(wanted): by name, which of them."""
     found = []
     for paragraph in text.split("\n\n"):
         name = paragraph[len("Package: ") :].partition("\n")[0] if paragraph.startswith("Package: ") else ""

@@ -25,10 +25,7 @@ _POLL_SECONDS = 0.1
 
 
 class Locked(Refused):
-    """Somebody else is changing the GPUs of this host.
-
-    :param holder: process id of who holds the lock; None when it does not say.
-    """
+    """Somebody else is changing the GPUs of this host. C(holder): process id of who holds the lock; None when it does not say."""
 
     def __init__(self, path: str, holder: int | None, program: str | None, waited: float) -> None:
         self.path = path

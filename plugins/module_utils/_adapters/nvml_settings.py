@@ -77,10 +77,7 @@ class GpuSettings:
 
 
 def settings_of(nvml: Nvml, index: int, locks: Mapping[str, Clocks] | None = None) -> GpuSettings:
-    """Return the settings of a GPU.
-
-    :param locks: how its clocks were locked, which NVML does not tell.
-    """
+    """Return the settings of a GPU. C(locks): how its clocks were locked, which NVML does not tell."""
     limits, locks = _call(nvml, "nvmlDeviceGetPowerManagementLimitConstraints", index), locks or {}
     ecc = _call(nvml, "nvmlDeviceGetEccMode", index)
     return GpuSettings(

@@ -46,10 +46,7 @@ class Package:
 
 @dataclass(frozen=True)
 class Change:
-    """What a transaction does to one package.
-
-    :param action: C(install), C(upgrade), C(downgrade), C(reinstall) or C(remove).
-    """
+    """What a transaction does to one package. C(action): C(install), C(upgrade), C(downgrade), C(reinstall) or C(remove)."""
 
     action: str
     name: str

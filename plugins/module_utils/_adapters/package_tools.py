@@ -18,10 +18,7 @@ Fetch = Callable[[str, Optional[Credentials]], bytes]
 
 
 def fetching(open_url: Callable[..., Any]) -> Fetch:
-    """Return what fetches a URL, with TLS verified where the URL has it.
-
-    :param open_url: Ansible's own, which only a module may import.
-    """
+    """Return what fetches a URL, with TLS verified where the URL has it. C(open_url): Ansible's own, which only a module may import."""
 
     def fetch(url: str, credentials: Credentials | None = None) -> bytes:
         login: dict[str, Any] = {"follow_redirects": "safe"}

@@ -104,10 +104,7 @@ class Apt(WithoutStreams):
             checked(fixed, "repair the interrupted package database")
 
     def _fix(self, named: Sequence[str]) -> Result:
-        """Have apt mend what is broken.
-
-        :param named: packages to unpack again, at the version that its pins want.
-        """
+        """Have apt mend what is broken. C(named): packages to unpack again, at the version that its pins want."""
         holds = self.holds() if named else ()
         fixed = self._apt_get(
             "install",

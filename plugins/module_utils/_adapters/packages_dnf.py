@@ -323,10 +323,7 @@ def parse_repoquery(text: str) -> tuple[Package, ...]:
 
 
 def parse_transaction(text: str, installed: Mapping[str, str]) -> tuple[Change, ...]:
-    """Return the changes in the table that C(dnf --assumeno) prints.
-
-    :param installed: versions by name, for what was there before.
-    """
+    """Return the changes in the table that C(dnf --assumeno) prints. C(installed): versions by name, for what was there before."""
     changes: dict[str, Change] = {}
     action, carried = "", ""
     for line in text.splitlines():

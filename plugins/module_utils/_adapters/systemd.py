@@ -32,11 +32,7 @@ _LOAD_PATH = (
 
 @dataclass(frozen=True)
 class Unit:
-    """A unit as systemd sees it.
-
-    :param load: C(loaded), C(not-found), C(masked), ...
-    :param active: C(active), C(inactive), C(failed), C(activating), ...
-    """
+    """A unit as systemd sees it. C(load): C(loaded), C(not-found), C(masked), ... C(active): C(active), C(inactive), C(failed), C(activating), ..."""
 
     name: str
     load: str

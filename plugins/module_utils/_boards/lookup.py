@@ -81,10 +81,7 @@ def normalize_device_id(device_id: str) -> str | None:
 
 
 def first_driver(device_id: str) -> FirstDriver | None:
-    """Return the first driver of a device, or None where no source names one.
-
-    :param device_id: in any form that L(normalize_device_id) takes.
-    """
+    """Return the first driver of a device, or None where no source names one. C(device_id): in any form that L(normalize_device_id) takes."""
     device = normalize_device_id(device_id)
     found = _BY_DEVICE.get(device or "")
     return next((first for first in (found.first_drivers if found else ()) if first.pci_device_id == device), None)

@@ -248,11 +248,7 @@ UNCONFIRMED: Mapping[tuple[str, str], str] = {
 
 
 def find(described: Mapping[str, Any]) -> Distribution:
-    """Return the row of a distribution.
-
-    :param described: C(host.distribution) of the facts: C(id) and C(version).
-    :raises Refused: there is none.
-    """
+    """Return the row of a distribution. C(described): C(host.distribution) of the facts: C(id) and C(version). Raises Refused: there is none."""
     name, version = str(described.get("id") or "").lower(), str(described.get("version") or "")
     keys = ((name, version), (name, version.partition(".")[0]))
     for key in keys:

@@ -179,10 +179,7 @@ def images(kernels: Sequence[Kernel], release: str, installed: Iterable[str]) ->
 
 
 def headers_at(kernels: Sequence[Kernel], release: str, installed: Iterable[str], version: str) -> tuple[Headers, ...]:
-    """Return what brings the headers of the newest kernel of the kind that runs.
-
-    :param version: of its package; empty where metapackages go with it (apt).
-    """
+    """Return what brings the headers of the newest kernel of the kind that runs. C(version): of its package; empty where metapackages go with it (apt)."""
     if not version:
         return later_headers(kernels, release, installed) or ()
     kernel, groups = _match(kernels, release)
@@ -218,10 +215,7 @@ def toolchains(kernels: Sequence[Kernel]) -> dict[str, str]:
 
 
 def later_headers(kernels: Sequence[Kernel], release: str, installed: Iterable[str]) -> tuple[Headers, ...] | None:
-    """Return what brings the headers of every later kernel, or None where nobody knows.
-
-    :param installed: the packages of kernels that are installed.
-    """
+    """Return what brings the headers of every later kernel, or None where nobody knows. C(installed): the packages of kernels that are installed."""
     kernel, groups = _match(kernels, release)
     if kernel.later is None:
         return None

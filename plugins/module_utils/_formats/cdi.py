@@ -79,10 +79,7 @@ class CdiState:
 
 
 def state_of(files: Iterable[Mapping[str, Any]]) -> CdiState:
-    """Return the state of a host with GPUs.
-
-    :param files: the part C(cdi) of the facts.
-    """
+    """Return the state of a host with GPUs. C(files): the part C(cdi) of the facts."""
     found = [one for one in files if one.get("kind") in (GPU_KIND, None)]
     # Facts of an earlier release do not say which is the collection's.
     own = next((one for one in found if one.get("own", one["path"] == DEFAULT_PATH)), None)

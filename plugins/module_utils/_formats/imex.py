@@ -54,11 +54,7 @@ class DesiredImex:
 
 @dataclass(frozen=True)
 class Imex:
-    """What a host has of IMEX.
-
-    :param active: None where systemd did not answer.
-    :param nodes: the lines of the file with the nodes; None where there is none.
-    """
+    """What a host has of IMEX. C(active): None where systemd did not answer. C(nodes): the lines of the file with the nodes; None where there is none."""
 
     active: bool | None = None
     enabled: bool = False

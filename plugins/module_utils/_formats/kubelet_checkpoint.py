@@ -67,10 +67,7 @@ _CLAIM_DATA = fields(
 
 @dataclass(frozen=True)
 class HeldDevices:
-    """What a container of a pod was given of one resource, or a pod of one claim.
-
-    :param container: empty for a claim, which several containers may use.
-    """
+    """What a container of a pod was given of one resource, or a pod of one claim. C(container): empty for a claim, which several containers may use."""
 
     pod_uid: str
     container: str

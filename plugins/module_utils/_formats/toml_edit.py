@@ -160,10 +160,7 @@ def append_tables(text: str, tables: Mapping[Path, Mapping[str, Any]]) -> str:
 
 
 def restore(text: str) -> str:
-    """Return C(text) as it was before this module changed it.
-
-    A marked setting that somebody has since replaced by another one is left alone.
-    """
+    """Return C(text) as it was before this module changed it. A marked setting that somebody has since replaced by another one is left alone."""
     lines = _split(_without_blocks(text))
     result: list[str] = []
     index = 0

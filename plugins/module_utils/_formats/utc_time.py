@@ -43,9 +43,6 @@ def lately(moment: datetime.datetime | None, now: datetime.datetime, seconds: in
 
 
 def in_future(stamps: Mapping[str, object], now: datetime.datetime) -> list[str]:
-    """Return the names of what has a moment of the future, for a warning.
-
-    :param stamps: name to the text of a moment.
-    """
+    """Return the names of what has a moment of the future, for a warning. C(stamps): name to the text of a moment."""
     moments = {name: moment_of(text) for name, text in stamps.items()}
     return [name for name, moment in moments.items() if moment is not None and is_future(moment, now)]

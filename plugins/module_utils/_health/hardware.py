@@ -52,10 +52,7 @@ def driver(evidence: Evidence) -> Outcome:
 
 
 def version_differences(driver: Mapping[str, Any]) -> list[str]:
-    """Return which parts of the driver are of another version than the module that is loaded.
-
-    :param driver: the part C(driver) of the facts.
-    """
+    """Return which parts of the driver are of another version than the module that is loaded. C(driver): the part C(driver) of the facts."""
     versions = {"on disk": driver.get("on_disk_version"), "library": driver.get("library_version")}
     loaded = driver.get("loaded_version")
     return [f"{place} {version}" for place, version in versions.items() if version and version != loaded]
@@ -193,10 +190,7 @@ _MISMATCH = "driver/library version mismatch"
 
 
 def judge_exit_status(rc: int, text: str) -> Outcome:
-    """Return what an exit status of nvidia-smi says about the host.
-
-    :param text: what it printed; its messages are on standard output.
-    """
+    """Return what an exit status of nvidia-smi says about the host. C(text): what it printed; its messages are on standard output."""
     if rc == 0:
         return passed("nvidia-smi ended with 0")
     said = next((line.strip() for line in text.splitlines() if line.strip()), "")
@@ -264,11 +258,7 @@ NO_RECOVERY = "none"
 
 @dataclass(frozen=True)
 class Recovery:
-    """A recovery action in words.
-
-    :param asked: what the driver asks for, as the end of a sentence.
-    :param remedy: what to do.
-    """
+    """A recovery action in words. C(asked): what the driver asks for, as the end of a sentence. C(remedy): what to do."""
 
     asked: str
     remedy: str

@@ -34,12 +34,7 @@ _GPU = ("gpu", "uuid")
 
 @dataclass(frozen=True)
 class Metric:
-    """One metric.
-
-    :param name: as Prometheus knows it.
-    :param help: one sentence, for people.
-    :param labels: in the order in which they are written.
-    """
+    """One metric. C(name): as Prometheus knows it. C(help): one sentence, for people. C(labels): in the order in which they are written."""
 
     name: str
     help: str

@@ -184,10 +184,7 @@ def _state(
 
 
 def _registration(gpus: Sequence[Mapping[str, Any]], elsewhere: str) -> Outcome | None:
-    """Return which GPUs are not usable on the fabric although its state is completed.
-
-    :param elsewhere: as of L(_state).
-    """
+    """Return which GPUs are not usable on the fabric although its state is completed. C(elsewhere): as of L(_state)."""
     texts = []
     for gpu in gpus:
         reported = gpu.get("fabric") or {}

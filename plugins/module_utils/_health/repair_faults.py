@@ -93,10 +93,7 @@ class Described:
 
 
 def find_faults(evidence: Evidence, described: Described, dealt_with: Sequence[str] = ()) -> FoundFaults:
-    """Return the faults of a host.
-
-    :param dealt_with: errors of this boot after which the host was repaired, as L(error_key) writes them.
-    """
+    """Return the faults of a host. C(dealt_with): errors of this boot after which the host was repaired, as L(error_key) writes them."""
     found = (
         *_driver(evidence),
         *_nvml(evidence),

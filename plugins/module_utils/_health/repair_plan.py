@@ -49,11 +49,7 @@ class Policy:
 
 @dataclass(frozen=True)
 class Decided:
-    """A fault with what is done about it.
-
-    :param action: which may be stronger than what the fault asks for.
-    :param why: why it is, or empty.
-    """
+    """A fault with what is done about it. C(action): which may be stronger than what the fault asks for. C(why): why it is, or empty."""
 
     fault: Fault
     action: Action
@@ -134,10 +130,7 @@ class RepairPlan:
 
 
 def plan_repair(evidence: Evidence, described: Described, record: RepairRecord, policy: Policy) -> RepairPlan:
-    """Return what is done to a host.
-
-    :param record: what was tried on it before.
-    """
+    """Return what is done to a host. C(record): what was tried on it before."""
     same_boot = (evidence.facts.get("host") or {}).get("boot_id") == record.boot_id
     findings = find_faults(evidence, described, record.dealt_with if same_boot else ())
     errors = logged(evidence)

@@ -104,10 +104,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class HealthCheck:
-    """One check.
-
-    :param needs: checks without which this one says nothing.
-    """
+    """One check. C(needs): checks without which this one says nothing."""
 
     name: str
     evaluate: Callable[[Evidence], Outcome]

@@ -87,10 +87,7 @@ class DiagnosticResult:
 
 @dataclass(frozen=True)
 class DiagResult:
-    """The results of a run.
-
-    :param version: of DCGM; empty where it does not tell.
-    """
+    """The results of a run. C(version): of DCGM; empty where it does not tell."""
 
     version: str
     results: tuple[DiagnosticResult, ...]

@@ -33,11 +33,7 @@ OF_METRICS = (METRICS_SERVICE, METRICS_TIMER)
 
 @dataclass(frozen=True)
 class UnitFile:
-    """A unit that a host has.
-
-    :param sha256: of its file; None where there is none, or a mask in its place.
-    :param state: C(enabled), C(disabled) or C(masked).
-    """
+    """A unit that a host has. C(sha256): of its file; None where there is none, or a mask in its place. C(state): C(enabled), C(disabled) or C(masked)."""
 
     sha256: str | None
     state: str

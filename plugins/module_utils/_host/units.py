@@ -43,10 +43,7 @@ _TIMEOUT = "600"
 
 
 def units(python: str) -> Mapping[str, str]:
-    """Return the text of every unit by its name.
-
-    :param python: absolute path of the interpreter that runs the host program.
-    """
+    """Return the text of every unit by its name. C(python): absolute path of the interpreter that runs the host program."""
     return {
         MIG_UNIT: _unit(
             python,
