@@ -59,6 +59,10 @@ test-all: ## Run everything in full: what runs by name only, too, and whole matr
 unit: setup ## Run the unit tests (a minute)
 	@$(PYTEST) tests/unit -n $$(nproc) --dist worksteal
 
+.PHONY: generate
+generate: setup ## Write what follows from the roles' argument specifications: defaults, READMEs, options of modules
+	@.venv/bin/python tools/generate.py
+
 .PHONY: golden
 golden: setup ## Write the plans of the corpus anew (tests/unit/golden/plans.txt, docs/drift.md); the commit says why they differ
 	@RECORD_PLANS=1 $(PYTEST) tests/unit/golden/test_plans.py tests/unit/golden/test_drift.py

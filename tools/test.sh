@@ -68,6 +68,7 @@ tier_lint() {
         ".venv/bin/antsibull-changelog lint" \
         "shellcheck tools/*.sh tools/gpu-bundle/run.sh .ci/run" \
         ".venv/bin/yamllint --strict ." \
+        ".venv/bin/python tools/generate.py --check" \
         ".venv/bin/ruff check . && .venv/bin/ruff format --check ."
 }
 tier_programs() { GOMAXPROCS=$((CORES / JOBS > 0 ? CORES / JOBS : 1)) .venv/bin/python tools/needs.py --build; }

@@ -104,9 +104,9 @@ HOST_ROLES = (
 
 @dataclass(frozen=True)
 class RoleInterface:
-    """What a role's defaults and argument_specs say.
+    """What a role's argument_specs say, of which its defaults are generated.
 
-    :param defaults: variable name to default, as written (may hold templates).
+    :param defaults: variable name to default.
     :param options: the argument specification of the entry point C(main).
     :param registered: names that the role's own tasks give a value.
     :param described: where a person reads what the variables mean, one sentence.
@@ -122,9 +122,9 @@ class RoleInterface:
 @cache
 def role_interface(role: str) -> RoleInterface:
     """Return the interface of C(role), read once a process."""
-    defaults = _load(os.path.join(_ROLES, role, "defaults", "main.yml")) or {}
     specs = _load(os.path.join(_ROLES, role, "meta", "argument_specs.yml")) or {}
     options = specs.get("argument_specs", {}).get("main", {}).get("options", {})
+    defaults = {name: option["default"] for name, option in options.items() if "default" in option}
     described = f"ansible-doc -t role gpufleet.nvidia.{role} describes it."
     return RoleInterface(role, defaults, options, registered(os.path.join(_ROLES, role, "tasks")), described)
 

@@ -1,0 +1,138 @@
+#!/usr/bin/env python3
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Write what follows from roles/*/meta/argument_specs.yml: the roles' defaults, and the tables of variables in their READMEs.
+
+tools/generate.py            write it
+tools/generate.py --check    fail when something is not what would be written
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).resolve().parent.parent
+_LINE = 160
+#: A description is in the README as a whole up to this many characters, and with its first paragraph otherwise.
+_ROW = 500
+_BEGIN, _END = "<!-- begin of what tools/generate.py writes -->\n", "<!-- end of what tools/generate.py writes -->\n"
+_TABLE = re.compile(f"{re.escape(_BEGIN)}.*{re.escape(_END)}", re.S)
+_MARKUP = re.compile(r"\b(RV|[OVCMP])\(((?:[^()\\]|\\.)*)\)")
+_PAGE = re.compile(r"\bdocs/[\w-]+\.md\b( of the collection)?")
+
+
+def options_of(role: str) -> dict[str, Any]:
+    """Return the options of a role's entry point C(main), as they are written."""
+    specs = yaml.safe_load((ROOT / "roles" / role / "meta" / "argument_specs.yml").read_text(encoding="utf-8"))
+    options: dict[str, Any] = specs["argument_specs"].get("main", {}).get("options", {})
+    return options
+
+
+def in_yaml(value: Any) -> str:
+    """Return a value as it is written in a line of YAML, in quotes where it would be read as something else."""
+    if isinstance(value, list):
+        return f"[{', '.join(map(in_yaml, value))}]"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{in_yaml(key)}: {in_yaml(one)}' for key, one in value.items())}}}"
+    if not isinstance(value, str):
+        return json.dumps(value)
+    try:
+        plain = yaml.safe_load(f"[{value}]") == [value] and not re.search(r"[,{}\[\]%]|: ", value)
+    except yaml.YAMLError:
+        plain = False
+    return value if plain else json.dumps(value, ensure_ascii=False)
+
+
+def defaults(role: str) -> str:
+    """Return the role's defaults/main.yml."""
+    lines = [
+        "---",
+        "# Written by tools/generate.py from meta/argument_specs.yml, which says what each variable means, as do README.md and",
+        f"# ansible-doc -t role gpufleet.nvidia.{role}",
+    ]
+    for name, option in options_of(role).items():
+        of_others = "" if name.startswith(f"{role}_") else " # noqa: var-naming[no-role-prefix]"
+        line = f"{name}: {in_yaml(option['default'])}{of_others}"
+        several = [f"{name}:", *(f"  - {in_yaml(one)}" for one in option["default"])] if len(line) > _LINE else [line]
+        lines += several
+    return "\n".join([*lines, *([] if options_of(role) else ["{}"]), ""])
+
+
+def _marked(found: re.Match[str]) -> str:
+    kind, text = found[1], re.sub(r"\\(.)", r"\1", found[2])
+    if kind == "P":
+        name, _, of = text.removeprefix("gpufleet.nvidia.").partition("#")
+        return f"[{name}](../{name}/README.md)" if of == "role" else f"`{name}`"
+    if kind == "M":
+        return f"`{text}`"
+    owner, _, rest = text.rpartition(":") if "#" in text else ("", "", text)
+    name, given, value = rest.partition("=")
+    of_module = f" of `{owner.partition('#')[0]}`" if "#module" in owner else ""
+    return f"`{name}: {value}`{of_module}" if kind == "O" and given else f"`{rest}`{of_module}"
+
+
+def in_markdown(text: str) -> str:
+    """Return a text with Ansible's markup as Markdown of a file in a role."""
+    linked = _PAGE.sub(lambda found: f"[{found[0].split()[0]}](../../{found[0].split()[0]})", text)
+    return _MARKUP.sub(_marked, linked).replace("|", "\\|")
+
+
+def _meaning(option: dict[str, Any]) -> str:
+    said = option["description"]
+    paragraphs = [said] if isinstance(said, str) else said
+    whole = " ".join(paragraphs)
+    text = in_markdown(whole if len(whole) <= _ROW else paragraphs[0])
+    choices = [f"`{in_yaml(choice)}`" for choice in option.get("choices", ())]
+    unnamed = [choice for choice in choices if choice not in text]
+    several = "Any" if option["type"] == "list" else "One"
+    return f"{text} {several} of {', '.join(choices)}." if unnamed else text
+
+
+def table(role: str) -> str:
+    """Return the table of a role's variables, with the marks around it."""
+    rows = [
+        f"| `{name}` | `{in_yaml(option['default'])}` | {_meaning(option)} |"
+        for name, option in options_of(role).items()
+    ]
+    return "\n".join([f"{_BEGIN}| variable | default | meaning |", "|---|---|---|", *rows, _END])
+
+
+def generated() -> Iterator[tuple[Path, str]]:
+    """Return the files that are written, as a whole or in a part, with their whole content."""
+    for folder in sorted((ROOT / "roles").iterdir()):
+        role, readme = folder.name, folder / "README.md"
+        if (folder / "tasks").is_dir():
+            yield folder / "defaults" / "main.yml", defaults(role)
+        if options_of(role):
+            text = readme.read_text(encoding="utf-8")
+            if not _TABLE.search(text):
+                raise SystemExit(f"{readme.relative_to(ROOT)} has no place for its variables: write {_BEGIN}{_END}")
+            yield readme, _TABLE.sub(table(role).replace("\\", r"\\"), text)
+
+
+def main(arguments: list[str]) -> int:
+    stale = [(path, text) for path, text in generated() if not path.is_file() or path.read_text("utf-8") != text]
+    if "--check" in arguments:
+        for path, _text in stale:
+            print(
+                f"{path.relative_to(ROOT)} does not follow from the argument specifications: run make generate",
+                file=sys.stderr,
+            )
+        return bool(stale)
+    for path, text in stale:
+        path.write_text(text, encoding="utf-8")
+        print(f"wrote {path.relative_to(ROOT)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
