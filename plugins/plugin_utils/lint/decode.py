@@ -16,13 +16,14 @@ from collections.abc import Mapping
 from typing import Any, Callable
 
 from .finding import Report, join, near
-from .scalar import LONGEST_NUMBER
 
 Decoder = Callable[[Any, str, Report], Any]
 
 #: What a decoder returns for a value that the plugin refuses, after it has reported it.
 REFUSED = object()
 
+#: Characters of a whole number that is read as one: longer ones are too large for every field, and Python refuses to read them.
+LONGEST_NUMBER = 4000
 _LARGEST_INT = 2**63 - 1
 # strconv.FormatFloat writes larger numbers with an exponent, which no integer field takes.
 _FIRST_WITH_EXPONENT = 1e21

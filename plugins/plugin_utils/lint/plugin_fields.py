@@ -13,7 +13,6 @@ from typing import Any
 
 from . import decode as go
 from .finding import Report
-from .scalar import LONGEST_NUMBER
 
 PREFIX = "nvidia.com/"
 DEVICE_LIST_STRATEGIES = ("envvar", "volume-mounts", "cdi-annotations", "cdi-cri")
@@ -100,7 +99,7 @@ def _is_device(item: Any) -> bool:
 
 
 def _is_index(text: str) -> bool:
-    return len(text) <= LONGEST_NUMBER and bool(_DIGITS.fullmatch(text)) and int(text) <= _LARGEST_UINT
+    return len(text) <= go.LONGEST_NUMBER and bool(_DIGITS.fullmatch(text)) and int(text) <= _LARGEST_UINT
 
 
 def _is_mig_index(text: str) -> bool:

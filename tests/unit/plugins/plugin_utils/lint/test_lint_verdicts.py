@@ -25,12 +25,6 @@ CLEAN = {"alloc_ok", "gfd_sleep2", "mps48", "name_short", "ok_mps", "ok_ts", "ve
 DIES_LATER = {"rep_49"}
 
 
-@pytest.fixture(params=[True, False], ids=["C library", "PyYAML alone"], autouse=True)
-def parser(request, monkeypatch):
-    assert yaml.HAS_C_LIBRARY
-    monkeypatch.setattr(yaml, "HAS_C_LIBRARY", request.param)
-
-
 @pytest.mark.parametrize("case", RECORDED, ids=lambda case: case["name"])
 def test_recorded_verdict(case):
     verdict = lint(case["config"])
