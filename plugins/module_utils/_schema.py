@@ -5,17 +5,19 @@
 """Whether data from outside (facts, records, annotations) is what it has to be, within bounds, and what it says. Pure.
 
 A schema is a function that takes a value and its path in the document, and returns what the value says: a list is a tuple, and a mapping with known
-fields is the dataclass that L(fields) was given. It raises L(Unfit) with the path of what does not fit. None is taken for "unknown" everywhere but where
-a field is required. L(encode) is the way back.
+fields is the dataclass that L(fields) or L(of) was given. It raises L(Unfit) with the path of what does not fit. None is taken for "unknown" everywhere
+but where a field is required. L(encode) is the way back.
+
+A dataclass is its own schema where its fields are declared with L(has) and L(needs).
 """
 
 from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
-from typing import Any, Callable
+from typing import Any, Callable, TypeVar
 
 from ._plan import Refused
 from ._printable import LONGEST, LONGEST_OUTPUT, is_printable, printable
@@ -167,13 +169,68 @@ def fields(known: Mapping[str, Schema], required: Sequence[str] = (), into: Call
             if value.get(name) is None:
                 raise Unfit(_below(path, name), "it is missing")
         found = {name: known.get(name, anything)(item, _below(path, name)) for name, item in value.items()}
-        return found if kept is None else into(**{name: found[name] for name in kept if found.get(name) is not None})
+        if kept is None:
+            return found
+        made = into(**{name: found[name] for name in kept if found.get(name) is not None})
+        if isinstance(made, View):
+            object.__setattr__(made, "_given", tuple(name for name in found if name in kept))
+        return made
 
     return schema
 
 
+_View = TypeVar("_View", bound="View")
+
+
+class View(Mapping[str, Any]):
+    """Base of a dataclass that a schema makes of a mapping, and that can be read as the mapping too: it has the fields that the document has."""
+
+    _given: Sequence[str] | None = None
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in tuple(self):
+            raise KeyError(name)
+        return getattr(self, name)
+
+    def __iter__(self) -> Iterator[str]:
+        if self._given is not None:
+            return iter(self._given)
+        return (one.name for one in dataclasses.fields(self) if getattr(self, one.name) != one.default)  # type: ignore[arg-type]
+
+    def __len__(self) -> int:
+        return sum(1 for _name in self)
+
+    def but(self: _View, **changes: Any) -> _View:
+        """Return it with other values."""
+        found = dataclasses.replace(self, **changes)  # type: ignore[type-var]
+        object.__setattr__(found, "_given", tuple(dict.fromkeys((*self, *changes))))
+        return found
+
+
+def has(schema: Schema, default: Any = None) -> Any:
+    """Declare a field of a dataclass that L(of) makes a schema of; what is null or missing in a document has the default."""
+    return dataclasses.field(default=default, metadata={"schema": schema, "required": False})
+
+
+def needs(schema: Schema, default: Any = dataclasses.MISSING) -> Any:
+    """Declare a field that a document has to have.
+
+    :param default: of those that are made by themselves.
+    """
+    return dataclasses.field(default=default, metadata={"schema": schema, "required": True})
+
+
+def of(made: type) -> Schema:
+    """The schema of a dataclass, whose fields were declared with L(has) and L(needs)."""
+    declared = dataclasses.fields(made)
+    required = [one.name for one in declared if one.metadata["required"]]
+    return fields({one.name: one.metadata["schema"] for one in declared}, required, made)
+
+
 def encode(value: Any) -> Any:
     """Return as plain data what a schema made of it."""
+    if isinstance(value, View):
+        return {name: encode(value[name]) for name in value}
     if dataclasses.is_dataclass(value):
         return {field.name: encode(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, Mapping):

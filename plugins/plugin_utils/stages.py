@@ -15,6 +15,8 @@ from ansible import constants as C
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup import cards_on_bus, described_board
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._dcgm.stage import stage as dcgm
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.stage import stage as driver
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.schema import view_of
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import Facts
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.stage import PROGRAM
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.stage import stage as boot
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.stage import stage as mig
@@ -28,7 +30,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.stage imp
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.driver_advisories import VARIABLE, read_folder
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_program import program_identity
 
-StageFunction = Callable[[Mapping[str, Any], Mapping[str, Any]], StagePlan]
+StageFunction = Callable[[Facts, Mapping[str, Any]], StagePlan]
 
 #: In the order in which they run.
 STAGES: dict[str, StageFunction] = {
@@ -46,18 +48,19 @@ STAGES: dict[str, StageFunction] = {
 _WRITE_UNITS = ("driver", "boot", "sharing")
 
 
-def plan_stages(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> dict[str, StagePlan]:
+def plan_stages(document: Mapping[str, Any], desired: Mapping[str, Any]) -> dict[str, StagePlan]:
     """Return the plan of every stage; a refusal that a stage raises becomes one that it reports.
 
-    :param facts: the facts document of C(gpu_info).
+    :param document: the facts document of C(gpu_info).
     :param desired: the variables of all host roles.
     :return: plans by stage; of a host that was read without root, or has no GPUs or others than described, only one, that says so.
     """
+    facts = view_of(document)
     for name, refusal in (("privileges", _without_root(facts)), ("hardware", _other_gpus(facts, desired))):
         if refusal:
             return {name: StagePlan(name, needed=True, refusals=(refusal,))}
     plans = {}
-    facts, lost = without_lost_gpus(facts)
+    lost, facts = facts.lost, _without_lost(facts)
     try:
         given = {
             **desired,
@@ -75,16 +78,16 @@ def plan_stages(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> dict[st
     if former is not None and plans["mig"].steps:
         plans["mig"] = replace(plans["mig"], refusals=(*plans["mig"].refusals, former))
     if lost:
-        plans = _beside_lost_gpus(plans, lost)
+        plans = _beside_lost_gpus(plans, f"GPU {', '.join(str(gpu.index) for gpu in lost)}")
     writing = next((plan for name, plan in plans.items() if name in _WRITE_UNITS and plan.steps), None)
     if writing is not None:
         plans[writing.stage] = replace(writing, warnings=(*writing.warnings, *refused_reload(facts, desired)))
     return plans
 
 
-def former_layout(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> Refused | None:
+def former_layout(facts: Facts, desired: Mapping[str, Any]) -> Refused | None:
     """Return that the described layout is the one whose place C(repartition) took, and would take that back; None where it is not, or may."""
-    former = ((facts.get("recorded") or {}).get("rolled_out") or {}).get("former_layout") or {}
+    former = facts.recorded.rolled_out.former_layout or {}
     layout, strategy = desired.get("nvidia_mig_layout"), desired.get("nvidia_mig_strategy")
     if not layout or (former.get("layout"), former.get("strategy")) != (layout, strategy):
         return None
@@ -97,9 +100,9 @@ def former_layout(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> Refus
     )
 
 
-def _without_root(facts: Mapping[str, Any]) -> Refused | None:
+def _without_root(facts: Facts) -> Refused | None:
     """Without root a daemon that runs seems dead, and a plan would want to start it: nothing is concluded from such facts."""
-    if (facts.get("host") or {}).get("root") is not False:
+    if facts.host.root is not False:
         return None
     return Refused(
         "become",
@@ -109,26 +112,18 @@ def _without_root(facts: Mapping[str, Any]) -> Refused | None:
     )
 
 
-def without_lost_gpus(facts: Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
-    """Return the facts as if GPUs that fell off the bus were not there, and which these are; empty where all GPUs answer.
+def _without_lost(facts: Facts) -> Facts:
+    """Return the facts as if GPUs that fell off the bus were not there, and daemons of the host served the others alone.
 
     That they fell off is a matter of function. What the host records of them stays for when they are back.
     """
-    gpus = [gpu for gpu in facts.get("gpus") or () if not gpu.get("lost")]
-    lost = [str(gpu["index"]) for gpu in facts.get("gpus") or () if gpu.get("lost")]
-    if not lost:
-        return facts, ""
-    return {**facts, "gpus": gpus, **_daemons_of(gpus, facts)}, f"GPU {', '.join(lost)}"
-
-
-def _daemons_of(gpus: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parts of the facts about MPS daemons of the host as if they served these GPUs alone."""
+    gpus = tuple(gpu for gpu in facts.gpus or () if not gpu.lost)
+    if not facts.lost:
+        return facts
     record = sharing_of(facts)
     if record is None or not record.daemons:
-        return {}
-    instances = [one for gpu in gpus for one in gpu.get("gpu_instances") or ()]
-    there = {part.get("uuid") for one in instances for part in one.get("compute_instances") or ()}
-    there |= {gpu.get("uuid") for gpu in gpus}
+        return facts.but(gpus=gpus)
+    there = {gpu.uuid for gpu in gpus} | {part.uuid for gpu in gpus for part in gpu.devices}
     kept = {
         daemon.pipe_directory: [number for number, device in enumerate(daemon.devices) if device in there]
         for daemon in record.daemons
@@ -142,14 +137,12 @@ def _daemons_of(gpus: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) -> 
         for daemon in record.daemons
         if kept[daemon.pipe_directory]
     )
-    running = [
-        {**one, "limits": list(_at(one["limits"], kept[one["pipe_directory"]]))}
-        if one.get("limits") and one.get("pipe_directory") in kept
-        else one
-        for one in facts.get("mps") or ()
-    ]
-    recorded = {**(facts.get("recorded") or {}), "sharing": replace(record, daemons=daemons).as_dict()}
-    return {"mps": running, "recorded": recorded}
+    running = tuple(
+        one.but(limits=_at(one.limits, kept[one.pipe_directory])) if one.limits and one.pipe_directory in kept else one
+        for one in facts.mps or ()
+    )
+    recorded = facts.recorded.but(sharing=replace(record, daemons=daemons).as_dict())
+    return facts.but(gpus=gpus, mps=running, recorded=recorded)
 
 
 def _at(values: Sequence[Any], positions: Sequence[int]) -> tuple[Any, ...]:
@@ -170,9 +163,9 @@ def _beside_lost_gpus(plans: Mapping[str, StagePlan], lost: str) -> dict[str, St
     return found
 
 
-def _other_gpus(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> Refused | None:
+def _other_gpus(facts: Facts, desired: Mapping[str, Any]) -> Refused | None:
     """Nothing is installed for GPUs that are not there. What could not be read is not taken for absent."""
-    if facts.get("pci") is None:
+    if facts.pci is None:
         return None
     boards = [card.get("board") for card in cards_on_bus(facts)]
     there = len(boards)
@@ -198,7 +191,7 @@ def _other_gpus(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> Refused
             f"the host is described with {_counted(described)}, and its PCI bus shows {_counted(Counter(boards))}",
             "Correct the variable, or see which boards are in the host: lspci -d 10de:",
         )
-    if there or facts.get("gpus"):
+    if there or facts.gpus:
         return None
     return Refused(
         "the group gpu_hosts",

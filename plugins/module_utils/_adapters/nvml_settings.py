@@ -11,9 +11,9 @@ change waits for the next reset or reboot (nvml.h, C(nvmlDeviceSetEccMode)).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from .._gpu_settings import Clocks, ClockSpeeds, Ecc, GpuSettings, Power
 from .gpu_reset import GRAPHICS, MEMORY
 from .nvml_gpus import Nvml
 from .nvml_library import NvmlError
@@ -22,58 +22,11 @@ from .nvml_library import NvmlError
 _GRAPHICS, _MEMORY = 0, 2
 _MILLIWATTS = 1000
 
-#: Frequencies in MHz, as NVML takes them: of the memory, of the graphics engine.
-Clocks = tuple[int, int]
 #: NVML's calls that keep a clock within a range, and that leave it to the driver.
 _LOCKS = {
     GRAPHICS: ("nvmlDeviceSetGpuLockedClocks", "nvmlDeviceResetGpuLockedClocks"),
     MEMORY: ("nvmlDeviceSetMemoryLockedClocks", "nvmlDeviceResetMemoryLockedClocks"),
 }
-
-
-@dataclass(frozen=True)
-class Power:
-    """The power limit of a GPU in watts; a value that the board does not tell is None."""
-
-    limit: int | None = None
-    default: int | None = None
-    min: int | None = None
-    max: int | None = None
-
-
-@dataclass(frozen=True)
-class Ecc:
-    """Whether ECC is on; C(pending) as it will be after the next reset or reboot."""
-
-    current: bool | None = None
-    pending: bool | None = None
-
-
-@dataclass(frozen=True)
-class ClockSpeeds:
-    """Frequencies in MHz, pairs of memory and graphics where nothing else is said.
-
-    :param graphics: the present one.
-    :param max: the highest.
-    :param application: those that applications run at; C(default) those of the board.
-    :param locked_graphics: lowest and highest, as the clock was locked since the driver was loaded; C(locked_memory) the same.
-    """
-
-    graphics: int | None = None
-    max: Clocks | None = None
-    application: Clocks | None = None
-    default: Clocks | None = None
-    locked_graphics: Clocks | None = None
-    locked_memory: Clocks | None = None
-
-
-@dataclass(frozen=True)
-class GpuSettings:
-    """What can be set of a GPU and is lost. What the board or the driver does not tell is None."""
-
-    power_w: Power = Power()
-    ecc: Ecc = Ecc()
-    clocks_mhz: ClockSpeeds = ClockSpeeds()
 
 
 def settings_of(nvml: Nvml, index: int, locks: Mapping[str, Clocks] | None = None) -> GpuSettings:

@@ -17,7 +17,6 @@ from .._adapters.nvml_health import fabric_of, memory_errors, recovery_action
 from .._adapters.nvml_library import NvmlError, NvmlUnavailable, PynvmlMissing
 from .._adapters.nvml_settings import settings_of
 from .._boards.lookup import is_complete
-from .._settings.state import shape_settings
 from .nvml import unavailable
 
 
@@ -37,7 +36,7 @@ def _read(nvml: Nvml, subsets: Sequence[str], locks: gpu_reset.Locks) -> dict[st
                 gpu["profiles"] = None
                 unknown[f"gpus[{state.index}].profiles"] = error.reason
         if not state.lost:
-            gpu["settings"] = shape_settings(settings_of(nvml, state.index, locks.get(gpu["uuid"] or "")))
+            gpu["settings"] = settings_of(nvml, state.index, locks.get(gpu["uuid"] or "")).as_dict()
             found = fabric_of(nvml, state.index)
             fabric.add(found.state if found else None)
             if found:

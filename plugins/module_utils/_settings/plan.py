@@ -19,7 +19,7 @@ from .._plan import REBOOT_NEEDED, Plan, Refused, Step, awaited_reboot
 from .._steps import Kind
 from .._users import named
 from .desired import PREFIX, RECORD, Pair, Settings
-from .state import ObservedGpu, shape_settings
+from .state import ObservedGpu
 
 #: Two readings of a limit may differ by what a board rounds.
 _WATT = 1
@@ -268,4 +268,4 @@ def _both(clocks: Pair | None) -> str:
 
 
 def _state(gpus: Sequence[ObservedGpu]) -> dict[str, Any]:
-    return {gpu.title: shape_settings(gpu.settings) for gpu in gpus}
+    return {gpu.title: gpu.settings.as_dict() for gpu in gpus}

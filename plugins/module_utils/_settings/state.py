@@ -10,24 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .._adapters.nvml_settings import ClockSpeeds, Ecc, GpuSettings, Power
-from .._schema import boolean, check, encode, fields, items, number
+from .._gpu_settings import GpuSettings
+from .._schema import check, of
 from .._steps import gpu_title
 from .._users import User, users_of
 
-#: Watts; the largest rack-scale boards take 1.4 kW.
-_WATTS = number(0, 100_000)
-_MHZ = number(0, 100_000)
-_PAIRS = ("max", "application", "default", "locked_graphics", "locked_memory")
-#: C(settings) of one entry of C(gpus) of the facts: what can be set of a GPU and is lost. What the board does not tell is missing.
-SETTINGS = fields(
-    {
-        "power_w": fields(dict.fromkeys(("limit", "default", "min", "max"), _WATTS), into=Power),
-        "ecc": fields({"current": boolean, "pending": boolean}, into=Ecc),
-        "clocks_mhz": fields({"graphics": _MHZ, **dict.fromkeys(_PAIRS, items(_MHZ, 2, least=2))}, into=ClockSpeeds),
-    },
-    into=GpuSettings,
-)
+_SETTINGS = of(GpuSettings)
 
 
 @dataclass(frozen=True)
@@ -61,14 +49,8 @@ class ObservedGpu:
 
 def observed(gpu: Mapping[str, Any]) -> ObservedGpu:
     """Return one entry of C(gpus) of the facts."""
-    settings = check(SETTINGS, gpu.get("settings") or {})
+    settings = gpu.get("settings")
+    if not isinstance(settings, GpuSettings):
+        settings = check(_SETTINGS, settings or {})
     identity = gpu["index"], gpu.get("pci_address"), gpu.get("uuid"), gpu.get("name")
     return ObservedGpu(*identity, settings, users_of(gpu).everybody, bool(gpu.get("gpu_instances")))
-
-
-def shape_settings(found: GpuSettings) -> dict[str, Any]:
-    """Return C(settings) of one entry of C(gpus)."""
-    return {
-        part: {name: value for name, value in values.items() if value is not None}
-        for part, values in encode(found).items()
-    }

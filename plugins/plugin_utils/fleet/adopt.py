@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Any, Callable
 
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.schema import view_of
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import Facts
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.documents import read_yaml
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.driver_versions import (
     branch_of,
@@ -36,7 +38,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import enc
 from .adopt_cluster import Served
 from .adopt_racks import NO_IMEX, Found
 
-Stages = Mapping[str, Callable[[Mapping[str, Any], Mapping[str, Any]], StagePlan]]
+Stages = Mapping[str, Callable[[Facts, Mapping[str, Any]], StagePlan]]
 #: In the order in which they are looked at: a Docker host has containerd too, and a node of k3s brings its own.
 RUNTIMES = ("k3s", "rke2", "crio", "containerd", "docker")
 STRATEGIES = ("mixed", "single")
@@ -66,7 +68,7 @@ class Adopted:
 
 @dataclass
 class _Reader:
-    facts: Mapping[str, Any]
+    facts: Facts
     stages: Stages
     defaults: Mapping[str, Any]
     variables: dict[str, Any] = field(default_factory=dict)
@@ -118,7 +120,7 @@ def adopt(
     :param rack: what is known of its IMEX.
     :raises Refused: the facts have something that is of their types, and does not exist, such as a MIG profile.
     """
-    reader = _Reader(facts, stages, {**defaults, NODES: list(rack.nodes)})
+    reader = _Reader(view_of(facts), stages, {**defaults, NODES: list(rack.nodes)})
     boards = Counter(str(gpu.get("board") or "") for gpu in facts.get("gpus") or ())
     known = {} if "" in boards else dict(sorted(boards.items()))
     if known:

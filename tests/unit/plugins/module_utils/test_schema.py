@@ -13,13 +13,17 @@ from enum import Enum
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import (
     Unfit,
+    View,
     boolean,
     check,
     encode,
     fields,
+    has,
     items,
     mapping,
+    needs,
     number,
+    of,
     one_of,
     text,
 )
@@ -99,3 +103,27 @@ def test_what_is_missing_or_null_has_its_default_and_what_is_not_known_is_left_o
 def test_what_does_not_fit_is_named_by_its_path(document, message):
     with pytest.raises(Unfit, match=message):
         check(OUTER, document)
+
+
+@dataclass(frozen=True)
+class Card(View):
+    address: str = needs(text(8))
+    kind: str | None = has(text(8))
+    slots: tuple[int, ...] = has(items(number()), ())
+
+
+def test_a_view_is_typed_and_is_read_as_the_mapping_that_it_was_made_of():
+    document = {"address": "a", "slots": None, "of_another_release": 1}
+    card = check(of(Card), document)
+    assert (card.address, card.kind, card.slots) == ("a", None, ())
+    # What is null is told from what is missing only by who asks for it.
+    assert "slots" in card and "kind" not in card and card.get("kind", "gpu") == "gpu"
+    assert list(card) == ["address", "slots"] and encode(card) == {"address": "a", "slots": []}
+    changed = card.but(kind="gpu")
+    assert {**changed} == {"address": "a", "slots": (), "kind": "gpu"} and card.kind is None
+    assert list(Card("a", slots=(1,))) == ["address", "slots"]
+    with pytest.raises(KeyError):
+        card["kind"]
+    for unfit, path in (({"kind": "gpu"}, "address"), ({"address": "a", "slots": ["x"]}, r"slots\[0\]")):
+        with pytest.raises(Unfit, match=f"^{path}: "):
+            check(of(Card), unfit)

@@ -157,7 +157,7 @@ def test_a_reload_that_would_be_refused_is_told_with_the_first_stage_that_writes
     busy = {
         **BARE,
         "runtimes": {"containerd": {**BARE["runtimes"]["containerd"], "cgroup_drivers": {"runc": "systemd"}}},
-        "holders": [{"command": "train", "pid": 7, "container_id": "c"}],
+        "holders": [{"command": "train", "pid": 7, "container_id": "c", "devices": []}],
     }
     plans = plan_stages(busy, desired(nvidia_toolkit_device_injection="envvar", nvidia_health_metrics=True))
     told = [name for name, plan in plans.items() if any("the host refuses that while" in one for one in plan.warnings)]

@@ -22,7 +22,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._settings import a
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._settings.desired import Settings, read, recorded
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._settings.plan import EccPolicy, plan
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._settings.stage import stage
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._settings.state import observed, shape_settings
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._settings.state import observed
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._mig.virtual_gpus import VirtualHost, build
 
 RESET = EccPolicy()
@@ -355,7 +355,7 @@ def test_a_board_without_power_limit_and_clocks(host):
     host("rtx-2080-ti", 1)
     with open_nvml() as nvml:
         (seen,) = apply.observe(nvml, FULL)
-    shown = shape_settings(seen.settings)
+    shown = seen.settings.as_dict()
     assert (shown["power_w"], shown["clocks_mhz"]) == ({"limit": 260, "default": 260}, {})
 
 
@@ -363,7 +363,7 @@ def test_settings_are_read_from_facts_as_the_driver_told_them(host):
     host("h100-80gb-sxm", 1)
     with open_nvml() as nvml:
         (seen,) = apply.observe(nvml, FULL)
-    facts = {"index": 0, "settings": json.loads(json.dumps(shape_settings(seen.settings)))}
+    facts = {"index": 0, "settings": json.loads(json.dumps(seen.settings.as_dict()))}
     assert observed(facts).settings == seen.settings
     assert seen.settings.power_w.limit and seen.settings.clocks_mhz.max
 

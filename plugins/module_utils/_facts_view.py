@@ -1,0 +1,304 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# ruff: noqa: RUF009 (the functions declare fields)
+
+"""The facts document, typed: what planners see of a host. Each field is declared once, with the bounds of real hosts. Pure.
+
+What a field means is in C(docs/facts.md). None is what the host could not tell or does not have, and what an older release did not read. A host's facts
+are what the host says: C(_facts/schema.py) makes the view of them, and a host whose facts do not fit is one that was not read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ._gpu_facts import ID, GpuFacts
+from ._schema import OUTPUT, View, anything, boolean, fields, has, items, mapping, needs, not_null, number, of, text
+
+SCHEMA = 1
+_NAME, _TEXT = text(256), text()
+_NAMES, _TEXTS, _FEW_NAMES = items(_NAME), items(_TEXT), items(_NAME, 64)
+_VERSIONS = mapping(not_null(_NAME))
+_RECORD = mapping(anything)
+_LOGGED = items(
+    fields(
+        {"number": number(0, 65535), "pci_address": _NAME, "text": OUTPUT},
+        required=("number", "pci_address", "text"),
+    ),
+)
+#: What no planner looks at has no view.
+_HEALTH = fields(
+    {
+        "nvidia_smi": fields({"rc": number(-255, 255), "text": OUTPUT}, required=("text",)),
+        "cuda_program": _TEXT,
+        "xids": _LOGGED,
+        "sxids": _LOGGED,
+    }
+)
+_MIG_PARTED = fields({"config_path": _TEXT, "config": OUTPUT, "selected": _TEXT, "enabled": boolean})
+
+
+@dataclass(frozen=True)
+class UnitFacts(View):
+    """A program and its unit; masked is a unit that nothing can start."""
+
+    installed: bool | None = has(boolean)
+    active: bool | None = has(boolean)
+    masked: bool = has(boolean, False)
+    version: str | None = has(_NAME)
+
+
+@dataclass(frozen=True)
+class NextKernelFacts(View):
+    release: str | None = has(_NAME)
+    version: str | None = has(_NAME)
+    vermagic: str | None = has(_NAME)
+    signer: str | None = has(_TEXT)
+    key_enrolled: bool | None = has(boolean)
+
+
+@dataclass(frozen=True)
+class DkmsFacts(View):
+    name: str | None = has(_NAME)
+    version: str | None = has(_NAME)
+    kernel: str | None = has(_NAME)
+    state: str | None = has(_NAME)
+
+
+@dataclass(frozen=True)
+class DriverFacts(View):
+    loaded_version: str | None = has(_NAME)
+    on_disk_version: str | None = has(_NAME)
+    library_version: str | None = has(_NAME)
+    flavour: str | None = has(_NAME)
+    source: str | None = has(_NAME)
+    packages: Mapping[str, str] | None = has(_VERSIONS)
+    holds: tuple[str, ...] | None = has(_TEXTS)
+    nouveau_loaded: bool | None = has(boolean)
+    modules: tuple[str, ...] | None = has(_NAMES)
+    next_kernel: NextKernelFacts | None = has(of(NextKernelFacts))
+    configured_parameters: Mapping[str, str] | None = has(mapping(_TEXT, 256))
+    loaded_parameters: Mapping[str, str] | None = has(mapping(_TEXT, 256))
+    dkms: tuple[DkmsFacts, ...] | None = has(items(of(DkmsFacts)))
+    persistence_daemon: UnitFacts | None = has(of(UnitFacts))
+
+
+@dataclass(frozen=True)
+class RuntimeFacts(View):
+    version: str | None = has(_NAME)
+    default_runtime: str | None = has(_NAME)
+    config_path: str | None = has(_TEXT)
+    binary: str | None = has(_TEXT)
+    low_level_runtime: str | None = has(_TEXT)
+    active: bool | None = has(boolean)
+    config_version: int | None = has(number(0, 1000))
+    nvidia: bool | None = has(boolean)
+    has_type: bool | None = has(boolean)
+    cdi: bool | None = has(boolean)
+    cgroup_drivers: Mapping[str, str] | None = has(_VERSIONS)
+    monitors: Mapping[str, str | None] | None = has(mapping(_TEXT))
+
+
+@dataclass(frozen=True)
+class CardFacts(View):
+    address: str = needs(_NAME)
+    device_id: str | None = has(_NAME)
+    subsystem_id: str | None = has(_NAME)
+    kind: str | None = has(_NAME)
+    kernel_driver: str | None = has(_NAME)
+    board: str | None = has(_NAME)
+    architecture: str | None = has(_NAME)
+    numa_node: int | None = has(number(-1, 65535))
+
+
+@dataclass(frozen=True)
+class MpsDaemonFacts(View):
+    pid: int = needs(ID)
+    pipe_directory: str | None = has(_TEXT)
+    responds: bool | None = has(boolean)
+    in_container: bool | None = has(boolean)
+    percentage: float | None = has(number(0, 100, real=True))
+    limits: tuple[str, ...] | None = has(_FEW_NAMES)
+    clients: int | None = has(number(0, 65536))
+    servers: tuple[int, ...] | None = has(items(ID))
+
+
+@dataclass(frozen=True)
+class MpsControlFacts(View):
+    installed: bool | None = has(boolean)
+    multi_user: bool | None = has(boolean)
+
+
+@dataclass(frozen=True)
+class CdiFacts(View):
+    path: str = needs(_TEXT)
+    kind: str | None = has(_TEXT)
+    version: str | None = has(_TEXT)
+    devices: int | None = has(number(0, 65536))
+    missing: tuple[str, ...] | None = has(_FEW_NAMES)
+    stale: tuple[str, ...] | None = has(_FEW_NAMES)
+    differs: tuple[str, ...] | None = has(items(_TEXT, 64))
+    own: bool | None = has(boolean)
+
+
+@dataclass(frozen=True)
+class HolderFacts(View):
+    pid: int = needs(ID)
+    command: str = needs(_TEXT)
+    devices: tuple[str, ...] = needs(_TEXTS)
+    command_line: str | None = has(_TEXT)
+    pod_uid: str | None = has(_TEXT)
+    container_id: str | None = has(_TEXT)
+    unit: str | None = has(_TEXT)
+
+
+@dataclass(frozen=True)
+class DistributionFacts(View):
+    id: str | None = has(_NAME)
+    version: str | None = has(_NAME)
+    codename: str | None = has(_NAME)
+    family: str | None = has(_NAME)
+
+
+@dataclass(frozen=True)
+class HostFacts(View):
+    name: str | None = has(_NAME)
+    kernel: str | None = has(_NAME)
+    architecture: str | None = has(_NAME)
+    boot_id: str | None = has(_NAME)
+    python: str | None = has(_NAME)
+    package_manager: str | None = has(_NAME)
+    distribution: DistributionFacts = has(of(DistributionFacts), DistributionFacts())
+    kernel_packages: tuple[str, ...] | None = has(_NAMES)
+    headers_not_offered: tuple[str, ...] | None = has(_FEW_NAMES)
+    root: bool | None = has(boolean)
+    secure_boot: bool | None = has(boolean)
+    kernel_headers: bool | None = has(boolean)
+    container: bool | None = has(boolean)
+
+
+@dataclass(frozen=True)
+class NvmlFacts(View):
+    available: bool = has(boolean, False)
+    reason: str | None = has(_TEXT)
+    code: str | None = has(_TEXT)
+    version: str | None = has(_TEXT)
+    cuda_version: str | None = has(_TEXT)
+
+
+@dataclass(frozen=True)
+class ImexFacts(View):
+    active: bool | None = has(boolean)
+    enabled: bool | None = has(boolean)
+    masked: bool | None = has(boolean)
+    version: str | None = has(_NAME)
+    nodes: tuple[str, ...] | None = has(items(_NAME, 1024))
+
+
+@dataclass(frozen=True)
+class FabricFacts(View):
+    nvswitches: int | None = has(number(0, 1024))
+    manager: UnitFacts | None = has(of(UnitFacts))
+    state: str | None = has(_NAME)
+    lacking_modules: tuple[str, ...] | None = has(_FEW_NAMES)
+    imex: ImexFacts | None = has(of(ImexFacts))
+
+
+@dataclass(frozen=True)
+class ToolkitFacts(View):
+    version: str | None = has(_NAME)
+    packages: Mapping[str, str] | None = has(_VERSIONS)
+    holds: tuple[str, ...] | None = has(_TEXTS)
+    accept_envvar_unprivileged: bool | None = has(boolean)
+    accept_volume_mounts: bool | None = has(boolean)
+    low_level_runtimes: tuple[str, ...] | None = has(_TEXTS)
+
+
+@dataclass(frozen=True)
+class DcgmFacts(View):
+    packages: Mapping[str, str] | None = has(_VERSIONS)
+    holds: tuple[str, ...] | None = has(_TEXTS)
+    dcgmi: str | None = has(_TEXT)
+    active: bool | None = has(boolean)
+    enabled: bool | None = has(boolean)
+
+
+@dataclass(frozen=True)
+class RolledOutFacts(View):
+    """What an upgrade or a rollback left, and the layout that a repartition replaced."""
+
+    driver: str | None = has(_TEXT)
+    former: str | None = has(_TEXT)
+    operator: str | None = has(_TEXT)
+    since: str | None = has(_TEXT)
+    former_layout: Mapping[str, Any] | None = has(_RECORD)
+
+
+@dataclass(frozen=True)
+class RecordedFacts(View):
+    """The records on a host; each is read by the domain that wrote it."""
+
+    mig: Mapping[str, Any] | None = has(_RECORD)
+    sharing: Mapping[str, Any] | None = has(_RECORD)
+    settings: Mapping[str, Any] | None = has(_RECORD)
+    heal: Mapping[str, Any] | None = has(_RECORD)
+    driver_previous: Mapping[str, Any] | None = has(_RECORD)
+    mig_unfinished: bool | None = has(boolean)
+    repartition_unfinished: bool | None = has(boolean)
+    acceptance_owed: bool | None = has(boolean)
+    upgrade_state: str | None = has(_NAME)
+    rolled_out: RolledOutFacts = has(of(RolledOutFacts), RolledOutFacts())
+
+
+@dataclass(frozen=True)
+class BootUnitFacts(View):
+    """A unit of the collection: C(state) is enabled, disabled or masked."""
+
+    state: str = needs(_NAME)
+    sha256: str | None = has(_NAME)
+
+
+@dataclass(frozen=True)
+class ProgramFacts(View):
+    """The host program. Without C(units) an older release read it; null, systemd does not run."""
+
+    version: str | None = has(_TEXT)
+    python: str | None = has(_TEXT)
+    metrics_directory: str | None = has(_TEXT)
+    sha256: str | None = has(_NAME)
+    metrics_active: bool | None = has(boolean)
+    units: Mapping[str, BootUnitFacts] | None = has(mapping(not_null(of(BootUnitFacts)), 4096))
+
+
+@dataclass(frozen=True)
+class Facts(View):
+    """All of a host. C(pci) and C(gpus) are None where the bus or NVML could not be read, and empty where there is nothing."""
+
+    schema: int = has(number(SCHEMA, SCHEMA), SCHEMA)
+    host: HostFacts = has(of(HostFacts), HostFacts())
+    pci: tuple[CardFacts, ...] | None = has(items(of(CardFacts), 1024))
+    driver: DriverFacts = has(of(DriverFacts), DriverFacts())
+    nvml: NvmlFacts = has(of(NvmlFacts), NvmlFacts())
+    gpus: tuple[GpuFacts, ...] | None = has(items(of(GpuFacts), 64))
+    fabric: FabricFacts = has(of(FabricFacts), FabricFacts())
+    mps: tuple[MpsDaemonFacts, ...] | None = has(items(of(MpsDaemonFacts), 4096))
+    mps_control: MpsControlFacts = has(of(MpsControlFacts), MpsControlFacts())
+    toolkit: ToolkitFacts = has(of(ToolkitFacts), ToolkitFacts())
+    dcgm: DcgmFacts | None = has(of(DcgmFacts))
+    runtimes: Mapping[str, RuntimeFacts] | None = has(mapping(not_null(of(RuntimeFacts)), 64))
+    kubelet: UnitFacts = has(of(UnitFacts), UnitFacts())
+    cdi: tuple[CdiFacts, ...] | None = has(items(of(CdiFacts), 1024))
+    recorded: RecordedFacts = has(of(RecordedFacts), RecordedFacts())
+    host_program: ProgramFacts = has(of(ProgramFacts), ProgramFacts())
+    health: Mapping[str, Any] | None = has(_HEALTH)
+    holders: tuple[HolderFacts, ...] | None = has(items(of(HolderFacts), 65536))
+    mig_parted: Mapping[str, Any] | None = has(_MIG_PARTED)
+    unknown: Mapping[str, str | None] | None = has(mapping(_TEXT))
+
+    @property
+    def lost(self) -> tuple[GpuFacts, ...]:
+        """The GPUs that fell off the bus."""
+        return tuple(gpu for gpu in self.gpus or () if gpu.lost)

@@ -1,0 +1,144 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# ruff: noqa: RUF009 (the functions declare fields)
+
+"""A GPU of the facts document, typed (see L(_facts_view)). Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ._gpu_settings import GpuSettings
+from ._schema import View, boolean, fields, has, items, needs, number, of, text
+from ._steps import gpu_title
+
+_NAME, _TEXT, _PROFILE = text(256), text(), text(64)
+ID = number(0, 2**32 - 1)
+#: 4 TiB, of a GPU or a process on it.
+_MIB = number(0, 4 * 1024 * 1024)
+_INDEX, _COUNT = number(0, 1023), number(0, 4096)
+#: Memory slices of a GPU; all boards have twelve or fewer.
+SLICES = 64
+_SLICE = number(0, SLICES)
+_ERRORS = fields(
+    {
+        **dict.fromkeys(("remap_pending", "remap_failed"), boolean),
+        **dict.fromkeys(("uncorrected", "remapped_correctable", "remapped_uncorrectable"), number()),
+    }
+)
+_FABRIC = fields(
+    {**dict.fromkeys(("state", "summary", "clique"), _NAME), "status": number(), "degraded": items(_NAME, 64)}
+)
+
+
+@dataclass(frozen=True)
+class ProcessFacts(View):
+    pid: int = needs(ID)
+    name: str | None = has(_TEXT)
+    memory_mib: int | None = has(_MIB)
+    type: str | None = has(_NAME)
+    gpu_instance: int | None = has(ID)
+
+
+@dataclass(frozen=True)
+class AllocationFacts(View):
+    pod: str | None = has(_NAME)
+    pod_uid: str | None = has(_NAME)
+    container: str | None = has(_NAME)
+    # The name of a claim, which a user chooses, has up to 253 characters, and what it is stands before it.
+    resource: str | None = has(text(320))
+    reason: str | None = has(_TEXT)
+
+
+_PROCESSES = items(of(ProcessFacts))
+#: A shared device has up to some hundred replicas, each of which is one container's.
+_ALLOCATIONS = items(of(AllocationFacts), 4096)
+
+
+@dataclass(frozen=True)
+class ComputeInstanceFacts(View):
+    id: int = needs(ID)
+    profile: str = needs(_PROFILE)
+    profile_id: int | None = has(ID)
+    multiprocessors: int | None = has(_COUNT)
+    uuid: str | None = has(_NAME)
+    index: int | None = has(_INDEX)
+    processes: tuple[ProcessFacts, ...] | None = has(_PROCESSES)
+    allocations: tuple[AllocationFacts, ...] = has(_ALLOCATIONS, ())
+
+
+@dataclass(frozen=True)
+class GpuInstanceFacts(View):
+    id: int = needs(ID)
+    profile: str = needs(_PROFILE)
+    start: int = needs(_SLICE)
+    size: int = needs(_SLICE)
+    profile_id: int | None = has(ID)
+    memory_mib: int | None = has(_MIB)
+    processes: tuple[ProcessFacts, ...] | None = has(_PROCESSES)
+    compute_instances: tuple[ComputeInstanceFacts, ...] = has(items(of(ComputeInstanceFacts), 64), ())
+
+
+@dataclass(frozen=True)
+class ProfileFacts(View):
+    name: str = needs(_PROFILE)
+    id: int = needs(ID)
+    memory_mib: int = needs(_MIB)
+    multiprocessors: int | None = has(_COUNT)
+    enum: int | None = has(_COUNT)
+    copy_engines: int | None = has(_COUNT)
+    decoders: int | None = has(_COUNT)
+    encoders: int | None = has(_COUNT)
+    jpeg: int | None = has(_COUNT)
+    ofa: int | None = has(_COUNT)
+    max_instances: int | None = has(_SLICE)
+    remaining: int | None = has(_SLICE)
+    starts: tuple[int, ...] = has(items(_SLICE, 64), ())
+    size: int | None = has(_SLICE)
+
+
+@dataclass(frozen=True)
+class MigModeFacts(View):
+    supported: bool | None = has(boolean)
+    current: bool | None = has(boolean)
+    pending: bool | None = has(boolean)
+
+
+@dataclass(frozen=True)
+class GpuFacts(View):
+    """A GPU. Without C(processes) it was described and not read; null, NVML does not tell them."""
+
+    index: int = needs(_INDEX)
+    minor: int | None = has(_INDEX)
+    uuid: str | None = has(_NAME)
+    pci_address: str | None = has(_NAME)
+    name: str | None = has(_NAME)
+    board: str | None = has(_NAME)
+    device_id: str | None = has(_NAME)
+    architecture: str | None = has(_NAME)
+    compute_mode: str | None = has(_NAME)
+    memory_mib: int | None = has(_MIB)
+    persistence_mode: bool | None = has(boolean)
+    mig: MigModeFacts = has(of(MigModeFacts), MigModeFacts())
+    processes: tuple[ProcessFacts, ...] | None = has(_PROCESSES)
+    allocations: tuple[AllocationFacts, ...] = has(_ALLOCATIONS, ())
+    gpu_instances: tuple[GpuInstanceFacts, ...] = has(items(of(GpuInstanceFacts), 64), ())
+    profiles: tuple[ProfileFacts, ...] = has(items(of(ProfileFacts), 256), ())
+    errors: Mapping[str, Any] | None = has(_ERRORS)
+    recovery_action: str | None = has(_NAME)
+    fabric: Mapping[str, Any] | None = has(_FABRIC)
+    settings: GpuSettings | None = has(of(GpuSettings))
+    lost: bool = has(boolean, False)
+
+    @property
+    def devices(self) -> tuple[ComputeInstanceFacts, ...]:
+        """Its MIG devices."""
+        return tuple(part for one in self.gpu_instances for part in one.compute_instances)
+
+    @property
+    def title(self) -> str:
+        """How people call it."""
+        return gpu_title(self)
