@@ -22,7 +22,8 @@ sys.path.insert(0, str(HERE))
 sys.path.insert(0, str(HERE.parents[2] / "plugins"))
 
 import lab_boards as lab
-from module_utils._boards import architectures, lookup, model
+from module_utils._boards import architectures, lookup
+from module_utils._boards.board import Board, GpuInstanceProfile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,7 +50,7 @@ def kind_of(name: str, base_gb: str) -> str:
     return slices + ("x2" if slices == "1g" and memory != base_gb else "") + attributes
 
 
-def fill_profile(board: model.Board, profile: model.GpuInstanceProfile, assumed: list[str]) -> Filled:
+def fill_profile(board: Board, profile: GpuInstanceProfile, assumed: list[str]) -> Filled:
     """Replace what the table does not know; what was replaced is added to assumed."""
     base_gb = next(p.name for p in board.profiles if p.name.startswith("1g.")).partition(".")[2].partition("gb")[0]
     kind = kind_of(profile.name, base_gb)
@@ -87,7 +88,7 @@ def fill_profile(board: model.Board, profile: model.GpuInstanceProfile, assumed:
     return Filled(profile.name, numbers, starts, size)
 
 
-def fill_board(board: model.Board, extra: lab.Extra, assumed: list[str]) -> model.Board:
+def fill_board(board: Board, extra: lab.Extra, assumed: list[str]) -> Board:
     """The board with memory, SMs and grid; NVML rounds the total up to the label, so a little less than the label is assumed."""
     if board.total_memory_mib is None:
         assumed.append("total_memory_mib")
@@ -100,7 +101,7 @@ def fill_board(board: model.Board, extra: lab.Extra, assumed: list[str]) -> mode
     return board
 
 
-def variants(boards: dict[str, model.Board]) -> Iterator[tuple[model.Board, str]]:
+def variants(boards: dict[str, Board]) -> Iterator[tuple[Board, str]]:
     """The boards of lab_boards.VARIANTS, each with the key of the board that it varies."""
     for variant in lab.VARIANTS:
         origin = boards[variant.of]
@@ -117,7 +118,7 @@ def variants(boards: dict[str, model.Board]) -> Iterator[tuple[model.Board, str]
         )
 
 
-def chosen() -> list[tuple[model.Board, str]]:
+def chosen() -> list[tuple[Board, str]]:
     """The boards of the lab with the key of their extras, in the order of the table, variants last."""
     table = [b for b in lookup.BOARDS if (b.mig and b.key not in lab.LEFT_OUT) or b.key in lab.WITHOUT_MIG]
     return [(b, b.key) for b in table] + list(variants({b.key: b for b in table}))

@@ -323,7 +323,7 @@ def test_the_collections_adapter_reads_fabric_and_recovery_through_the_binary_in
         import dataclasses, sys
         sys.path.insert(0, {collections!r})
         from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters import nvml_health
-        from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml import open_nvml
+        from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_gpus import open_nvml
         with open_nvml(None) as nvml:
             answer([dataclasses.asdict(nvml_health.fabric_of(nvml, 0)), nvml_health.recovery_action(nvml, 0)])
         """
@@ -344,7 +344,7 @@ def test_the_collections_adapter_reads_the_memorys_errors_and_what_ends_them(mac
         import dataclasses, sys
         sys.path.insert(0, {collections!r})
         from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters import nvml_health
-        from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml import open_nvml
+        from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_gpus import open_nvml
         with open_nvml(None) as nvml:
             answer([dataclasses.asdict(nvml_health.memory_errors(nvml, index)) for index in (0, 1)])
         """
