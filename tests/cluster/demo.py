@@ -10,6 +10,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,6 +21,10 @@ from typing import Any
 import yaml
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+sys.path.append(str(REPOSITORY / "tests"))
+
+from warm_ansible import run as run_ansible
+
 LAB = REPOSITORY / "tests" / "lab" / "lab"
 _DEVICE = re.compile(r"UUID: ((?:GPU|MIG)-[0-9a-f-]+)")
 
@@ -92,7 +97,7 @@ class Demo:
             "ANSIBLE_NOCOLOR": "1",
         }
         command = [str(program), *inventories, "-e", tree, f"gpufleet.nvidia.{playbook}", *arguments]
-        return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+        return run_ansible(command, environment, Path.cwd(), timeout=3600)
 
     def report(self, playbook: str) -> dict[str, Any]:
         """What a playbook that changes nothing reports of the cluster."""

@@ -22,6 +22,7 @@ import pytest
 import yaml
 
 from ..result_shape import misshapen
+from ..warm_ansible import WarmAnsible
 
 LAB = Path(__file__).resolve().parent / "lab"
 sys.path.insert(0, str(LAB.parent))
@@ -30,7 +31,6 @@ from hosts import cache, paths
 from hosts.lab import Lab
 from hosts.progress import LabError, Progress
 from hosts.spec import host_to_json, parse_spec
-from warm_ansible import WarmAnsible
 
 REPOSITORY = LAB.parents[2]
 TOOLS = REPOSITORY / ".venv" / "bin"

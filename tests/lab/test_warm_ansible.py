@@ -15,14 +15,11 @@ from pathlib import Path
 
 import pytest
 
-HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE))
-
-from warm_ansible import WarmAnsible
+from ..warm_ansible import WarmAnsible
 
 pytestmark = pytest.mark.lab
 
-TOOLS = HERE.parents[1] / ".venv" / "bin"
+TOOLS = Path(__file__).resolve().parents[2] / ".venv" / "bin"
 LOCAL = [
     str(TOOLS / "ansible"),
     "-i",

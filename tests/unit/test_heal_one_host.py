@@ -7,12 +7,13 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import yaml
+
+from ..warm_ansible import run as run_ansible
 
 pytestmark = pytest.mark.slow
 
@@ -33,9 +34,7 @@ def heal(tmp_path):
         command = [sys.executable.replace("python", "ansible-playbook"), "-i", "inventory.yml", "gpufleet.nvidia.heal"]
         environment = {**os.environ, "ANSIBLE_COLLECTIONS_PATH": str(ROOT / "build" / "collections")}
         arguments = ["--limit", limit, "-e", f"gpu_heal_host={limit}"]
-        done = subprocess.run(
-            [*command, *arguments], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
-        )
+        done = run_ansible([*command, *arguments], environment, tmp_path)
         return done.returncode, " ".join(done.stdout.split())
 
     return run

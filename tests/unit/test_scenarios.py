@@ -18,6 +18,8 @@ from pathlib import Path
 
 import pytest
 
+from ..warm_ansible import run as run_ansible
+
 #: Each command starts ansible-playbook.
 pytestmark = pytest.mark.slow
 
@@ -33,21 +35,19 @@ def printed(command: str, folder: Path) -> str:
     """Run a command of a page and return what it shows beside Ansible's own lines, without names of this machine."""
     program, *arguments = shlex.split(command)
     path = Path(sys.executable).with_name(program)
-    done = subprocess.run(
-        [str(path) if path.exists() else program, *arguments],
-        cwd=folder,
-        env={
-            **os.environ,
-            "ANSIBLE_COLLECTIONS_PATH": str(ROOT / "build" / "collections"),
-            "ANSIBLE_NOCOLOR": "1",
-            "ANSIBLE_LOCALHOST_WARNING": "0",
-            "ANSIBLE_DEVEL_WARNING": "0",
-            "COLUMNS": "200",
-        },
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    environment = {
+        **os.environ,
+        "ANSIBLE_COLLECTIONS_PATH": str(ROOT / "build" / "collections"),
+        "ANSIBLE_NOCOLOR": "1",
+        "ANSIBLE_LOCALHOST_WARNING": "0",
+        "ANSIBLE_DEVEL_WARNING": "0",
+        "COLUMNS": "200",
+    }
+    if program == "ansible-playbook":
+        done = run_ansible([path, *arguments], environment, folder)
+    else:
+        line = [str(path) if path.exists() else program, *arguments]
+        done = subprocess.run(line, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     text = f"{done.stdout}{done.stderr}" if program == "ansible-playbook" else done.stdout
     assert done.returncode == 0 or program == "ansible-playbook", text
     if program != "ansible-playbook":

@@ -13,13 +13,13 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import yaml
 
+from ..warm_ansible import run as run_ansible
 from .test_terminal import ROOT, inventory
 
 #: Each run starts ansible-playbook.
@@ -52,7 +52,7 @@ def fleet(tmp_path):
 
     def run(*arguments, playbook="gpufleet.nvidia.site", callback="ansible.builtin.default"):
         tree = f"gpu_kubernetes_output_directory={tmp_path / 'tree'}"
-        done = subprocess.run(
+        done = run_ansible(
             [
                 sys.executable.replace("python", "ansible-playbook"),
                 "-i",
@@ -62,8 +62,7 @@ def fleet(tmp_path):
                 tree,
                 *arguments,
             ],
-            cwd=tmp_path,
-            env={
+            {
                 **{name: value for name, value in os.environ.items() if not name.startswith("ANSIBLE_")},
                 "ANSIBLE_COLLECTIONS_PATH": str(ROOT / "build" / "collections"),
                 "ANSIBLE_CONNECTION_PLUGINS": str(ROOT / "tests" / "bench" / "canned"),
@@ -71,9 +70,7 @@ def fleet(tmp_path):
                 "ANSIBLE_NOCOLOR": "1",
                 "ANSIBLE_STDOUT_CALLBACK": callback,
             },
-            capture_output=True,
-            text=True,
-            check=False,
+            tmp_path,
         )
         assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
         run.stderr.append(done.stderr)

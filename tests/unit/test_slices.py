@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import yaml
 
+from ..warm_ansible import run as run_ansible
 from .host_documents import FACTS, GPU, WHOLE
 
 #: Each run starts ansible-playbook.
@@ -93,18 +93,16 @@ def sliced(tmp_path, hosts):
 
 def run(inventory, playbook, *arguments, succeeds=True):
     program = Path(sys.executable).with_name("ansible-playbook")
-    done = subprocess.run(
-        [str(program), "-i", str(inventory), str(playbook), *arguments],
-        env={
+    done = run_ansible(
+        [program, "-i", inventory, playbook, *arguments],
+        {
             **os.environ,
             "ANSIBLE_COLLECTIONS_PATH": str(ROOT / "build" / "collections"),
             "ANSIBLE_CONNECTION_PLUGINS": str(ROOT / "tests" / "bench" / "canned"),
             "ANSIBLE_PIPELINING": "true",
             "ANSIBLE_INJECT_FACT_VARS": "false",
         },
-        capture_output=True,
-        text=True,
-        check=False,
+        Path.cwd(),
     )
     assert (done.returncode == 0) is succeeds, f"{done.stdout}\n{done.stderr}"
     return f"{done.stdout}\n{done.stderr}"

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import sys
 
 import pytest
 import yaml
 
+from ..warm_ansible import run as run_ansible
 from .test_terminal import ROOT
 
 #: Each case starts ansible-playbook.
@@ -28,18 +28,15 @@ OTHERS = 40
 
 def ansible(folder, callback, *arguments):
     """Run ansible-playbook in a folder, with nothing of the environment that would change what it shows."""
-    return subprocess.run(
+    return run_ansible(
         [sys.executable.replace("python", "ansible-playbook"), *arguments],
-        cwd=folder,
-        env={
+        {
             **{name: value for name, value in os.environ.items() if not name.startswith("ANSIBLE_")},
             "ANSIBLE_COLLECTIONS_PATH": str(ROOT / "build" / "collections"),
             "ANSIBLE_NOCOLOR": "1",
             "ANSIBLE_STDOUT_CALLBACK": callback,
         },
-        capture_output=True,
-        text=True,
-        check=False,
+        folder,
     )
 
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import yaml
+
+from ...warm_ansible import run as run_ansible
 
 # Each of them runs a whole playbook.
 pytestmark = pytest.mark.slow
@@ -44,14 +45,8 @@ def play(tmp_path):
             "ANSIBLE_NOCOLOR": "1",
             "ANSIBLE_BECOME_METHOD": "ansible.builtin.sudo",
         }
-        done = subprocess.run(
-            [program, "-i", "inventory.yml", f"gpufleet.nvidia.{playbook}", *arguments],
-            cwd=tmp_path,
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        line = [program, "-i", "inventory.yml", f"gpufleet.nvidia.{playbook}", *arguments]
+        done = run_ansible(line, environment, tmp_path)
         return done.returncode, done.stdout + done.stderr
 
     return run

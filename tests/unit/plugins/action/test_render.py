@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from ....warm_ansible import run as run_ansible
 
 #: Each case runs ansible-playbook several times.
 pytestmark = pytest.mark.slow
@@ -81,7 +82,7 @@ def render(tmp_path):
         ]
         environment = {**os.environ, "ANSIBLE_COLLECTIONS_PATH": str(REPOSITORY / "build" / "collections")}
         environment.pop("ANSIBLE_CONFIG", None)
-        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=tmp_path)
+        done = run_ansible(command, environment, tmp_path)
         assert answer.exists(), done.stdout + done.stderr
         result = json.loads(answer.read_text())
         answer.unlink()

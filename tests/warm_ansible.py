@@ -4,16 +4,18 @@
 
 """Ansible's command line without the time that its start takes: a process that has imported Ansible is forked for every call.
 
-Nearly half of what a call of a module costs the controller is the import of Ansible, and the tests of the lab make many hundred calls. Nothing else is
-kept: each call is a process of its own, which loads the collection, its plugins and the inventory anew. Ansible reads its settings (C(ANSIBLE_*)) when it
-is imported, so that a call with others, or of another release, is started as usual.
+Half of what a call costs the controller is the import of Ansible and the compilation of the collection, and tests make many hundred calls. Nothing else
+is kept: each call is a process of its own, which reads the collection, its plugins and the inventory anew. Ansible reads its settings (C(ANSIBLE_*)) when
+it is imported, so that a call with others, or of another release, is started as usual.
 """
 
 from __future__ import annotations
 
 import atexit
 import gc
+import hashlib
 import json
+import marshal
 import os
 import signal
 import socket
@@ -40,6 +42,10 @@ class WarmAnsible:
         theirs.close()
         atexit.register(self.close)
 
+    def fits(self, programs: Path, environment: Mapping[str, str]) -> bool:
+        """Whether it is of these programs and has these settings."""
+        return programs == self._programs and _settings(environment) == self._settings
+
     def close(self) -> None:
         """End it when the last call has ended; it removes Ansible's temporary folder."""
         self._orders.close()
@@ -50,7 +56,7 @@ class WarmAnsible:
     ) -> subprocess.CompletedProcess[str]:
         """Do what C(subprocess.run) does with this command line, and capture what it says."""
         program = Path(line[0])
-        if program.parent != self._programs or _settings(environment) != self._settings:
+        if not self.fits(program.parent, environment):
             return subprocess.run(
                 line, env=environment, capture_output=True, text=True, timeout=timeout, check=False, cwd=folder
             )
@@ -71,6 +77,27 @@ class WarmAnsible:
             for file in (output, errors):
                 file.seek(0)
             return subprocess.CompletedProcess(line, status, output.read().decode(), errors.read().decode())
+
+
+_kept: list[WarmAnsible] = []
+_changing = threading.Lock()
+
+
+def run(
+    line: Sequence[str | Path], environment: Mapping[str, str], folder: Path, timeout: float = 600
+) -> subprocess.CompletedProcess[str]:
+    """Do what C(subprocess.run) does with this command line of Ansible's, which has settings that many tests share.
+
+    The process of the last settings is kept and no other one: each has Ansible in memory.
+    """
+    programs = Path(line[0]).parent
+    with _changing:
+        if not _kept or not _kept[0].fits(programs, environment):
+            while _kept:
+                _kept.pop().close()
+            _kept.append(WarmAnsible(programs, environment))
+        warm = _kept[0]
+    return warm.run([str(word) for word in line], environment, folder, timeout)
 
 
 def _status(call: socket.socket, line: Sequence[str], timeout: float) -> int:
@@ -97,8 +124,10 @@ def _serve(orders: socket.socket) -> None:
     from ansible.cli.playbook import PlaybookCLI
 
     programs = {"ansible": AdHocCLI, "ansible-playbook": PlaybookCLI}
-    # What is there already need not be looked at, and so copied, in every process.
+    _keep_compiled()
+    # What is there already need not be looked at, and so copied, in every process, and none of them lives long.
     gc.freeze()
+    gc.disable()
     while True:
         message, files, _flags, _address = socket.recv_fds(orders, 16, 4)
         if not message:
@@ -110,6 +139,29 @@ def _serve(orders: socket.socket) -> None:
             os.close(file)
         _reap(os.WNOHANG)
     _reap(0)
+
+
+def _keep_compiled() -> None:
+    """Compile each text of a collection once: Ansible does it in every process anew, a third of what a call costs."""
+    from ansible.constants import DEFAULT_LOCAL_TMP
+    from ansible.utils.collection_loader import _collection_finder as finder
+
+    # It is removed with the folder of this process.
+    folder = Path(DEFAULT_LOCAL_TMP, "compiled")
+    folder.mkdir()
+
+    def compiled(source: str | bytes, filename: str, **options: Any) -> Any:
+        text = source.encode() if isinstance(source, str) else source
+        kept = folder / hashlib.sha256(filename.encode() + b"\0" + text).hexdigest()
+        if kept.exists():
+            return marshal.loads(kept.read_bytes())
+        code = compile(source, filename, **options)
+        part = folder / f"{kept.name}.{os.getpid()}"
+        part.write_bytes(marshal.dumps(code))
+        part.rename(kept)
+        return code
+
+    vars(finder)["compile"] = compiled
 
 
 def _reap(options: int) -> None:
