@@ -2,18 +2,18 @@
 # Run the tiers of the tests, each with its own set-up: tools/test.sh [--all] [TIER...]. Without a tier: all but BY_NAME, and of each its sample.
 #   --all       all tiers, and everything in them (make test-all). Where the tree is a commit and nothing failed, build/tested names it.
 #   WHOLE=yes   everything in the tiers that are named: tests/whole.py says what a sample is
-#   JOBS=2      how many tiers run side by side, beside the quick ones that run first
+#   JOBS=2      how many tiers run side by side, behind those that have all cores
 #   CORES=2     how many cores are used in all: tiers times their workers times what Go takes is never more
-#   AGAIN=yes   a tier that failed beside others is tried once more by itself (its failed files alone, where pytest runs it). What passes
-#               only then is a defect: the last lines name each such test. AGAIN=no: it has failed.
+#   AGAIN=yes   a tier that failed beside others is tried once more by itself (its failed files alone, where pytest runs it), all of them together
+#               for ten minutes at most. What passes only then is a defect: the last lines name each such test. AGAIN=no: it has failed.
 # What a tier prints is in build/test/TIER.log; what it printed is shown where it failed. Where the time went is in build/test/times.json.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-#: In the order in which they start: the quick ones that fail first, then the long ones, so that none of them is left for the end.
-#: `programs` builds what `nodes` and `cluster` wait for.
-FIRST=(unit lint)
-BESIDE=(programs lab nodes slow cluster molecule resolver sanity charts importer oldest-python docs eda)
+#: In the order in which they start: those that never wait have all cores, one after the other. The others follow, the longest first, so that none of
+#: them is left alone at the end. `programs` builds what `nodes` and `cluster` wait for.
+FIRST=(unit lint slow)
+BESIDE=(programs lab nodes resolver importer molecule charts sanity oldest-python cluster eda docs)
 BY_NAME=(upgrade debian dkms pods gitops bench)
 NEED_ROOT=" lab cluster nodes pods gitops upgrade debian resolver dkms molecule bench "
 NEED_GO=" programs cluster nodes pods gitops upgrade debian charts importer "
@@ -24,6 +24,8 @@ logs=build/test
 # One place decides who gets how many cores. Tiers wait for one another's hosts, disks and packages more than for a worker of their own.
 CORES=${CORES:-$(nproc)}
 AGAIN=${AGAIN:-yes}
+#: Seconds that all second tries have together.
+AGAIN_SECONDS=600
 export ANSIBLE_COLLECTIONS_PATH="$PWD/build/collections"
 is_whole() { [[ -n "${GPUFLEET_WHOLE:-}" ]]; }
 [ "${WHOLE:-}" != yes ] || export GPUFLEET_WHOLE=1
@@ -168,7 +170,7 @@ begin() {
     local beside=$JOBS workers
     ! is_first "$1" || beside=1
     workers=$((CORES / beside > 0 ? CORES / beside : 1))
-    CORES=$CORES JOBS=$beside WORKERS=$workers setsid "$BASH" tools/test.sh --one "$1" >"$logs/$1.log" 2>&1 &
+    CORES=$CORES JOBS=$beside WORKERS=$workers setsid ${2:+timeout "$2"} "$BASH" tools/test.sh --one "$1" >"$logs/$1.log" 2>&1 &
     tier_of[$!]=$1
 }
 # The counts of pytest, where the tier has them.
@@ -218,7 +220,7 @@ for tier in "${tiers[@]}"; do
         continue
     fi
     limit=$JOBS
-    # One of the quick tiers has all cores.
+    # One of the first tiers has all cores.
     if is_first "$tier" || [[ ${#tier_of[@]} = 1 && " ${FIRST[*]} " == *" ${tier_of[*]} "* ]]; then limit=1; fi
     while [ ${#tier_of[@]} -ge "$limit" ]; do await_one; done
     echo "== $tier: begins ($logs/$tier.log)"
@@ -234,8 +236,9 @@ last_failed() {
 path = pathlib.Path(sys.argv[1])
 print(*sorted(json.loads(path.read_text())) if path.exists() else (), sep="\n")' "$logs/cache-$1/v/cache/lastfailed"
 }
+again_until=$((SECONDS + AGAIN_SECONDS))
 for tier in "${first_failed[@]}"; do
-    if [ "$AGAIN" != yes ] || [ "$JOBS" = 1 ] || is_first "$tier"; then
+    if [ "$AGAIN" != yes ] || [ "$JOBS" = 1 ] || [ "$SECONDS" -ge "$again_until" ] || is_first "$tier"; then
         failed+=("$tier")
         continue
     fi
@@ -244,7 +247,7 @@ for tier in "${first_failed[@]}"; do
     export AGAIN_FILES
     mv "$logs/$tier.log" "$logs/$tier-first.log"
     echo "== $tier: once more, by itself: ${AGAIN_FILES:-the whole tier}"
-    begin "$tier"
+    begin "$tier" $((again_until - SECONDS))
     await_one
     unset AGAIN_FILES
     # What failed again is in the list anew.
