@@ -83,6 +83,7 @@ def test_a_level_without_dcgm_and_a_version_with_holes_are_refused_before_anythi
     assert fleet.lab.status(HOST, "test -e /var/lib/gpufleet || test -e /sys/module/nvidia/version") == 1
 
 
+@pytest.mark.by_name
 def test_check_mode_shows_it_on_a_bare_host(fleet):
     shown = site(fleet, "--check")
     assert shown.rc == 0, shown.text[-3000:]
@@ -127,6 +128,7 @@ def test_unattended_upgrades_do_not_move_it(fleet):
     assert installed(fleet) == dict.fromkeys(WANTED, "1:4.5.3-1")
 
 
+@pytest.mark.by_name
 def test_a_sample_of_cuda_proves_it_and_fails_where_it_fails(fleet):
     """It is run where something was changed: here the version of DCGM."""
     sample = "/usr/local/cuda/extras/demo_suite/vectorAdd"

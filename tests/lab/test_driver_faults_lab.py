@@ -272,8 +272,8 @@ def test_a_disk_that_fills_up_in_the_middle(small_disk):
 @pytest.mark.parametrize(
     ("seen", "killed", "module"),
     [
-        ("dpkg .*--unpack", "apt-get|dpkg", False),
-        ("dkms (build|install)", "apt-get|dpkg|dkms", False),
+        pytest.param("dpkg .*--unpack", "apt-get|dpkg", False, marks=pytest.mark.by_name),
+        pytest.param("dkms (build|install)", "apt-get|dpkg|dkms", False, marks=pytest.mark.by_name),
         ("dpkg .*--configure|dkms build", "apt-get|dpkg|dkms", True),
     ],
     ids=["apt-while-it-unpacks", "apt-while-dkms-builds", "the-module-and-all-it-started"],

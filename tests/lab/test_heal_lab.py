@@ -152,7 +152,7 @@ def test_a_reset_that_helps_leaves_the_other_gpu_alone(fleet):
 
 def test_a_run_that_is_killed_while_the_gpu_is_reset_is_finished_by_the_next(fleet):
     asks(fleet, 1)
-    fleet.lab.sh(HOST, "virtual-gpu fail gpuReset delay:15000 --count 1")
+    fleet.lab.sh(HOST, "virtual-gpu fail gpuReset delay:6000 --count 1")
     line, environment = fleet.command("heal", "--limit", HOST)
     log = fleet.folder / "killed.log"
     with open(log, "w") as output:
@@ -215,6 +215,7 @@ def test_a_board_that_people_replaced_is_proven_and_returned(fleet):
     assert (kept["state"], kept["attempts"], kept["bundle"]) == ("done", [], "")
 
 
+@pytest.mark.by_name
 def test_an_error_of_the_log_is_acted_on_once_where_the_driver_does_not_tell(fleet):
     """The kernel's log of the host is a file here, because a lab host has none of its own."""
     fleet.lab.sh(HOST, "test ! -e /dev/kmsg && touch /dev/kmsg")
@@ -246,6 +247,7 @@ def test_a_host_in_the_middle_of_an_upgrade_is_refused(fleet):
     asks(fleet, 0)
 
 
+@pytest.mark.by_name
 def test_gpus_of_before_ampere_are_reset_together_with_their_peers(fleet):
     fleet.lab.sh(OLD, "virtual-gpu peers on")
     asks(fleet, 1, gpu=0, host=OLD)

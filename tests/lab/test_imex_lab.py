@@ -118,6 +118,7 @@ def test_a_restart_that_takes_memory_from_jobs_is_refused_and_done_when_it_is_al
     fleet.lab.sh(HOSTS[0], "virtual-gpu stop --pid 4242")
 
 
+@pytest.mark.by_name
 def test_an_imex_that_does_not_start_is_no_success(fleet):
     """No node has an address of the host: NVIDIA's does not find the interface to listen on."""
     describe(fleet, "198.51.100.1", "198.51.100.2")

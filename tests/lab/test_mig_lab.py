@@ -4,8 +4,8 @@
 
 """MIG through the role nvidia_mig on lab hosts: real systemd, real boots, the real nvidia-ctk, virtual GPUs.
 
-The tests run in order: each begins with what the one before left. What a GPU has is read by `virtual-gpu show`, which reads the
-hardware without NVML, and not from what the role says.
+Here a GPU switches MIG on without a reset; test_mig_ampere_lab.py has those that cannot. The tests run in order: each begins with what the one before
+left. What a GPU has is read by `virtual-gpu show`, which reads the hardware without NVML, and not from what the role says.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="the lab needs root: run this as root"),
 ]
 
-HOPPER, AMPERE, MIXED = "mig-hopper", "mig-ampere", "mig-mixed"
+HOPPER = "mig-hopper"
 RECORD = "/etc/gpufleet/mig.json"
 CREATE = "nvmlDeviceCreateGpuInstanceWithPlacement"
 TOOLS = Path(__file__).resolve().parent / "real_tools"
@@ -37,16 +37,9 @@ SHOWN = "/opt/with-machine /run/virtual-gpu"
 
 @pytest.fixture(scope="module")
 def mig(make_fleet):
-    def host(name, group, *boards):
-        return {"name": name, "group": group, "boards": [*boards], "driver": "installed"}
-
-    made = make_fleet(
-        "close3-mig",
-        host(HOPPER, "training", {"board": "h100-80gb-sxm", "count": 2}),
-        host(AMPERE, "batch", {"board": "a100-40gb", "count": 2}),
-        host(MIXED, "mixture", {"board": "a100-40gb", "count": 1}, {"board": "t4", "count": 1}),
-    )
-    toolkit = made.play("site", "--tags", "toolkit", "--limit", HOPPER)
+    boards = [{"board": "h100-80gb-sxm", "count": 2}]
+    made = make_fleet("mig", {"name": HOPPER, "group": "training", "boards": boards, "driver": "installed"})
+    toolkit = made.play("site", "--tags", "toolkit")
     assert toolkit.rc == 0, toolkit.text
     return Mig(made)
 
@@ -157,6 +150,7 @@ def test_services_are_named_or_restarted(mig):
     assert mig.lab.sh(HOPPER, main_pid) not in (pid, "0")
 
 
+@pytest.mark.by_name
 def test_exports_can_be_imported(mig):
     mig.settled(HOPPER, [layout(devices=[0], p3g_40gb=1, p1g_20gb=1), {"devices": [1], "enabled": False}])
     exported = mig.fleet.module(HOPPER, "mig_info")
@@ -235,6 +229,7 @@ def test_an_error_that_stays_brings_the_former_layout_back(mig):
     assert named == present, "the CDI specification follows a change that was taken back, too"
 
 
+@pytest.mark.by_name
 def test_of_two_runs_at_once_one_waits_or_refuses(mig):
     mig.hang(HOPPER, CREATE)
     first = mig.start(HOPPER, "all-1g.10gb")
@@ -315,55 +310,3 @@ def test_absent_switches_mig_off_also_after_a_run_that_was_killed_and_keeps_it_o
     assert not mig.fleet.module(HOPPER, "mig", {"state": "absent"})["changed"]
     mig.lab.run("reboot", HOPPER)
     assert mig.modes(HOPPER) == [False, False]
-
-
-def test_ampere_is_reset_alone(mig):
-    job = mig.occupy(AMPERE, "neighbour", index=1)
-    mig.lab.sh(AMPERE, "virtual-gpu trace on")
-    answer = mig.settled(AMPERE, [{"devices": [0], "layout": "all-balanced"}])
-    assert mig.modes(AMPERE) == [True, False]
-    assert len(answer["reset"]) == 1 and answer["reset"][0].startswith("GPU 0 ")
-    assert answer["unselected"] == [1]
-    trace = [line.split()[1:] for line in mig.lab.sh(AMPERE, "virtual-gpu trace log").splitlines()]
-    assert trace.count(["gpuReset", "SUCCESS"]) == 1
-    assert [process["pid"] for process in mig.gpus(AMPERE)[1]["processes"]] == [job]
-    mig.lab.sh(AMPERE, "virtual-gpu trace off")
-    mig.leave(AMPERE, "neighbour")
-
-
-#: Opens a device as a monitoring agent does that NVML does not list: /proc shows it.
-HOLD = "import os, time; os.open('/dev/nvidia1', os.O_PATH); time.sleep(36000)"
-
-
-def test_a_held_gpu_is_refused_or_waits_for_a_reboot_that_the_role_makes(mig):
-    desired = "all-balanced"
-    mig.lab.sh(AMPERE, f'systemd-run --quiet --unit=holder python3 -c "{HOLD}"')
-    holder = mig.lab.sh(AMPERE, "systemctl show --value --property=MainPID holder").strip()
-    mig.lab.sh(AMPERE, f"virtual-gpu run --gpu 1 --pid {holder} --type N")
-    wait(lambda: "/dev/nvidia1" in mig.lab.sh(AMPERE, f"ls -l /proc/{holder}/fd"))
-    refused = mig.refused(AMPERE, desired)
-    assert f"(PID {holder})" in refused["msg"] and "nvidia_mig_reboot" in refused["msg"]
-    assert mig.modes(AMPERE) == [True, False]
-
-    pending = mig.fleet.module(AMPERE, "mig", {"layout": desired, "strategy": "mixed", "reboot": "allow"})
-    assert pending["reboot_required"] and f"(PID {holder})" in pending["reboot_reason"]
-    assert mig.gpus(AMPERE)[1]["mig"]["pending"] is True and mig.modes(AMPERE) == [True, False]
-
-    boot = mig.lab.sh(AMPERE, 'virtual-gpu show | grep -o \'"boot_id": "[0-9a-f]*"\'')
-    mig.settled(AMPERE, desired, nvidia_mig_reboot=True)
-    assert mig.lab.sh(AMPERE, 'virtual-gpu show | grep -o \'"boot_id": "[0-9a-f]*"\'') != boot
-    assert mig.modes(AMPERE) == [True, True]
-    assert mig.counts(AMPERE, 1) == {"3g.20gb": 1, "2g.10gb": 1, "1g.5gb": 2}
-
-
-def test_gpus_without_mig_in_the_same_host_are_left_alone(mig):
-    answer = mig.settled(MIXED, "all-balanced")
-    by_name = {gpu["name"]: gpu for gpu in mig.gpus(MIXED)}
-    turing = next(gpu for name, gpu in by_name.items() if "T4" in name)
-    assert answer["unselected"] == [turing["index"]]
-    assert not turing["mig"]["supported"] and turing["gpu_instances"] == []
-    ampere = next(gpu for gpu in by_name.values() if gpu is not turing)
-    assert len(ampere["gpu_instances"]) == 4
-    mig.lab.run("reboot", MIXED)
-    assert len(mig.instances(MIXED, ampere["index"])) == 4
-    assert mig.run(MIXED, "all-balanced").get("skipped")

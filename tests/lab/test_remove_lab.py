@@ -241,6 +241,7 @@ def test_the_host_that_keeps_driver_and_toolkit_has_its_layout_and_nothing_of_ou
     assert not any(facts["recorded"].values())
 
 
+@pytest.mark.by_name
 @pytest.mark.usefixtures("before")
 def test_site_brings_all_back_once_more(fleet):
     run = fleet.play("site")

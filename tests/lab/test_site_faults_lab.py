@@ -19,7 +19,7 @@ import subprocess
 import time
 
 import pytest
-from ansible_collections.gpufleet.nvidia.tests.whole import examples
+from ansible_collections.gpufleet.nvidia.tests.whole import examples, sampled
 
 pytestmark = [
     pytest.mark.lab,
@@ -252,7 +252,7 @@ def test_runs_that_are_killed_anywhere_can_be_repeated(fleet):
     fleet.describe(POOLS)
     fleet.lab.sh(MPS, "true")
     chance = random.Random(20260731)
-    for _round in range(examples(4, 2)):
+    for _round in range(examples(4, 1)):
         line, environment = fleet.command("site")
         player = subprocess.Popen(
             line,
@@ -293,7 +293,7 @@ def test_a_run_without_work_reads_every_host_once_and_starts_nothing_else_on_it(
     assert "training: 1 as described" in run.text and "shared: 1 as described" in run.text
 
 
-@pytest.mark.parametrize("tag", ["driver", "toolkit", "mig", "sharing", "health"])
+@sampled("tag", ["driver", "toolkit", "mig", "sharing", "health"], default=2)
 def test_a_stage_alone_reads_the_host_for_itself(fleet, tag):
     run = fleet.play("site", "--tags", tag, "--limit", MIG)
     assert run.rc == 0 and run.quiet(MIG), run.text
@@ -310,6 +310,7 @@ def test_the_clusters_files_alone_ask_no_host(fleet):
     assert [task for task, _host in limited.started] == ["Render the clusters"]
 
 
+@pytest.mark.by_name
 def test_drift_on_a_host_is_seen_and_taken_back(fleet):
     fleet.lab.sh(MPS, "systemctl stop gpufleet-mps@node.service; nvidia-smi -c DEFAULT")
     run = fleet.play("plan")

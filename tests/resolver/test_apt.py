@@ -81,13 +81,23 @@ NVIDIA_CASES = [
     ("ubuntu", ("ubuntu", "22.04"), UBUNTU_KERNEL),
     ("ubuntu", ("ubuntu", "24.04"), UBUNTU_KERNEL),
 ]
+BY_DEFAULT = (("open", "compute", OLD), ("open", "full", NEXT), ("proprietary", "compute", LATER))
 
 
 @pytest.mark.proves("driver", "nvidia", by="distribution")
 @pytest.mark.parametrize(("world", "distribution", "kernel"), NVIDIA_CASES)
-@pytest.mark.parametrize("flavour", ["open", "proprietary"])
-@pytest.mark.parametrize("variant", ["compute", "full"])
-@pytest.mark.parametrize("version", [OLD, LATER, NEXT])
+@pytest.mark.parametrize(
+    ("flavour", "variant", "version"),
+    [
+        # By default each flavour, variant and version comes once.
+        pytest.param(
+            flavour, variant, version, marks=[pytest.mark.by_name] * ((flavour, variant, version) not in BY_DEFAULT)
+        )
+        for flavour in ("open", "proprietary")
+        for variant in ("compute", "full")
+        for version in (OLD, LATER, NEXT)
+    ],
+)
 def test_every_plan_resolves_to_one_driver_version(system, world, distribution, kernel, flavour, variant, version):
     if world == "ubuntu" and (flavour, variant) == ("proprietary", "full"):
         pytest.skip("the stand-in of Ubuntu has no cuda-drivers; Debian's proves the shape")

@@ -54,8 +54,15 @@ CASES = [
 
 @pytest.mark.proves("driver", "nvidia", by="distribution")
 @pytest.mark.parametrize(("world", "distribution"), CASES)
-@pytest.mark.parametrize("flavour", ["open", "proprietary"])
-@pytest.mark.parametrize("variant", ["compute", "full"])
+@pytest.mark.parametrize(
+    ("flavour", "variant"),
+    [
+        ("open", "compute"),
+        ("proprietary", "full"),
+        pytest.param("open", "full", marks=pytest.mark.by_name),
+        pytest.param("proprietary", "compute", marks=pytest.mark.by_name),
+    ],
+)
 def test_every_plan_resolves_to_one_driver_version(system, world, distribution, flavour, variant):
     made = system(world, distribution)
     resolved = made.plan(DesiredDriver(version=LATER, flavour=flavour, variant=variant))
