@@ -35,13 +35,13 @@ class RootedApt(Apt):
 
     def add_repository(self, repository: Repository) -> bool:
         changed = super().add_repository(repository)
-        source = Path(self._source_path(repository.identifier))
+        source = Path(self._repository_path(repository.identifier))
         if source.exists():
             source.write_text(source.read_text().replace("Signed-By: /etc/", f"Signed-By: {self._root}/etc/"))
         return changed
 
-    def _key_path(self, signed_by: str) -> str:
-        return signed_by if signed_by.startswith(self._root) else super()._key_path(signed_by)
+    def _path(self, path: str) -> str:
+        return path if path.startswith(f"{self._root}/") else super()._path(path)
 
 
 def _own_key(manager: Dnf | Zypper, folder: str, identifier: str) -> None:

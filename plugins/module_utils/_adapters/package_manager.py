@@ -8,6 +8,7 @@ zypper implement. The adapters ask and carry out; which packages at which versio
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -16,7 +17,9 @@ from typing import Callable, Protocol
 
 from .._plan import Refused
 from .command import CommandError, Result
-from .repositories import Credentials, Repository
+from .command import run as run_command
+from .files import list_directory, read_text, remove, write_whole
+from .repositories import CREDENTIALS_MODE, Credentials, Repository
 
 #: Seconds that a package manager waits for another one (unattended upgrades, cloud-init) to let go of its lock.
 LOCK_TIMEOUT = 600
@@ -160,10 +163,52 @@ class PackageManager(Protocol):
         """Forget which stream of C(module) is enabled (dnf only)."""
 
 
-class WithoutStreams:
-    """What only dnf has, for the others: repositories that are enabled by name, and module streams."""
+class HostPackageManager:
+    """What the adapters share: a repository is a file, with others for its key and its credentials. What only dnf has is empty or refused.
+
+    :param root: the tree in which repository files and keys are written; another one only in tests.
+    :param options: options put after the name of every program, such as C(--installroot=...).
+    """
 
     name: str
+    #: Of a repository, by its name: the file that configures it, its key, its credentials.
+    repository_files: tuple[str, ...]
+
+    def __init__(self, *, root: str = "/", options: Sequence[str] = (), runner: Runner = run_command) -> None:
+        self._root = root
+        self._options = tuple(options)
+        self._run = runner
+        #: URLs of repositories that are on trial.
+        self._tried: tuple[str, ...] = ()
+
+    def _path(self, path: str) -> str:
+        return os.path.join(self._root, path.lstrip("/"))
+
+    def _repository_path(self, identifier: str) -> str:
+        return self._path(self.repository_files[0].format(identifier))
+
+    def _credentials_path(self, identifier: str) -> str:
+        return self._path(self.repository_files[-1].format(identifier))
+
+    def _repo_files(self) -> list[tuple[str, str]]:
+        """Return path and text of every file with rpm repositories."""
+        folder = os.path.dirname(self._repository_path("any"))
+        paths = [os.path.join(folder, entry) for entry in list_directory(folder) if entry.endswith(".repo")]
+        return [(path, read_text(path) or "") for path in paths]
+
+    def _write_credentials(self, identifier: str, text: str | None) -> bool:
+        path = self._credentials_path(identifier)
+        return remove(path) if text is None else write_whole(path, text, CREDENTIALS_MODE)
+
+    def has_repository(self, identifier: str) -> bool:
+        return os.path.exists(self._repository_path(identifier))
+
+    def remove_repository(self, identifier: str) -> bool:
+        removed = [remove(self._path(file.format(identifier))) for file in self.repository_files]
+        return any(removed)
+
+    def missing_for_holds(self) -> tuple[str, ...]:
+        return ()
 
     def disabled_repositories(self) -> tuple[str, ...]:
         return ()

@@ -20,11 +20,11 @@ from .package_manager import (
     LOCK_TIMEOUT,
     TRANSACTION_TIMEOUT,
     Change,
+    HostPackageManager,
     Package,
     PackageError,
     Runner,
     Transaction,
-    WithoutStreams,
     checked,
     failure,
     waiting_for_lock,
@@ -46,22 +46,19 @@ _UNCONFIGURED = ("unpacked", "half-configured")
 _LOCKED = re.compile(r"lock (?:file )?.*(?:is held by|was locked by)|Could not get lock|is locked by another process")
 
 
-class Apt(WithoutStreams):
-    """The package manager of Debian and Ubuntu.
-
-    :param root: the tree in which repository files and keys are written; another one only in tests.
-    :param options: options put after every apt program's name, such as C(-o Dir=...).
-    """
+class Apt(HostPackageManager):
+    """The package manager of Debian and Ubuntu."""
 
     name = "apt"
+    repository_files = (
+        "/etc/apt/sources.list.d/{}.sources",
+        "/etc/apt/keyrings/{}.gpg",
+        "/etc/apt/auth.conf.d/{}.conf",
+    )
 
     def __init__(self, *, root: str = "/", options: Sequence[str] = (), runner: Runner = run_command) -> None:
-        self._root = root
-        self._options = tuple(options)
-        self._run = runner
-        #: URLs of repositories that are on trial.
-        self._tried: tuple[str, ...] = ()
-        self._dpkg = () if root == "/" else (f"--admindir={os.path.join(root, 'var/lib/dpkg')}",)
+        super().__init__(root=root, options=options, runner=runner)
+        self._dpkg = () if root == "/" else (f"--admindir={self._path('var/lib/dpkg')}",)
 
     def installed(self) -> dict[str, str]:
         found = {}
@@ -74,7 +71,7 @@ class Apt(WithoutStreams):
     def interrupted(self) -> tuple[str, ...]:
         half = {"half-installed", *_UNCONFIGURED, "triggers-awaited", "triggers-pending"}
         names = [name for name, _version, state in self._status() if state in half]
-        journal = os.path.join(self._root, "var/lib/dpkg/updates")
+        journal = self._path("var/lib/dpkg/updates")
         if any(entry.isdigit() for entry in list_directory(journal)):
             names.append("dpkg's own journal")
         return tuple(sorted(set(names)))
@@ -148,7 +145,7 @@ class Apt(WithoutStreams):
             yield ()
             return
         with tempfile.TemporaryDirectory(prefix="gpufleet-apt-") as folder:
-            own = os.path.join(self._root, "etc/apt/preferences.d")
+            own = self._path("etc/apt/preferences.d")
             for entry in list_directory(own):
                 if entry not in transaction.replaces:
                     os.symlink(os.path.join(own, entry), os.path.join(folder, entry))
@@ -169,9 +166,6 @@ class Apt(WithoutStreams):
         if stale:
             raise PackageError(f"Failed to fetch the package lists: {' / '.join(stale)}. {remedy}")
 
-    def missing_for_holds(self) -> tuple[str, ...]:
-        return ()
-
     def holds(self) -> tuple[str, ...]:
         answer = checked(self._run(["apt-mark", *self._options, "showhold"], timeout=60), "list held packages")
         return tuple(sorted(line.partition(":")[0] for line in answer.stdout.split()))
@@ -188,23 +182,18 @@ class Apt(WithoutStreams):
     def repositories(self) -> tuple[str, ...]:
         # apt reads nothing from a source whose key file is not there, as that of NVIDIA's local-repository package is not
         # until somebody copies it.
-        found = (url for url, signed_by in self._sources() if not self._lacks_key(signed_by))
+        found = (url for url, key in self._sources() if not key.startswith("/") or os.path.exists(self._path(key)))
         return (*found, *self._tried)
 
-    def _lacks_key(self, signed_by: str) -> bool:
-        return signed_by.startswith("/") and not os.path.exists(self._key_path(signed_by))
-
-    def _key_path(self, signed_by: str) -> str:
-        return os.path.join(self._root, signed_by.lstrip("/"))
-
     def add_repository(self, repository: Repository) -> bool:
-        keyring = f"/etc/apt/keyrings/{repository.identifier}.gpg"
-        own = self._source_path(repository.identifier)
-        opened = self._write_credentials(repository)
+        name, credentials = repository.identifier, repository.credentials
+        own, keyring = self._repository_path(name), self.repository_files[1].format(name)
+        login = None if credentials is None else apt_auth(repository.url, credentials)
+        opened = self._write_credentials(name, login)
         for url, signed_by in self._sources(without=own):
             if url != canonical(repository.url) or signed_by == keyring:
                 continue
-            path = self._key_path(signed_by)
+            path = self._path(signed_by)
             if signed_by.startswith("/") and read_bytes(path) in (None, repository.key):
                 # That source is complete with the key that it names: a second one would be in its way.
                 return write_whole(path, repository.key) or opened
@@ -214,14 +203,8 @@ class Apt(WithoutStreams):
                 f"signed by {signed_by or 'any trusted key'}. Remove that entry, or leave the repository to it "
                 "(nvidia_driver_manage_repository: false)."
             )
-        changed = write_whole(os.path.join(self._root, keyring.lstrip("/")), repository.key)
+        changed = write_whole(self._path(keyring), repository.key)
         return write_whole(own, deb822(repository, keyring)) or changed or opened
-
-    def _write_credentials(self, repository: Repository) -> bool:
-        path = self._credentials_path(repository.identifier)
-        if repository.credentials is None:
-            return remove(path)
-        return write_whole(path, apt_auth(repository.url, repository.credentials), CREDENTIALS_MODE)
 
     @contextmanager
     def trial(self, repository: Repository) -> Iterator[Apt]:
@@ -232,8 +215,8 @@ class Apt(WithoutStreams):
             os.makedirs(own)
             os.makedirs(parts)
             os.makedirs(os.path.join(lists, "partial"))
-            sources = os.path.join(self._root, "etc/apt/sources.list.d")
-            for place, target in ((sources, parts), (os.path.join(self._root, "var/lib/apt/lists"), lists)):
+            sources = self._path("etc/apt/sources.list.d")
+            for place, target in ((sources, parts), (self._path("var/lib/apt/lists"), lists)):
                 for entry in list_directory(place):
                     path = os.path.join(place, entry)
                     # apt reads nothing at all when one URL is signed by two keys; for real such a source goes first.
@@ -273,28 +256,16 @@ class Apt(WithoutStreams):
         if repository.credentials is None:
             return ()
         os.makedirs(folder, mode=0o700)
-        there, name = os.path.join(self._root, "etc/apt/auth.conf.d"), f"{repository.identifier}.conf"
+        there, name = self._path("etc/apt/auth.conf.d"), f"{repository.identifier}.conf"
         for entry in list_directory(there):
             if entry != name:
                 os.symlink(os.path.join(there, entry), os.path.join(folder, entry))
         write_whole(os.path.join(folder, name), apt_auth(repository.url, repository.credentials), CREDENTIALS_MODE)
         return "-o", f"Dir::Etc::netrcparts={folder}/"
 
-    def has_repository(self, identifier: str) -> bool:
-        return os.path.exists(self._source_path(identifier))
-
     def has_credentials(self, identifier: str, url: str, credentials: Credentials | None) -> bool:
         text = None if credentials is None else apt_auth(url, credentials)
         return canonical(url) in self._tried or is_written(self._credentials_path(identifier), text)
-
-    def remove_repository(self, identifier: str) -> bool:
-        paths = (
-            self._source_path(identifier),
-            os.path.join(self._root, f"etc/apt/keyrings/{identifier}.gpg"),
-            self._credentials_path(identifier),
-        )
-        removed = [remove(path) for path in paths]
-        return any(removed)
 
     def preferences(self, name: str) -> str | None:
         """Return the text of the preferences file C(name), or None where there is none."""
@@ -309,19 +280,13 @@ class Apt(WithoutStreams):
     def _preferences_path(self, name: str) -> str:
         return os.path.join(self._root, "etc/apt/preferences.d", name)
 
-    def _credentials_path(self, identifier: str) -> str:
-        return os.path.join(self._root, f"etc/apt/auth.conf.d/{identifier}.conf")
-
-    def _source_path(self, identifier: str) -> str:
-        return os.path.join(self._root, f"etc/apt/sources.list.d/{identifier}.sources")
-
     def _sources(self, without: str = "") -> list[tuple[str, str]]:
-        folder = os.path.join(self._root, "etc/apt/sources.list.d")
+        folder = self._path("etc/apt/sources.list.d")
         files = [
             os.path.join(folder, entry) for entry in list_directory(folder) if entry.endswith((".list", ".sources"))
         ]
         found: list[tuple[str, str]] = []
-        for path in [os.path.join(self._root, "etc/apt/sources.list"), *files]:
+        for path in [self._path("etc/apt/sources.list"), *files]:
             if path != without:
                 found.extend(sources_in(read_text(path) or ""))
         return found

@@ -15,13 +15,14 @@ from contextlib import contextmanager
 
 from .command import Result
 from .command import run as run_command
-from .files import list_directory, read_text, remove, write_whole
+from .files import read_text, write_whole
 from .installed_packages import RpmDatabase, edition, parse_versionlock, versions
 from .openpgp import armoured_key
 from .package_manager import (
     LOCK_TIMEOUT,
     TRANSACTION_TIMEOUT,
     Change,
+    HostPackageManager,
     Package,
     PackageError,
     Runner,
@@ -59,23 +60,16 @@ _NOT_ROWS = re.compile(
 _VERSION_LOCK_PLUGIN = "python3-dnf-plugin-versionlock"
 
 
-class Dnf:
-    """The package manager of RHEL, Rocky, Alma and Amazon Linux.
-
-    :param root: the tree in which repository files and keys are written; another one only in tests.
-    :param options: options put after C(dnf), such as C(--installroot=...).
-    """
+class Dnf(HostPackageManager):
+    """The package manager of RHEL, Rocky, Alma and Amazon Linux."""
 
     name = "dnf"
+    repository_files = ("/etc/yum.repos.d/{}.repo", "/etc/pki/rpm-gpg/{}.asc")
 
     def __init__(self, *, root: str = "/", options: Sequence[str] = (), runner: Runner = run_command) -> None:
-        self._root = root
-        self._options = tuple(options)
-        self._run = runner
+        super().__init__(root=root, options=options, runner=runner)
         self._rpm = RpmDatabase(root, runner)
         self._generation: int | None = None
-        #: URLs of repositories that are on trial.
-        self._tried: tuple[str, ...] = ()
 
     def installed(self) -> dict[str, str]:
         return versions(self._rpm.installed())
@@ -161,17 +155,12 @@ class Dnf:
             self._checked(f"unlock {', '.join(names)}", "versionlock", "delete", *names)
 
     def repositories(self) -> tuple[str, ...]:
-        folder = os.path.join(self._root, "etc/yum.repos.d")
-        found: list[str] = []
-        for entry in list_directory(folder):
-            if entry.endswith(".repo"):
-                found.extend(base_urls_in(read_text(os.path.join(folder, entry)) or ""))
-        return (*found, *self._tried)
+        return (*(url for _path, text in self._repo_files() for url in base_urls_in(text)), *self._tried)
 
     def add_repository(self, repository: Repository) -> bool:
-        key_path = f"/etc/pki/rpm-gpg/{repository.identifier}.asc"
-        changed = write_whole(os.path.join(self._root, key_path.lstrip("/")), armoured_key(repository.key))
-        return self._write_repo(self._repo_path(repository.identifier), repository, key_path) or changed
+        key_path = self.repository_files[1].format(repository.identifier)
+        changed = write_whole(self._path(key_path), armoured_key(repository.key))
+        return self._write_repo(self._repository_path(repository.identifier), repository, key_path) or changed
 
     @staticmethod
     def _write_repo(path: str, repository: Repository, key_path: str) -> bool:
@@ -184,26 +173,19 @@ class Dnf:
             key = os.path.join(folder, f"{repository.identifier}.asc")
             write_whole(key, armoured_key(repository.key))
             self._write_repo(os.path.join(folder, f"{repository.identifier}.repo"), repository, key)
-            places = ",".join((os.path.join(self._root, "etc/yum.repos.d"), folder))
+            places = ",".join((os.path.dirname(self._repository_path("any")), folder))
             options = (*self._options, f"--setopt=reposdir={places}")
             tried = type(self)(root=self._root, options=options, runner=self._run)
             tried._tried = (canonical(repository.url),)
             tried._checked("fetch the repository's metadata", "-y", "--repo", repository.identifier, "makecache")
             yield tried
 
-    def has_repository(self, identifier: str) -> bool:
-        return os.path.exists(self._repo_path(identifier))
-
     def has_credentials(self, identifier: str, url: str, credentials: Credentials | None) -> bool:
         if canonical(url) in self._tried:
             return True
-        path = self._repo_path(identifier)
+        path = self._repository_path(identifier)
         private = credentials is None or (os.path.exists(path) and os.stat(path).st_mode & 0o7777 == CREDENTIALS_MODE)
         return private and login_in(read_text(path) or "") == credentials
-
-    def remove_repository(self, identifier: str) -> bool:
-        changed = remove(self._repo_path(identifier))
-        return remove(os.path.join(self._root, f"etc/pki/rpm-gpg/{identifier}.asc")) or changed
 
     def disabled_repositories(self) -> tuple[str, ...]:
         return tuple(sorted(name for _path, text in self._repo_files() for name in disabled_in(text)))
@@ -215,11 +197,6 @@ class Dnf:
             if wanted:
                 # The file may hold credentials, and then is for root alone.
                 write_whole(path, with_enabled(text, wanted), os.stat(path).st_mode & 0o7777)
-
-    def _repo_files(self) -> list[tuple[str, str]]:
-        folder = os.path.join(self._root, "etc/yum.repos.d")
-        paths = [os.path.join(folder, entry) for entry in list_directory(folder) if entry.endswith(".repo")]
-        return [(path, read_text(path) or "") for path in sorted(paths)]
 
     def streams(self) -> Mapping[str, str]:
         if self.generation() != 4:
@@ -276,9 +253,6 @@ class Dnf:
         if leftovers:
             commands.append([weak, "--noautoremove", "remove", *leftovers])
         return commands
-
-    def _repo_path(self, identifier: str) -> str:
-        return os.path.join(self._root, f"etc/yum.repos.d/{identifier}.repo")
 
     def _dnf(self, *arguments: str) -> Result:
         return waiting_for_lock(

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,22 +14,21 @@ from xml.etree import ElementTree
 
 from .command import Result
 from .command import run as run_command
-from .files import list_directory, read_text, remove, write_whole
+from .files import read_text, write_whole
 from .installed_packages import RpmDatabase, parse_zypper_locks, versions
 from .openpgp import armoured_key
 from .package_manager import (
     LOCK_TIMEOUT,
     TRANSACTION_TIMEOUT,
     Change,
+    HostPackageManager,
     Package,
     PackageError,
     Runner,
     Transaction,
-    WithoutStreams,
     checked,
 )
 from .repositories import (
-    CREDENTIALS_MODE,
     Credentials,
     Repository,
     base_urls_in,
@@ -53,19 +51,14 @@ _SUMMARY = {
 }
 
 
-class Zypper(WithoutStreams):
-    """The package manager of SLES.
-
-    :param root: the tree in which repository files and keys are written; another one only in tests.
-    :param options: options put after C(zypper), such as C(--root ...).
-    """
+class Zypper(HostPackageManager):
+    """The package manager of SLES."""
 
     name = "zypper"
+    repository_files = ("/etc/zypp/repos.d/{}.repo", "/etc/pki/rpm-gpg/{}.asc", "/etc/zypp/credentials.d/{}")
 
     def __init__(self, *, root: str = "/", options: Sequence[str] = (), runner: Runner = run_command) -> None:
-        self._root = root
-        self._options = tuple(options)
-        self._run = runner
+        super().__init__(root=root, options=options, runner=runner)
         self._rpm = RpmDatabase(root, runner)
 
     def installed(self) -> dict[str, str]:
@@ -93,7 +86,7 @@ class Zypper(WithoutStreams):
 
     def simulate(self, transaction: Transaction) -> tuple[Change, ...]:
         arguments = self._arguments(transaction)
-        with _without_locks(os.path.join(self._root, "etc/zypp/zypp.conf"), transaction.ignore_holds) as environment:
+        with _without_locks(self._path("etc/zypp/zypp.conf"), transaction.ignore_holds) as environment:
             answer = self._zypper(arguments[0], "--dry-run", *arguments[1:], xml=True, environment=environment)
         if answer.rc not in _GOOD:
             raise PackageError(_explained(f"resolve {' '.join(arguments)}", answer))
@@ -109,11 +102,8 @@ class Zypper(WithoutStreams):
         # Without --gpg-auto-import-keys: that takes whatever key lies beside the metadata, so anybody could sign them.
         self._good("fetch the repositories' metadata", self._zypper("refresh", "--force"))
 
-    def missing_for_holds(self) -> tuple[str, ...]:
-        return ()
-
     def holds(self) -> tuple[str, ...]:
-        return parse_zypper_locks(read_text(os.path.join(self._root, "etc/zypp/locks")) or "")
+        return parse_zypper_locks(read_text(self._path("etc/zypp/locks")) or "")
 
     def hold(self, packages: Sequence[Package]) -> None:
         if packages:
@@ -125,53 +115,30 @@ class Zypper(WithoutStreams):
             self._good(f"unlock {', '.join(names)}", self._zypper("removelock", "--type", "package", *names))
 
     def repositories(self) -> tuple[str, ...]:
-        folder = os.path.join(self._root, "etc/zypp/repos.d")
-        found: list[str] = []
-        for entry in list_directory(folder):
-            if entry.endswith(".repo"):
-                found.extend(base_urls_in(read_text(os.path.join(folder, entry)) or ""))
-        return tuple(found)
+        return tuple(url for _path, text in self._repo_files() for url in base_urls_in(text))
 
     def add_repository(self, repository: Repository) -> bool:
-        key_path = f"/etc/pki/rpm-gpg/{repository.identifier}.asc"
-        on_host = os.path.join(self._root, key_path.lstrip("/"))
-        changed = write_whole(on_host, armoured_key(repository.key))
-        changed = self._write_credentials(repository) or changed
-        query = "" if repository.credentials is None else f"?credentials={repository.identifier}"
-        text = repo_file(repository, key_path, query=query)
-        changed = write_whole(self._repo_path(repository.identifier), text) or changed
+        name, credentials = repository.identifier, repository.credentials
+        key_path = self.repository_files[1].format(name)
+        changed = write_whole(self._path(key_path), armoured_key(repository.key))
+        login = None if credentials is None else zypper_credentials(credentials)
+        changed = self._write_credentials(name, login) or changed
+        query = "" if credentials is None else f"?credentials={name}"
+        changed = write_whole(self._repository_path(name), repo_file(repository, key_path, query=query)) or changed
         if changed:
             # Importing the verified key here means that no later call has to accept a key that it has not seen.
-            checked(self._rpm.run("--import", on_host), f"import the key {key_path}")
+            checked(self._rpm.run("--import", self._path(key_path)), f"import the key {key_path}")
         return changed
-
-    def _write_credentials(self, repository: Repository) -> bool:
-        path = self._credentials_path(repository.identifier)
-        if repository.credentials is None:
-            return remove(path)
-        return write_whole(path, zypper_credentials(repository.credentials), CREDENTIALS_MODE)
 
     @contextmanager
     def trial(self, _repository: Repository) -> Iterator[None]:
         # zypper keeps the keys that it trusts in rpm's database: to look at a signed repository is to change the host.
         yield None
 
-    def has_repository(self, identifier: str) -> bool:
-        return os.path.exists(self._repo_path(identifier))
-
     def has_credentials(self, identifier: str, _url: str, credentials: Credentials | None) -> bool:
         text = None if credentials is None else zypper_credentials(credentials)
-        named = "?credentials=" in (read_text(self._repo_path(identifier)) or "")
+        named = "?credentials=" in (read_text(self._repository_path(identifier)) or "")
         return named == (credentials is not None) and is_written(self._credentials_path(identifier), text)
-
-    def remove_repository(self, identifier: str) -> bool:
-        paths = (
-            self._repo_path(identifier),
-            os.path.join(self._root, f"etc/pki/rpm-gpg/{identifier}.asc"),
-            self._credentials_path(identifier),
-        )
-        removed = [remove(path) for path in paths]
-        return any(removed)
 
     def _arguments(self, transaction: Transaction) -> list[str]:
         if not transaction.install:
@@ -184,12 +151,6 @@ class Zypper(WithoutStreams):
         # A leading "!" removes in the same transaction.
         arguments.extend(f"!{name}" for name in transaction.remove)
         return arguments
-
-    def _credentials_path(self, identifier: str) -> str:
-        return os.path.join(self._root, f"etc/zypp/credentials.d/{identifier}")
-
-    def _repo_path(self, identifier: str) -> str:
-        return os.path.join(self._root, f"etc/zypp/repos.d/{identifier}.repo")
 
     def _zypper(self, *arguments: str, xml: bool = False, environment: Mapping[str, str] | None = None) -> Result:
         return self._run(

@@ -23,6 +23,8 @@ from .._adapters.lock import LOCK_PATH
 from .._adapters.nvml_library import HOST_PROGRAM
 from .._adapters.package_manager import PackageManager, Transaction
 from .._adapters.packages_apt import Apt
+from .._adapters.packages_dnf import Dnf
+from .._adapters.packages_zypper import Zypper
 from .._driver.desired import REPOSITORY_NAME
 from .._driver.dkms import TOOLCHAIN_ENVIRONMENT, TOOLCHAIN_FILE
 from .._driver.fabric import MODULES_FILE
@@ -98,15 +100,8 @@ def _each(
 
 
 def _repository(name: str, goes: RemovedWith, remover: str) -> tuple[Artifact, ...]:
-    places = (
-        f"/etc/apt/sources.list.d/{name}.sources",
-        f"/etc/apt/keyrings/{name}.gpg",
-        f"/etc/apt/auth.conf.d/{name}.conf",
-        f"/etc/yum.repos.d/{name}.repo",
-        f"/etc/zypp/repos.d/{name}.repo",
-        f"/etc/zypp/credentials.d/{name}",
-        f"/etc/pki/rpm-gpg/{name}.asc",
-    )
+    managers = (Apt, Dnf, Zypper)
+    places = dict.fromkeys(file.format(name) for manager in managers for file in manager.repository_files)
     return _each(places, "repository, its key and credentials", remover, goes)
 
 
