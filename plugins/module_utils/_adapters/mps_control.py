@@ -62,19 +62,56 @@ class MpsNotRunning(MpsError):
 
 
 class MpsDaemon:
-    """One daemon, known by its pipe directory; what is the same whichever protocol it is spoken to in.
-
-    :param pipe_directory: C(CUDA_MPS_PIPE_DIRECTORY) of the daemon.
-    """
+    """One daemon, known by its C(CUDA_MPS_PIPE_DIRECTORY). It takes an invalid value without a word, so every setting is read back."""
 
     #: The protocol to speak: releases from 615 on know 3 beside 2, which all releases speak.
     protocol: str
+    #: Whose settings these are.
+    owner = "daemon"
 
     def __init__(self, pipe_directory: str) -> None:
         self.pipe_directory = pipe_directory
 
     def thread_percentage(self) -> float | None:
         raise NotImplementedError
+
+    def memory_limit(self, ordinal: int) -> str | None:
+        """Return the limit of the device with this ordinal among the daemon's devices, as protocol 2 prints it."""
+        raise NotImplementedError
+
+    def priority(self) -> str:
+        raise NotImplementedError
+
+    def _set(self, setting: str, value: str) -> None:
+        raise NotImplementedError
+
+    def _set_limit(self, ordinal: int, mib: int) -> None:
+        raise NotImplementedError
+
+    def set_thread_percentage(self, value: float) -> None:
+        self._set("active_thread_percentage", f"{value:g}")
+        present = self.thread_percentage()
+        if present is None or abs(present - value) > 0.05:
+            self._refuse_kept(
+                "set the active thread percentage of",
+                f"{value:g}: it is {present} (control.log in its log directory says why)",
+            )
+
+    def set_memory_limit(self, ordinal: int, mib: int) -> None:
+        """Limit the memory of a device; 0 MiB lifts the limit."""
+        self._set_limit(ordinal, mib)
+        present = self.memory_limit(ordinal)
+        if present != mps_commands.limit_text(mib):
+            self._refuse_kept(f"limit device {ordinal} of", f"{mib} MiB: reading back gives {present or 'no limit'}")
+
+    def set_priority(self, value: int) -> None:
+        self._set("client_priority", str(value))
+        present = self.priority()
+        if present != str(value):
+            self._refuse_kept("set the client priority of", f"{value}: it is {present}")
+
+    def _refuse_kept(self, attempt: str, found: str) -> None:
+        raise MpsError(f"Failed to {attempt} the MPS {self.owner} at {self.pipe_directory} to {found}")
 
     def responds(self) -> bool:
         """Whether a daemon answers with a float, which is the health contract of MPS."""
@@ -95,63 +132,40 @@ class MpsDaemon:
             raise MpsNotRunning(f"No MPS control daemon answers at {self.pipe_directory}")
         return result
 
+    def _answer(self, result: command.Result, sent: str, said: str | None) -> str:
+        """Return what was printed. Raises MpsError: the daemon said that it did not do it."""
+        if said:
+            raise MpsError(f"Failed to send {sent!r} to the MPS daemon at {self.pipe_directory}: {said}")
+        return result.stdout
+
 
 class MpsControl(MpsDaemon):
-    """One daemon, spoken to in protocol 2."""
+    """One daemon, spoken to in protocol 2; what is set is the default for servers that start later."""
 
     protocol = "2"
 
     def ask(self, text: str, timeout: float = 20.0) -> str:
-        """Send the command C(text) and return the answer.
-
-        :raises MpsNotRunning: no daemon answers at the pipe directory.
-        :raises MpsError: the daemon said that it did not do it.
-        """
+        """Send the command C(text) and return the answer. Raises MpsError: nobody answers, or the daemon said that it did not do it."""
         result = self._call([], f"{text}\n", timeout)
-        said = mps_commands.refused(result.stdout) or (result.stderr.strip() if result.rc else None)
-        if said:
-            raise MpsError(f"Failed to send {text!r} to the MPS daemon at {self.pipe_directory}: {said}")
-        return result.stdout
+        return self._answer(
+            result, text, mps_commands.refused(result.stdout) or (result.stderr.strip() if result.rc else None)
+        )
 
     def thread_percentage(self) -> float | None:
         return mps_commands.percentage(self.ask("get_default_active_thread_percentage"))
 
-    def set_thread_percentage(self, value: float) -> None:
-        """Set the default for servers that start later; an invalid value leaves the old one, so it is read back."""
-        self.ask(f"set_default_active_thread_percentage {value:g}")
-        present = self.thread_percentage()
-        if present is None or abs(present - value) > 0.05:
-            raise MpsError(
-                f"Failed to set the active thread percentage of the MPS daemon at {self.pipe_directory} to {value:g}: "
-                f"it is {present} (control.log in its log directory says why)"
-            )
-
     def memory_limit(self, ordinal: int) -> str | None:
         return mps_commands.limit(self.ask(f"get_default_device_pinned_mem_limit {ordinal}"))
-
-    def set_memory_limit(self, ordinal: int, mib: int) -> None:
-        """Set the default limit of the device with this ordinal among the daemon's devices; 0 MiB lifts it.
-
-        A UUID in place of the ordinal makes releases below 580 change device 0.
-        """
-        self.ask(f"set_default_device_pinned_mem_limit {ordinal} {mib}M")
-        present = self.memory_limit(ordinal)
-        if present != mps_commands.limit_text(mib):
-            raise MpsError(
-                f"Failed to limit device {ordinal} of the MPS daemon at {self.pipe_directory} to {mib} MiB: "
-                f"reading back gives {present or 'no limit'}"
-            )
 
     def priority(self) -> str:
         return self.ask("get_default_client_priority").strip()
 
-    def set_priority(self, value: int) -> None:
-        self.ask(f"set_default_client_priority {value}")
-        present = self.priority()
-        if present != str(value):
-            raise MpsError(
-                f"Failed to set the client priority of the MPS daemon at {self.pipe_directory} to {value}: it is {present}"
-            )
+    def _set(self, setting: str, value: str) -> None:
+        self.ask(f"set_default_{setting} {value}")
+
+    def _set_limit(self, ordinal: int, mib: int) -> None:
+        # A UUID in place of the ordinal makes releases below 580 change device 0.
+        self._set("device_pinned_mem_limit", f"{ordinal} {mib}M")
 
     def servers(self) -> tuple[int, ...]:
         return mps_commands.pids(self.ask("get_server_list"))
@@ -187,23 +201,18 @@ def has_protocol_3() -> bool:
 
 
 class MpsControl3(MpsDaemon):
-    """One daemon, spoken to in protocol 3; what L(mps_control.MpsControl) is for protocol 2."""
+    """One daemon, spoken to in protocol 3; what is set is of L(SERVER), and the same on each of its devices."""
 
     protocol = "3"
+    owner = f"server {SERVER}"
 
     def ask(self, arguments: Sequence[str], timeout: float = 20.0) -> str:
-        """Give a command and return the answer.
-
-        :raises MpsNotRunning: no daemon answers at the pipe directory.
-        :raises MpsError: the daemon said that it did not do it. A wrong verb ends with status 0 and C(Error:).
-        """
+        """Do as L(MpsControl.ask). A wrong verb ends with status 0 and C(Error:)."""
         result = self._call(arguments, None, timeout)
         said = mps_commands.refused(result.stdout) or mps_commands.refused(result.stderr)
         if said is None and result.rc:
             said = (result.stderr or result.stdout).strip() or f"exit status {result.rc}"
-        if said:
-            raise MpsError(f"Failed to send {' '.join(arguments)!r} to the MPS daemon at {self.pipe_directory}: {said}")
-        return result.stdout
+        return self._answer(result, " ".join(arguments), said)
 
     def ensure_server(self) -> None:
         """Create the limited server where it is not yet; it belongs to root, which alone may change it."""
@@ -218,41 +227,12 @@ class MpsControl3(MpsDaemon):
     def thread_percentage(self) -> float | None:
         return mps_commands.percentage(self._get("active-thread-percentage").rstrip("%"))
 
-    def set_thread_percentage(self, value: float) -> None:
-        self._set(f"--active-thread-percentage={value:g}")
-        present = self.thread_percentage()
-        if present is None or abs(present - value) > 0.05:
-            raise MpsError(
-                f"Failed to set the active thread percentage of the MPS server {SERVER} at {self.pipe_directory} to {value:g}: "
-                f"it is {present}"
-            )
-
     def memory_limit(self, _ordinal: int) -> str | None:
-        """Return the limit, the same on every device of the server, as protocol 2 would print it."""
         mib = mps_commands.limit_mib(self._get("pinned-memory-limit"))
         return None if mib is None else mps_commands.limit_text(mib)
 
-    def set_memory_limit(self, ordinal: int, mib: int) -> None:
-        """Set the limit of the server; 0 MiB is what a new server has, and is not set."""
-        if mib > 0:
-            self._set(f"--pinned-memory-limit={mib}M")
-        present = self.memory_limit(ordinal)
-        if present != mps_commands.limit_text(mib):
-            raise MpsError(
-                f"Failed to limit the MPS server {SERVER} at {self.pipe_directory} to {mib} MiB: "
-                f"reading back gives {present or 'no limit'}"
-            )
-
     def priority(self) -> str:
         return self._get("client-priority")
-
-    def set_priority(self, value: int) -> None:
-        self._set(f"--client-priority={value}")
-        present = self.priority()
-        if present != str(value):
-            raise MpsError(
-                f"Failed to set the client priority of the MPS server {SERVER} at {self.pipe_directory} to {value}: it is {present}"
-            )
 
     def servers(self) -> tuple[int, ...]:
         """Return the process ids of all servers, also of those that clients got beside the limited one."""
@@ -272,8 +252,13 @@ class MpsControl3(MpsDaemon):
     def _get(self, field: str) -> str:
         return self.ask(["namespace", "get", "default", SERVER, field]).strip()
 
-    def _set(self, option: str) -> None:
-        self.ask(["server", "set", SERVER, option])
+    def _set(self, setting: str, value: str) -> None:
+        self.ask(["server", "set", SERVER, f"--{setting.replace('_', '-')}={value}"])
+
+    def _set_limit(self, _ordinal: int, mib: int) -> None:
+        # A new server has no limit, and cannot be told 0.
+        if mib > 0:
+            self._set("pinned-memory-limit", f"{mib}M")
 
     def _servers(self) -> dict[str, int | None]:
         rows = mps_commands.rows(self.ask(["server", "list", _CSV]))
