@@ -57,11 +57,7 @@ def path(files: HostFiles | None = None) -> str:
 
 
 def read_cdi(source: HostReader, gpus: Sequence[Mapping[str, Any]] | None, driver: str | None) -> list[dict[str, Any]]:
-    """Return the part C(cdi) of the facts.
-
-    :param gpus: the part C(gpus) of the facts, or None where NVML does not answer: then nothing can be compared.
-    :param driver: version of the loaded driver.
-    """
+    """Return the part C(cdi) of the facts. C(gpus): the part C(gpus) of the facts, or None where NVML does not answer: then nothing can be compared."""
     own, files = path(source.files), source.files
     nodes = {} if any(map(files.exists, _OTHER_NODES)) else {node: files.device_major(node) for node in CONTROL_NODES}
     expected = None if gpus is None else ExpectedDevices(gpus, driver, nodes)
@@ -112,9 +108,8 @@ def create_nodes(runner: Runner = run) -> None:
 
 
 def generate(target: str, runner: Runner = run) -> str:
-    """Have the toolkit write a specification of what is there now into the file C(target), and return its text.
-
-    :raises CommandError: the toolkit could not write it.
+    """Have the toolkit write a specification of what is there now into the file C(target), and return its text. Raises CommandError: the toolkit
+    could not write it.
     """
     command = ["nvidia-ctk", "cdi", "generate", f"--output={target}"]
     environment = {name: value for name, value in settings().items() if name != _OUTPUT}
@@ -126,9 +121,8 @@ def generate(target: str, runner: Runner = run) -> str:
 
 
 def refresh(runner: Runner = run) -> str:
-    """Write the specification anew, with the device nodes that it needs, and return where it is.
-
-    :raises CommandError: the toolkit could not write it, or, behind that, not create the nodes.
+    """Write the specification anew, with the device nodes that it needs, and return where it is. Raises CommandError: the toolkit could not write it,
+    or, behind that, not create the nodes.
     """
     target = path()
     try:

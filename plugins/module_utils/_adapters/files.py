@@ -72,9 +72,8 @@ def same(one: str, other: str) -> bool | None:
 
 
 def write_whole(path: str, content: str | bytes, mode: int = 0o644) -> bool:
-    """Put C(content) into C(path) atomically and durably; return whether that changed anything.
-
-    The directory is made when it is missing. A reader, or a power loss, sees the old file or the new one. Whatever else is in its place is replaced.
+    """Put C(content) into C(path) atomically and durably; return whether that changed anything. The directory is made when it is missing. A reader,
+    or a power loss, sees the old file or the new one. Whatever else is in its place is replaced.
     """
     wanted = content.encode() if isinstance(content, str) else content
     if read_bytes(path, links=False) == wanted and os.lstat(path).st_mode & 0o7777 == mode:
@@ -143,12 +142,7 @@ _LINK_LIMIT = 40
 
 
 class HostFiles:
-    """The files of one host.
-
-    :param root: where the host's C(/) is mounted; C(/) for the host that this code runs on.
-    :param local: whether these are the files of the running host, so that its programs can be asked too; by default
-        they are when the root is C(/).
-    """
+    """The files of one host, whose C(/) is mounted at C(root). C(local): whether its programs can be asked too; by default, where the root is C(/)."""
 
     def __init__(self, root: str = "/", local: bool | None = None) -> None:
         self.root = os.path.normpath(root or "/")

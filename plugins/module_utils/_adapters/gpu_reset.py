@@ -72,12 +72,8 @@ def reset_gpu(pci_address: str) -> str:
 
 
 def reset_gpus(names: Sequence[str]) -> Result:
-    """Reset several GPUs in one command, as those have to be that are reset together. The answer is not a proof.
-
-    The locks of their clocks end with it, so that they are not taken for set any more.
-
-    :param names: their UUIDs or PCI addresses.
-    :raises CommandError: nvidia-smi is missing or does not come back.
+    """Reset GPUs, named by UUID or PCI address, in one command, as those have to be that are reset together; the locks of their clocks end with it.
+    The answer is not a proof. Raises CommandError: nvidia-smi is missing or does not come back.
     """
     gpu_reset.forget_locks()
     return run(["nvidia-smi", "-r", "-i", ",".join(names)], timeout=_RESET_SECONDS * len(names))

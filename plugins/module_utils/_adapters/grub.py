@@ -65,10 +65,8 @@ class Grub:
     """What decides which kernel is booted.
 
     :param following: the kernel that is booted next; None where that is not known.
-    :param default: C(GRUB_DEFAULT).
     :param boots_once: whether the configuration takes an entry that was chosen for one boot (C(next_entry)).
     :param entries: what GRUB calls the menu entry of a kernel, by release; recovery entries are not among them.
-    :param grubby: whether the host has grubby, which knows the entries of a Boot Loader Specification.
     :param program: what the names of GRUB's programs begin with; None where the host has none.
     """
 

@@ -56,9 +56,6 @@ class HostReader:
     """Everything that reading facts needs from outside.
 
     :param run: runs a command of the host. With another host's root only commands that take files are run.
-    :param units: tells about systemd's units by name.
-    :param mps: opens the MPS control daemon of a pipe directory.
-    :param mps3: the same for a daemon of protocol 3.
     :param unknown: why a value is missing, by its path in the document.
     """
 

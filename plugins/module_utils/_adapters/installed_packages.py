@@ -31,10 +31,8 @@ _VERSION_LOCK = re.compile(
 class InstalledPackage:
     """An installed package.
 
-    :param version: as the package manager writes it, with the epoch where there is one.
     :param vendor: maintainer (deb) or vendor (rpm).
     :param state: dpkg's word (C(installed), C(half-configured), ...); rpm has only installed ones.
-    :param held: whether dpkg may not change it.
     """
 
     name: str
@@ -57,9 +55,8 @@ class RpmDatabase:
         return self._run(["rpm", *self._root, *arguments], timeout=timeout)
 
     def installed(self, *patterns: str) -> list[InstalledPackage]:
-        """Return the installed packages, or those whose names match one of the patterns.
-
-        :raises CommandError: rpm is not installed, or cannot read its database.
+        """Return the installed packages, or those whose names match one of the patterns. Raises CommandError: rpm is not installed, or cannot read
+        its database.
         """
         answer = self.run("-qa", "--qf", RPM_QUERY, *patterns)
         if answer.rc != 0:
@@ -118,10 +115,8 @@ def parse_dpkg_status(text: str, wanted: Callable[[str], bool] = lambda _name: T
 
 
 def parse_versionlock(text: str) -> dict[str, str]:
-    """Return locked versions, with their epoch where the lock names one, by name: what C(dnf versionlock list) prints.
-
-    Both forms are read: the patterns of dnf 4 (also those of its file) and the paragraphs of dnf 5. An excluded version
-    (with C(!)) holds nothing.
+    """Return locked versions, with their epoch where the lock names one, by name: what C(dnf versionlock list) prints. Both forms are read: the
+    patterns of dnf 4 (also those of its file) and the paragraphs of dnf 5. An excluded version (with C(!)) holds nothing.
     """
     found: dict[str, str] = {}
     name = ""
@@ -221,9 +216,8 @@ def from_dpkg(text: str) -> list[InstalledPackage]:
 
 
 def read_packages(source: HostReader, manager: str | None) -> tuple[list[InstalledPackage] | None, list[str] | None]:
-    """Return the installed packages of NVIDIA and of kernels and what is held, or None for both where that cannot be known.
-
-    :param manager: C(apt), C(dnf) or C(zypper).
+    """Return the installed packages of NVIDIA and of kernels and what is held, or None for both where that cannot be known. C(manager): C(apt),
+    C(dnf) or C(zypper).
     """
     if manager == "apt":
         text = source.files.read("/var/lib/dpkg/status")

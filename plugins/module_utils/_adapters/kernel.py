@@ -55,10 +55,7 @@ _SIGNED = b"~Module signature appended~\n"
 class DiskModule:
     """The module nvidia as it would be loaded.
 
-    :param version: of the driver, such as C(580.126.09).
     :param flavour: C(open), C(proprietary), or None where the licence is neither of the known ones.
-    :param path: of the file, or None where modinfo does not say.
-    :param vermagic: the release of the kernel that it was built for.
     :param signer: the name in the certificate of the key that signed it; None where it is not signed.
     :param key: the serial number of that certificate, as modinfo shows it.
     """
@@ -73,10 +70,8 @@ class DiskModule:
 
 @dataclass(frozen=True)
 class DkmsModule:
-    """One build that DKMS knows.
-
-    :param state: C(added), C(built), C(installed), or C(broken): installed with an empty module file, which happens
-        when a build fails half way (host.md, section 6, GDS).
+    """One build that DKMS knows. C(state): C(added), C(built), C(installed), or C(broken): installed with an empty module file, which happens when a
+    build fails half way (host.md, section 6, GDS).
     """
 
     name: str
@@ -159,9 +154,8 @@ def parse_modinfo(text: str) -> DiskModule:
 
 
 def module_on_disk(files: HostFiles, kernel: str, run: Runner) -> tuple[DiskModule | None, str | None]:
-    """Return the module that C(kernel) would load, and the reason where there is none.
-
-    C(modules.dep) tells whether there is one and what it is called, so that a host without a driver costs no process.
+    """Return the module that C(kernel) would load, and the reason where there is none. C(modules.dep) tells whether there is one and what it is
+    called, so that a host without a driver costs no process.
     """
     index = files.read(f"/lib/modules/{kernel}/modules.dep")
     candidates: Sequence[str] = MODULE_FILES if index is None else _names_in_index(index)

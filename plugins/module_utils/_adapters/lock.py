@@ -41,11 +41,7 @@ class Locked(Refused):
 
 @contextmanager
 def exclusive(timeout: float, path: str = LOCK_PATH) -> Iterator[None]:
-    """Hold the lock for the block.
-
-    :param timeout: seconds to wait for another holder; 0 refuses at once.
-    :raises Locked: another process still holds it after C(timeout).
-    """
+    """Hold the lock for the block. Raises Locked: another process still holds it after C(timeout)."""
     os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:

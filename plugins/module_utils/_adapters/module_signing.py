@@ -33,9 +33,8 @@ _SUBJECT = "/CN=DKMS module signing key"
 
 
 def configured(kernel: str) -> dict[str, str]:
-    """Return C(mok_signing_key) and C(mok_certificate) where the site set them for dkms.
-
-    :param kernel: release of the kernel, which the paths may name as C($kernelver).
+    """Return C(mok_signing_key) and C(mok_certificate) where the site set them for dkms. C(kernel): release of the kernel, which the paths may name
+    as C($kernelver).
     """
     paths = [path for pattern in _CONFIGURATIONS for path in sorted(glob.glob(pattern))]
     found = parse_framework(read_text(path) or "" for path in paths)
@@ -83,10 +82,8 @@ def serial(text: str) -> str:
 
 
 def create(key: str, certificate: str, command: Sequence[str] = ()) -> None:
-    """Create a key with its certificate where dkms looks for them; one that is there is used by dkms and not made anew.
-
-    :param command: the distribution's own program for it; without one it is made as dkms does.
-    :raises CommandError: it failed, or reported success and wrote nothing.
+    """Create a key with its certificate where dkms looks for them; one that is there is used by dkms and not made anew. C(command): the
+    distribution's own program for it; without one it is made as dkms does.
     """
     if command and os.path.exists(certificate):
         # Half a pair: Ubuntu's program makes nothing while there is a certificate, so dkms removes it first too.

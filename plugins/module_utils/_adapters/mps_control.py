@@ -42,11 +42,9 @@ def program_in(files: HostFiles) -> bytes | None:
 
 
 def multi_user_option_of(program: bytes) -> str | None:
-    """Return how the release whose control program is C(program) spells the option for a multi-user server, or None.
-
-    Releases 535 and 550 have none, and with C(-M) end as if there were no daemon to talk to. 555 takes C(-multiuser-server) only,
-    and prints its help for anything else. 580 and 615 take C(-M). The help of the older ones names no options, so the names
-    are looked for in the program.
+    """Return how the release whose control program is C(program) spells the option for a multi-user server, or None. Releases 535 and 550 have none,
+    and with C(-M) end as if there were no daemon to talk to. 555 takes C(-multiuser-server) only, and prints its help for anything else. 580 and 615
+    take C(-M). The help of the older ones names no options, so the names are looked for in the program.
     """
     if b"\0-multiuser-server\0" in program:
         return "-multiuser-server"

@@ -46,12 +46,7 @@ _MIG_UNKNOWN: dict[str, bool | None] = {"supported": None, "current": None, "pen
 
 @contextmanager
 def open_nvml(archive: str | None = None) -> Iterator[Nvml]:
-    """Open NVML for the block.
-
-    :param archive: a zip file with pynvml that was sent for this call.
-    :raises PynvmlMissing: pynvml is nowhere on this host.
-    :raises NvmlUnavailable: there is no usable driver.
-    """
+    """Open NVML for the block, with pynvml of the zip file C(archive) where one was sent for this call. Raises PynvmlMissing or NvmlUnavailable."""
     nvml = Nvml(Library(load_pynvml(archive)))
     nvml.open()
     try:
@@ -80,9 +75,8 @@ class Nvml:
 
     @contextmanager
     def closed(self) -> Iterator[None]:
-        """Close NVML for the block: a GPU cannot be reset while anybody, this process included, has it open.
-
-        :raises NvmlUnavailable: it cannot be opened again.
+        """Close NVML for the block: a GPU cannot be reset while anybody, this process included, has it open. Raises NvmlUnavailable: it cannot be
+        opened again.
         """
         self.close()
         try:
@@ -149,11 +143,9 @@ class Nvml:
         return GpuState(facts, device_id, subsystem_id, reading.unknown)
 
     def profiles(self, index: int, remaining: bool = True) -> list[dict[str, Any]]:
-        """Return the live table of GPU instance profiles of one GPU, as C(profiles) of the facts; empty on a board without MIG.
+        """Return the live table of GPU instance profiles of one GPU, as C(profiles) of the facts; empty on a board without MIG. Places and remaining
+        capacity are None where the driver does not tell them: while MIG is off, branch 580 does.
 
-        Places and remaining capacity are None where the driver does not tell them: while MIG is off, branch 580 does.
-
-        :param remaining: whether to ask how many more of each profile can be made now.
         :raises NvmlError: NVML fails otherwise than by saying that a profile does not exist.
         """
         device = self.device(index)
@@ -169,12 +161,7 @@ class Nvml:
     def compute_profiles(
         self, index: int, gpu_instance_id: int, name: str, slices: int
     ) -> tuple[ComputeInstanceProfile, ...]:
-        """Return the compute instance profiles that the driver offers inside one existing GPU instance.
-
-        :param name: of the profile of the GPU instance.
-        :param slices: of the GPU instance.
-        :raises NvmlError: the GPU instance is gone, or NVML fails.
-        """
+        """Return the compute instance profiles that the driver offers inside one existing GPU instance, which is of the profile C(name) with C(slices)."""
         handle = self.gpu_instance_handle(index, gpu_instance_id)
         return compute_instance_profiles(self.library, handle, name, slices, remaining=True)
 
@@ -290,9 +277,7 @@ COMPUTE_MODES = {"default": 0, "prohibited": 2, "exclusive_process": 3}
 
 
 def set_mig_mode(nvml: Nvml, index: int, enabled: bool) -> str:
-    """Ask for MIG mode C(enabled) on one GPU.
-
-    The call succeeds even when the mode does not change yet: the activation status tells the truth.
+    """Ask for MIG mode C(enabled) on one GPU. The call succeeds even when the mode does not change yet: the activation status tells the truth.
 
     :returns: C(active), C(in_use) (somebody holds the GPU) or C(reset_required), or the error's name.
     :raises NvmlError: the driver refused.
@@ -326,9 +311,8 @@ def destroy_compute_instance(nvml: Nvml, index: int, gpu_instance_id: int, compu
 
 
 def destroy_gpu_instance(nvml: Nvml, index: int, gpu_instance_id: int) -> None:
-    """Destroy one GPU instance, which must hold no compute instance.
-
-    :raises NvmlError: it holds one (IN_USE), it is gone (NOT_FOUND), or the driver refused otherwise.
+    """Destroy one GPU instance, which must hold no compute instance. Raises NvmlError: it holds one (IN_USE), it is gone (NOT_FOUND), or the driver
+    refused otherwise.
     """
     nvml.library.call("nvmlGpuInstanceDestroy", nvml.gpu_instance_handle(index, gpu_instance_id))
 

@@ -52,8 +52,7 @@ class Fabric:
     :param state: C(not_started), C(in_progress) or C(completed).
     :param status: NVML's error code of the registration, 0 for none; None before C(completed), when it means nothing.
     :param degraded: what is wrong, such as C(route_unhealthy); None where the driver does not tell.
-    :param summary: C(healthy), C(unhealthy), C(limited_capacity), or C(unknown) for a value newer than these; None where the driver does
-        not tell.
+    :param summary: C(healthy), C(unhealthy), C(limited_capacity), or C(unknown) for a value newer than these; None where the driver does not tell.
     :param clique: the GPUs that reach each other's memory over NVLink, in several hosts: the cluster's UUID and the number of the clique, as
         gpu-feature-discovery writes them into the label C(nvidia.com/gpu.clique); None on a fabric that is within the host.
     """
@@ -70,10 +69,7 @@ class MemoryErrors:
     """Errors of a GPU's memory; None where the board or the driver does not tell.
 
     :param remap_pending: rows (Ampere and newer) or pages (older) are replaced at the next reset of the GPU.
-    :param remap_failed: there was no spare row left: the board is to be replaced.
     :param uncorrected: double-bit errors since the driver was loaded.
-    :param remapped_correctable: rows that were replaced, in the board's life, after errors that could be corrected.
-    :param remapped_uncorrectable: rows that were replaced after errors that could not.
     """
 
     remap_pending: bool | None
@@ -84,9 +80,8 @@ class MemoryErrors:
 
 
 def fabric_of(nvml: Nvml, index: int) -> Fabric | None:
-    """Return where a GPU stands in its NVLink fabric, or None for one that is on none.
-
-    CUDA only starts on a GPU of a fabric once its state is C(completed) (host.md, section 6). Only newer drivers tell of its health.
+    """Return where a GPU stands in its NVLink fabric, or None for one that is on none. CUDA only starts on a GPU of a fabric once its state is
+    C(completed) (host.md, section 6). Only newer drivers tell of its health.
     """
     for structure, call in _FABRIC_CALLS:
         kind = getattr(nvml.library.pynvml, structure, None)
@@ -132,11 +127,7 @@ def degraded_by(mask: int) -> tuple[str, ...]:
 
 
 def recovery_action(nvml: Nvml, index: int) -> str | None:
-    """Return what the driver asks for to bring a GPU back: C(none), C(gpu_reset), C(node_reboot), C(drain_p2p), C(drain_and_reset),
-    C(recover_imex_domain), C(bus_reset), C(system_reboot), or C(value_N) for one that is newer than these.
-
-    None where driver or board does not tell.
-    """
+    """Return what the driver asks for to bring a GPU back: one of L(RECOVERY_ACTIONS), or C(value_N) for one that is newer; None where nobody tells."""
     try:
         field = nvml.library.call("nvmlDeviceGetFieldValues", nvml.device(index), [_RECOVERY_FIELD])[0]
     except NvmlError:

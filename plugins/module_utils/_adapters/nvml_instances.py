@@ -37,9 +37,7 @@ Facts = dict[str, Any]
 
 def gpu_instance_profiles(library: Library, device: Any, total_memory_mib: int | None) -> tuple[Facts, ...]:
     """Return the GPU instance profiles that the driver offers on C(device), as entries of C(profiles) of the facts, in NVML's order, without places.
-
-    :param total_memory_mib: of the GPU; names the profiles where the driver does not.
-    :raises NvmlError: NVML fails otherwise than by saying that a profile does not exist.
+    C(total_memory_mib): of the GPU; names the profiles where the driver does not.
     """
     found = []
     for enum in range(library.constant("NVML_GPU_INSTANCE_PROFILE_COUNT", 0x12)):
@@ -67,9 +65,8 @@ def gpu_instance_profiles(library: Library, device: Any, total_memory_mib: int |
 
 
 def with_places(library: Library, device: Any, profiles: Iterable[Facts], remaining: bool) -> list[Facts]:
-    """Return profiles with the places that they can take on an empty GPU, C(starts) and C(size), where the driver tells them.
-
-    :param remaining: also ask how many more of each can be made now.
+    """Return profiles with the places that they can take on an empty GPU, C(starts) and C(size), where the driver tells them. C(remaining): also ask
+    how many more of each can be made now.
     """
     call = "nvmlDeviceGetGpuInstanceRemainingCapacity"
     return [
@@ -85,13 +82,7 @@ def with_places(library: Library, device: Any, profiles: Iterable[Facts], remain
 def compute_instance_profiles(
     library: Library, gpu_instance: Any, name: str, slices: int, remaining: bool
 ) -> tuple[ComputeInstanceProfile, ...]:
-    """Return the compute instance profiles that the driver offers inside one GPU instance.
-
-    :param gpu_instance: NVML's handle of it.
-    :param name: of the profile of the GPU instance, which their names are built from.
-    :param slices: of the GPU instance.
-    :param remaining: also ask how many more of each can be made now.
-    """
+    """Return the compute instance profiles that the driver offers inside one GPU instance, which is of the profile C(name) with C(slices)."""
     found = []
     for enum in range(library.constant("NVML_COMPUTE_INSTANCE_PROFILE_COUNT", 0x9)):
         for engines in range(library.constant("NVML_COMPUTE_INSTANCE_ENGINE_PROFILE_COUNT", 0x1)):
@@ -120,12 +111,7 @@ def gpu_instances(
     profiles: Iterable[Facts],
     processes: tuple[Process, ...],
 ) -> list[Facts]:
-    """Return the GPU instances of C(device) with their compute instances, as the facts have them, by place on the grid.
-
-    :param profiles: those of this GPU.
-    :param processes: those of this GPU, which are dealt out to the instances.
-    :raises NvmlError: NVML does not say which instances there are.
-    """
+    """Return the GPU instances of C(device) with their compute instances and the processes on them, as the facts have them, by place on the grid."""
     uuids = _mig_devices(library, device)
     found = []
     for profile in profiles:

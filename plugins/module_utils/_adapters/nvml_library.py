@@ -57,11 +57,7 @@ _UNAVAILABLE = {
 
 
 class NvmlUnavailable(Exception):
-    """NVML cannot be used on this host now.
-
-    :param reason: C(driver_not_loaded), C(library_not_found), C(version_mismatch), C(no_permission) or C(unknown).
-    :param message: what that means and what to do.
-    """
+    """NVML cannot be used on this host now, for a reason of L(_UNAVAILABLE) or C(unknown)."""
 
     def __init__(self, reason: str, message: str) -> None:
         self.reason = reason
@@ -70,13 +66,7 @@ class NvmlUnavailable(Exception):
 
 
 class NvmlError(Exception):
-    """An NVML call that failed.
-
-    :param call: the call, such as C(nvmlDeviceSetMigMode).
-    :param code: NVML's error code.
-    :param symbol: the code's name without prefix, such as C(IN_USE).
-    :param message: NVML's text.
-    """
+    """A call that failed, with NVML's code, its symbol without prefix (C(IN_USE)) and its text."""
 
     def __init__(self, call: str, code: int, symbol: str, message: str) -> None:
         self.call = call
@@ -210,7 +200,6 @@ class Process:
 
     :param type: C(C) compute, C(G) graphics, C(M+C) a client or server of MPS: the letters of nvidia-smi.
     :param gpu_instance: id of the GPU instance that it runs on; None on a GPU without MIG.
-    :param compute_instance: id of the compute instance within that GPU instance; None on a GPU without MIG.
     :param name: from procfs; None when the process has ended since, or runs in another PID namespace.
     """
 
@@ -235,7 +224,6 @@ class GpuState:
     :param facts: it as an entry of C(gpus) of the facts document, the one form in which planners take it.
     :param device_id: device and vendor in the form of mig-parted's device-filter: C(0x233010DE).
     :param subsystem_id: the same for the subsystem: C(0x16C110DE).
-    :param unknown: why NVML did not give a value, by its name.
     """
 
     facts: dict[str, Any]
@@ -261,12 +249,7 @@ class GpuState:
 
 @dataclass(frozen=True)
 class ComputeInstanceProfile:
-    """A compute instance profile as the driver offers it inside one GPU instance.
-
-    :param enum: the index of the profile in NVML (C(NVML_COMPUTE_INSTANCE_PROFILE_*)).
-    :param id: the driver's id of the profile.
-    :param remaining: how many more can be made now; None when NVML did not answer.
-    """
+    """A compute instance profile as the driver offers it inside one GPU instance. C(enum): its index in NVML. C(id): the driver's."""
 
     enum: int
     id: int
@@ -290,9 +273,8 @@ _KINDS = (
 
 
 def processes(library: Library, device: Any) -> tuple[Process, ...]:
-    """Return the processes on C(device), a GPU (with those on its instances) or a MIG device, by process id.
-
-    :raises NvmlError: NVML does not tell of compute processes.
+    """Return the processes on C(device), a GPU (with those on its instances) or a MIG device, by process id. Raises NvmlError: NVML does not tell of
+    compute processes.
     """
     found: dict[tuple[int, int | None, int | None], Process] = {}
     for kind, name in _KINDS:

@@ -44,9 +44,8 @@ class KeyRefused(Exception):
 
 
 def binary_key(content: bytes) -> bytes:
-    """Return an OpenPGP key file without its ASCII armour; several armoured blocks are joined.
-
-    :raises KeyRefused: the armour is damaged, or a private key is in it.
+    """Return an OpenPGP key file without its ASCII armour; several armoured blocks are joined. Raises KeyRefused: the armour is damaged, or a private
+    key is in it.
     """
     if b"PRIVATE KEY BLOCK" in content:
         raise KeyRefused("it holds a private key")
@@ -68,19 +67,15 @@ def binary_key(content: bytes) -> bytes:
 
 
 def fingerprints(content: bytes) -> tuple[str, ...]:
-    """Return the fingerprints of the primary keys in a key file (binary or armoured), in upper-case hexadecimal.
-
-    :raises KeyRefused: it is not a sequence of OpenPGP packets that begins with a public key and has nothing else.
+    """Return the fingerprints of the primary keys in a key file (binary or armoured), in upper-case hexadecimal. Raises KeyRefused: it is not a
+    sequence of OpenPGP packets that begins with a public key and has nothing else.
     """
     return tuple(_fingerprint(body) for tag, body in _key_packets(content) if tag == _PUBLIC_KEY)
 
 
 def verified_key(content: bytes, fingerprint: str, source: str) -> bytes:
-    """Return the binary form of a key file that holds exactly the key with C(fingerprint).
-
-    :param source: where the file came from, for the message.
-    :raises KeyRefused: it holds another key, more than one key, no key, something that is not part of a key, or a subkey that can sign and that
-        the key is not known to have made.
+    """Return the binary form of a key file that holds exactly the key with C(fingerprint). Raises KeyRefused: it holds another key, more than one
+    key, no key, something that is not part of a key, or a subkey that can sign and that the key is not known to have made.
     """
     wanted = re.sub(r"[\s:]", "", fingerprint).upper()
     if not re.fullmatch(r"[0-9A-F]{40}|[0-9A-F]{64}", wanted):
@@ -108,7 +103,6 @@ def key_of_digest(content: bytes, digest: str, source: str) -> bytes:
     """Return the binary form of a key file that is known by its SHA-256.
 
     :param digest: of the file without its lines C(Version), which say only what wrote it.
-    :param source: where the file came from, for the message.
     :raises KeyRefused: it is another file, or holds no key.
     """
     lines = [line for line in content.splitlines(keepends=True) if not line.startswith(b"Version")]

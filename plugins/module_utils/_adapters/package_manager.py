@@ -37,7 +37,6 @@ class PackageError(Exception):
 class Package:
     """A package at a version.
 
-    :param name: its name, without architecture.
     :param version: as the package manager spells it (C(3:580.126.09-1.el9)); empty for "the manager's choice".
     :param origin: where it is offered (a repository's URL or id); empty for an installed package.
     """
@@ -64,12 +63,9 @@ class Change:
 class Transaction:
     """What is asked of a package manager, as one unit that is resolved and carried out together.
 
-    :param install: packages to have; one with a version is wanted at exactly that version.
-    :param remove: names to remove, with their configuration.
-    :param allow_downgrades: whether a wanted version may be older than the installed one.
     :param recommends: whether weak dependencies are installed too (a compute-only driver does not want a desktop).
-    :param preferences: apt only: preferences that are in force for this transaction, in place of those in the files
-        C(replaces). apt's resolver only considers one candidate of each package, so exact dependencies need them.
+    :param preferences: apt only: preferences that are in force for this transaction, in place of those in the files C(replaces). apt's resolver only
+        considers one candidate of each package, so exact dependencies need them.
     :param replaces: names of preferences files on the host that do not count for this transaction.
     :param ignore_holds: whether L(PackageManager.simulate) looks past holds, which are let go before it is carried out.
     :param stream: dnf only: the module stream C(module:stream) that is going to be enabled for it.
@@ -130,9 +126,8 @@ class PackageManager(Protocol):
         """Configure C(repository) and its verified key; return whether that changed anything."""
 
     def trial(self, repository: Repository) -> AbstractContextManager[PackageManager | None]:
-        """Give a package manager that sees C(repository) too, and leaves the host as it is; only to ask and to simulate.
-
-        None where the package manager cannot look at a repository without trusting its key for good (zypper).
+        """Give a package manager that sees C(repository) too, and leaves the host as it is; only to ask and to simulate. None where the package
+        manager cannot look at a repository without trusting its key for good (zypper).
         """
 
     def has_repository(self, identifier: str) -> bool:
@@ -164,10 +159,8 @@ class PackageManager(Protocol):
 
 
 class HostPackageManager:
-    """What the adapters share: a repository is a file, with others for its key and its credentials. What only dnf has is empty or refused.
-
-    :param root: the tree in which repository files and keys are written; another one only in tests.
-    :param options: options put after the name of every program, such as C(--installroot=...).
+    """What the adapters share: a repository is a file, with others for its key and its credentials. What only dnf has is empty or refused. C(root):
+    the tree in which repository files and keys are written; another one only in tests.
     """
 
     name: str

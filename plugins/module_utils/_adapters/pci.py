@@ -20,16 +20,7 @@ _KINDS = {"0x0300": "gpu", "0x0302": "gpu", "0x0680": "nvswitch"}
 
 @dataclass(frozen=True)
 class PciDevice:
-    """One device of vendor 0x10de.
-
-    :param address: domain, bus, device and function, such as C(0000:18:00.0).
-    :param device_id: such as C(0x2330).
-    :param subsystem_id: None where sysfs does not say.
-    :param class_id: such as C(0x030200).
-    :param kind: C(gpu), C(nvswitch) or C(other) (audio, USB and serial functions of a card).
-    :param numa_node: None where the host has no such information (sysfs says -1).
-    :param kernel_driver: the module that is bound to the device, or None.
-    """
+    """One device of vendor 0x10de. C(kind): C(gpu), C(nvswitch) or C(other) (audio, USB and serial functions of a card)."""
 
     address: str
     device_id: str

@@ -31,16 +31,7 @@ _DEVICE = "/dev/nvidia"
 
 @dataclass(frozen=True)
 class Holder:
-    """A process that has device files of NVIDIA open.
-
-    :param command: the kernel's short name of the process.
-    :param command_line: its arguments joined with spaces; empty where they cannot be read.
-    :param devices: the device files, sorted.
-    :param pod_uid: of the Kubernetes pod that it runs in, or None.
-    :param container_id: of the container that it runs in, or None.
-    :param scope: the systemd scope of that container, or None where systemd does not have it (cgroup driver C(cgroupfs)).
-    :param unit: the systemd service of the host that it belongs to, or None.
-    """
+    """A process that has device files of NVIDIA open. C(scope): None where systemd does not have its container (cgroup driver C(cgroupfs))."""
 
     pid: int
     command: str
@@ -76,10 +67,8 @@ class HolderScan:
 class ProgramProcess:
     """A running process that was found by its program's name.
 
-    :param environment: None where it cannot be read (another user's, without root).
     :param foreign: whether it runs in another mount namespace: its paths are not the host's.
     :param unit: the systemd service that it belongs to, or None; a container has a scope, and processes that a user starts a session.
-    :param user: the number of its user; None where it cannot be read.
     """
 
     pid: int
@@ -92,9 +81,8 @@ class ProgramProcess:
 
 
 def device_holders(files: HostFiles, node: str | None = None) -> HolderScan:
-    """Return every process that has C(/dev/nvidia*) open, except this one, in which NVML opens them too.
-
-    :param node: one device such as C(/dev/nvidia0); None for all of them.
+    """Return every process that has C(/dev/nvidia*) open, except this one, in which NVML opens them too. C(node): one device such as C(/dev/nvidia0);
+    None for all of them.
     """
     holders = []
     hidden = 0
@@ -134,11 +122,8 @@ def parse_cgroup(text: str) -> tuple[str | None, str | None]:
 
 
 def unit_of(cgroup: str, kind: str) -> str | None:
-    """Return the systemd unit of a process from C(/proc/<pid>/cgroup): the last part of its cgroup, or None.
-
-    :param kind: C(.service) or C(.scope).
-
-    The line of systemd has no controllers (version 2), or is named C(name=systemd) (version 1); a host can have both.
+    """Return the systemd unit of a process from C(/proc/<pid>/cgroup): the last part of its cgroup, or None. The line of systemd has no controllers
+    (version 2), or is named C(name=systemd) (version 1); a host can have both. C(kind): C(.service) or C(.scope).
     """
     for line in cgroup.splitlines():
         _number, _separator, rest = line.partition(":")
@@ -226,10 +211,7 @@ def _mount_namespace(files: HostFiles, process: str) -> str | None:
 
 
 def terminate(pids: Iterable[int], grace: float = 10.0) -> tuple[int, ...]:
-    """End processes, politely for C(grace) seconds and then not; return those that are still there.
-
-    :param pids: exactly these, which the caller took from the driver's list of processes on an instance.
-    """
+    """End processes, exactly these, politely for C(grace) seconds and then not; return those that are still there."""
     wanted = tuple(sorted(set(pids)))
     left = _signal(wanted, signal.SIGTERM)
     end = time.monotonic() + grace
@@ -267,9 +249,8 @@ _LARGEST = 8 * 1024 * 1024
 
 
 def read_allocations(files: HostFiles) -> dict[str, list[dict[str, Any]]]:
-    """Return C(allocations) of the facts by the UUID of the device, or its L(place_of).
-
-    Under EVERY_GPU is why they are not known, of each record for itself. Without a kubelet it is empty.
+    """Return C(allocations) of the facts by the UUID of the device, or its L(place_of). Under EVERY_GPU is why they are not known, of each record for
+    itself. Without a kubelet it is empty.
     """
     found: dict[str, list[dict[str, Any]]] = {}
     entries: list[HeldDevices] = []

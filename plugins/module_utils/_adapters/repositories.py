@@ -49,15 +49,9 @@ REPOSITORY_OPTION: dict[str, Any] = {
 class Repository:
     """A package repository as it will be configured.
 
-    :param identifier: its name in file names and in the package manager; letters, digits, dots, dashes.
-    :param url: where it is; checked by L(check_url).
     :param key: the signing key, binary or armoured, checked by L(verified_key) before it gets here.
-    :param description: one line for people.
-    :param suite: deb only; C(/) for a flat repository.
-    :param components: deb only; empty for a flat repository.
     :param signed_metadata: rpm only; whether the metadata are signed too, and not only the packages.
     :param signed_packages: rpm only; false where only the metadata are signed, which have the packages' checksums.
-    :param credentials: what its server asks for.
     """
 
     identifier: str
@@ -81,20 +75,14 @@ class Repository:
 
 
 def canonical(url: str) -> str:
-    """Return C(url) in the one spelling that URLs are compared in: no trailing slash, C(file:///path) for a local one.
-
-    apt prints C(file:/path) for what its sources call C(file:///path).
+    """Return C(url) in the one spelling that URLs are compared in: no trailing slash, C(file:///path) for a local one. apt prints C(file:/path) for
+    what its sources call C(file:///path).
     """
     return re.sub(r"^file:(?://localhost)?/+", "file:///", url.strip()).rstrip("/")
 
 
 def check_url(url: str, variable: str) -> str:
-    """Return C(url), as L(canonical) spells it, when packages or keys may be fetched from it.
-
-    :param variable: the option that holds it, for the message.
-    :raises UrlRefused: it is neither https, nor a local file, nor on the loopback interface.
-    :raises Refused: it has credentials in it.
-    """
+    """Return C(url), as L(canonical) spells it, when packages or keys may be fetched from it. Raises UrlRefused: neither https, nor a file, nor local."""
     refuse_credentials_in(url, variable)
     parts = urlsplit(url)
     safe = (
@@ -121,10 +109,8 @@ def deb822(repository: Repository, keyring: str) -> str:
 
 
 def repo_file(repository: Repository, key_path: str, *, query: str = "", login: Credentials | None = None) -> str:
-    """Return the C(.repo) file of an rpm repository for dnf and zypper.
-
-    :param query: of the address, with which zypper finds credentials.
-    :param login: credentials that stand in the file itself, as dnf wants them; it is then for root alone.
+    """Return the C(.repo) file of an rpm repository for dnf and zypper. C(login): credentials that stand in the file itself, as dnf wants them; it is
+    then for root alone.
     """
     lines = [
         "# Written by gpufleet.nvidia; changes are overwritten.",
@@ -296,9 +282,8 @@ def for_server_of(url: str, repository_url: str, credentials: Credentials | None
 
 
 def apt_auth(url: str, credentials: Credentials) -> str:
-    """Return the file for C(/etc/apt/auth.conf.d) that opens the repository at C(url) alone.
-
-    The scheme is named, because apt otherwise takes the entry for https only; a path matches everything that begins with it.
+    """Return the file for C(/etc/apt/auth.conf.d) that opens the repository at C(url) alone. The scheme is named, because apt otherwise takes the
+    entry for https only; a path matches everything that begins with it.
     """
     machine = f"machine {url.rstrip('/')}/ login {credentials.username} password {credentials.password}"
     return f"# Written by gpufleet.nvidia; changes are overwritten.\n{machine}\n"

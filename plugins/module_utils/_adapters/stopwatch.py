@@ -29,11 +29,7 @@ _PAUSE = 0.1
 
 
 def activity(programs: Sequence[str], in_driver: bool = False) -> str:
-    """Return what a moment is spent on.
-
-    :param programs: what runs on behalf of the module: names of processes, and paths where the command line begins with one.
-    :param in_driver: whether the module waits for an answer of the driver.
-    """
+    """Return what a moment is spent on, by names or paths of what runs on behalf of the module, and whether it waits for an answer of the driver."""
     names = {os.path.basename(program) for program in programs}
     if names & _BUILDERS:
         return BUILD
@@ -47,9 +43,8 @@ def activity(programs: Sequence[str], in_driver: bool = False) -> str:
 
 
 class Stopwatch:
-    """Looks ten times a second at the processes below this one and at its threads, for as long as it is entered.
-
-    What the process did before, Python's start and imports, is the module's own.
+    """Looks ten times a second at the processes below this one and at its threads, for as long as it is entered. What the process did before,
+    Python's start and imports, is the module's own.
     """
 
     def __init__(self) -> None:

@@ -74,8 +74,6 @@ def units(names: Iterable[str]) -> dict[str, Unit]:
 def states(names: Iterable[str]) -> dict[str, Unit]:
     """Return units as L(units) does, for a fifth of the time: asked to show a unit that it has not in memory, systemd looks for its files in all
     folders, and it tells hundreds of properties of each of the others.
-
-    :raises CommandError: systemd does not answer.
     """
     wanted = list(names)
     if not wanted:
@@ -106,9 +104,8 @@ def daemon_reload() -> None:
 
 
 def outdated(names: Iterable[str], changed: Collection[str]) -> list[str]:
-    """Return the units of which systemd has another text in memory than their files have now.
-
-    :param changed: those whose files are known to have changed: systemd does not notice the first drop-in of a unit.
+    """Return the units of which systemd has another text in memory than their files have now. C(changed): those whose files are known to have
+    changed: systemd does not notice the first drop-in of a unit.
     """
     listed = run(["systemctl", "list-units", "--all", "--plain", "--no-legend", *names]).stdout.splitlines()
     # A unit that it has not in memory is read when it is started, one that was not found is looked for again; one that was masked is not.
@@ -148,9 +145,8 @@ def _at_boot(names: Iterable[str]) -> dict[str, str]:
 
 
 def enable(names: Iterable[str]) -> None:
-    """Have units start at boot; systemd is not reloaded, which this needs no more than the start of a unit does.
-
-    :raises CommandError: they are not enabled afterwards.
+    """Have units start at boot; systemd is not reloaded, which this needs no more than the start of a unit does. Raises CommandError: they are not
+    enabled afterwards.
     """
     wanted = list(names)
     if not wanted:
@@ -181,9 +177,8 @@ def mask(name: str) -> None:
 
 
 def unmask(name: str) -> None:
-    """Undo L(mask), without a reload of systemd, before which it does not start the unit (L(_runtime.unit_reload.unmask)).
-
-    :raises CommandError: it is masked still.
+    """Undo L(mask), without a reload of systemd, before which it does not start the unit (L(_runtime.unit_reload.unmask)). Raises CommandError: it is
+    masked still.
     """
     result = run(["systemctl", "unmask", "--no-reload", name])
     if _at_boot([name]).get(name) == "masked":

@@ -30,10 +30,7 @@ def entry_name(source: bytes) -> str:
 
 
 class _Importer(zipimporter):
-    """Imports from an archive of sources.
-
-    :cvar compiled: the archive with bytecode; None where the host has none.
-    """
+    """Imports from an archive of sources, with the bytecode of the archive C(compiled) where the host has one."""
 
     compiled: zipimporter | None = None
 
@@ -64,10 +61,7 @@ class _Importer(zipimporter):
 
 
 def compile_once(compiled: str = COMPILED) -> None:
-    """Let all imports from archives that follow be compiled at most once. A second call changes nothing.
-
-    :param compiled: the archive with bytecode, which need not be there.
-    """
+    """Let all imports from archives that follow be compiled at most once. A second call changes nothing."""
     try:
         _Importer.compiled = zipimporter(compiled)
     except ZipImportError:

@@ -36,9 +36,7 @@ def board(key: str) -> Board:
 
 
 def described_board(key: str, thing: str) -> Board:
-    """Return the board that a person means: the one with this key, or the only one whose key begins with it.
-
-    C(l40s) is C(l40s-48gb).
+    """Return the board that a person means: the one with this key, or the only one whose key begins with it. C(l40s) is C(l40s-48gb).
 
     :param thing: where the key stands, such as C(gpu_facts_gpus[0].board).
     :raises Refused: the table has no such board, or several.
@@ -72,9 +70,8 @@ def nvlink5_switches(key: str | None) -> str | None:
 
 
 def normalize_device_id(device_id: str) -> str | None:
-    """Return a PCI device id as C(0xDDDD10DE), or None when the text is not an id of one of NVIDIA's devices.
-
-    :param device_id: C(0x2330), C(2330) or C(0x233010DE), in any case.
+    """Return a PCI device id as C(0xDDDD10DE), or None when the text is not an id of one of NVIDIA's devices. C(device_id): C(0x2330), C(2330) or
+    C(0x233010DE), in any case.
     """
     match = _DEVICE.match(device_id.strip())
     return f"0x{match.group(1).upper()}10DE" if match else None
@@ -90,10 +87,8 @@ def first_driver(device_id: str) -> FirstDriver | None:
 def find_board(
     device_id: str | None = None, product_name: str | None = None, memory_mib: int | None = None
 ) -> Board | None:
-    """Return the board that a GPU is, or None when the table does not have it.
-
-    The PCI device id decides where the table knows it. A product name is compared without case and without the
-    words NVIDIA and Tesla, which drivers of different ages add or leave out.
+    """Return the board that a GPU is, or None when the table does not have it. The PCI device id decides where the table knows it. A product name is
+    compared without case and without the words NVIDIA and Tesla, which drivers of different ages add or leave out.
 
     :param device_id: C(0x2330) or C(0x233010DE).
     :param product_name: as NVML reports it, such as C(NVIDIA H100 80GB HBM3).
@@ -125,9 +120,8 @@ def cards_on_bus(facts: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def gpus_on_bus(facts: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the GPUs of a host without a driver, as the entries of C(gpus) that they will be, as far as the table knows them.
-
-    A product name is set only where a board has a single one.
+    """Return the GPUs of a host without a driver, as the entries of C(gpus) that they will be, as far as the table knows them. A product name is set
+    only where a board has a single one.
     """
     found = []
     for index, card in enumerate(cards_on_bus(facts)):

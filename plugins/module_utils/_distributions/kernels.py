@@ -116,10 +116,9 @@ _MODULES = re.compile(r"linux-modules-nvidia-\d{3}(?:-server)?(?:-open)?-(?P<fla
 
 
 def image_metapackages(release: str, installed: Iterable[str]) -> dict[str, str]:
-    """Return Ubuntu's installed kernel metapackages that the running kernel may be from, with the flavour of what goes with each.
-
-    Several may be installed (generic and generic-hwe-24.04), and any of them may bring the next kernel. After an update and before the reboot
-    none of them depends on the running kernel any more, so that only the flavour ties them to it.
+    """Return Ubuntu's installed kernel metapackages that the running kernel may be from, with the flavour of what goes with each. Several may be
+    installed (generic and generic-hwe-24.04), and any of them may bring the next kernel. After an update and before the reboot none of them depends
+    on the running kernel any more, so that only the flavour ties them to it.
 
     :param release: of the running kernel.
     :returns: such as C({"linux-image-virtual-hwe-24.04": "generic-hwe-24.04"}): there are no module packages for virtual.
@@ -146,9 +145,8 @@ def module_flavours(kernels: Sequence[Kernel], release: str, installed: Iterable
 
 
 def followed(installed: Iterable[str]) -> tuple[str, ...]:
-    """Return the installed packages that have to be held so that a held driver keeps its precompiled module (Ubuntu's archive).
-
-    The modules of the next kernel fit a narrow range of driver versions: a kernel metapackage that moves on leaves a held driver without one.
+    """Return the installed packages that have to be held so that a held driver keeps its precompiled module (Ubuntu's archive). The modules of the
+    next kernel fit a narrow range of driver versions: a kernel metapackage that moves on leaves a held driver without one.
     """
     names = set(installed)
     flavours = {match.group("flavour"): name for name in names for match in [_MODULES.fullmatch(name)] if match}
@@ -168,9 +166,8 @@ def module_packages(installed: Iterable[str], release: str) -> dict[str, str]:
 
 
 def images(kernels: Sequence[Kernel], release: str, installed: Iterable[str]) -> tuple[str, ...]:
-    """Return the packages that bring the newest kernel of the kind that runs; empty where nobody knows.
-
-    :param installed: the packages of kernels that are installed.
+    """Return the packages that bring the newest kernel of the kind that runs; empty where nobody knows. C(installed): the packages of kernels that
+    are installed.
     """
     kernel, groups = _match(kernels, release)
     if kernel.image:

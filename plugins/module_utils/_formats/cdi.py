@@ -137,10 +137,9 @@ def shape_specification(
 
 
 def compare(devices: Sequence[str], gpus: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[str]]:
-    """Return the devices of the host that C(devices) lacks, and the names in it that stand for nothing any more.
-
-    A device may be named by its index (C(0), C(0:1)) or its UUID; either is enough, also when a generator writes both.
-    What a GPU that fell off the bus was named by is not known, so that then no name is one of nothing.
+    """Return the devices of the host that C(devices) lacks, and the names in it that stand for nothing any more. A device may be named by its index
+    (C(0), C(0:1)) or its UUID; either is enough, also when a generator writes both. What a GPU that fell off the bus was named by is not known, so
+    that then no name is one of nothing.
     """
     names = set(devices) - {"all"}
     known: set[str] = set()
@@ -182,10 +181,8 @@ def _lacks(found: Specification, expected: ExpectedDevices) -> Iterator[str]:
 
 
 def parse_specification(path: str, text: str) -> Specification:
-    """Return the specification in C(text).
-
-    The files for a host full of MIG instances have thousands of lines, which the pure Python YAML parser takes
-    seconds for, and hosts need not have one: the shape that generators write is read line by line.
+    """Return the specification in C(text). The files for a host full of MIG instances have thousands of lines, which the pure Python YAML parser
+    takes seconds for, and hosts need not have one: the shape that generators write is read line by line.
 
     :raises ValueError: it is neither JSON nor YAML of that shape.
     """

@@ -51,10 +51,8 @@ def is_lower(wanted: str, version: str) -> bool:
 
 
 def driver_version_in(package_version: str) -> str | None:
-    """Return the driver version that a deb or rpm version carries, or None where it carries none.
-
-    C(580.126.09-1ubuntu1), C(3:580.126.09-1.el9), C(535.309.01-0+deb12u1) and
-    C(580.82.07_k5.14.21_150500.53-150600.3.1) carry one; C(1.20.0-1) does not.
+    """Return the driver version that a deb or rpm version carries, or None where it carries none. C(580.126.09-1ubuntu1), C(3:580.126.09-1.el9),
+    C(535.309.01-0+deb12u1) and C(580.82.07_k5.14.21_150500.53-150600.3.1) carry one; C(1.20.0-1) does not.
     """
     match = _IN_PACKAGE.match(package_version)
     return match.group("version") if match else None

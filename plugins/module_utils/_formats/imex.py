@@ -63,9 +63,8 @@ class Imex:
 
 
 def read(options: Mapping[str, Any]) -> DesiredImex:
-    """Return what C(mode), C(nodes), C(restart) and C(remove_nodes) describe.
-
-    :raises Refused: there is no such mode, or a node is not an IP address, or is there twice.
+    """Return what C(mode), C(nodes), C(restart) and C(remove_nodes) describe. Raises Refused: there is no such mode, or a node is not an IP address,
+    or is there twice.
     """
     mode = str(options.get("mode") or UNMANAGED)
     if mode not in MODES:
@@ -97,10 +96,9 @@ def from_facts(fabric: Mapping[str, Any]) -> Imex:
 
 
 def removed(found: Imex, wanted: DesiredImex) -> tuple[str, ...]:
-    """Return the nodes of the file that a shorter one would not have.
-
-    A sliced job of AWX has an inventory in which groups have no other hosts than the slice's. Whether a host has left the rack, or only the
-    inventory of this run, nothing but the number of them tells; other addresses for as many hosts are a change like any other.
+    """Return the nodes of the file that a shorter one would not have. A sliced job of AWX has an inventory in which groups have no other hosts than
+    the slice's. Whether a host has left the rack, or only the inventory of this run, nothing but the number of them tells; other addresses for as
+    many hosts are a change like any other.
     """
     if wanted.mode != HOST or not wanted.nodes:
         return ()

@@ -54,11 +54,8 @@ def load(text: str) -> dict[str, Any]:
 
 
 def set_member(text: str, path: tuple[str, ...], value: Any) -> str:
-    """Return C(text) with the member at C(path) having C(value); unchanged when it has it already.
-
-    Objects on the way are made when they are missing.
-
-    :raises JsonError: the text is not JSON, or the path leads through something that is not an object.
+    """Return C(text) with the member at C(path) having C(value); unchanged when it has it already. Objects on the way are made when they are missing.
+    Raises JsonError: the text is not JSON, or the path leads through something that is not an object.
     """
     data: Any = load(text)
     if not text.strip():

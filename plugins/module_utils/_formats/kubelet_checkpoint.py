@@ -113,9 +113,8 @@ def read_checkpoint(written: str, remedy: str) -> Checkpoint:
 
 
 def read_claims(written: str) -> tuple[HeldDevices, ...]:
-    """Return which GPUs and MIG devices pods were given by claims, as L(place_of) calls them; a device of another name comes with that name.
-
-    :raises Refused: it is not what a kubelet writes.
+    """Return which GPUs and MIG devices pods were given by claims, as L(place_of) calls them; a device of another name comes with that name. Raises
+    Refused: it is not what a kubelet writes.
     """
     try:
         # The data is a document of its own, as text. Go writes an empty list as null; one that is not there is another file.

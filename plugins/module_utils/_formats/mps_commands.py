@@ -24,9 +24,8 @@ LONGEST_PIPE_DIRECTORY = 80
 
 
 def percentage(answer: str) -> float | None:
-    """Return the active thread percentage that C(answer) holds, or None when it is anything else.
-
-    A float here is the health contract of MPS, the same as the device plugin's.
+    """Return the active thread percentage that C(answer) holds, or None when it is anything else. A float here is the health contract of MPS, the
+    same as the device plugin's.
     """
     try:
         number = float(answer.strip())
@@ -42,9 +41,8 @@ def pids(answer: str) -> tuple[int, ...]:
 
 
 def limit_text(mib: int) -> str:
-    """Return how the daemon prints a limit of C(mib) MiB when it is read back: whole GiB from 1 GiB on, MiB below.
-
-    40960 MiB is printed as C(40G), 1025 MiB as C(1G), 900 MiB as C(900M), no limit as nothing.
+    """Return how the daemon prints a limit of C(mib) MiB when it is read back: whole GiB from 1 GiB on, MiB below. 40960 MiB is printed as C(40G),
+    1025 MiB as C(1G), 900 MiB as C(900M), no limit as nothing.
     """
     if mib <= 0:
         return ""
@@ -77,9 +75,8 @@ def rows(answer: str) -> list[list[str]]:
 
 
 def refused(answer: str) -> str | None:
-    """Return the daemon's words when C(answer) is a refusal or an error in spite of exit status 0, else None.
-
-    A set command of a valid value answers with nothing or with the value. The misspelling is that of R550 and R580.
+    """Return the daemon's words when C(answer) is a refusal or an error in spite of exit status 0, else None. A set command of a valid value answers
+    with nothing or with the value. The misspelling is that of R550 and R580.
     """
     text = answer.strip()
     marks = (

@@ -75,9 +75,8 @@ def render_tables(tables: Mapping[Path, Mapping[str, Any]], newline: str = "\n")
 
 
 def set_values(text: str, settings: Mapping[Path, Any]) -> str:
-    """Return C(text) with every setting of C(settings) (by path) having its value; unchanged where it has it already.
-
-    Settings go where their table is; those whose table is nowhere go into new tables at the end.
+    """Return C(text) with every setting of C(settings) (by path) having its value; unchanged where it has it already. Settings go where their table
+    is; those whose table is nowhere go into new tables at the end.
 
     :raises TomlError: the text is not TOML, or a path leads through an array of tables or a plain value.
     """
@@ -100,9 +99,8 @@ def set_value(text: str, path: Path, value: Any) -> str:
 
 
 def unset(text: str, path: Path) -> str:
-    """Return C(text) without the setting at C(path), which is kept as a comment; unchanged when it is not there.
-
-    :raises TomlError: as L(set_values); also when the setting is inside an inline table.
+    """Return C(text) without the setting at C(path), which is kept as a comment; unchanged when it is not there. Raises TomlError: as L(set_values);
+    also when the setting is inside an inline table.
     """
     document = parse(text)
     found = _find(document, path)
@@ -118,9 +116,8 @@ def unset(text: str, path: Path) -> str:
 
 
 def remove_table(text: str, path: Path) -> str:
-    """Return C(text) without the table C(path), its sub-tables and its settings, wherever they are written.
-
-    Comments between the statements of the table go with it; those before and after it stay. Leaves no mark.
+    """Return C(text) without the table C(path), its sub-tables and its settings, wherever they are written. Comments between the statements of the
+    table go with it; those before and after it stay. Leaves no mark.
     """
     statements = parse(text).statements
     kept: list[str] = []
@@ -139,9 +136,8 @@ def remove_table(text: str, path: Path) -> str:
 
 
 def append_tables(text: str, tables: Mapping[Path, Mapping[str, Any]]) -> str:
-    """Return C(text) with new tables in a marked block at its end.
-
-    :raises TomlError: a table is there already, or cannot be defined (by a header) where it would be.
+    """Return C(text) with new tables in a marked block at its end. Raises TomlError: a table is there already, or cannot be defined (by a header)
+    where it would be.
     """
     for path in tables:
         if any(s.crosses_array and path[: len(s.table)] == s.table for s in parse(text).statements):
@@ -193,9 +189,8 @@ def restore(text: str) -> str:
 
 
 def settle(present: str | None, wanted: str) -> str:
-    """Return C(present) where it says the same as C(wanted) and differs only in where the marked tables stand.
-
-    They do when somebody has since written something below them.
+    """Return C(present) where it says the same as C(wanted) and differs only in where the marked tables stand. They do when somebody has since
+    written something below them.
     """
     if present is None or not is_marked(present) or restore(present) != restore(wanted):
         return wanted

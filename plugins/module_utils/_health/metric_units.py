@@ -74,9 +74,8 @@ def directory_of(service: str | None) -> str | None:
 
 
 def refused_directory(directory: str) -> str | None:
-    """Return why the metrics cannot be written to C(directory), or None.
-
-    The name stands in a unit file, where blanks separate arguments and some characters mean something to systemd.
+    """Return why the metrics cannot be written to C(directory), or None. The name stands in a unit file, where blanks separate arguments and some
+    characters mean something to systemd.
     """
     allowed = all(letter.isalnum() or letter in "/._-+@" for letter in directory)
     if not directory.startswith("/") or not allowed or ".." in directory.split("/"):

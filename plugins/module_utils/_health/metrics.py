@@ -149,9 +149,8 @@ _Key = tuple[str, int, str]
 
 @dataclass(frozen=True)
 class Sample:
-    """One value of a metric.
-
-    :param labels: values in the order of the metric's labels; None is written as an empty value, which Prometheus takes for no label.
+    """One value of a metric. C(labels): values in the order of the metric's labels; None is written as an empty value, which Prometheus takes for no
+    label.
     """
 
     metric: Metric
@@ -160,9 +159,8 @@ class Sample:
 
 
 def expose(samples: Sequence[Sample]) -> str:
-    """Return the text of C(samples): metrics in the order of the table, each with HELP and TYPE, its samples sorted by their labels.
-
-    Samples with the same labels are summed: what labels name is partly the users', and two values would have the whole file refused.
+    """Return the text of C(samples): metrics in the order of the table, each with HELP and TYPE, its samples sorted by their labels. Samples with the
+    same labels are summed: what labels name is partly the users', and two values would have the whole file refused.
 
     :raises ValueError: a sample has another number of labels than its metric.
     """

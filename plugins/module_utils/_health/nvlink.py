@@ -60,10 +60,9 @@ _ELSEWHERE = (
 
 
 def fabric(evidence: Evidence) -> Outcome:
-    """On a host with NVLink switches the fabric manager runs, at the driver's version, and every GPU is on the fabric and healthy there.
-
-    A host of a rack has no switches of its own; its IMEX is of the driver's version, and runs where it is enabled. Where no switches are known and the
-    driver tells of a fabric nevertheless, its GPUs have to be on it, too.
+    """On a host with NVLink switches the fabric manager runs, at the driver's version, and every GPU is on the fabric and healthy there. A host of a
+    rack has no switches of its own; its IMEX is of the driver's version, and runs where it is enabled. Where no switches are known and the driver
+    tells of a fabric nevertheless, its GPUs have to be on it, too.
     """
     facts = evidence.facts.get("fabric") or {}
     gpus: Sequence[Mapping[str, Any]] = [gpu for gpu in evidence.facts.get("gpus") or [] if not gpu.get("lost")]
@@ -158,11 +157,8 @@ def is_forming(facts: Mapping[str, Any]) -> bool:
 def _state(
     facts: Mapping[str, Any], gpus: Sequence[Mapping[str, Any]], nvlink5: bool, elsewhere: str
 ) -> Outcome | None:
-    """Return what is wrong with how far the GPUs are.
-
-    An HGX A100 tells nothing of it, which is no fault. A GPU with NVLink 5 that tells nothing is not on its fabric.
-
-    :param elsewhere: where the fabric is mended; empty for the host's own fabric manager.
+    """Return what is wrong with how far the GPUs are. An HGX A100 tells nothing of it, which is no fault. A GPU with NVLink 5 that tells nothing is
+    not on its fabric. C(elsewhere): where the fabric is mended; empty for the host's own fabric manager.
     """
     states = {str(gpu["index"]): (gpu.get("fabric") or {}).get("state") for gpu in gpus}
     if nvlink5:

@@ -29,10 +29,9 @@ Gpus = Sequence[Mapping[str, Any]]
 
 
 def record_differences(facts: Mapping[str, Any]) -> dict[str, str]:
-    """Return what there is to do, in words, by what was recorded: C(mig), C(settings), C(compute_mode), C(sharing); empty for nothing.
-
-    What is not recorded, or cannot be compared because NVML does not answer, is missing. A record that cannot be used differs. Of GPUs that fell off
-    the bus nothing is expected.
+    """Return what there is to do, in words, by what was recorded: C(mig), C(settings), C(compute_mode), C(sharing); empty for nothing. What is not
+    recorded, or cannot be compared because NVML does not answer, is missing. A record that cannot be used differs. Of GPUs that fell off the bus
+    nothing is expected.
     """
     recorded = facts.get("recorded") or {}
     gpus: Gpus = [gpu for gpu in facts.get("gpus") or () if not gpu.get("lost")]
@@ -75,9 +74,8 @@ def _settings(record: Any, gpus: Gpus) -> str:
 
 
 def sharing_differences(facts: Mapping[str, Any], gpus: Gpus, answering: bool) -> dict[str, str]:
-    """Return what L(record_differences) has of the recorded sharing.
-
-    :param answering: whether NVML shows the compute modes; whether a daemon answers is known without.
+    """Return what L(record_differences) has of the recorded sharing. C(answering): whether NVML shows the compute modes; whether a daemon answers is
+    known without.
     """
     observed = from_facts(facts, gpus)
     wanted = observed.recorded
@@ -91,9 +89,8 @@ def sharing_differences(facts: Mapping[str, Any], gpus: Gpus, answering: bool) -
 
 
 def broken_daemons(facts: Mapping[str, Any]) -> list[str]:
-    """Return the recorded MPS daemons that do not run or do not answer; none where the record cannot be used.
-
-    One that has other settings is not among them: it can be told the recorded ones, and a restart would end its clients.
+    """Return the recorded MPS daemons that do not run or do not answer; none where the record cannot be used. One that has other settings is not
+    among them: it can be told the recorded ones, and a restart would end its clients.
     """
     answering = {one.get("pipe_directory") for one in mps_of_host(facts) if one.get("responds") is not False}
     return [one.name for one in recorded_daemons(facts) if one.pipe_directory not in answering]

@@ -92,9 +92,8 @@ def of_recovery(name: str) -> Action:
 
 
 def of_xid(error: Xid) -> Action:
-    """Return what NVIDIA's catalogue asks for after an Xid error, where the driver itself does not say.
-
-    An Xid that is not in the catalogue is not harmless but unknown, and so for people.
+    """Return what NVIDIA's catalogue asks for after an Xid error, where the driver itself does not say. An Xid that is not in the catalogue is not
+    harmless but unknown, and so for people.
     """
     bucket = bucket_of(error)
     if bucket is Bucket.XID_154:

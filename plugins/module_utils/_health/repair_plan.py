@@ -212,9 +212,8 @@ def _gpus(facts: Mapping[str, Any], action: Action, chosen: Sequence[Decided]) -
 def _disturbed(
     facts: Mapping[str, Any], action: Action, chosen: Sequence[Decided], addresses: Sequence[str]
 ) -> list[Mapping[str, Any]]:
-    """Return the GPUs whose programs have to end first. What is handed over keeps the programs on its other GPUs until people come.
-
-    MPS daemons of the host serve the clients of all their GPUs by one server: they are stopped for a reset, and so their clients end.
+    """Return the GPUs whose programs have to end first. What is handed over keeps the programs on its other GPUs until people come. MPS daemons of
+    the host serve the clients of all their GPUs by one server: they are stopped for a reset, and so their clients end.
     """
     gpus = [gpu for gpu in facts.get("gpus") or () if not gpu.get("lost")]
     if action.whole_host or (action is not Action.HAND_OVER and any(one.fault.every_gpu for one in chosen)):
@@ -247,9 +246,8 @@ def reason_of(plan: RepairPlan) -> str:
 
 
 def reset_together(facts: Mapping[str, Any], wanted: Sequence[str]) -> tuple[tuple[str, ...], str]:
-    """Return the PCI addresses of the GPUs that are reset in one command, and why there are more than were wanted.
-
-    :param wanted: PCI addresses of the GPUs that have to be reset.
+    """Return the PCI addresses of the GPUs that are reset in one command, and why there are more than were wanted. C(wanted): PCI addresses of the
+    GPUs that have to be reset.
     """
     gpus = {str(gpu.get("pci_address")): gpu for gpu in facts.get("gpus") or () if not gpu.get("lost")}
     reasons = [reason for address in wanted if (reason := _why_not_alone(facts, gpus.get(address, {}), len(gpus)))]
@@ -280,9 +278,8 @@ def _why_not_alone(facts: Mapping[str, Any], gpu: Mapping[str, Any], count: int)
 
 
 def users_of_gpus(facts: Mapping[str, Any], addresses: Collection[str], mps: bool = False) -> list[str]:
-    """Return whose work on one of some GPUs a repair would end, as people name them.
-
-    Who has a GPU open is known even where NVML reports no processes of it. Pods are evicted before, and the kubelet's record still has them then.
+    """Return whose work on one of some GPUs a repair would end, as people name them. Who has a GPU open is known even where NVML reports no processes
+    of it. Pods are evicted before, and the kubelet's record still has them then.
 
     :param facts: with the holders of device files.
     :param addresses: PCI addresses of the GPUs.

@@ -132,9 +132,8 @@ _RECORD = fields(
 
 
 def from_values(values: Mapping[str, Any] | None) -> RepairRecord:
-    """Return the record with these values, as L(RepairRecord.values) gives them; None is a host of which nothing is recorded.
-
-    :raises Unfit: it is not a record.
+    """Return the record with these values, as L(RepairRecord.values) gives them; None is a host of which nothing is recorded. Raises Unfit: it is not
+    a record.
     """
     found: RepairRecord = check(_RECORD, values) if values else RepairRecord()
     return found
@@ -148,9 +147,8 @@ def begin(
     operator: str,
     now: str,
 ) -> RepairRecord:
-    """Return the record of a host that a run begins with, or takes up again.
-
-    :param unschedulable: whether its node takes no pods now, whoever has cordoned it.
+    """Return the record of a host that a run begins with, or takes up again. C(unschedulable): whether its node takes no pods now, whoever has
+    cordoned it.
     """
     kept = unschedulable and (record.initial_unschedulable if record.ours else True)
     last = record.attempts[-1] if record.attempts else None

@@ -168,10 +168,8 @@ def skipped(reason: str) -> Outcome:
 
 
 def evaluate(checks: Sequence[HealthCheck], evidence: Evidence, only: Sequence[str] | None = None) -> HealthReport:
-    """Run C(checks) in order.
-
-    :param only: names of the checks to report; the checks that those need are run too, but reported only when they
-        fail. Without any all are reported.
+    """Run C(checks) in order. C(only): names of the checks to report; the checks that those need are run too, but reported only when they fail.
+    Without any all are reported.
     """
     wanted = {check.name for check in checks} if not only else set(only)
     needed = set(wanted)

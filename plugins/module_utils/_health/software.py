@@ -94,9 +94,8 @@ class DiagResult:
 
 
 def parse(text: str) -> DiagResult:
-    """Read what C(dcgmi diag -j) wrote; lines before and after the document are left out.
-
-    :raises UnreadableDiagnosis: it is none, or DCGM could not run the tests.
+    """Read what C(dcgmi diag -j) wrote; lines before and after the document are left out. Raises UnreadableDiagnosis: it is none, or DCGM could not
+    run the tests.
     """
     document = text[text.find("{") : text.rfind("}") + 1]
     try:
@@ -202,9 +201,8 @@ def is_auto(command: Sequence[str]) -> bool:
 
 
 def obstacle(facts: Mapping[str, Any]) -> str:
-    """Return why a CUDA program that knows nothing of the host would fail on it or disturb somebody, though CUDA works; empty for nothing.
-
-    Samples take the first GPU as a whole: they find none that is exclusive or MPS's, and no device where MIG is on without an instance.
+    """Return why a CUDA program that knows nothing of the host would fail on it or disturb somebody, though CUDA works; empty for nothing. Samples
+    take the first GPU as a whole: they find none that is exclusive or MPS's, and no device where MIG is on without an instance.
     """
     gpus = facts.get("gpus") or ()
     if not gpus:

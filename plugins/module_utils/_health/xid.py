@@ -163,9 +163,8 @@ def recovery_after(text: str) -> str:
 
 
 def action_of(error: Xid) -> str:
-    """Return the name of what NVIDIA's catalogue asks for at once, in lower case: C(reset_gpu), C(restart_app), C(ignore), ...
-
-    C(unnamed) where the catalogue names nothing, C(unknown) for an error that it lacks.
+    """Return the name of what NVIDIA's catalogue asks for at once, in lower case: C(reset_gpu), C(restart_app), C(ignore), ... C(unnamed) where the
+    catalogue names nothing, C(unknown) for an error that it lacks.
     """
     bucket = bucket_of(error)
     return "unknown" if bucket is None else bucket.value.lower() or "unnamed"
@@ -186,9 +185,8 @@ def _grouped(errors: Sequence[Xid] | Sequence[Sxid]) -> Mapping[tuple[int, str],
 
 
 def _judge_xid(error: tuple[int, str], texts: Sequence[str], asked: set[str]) -> LoggedFault | None:
-    """Return what is to be told of the errors of one number on one GPU.
-
-    :param asked: addresses of the GPUs, without function, whose recovery action NVML told: what Xid 154 says of them is older.
+    """Return what is to be told of the errors of one number on one GPU. C(asked): addresses of the GPUs, without function, whose recovery action NVML
+    told: what Xid 154 says of them is older.
     """
     number, address = error
     what = f"Xid {number} on {address}{_times(texts)}"

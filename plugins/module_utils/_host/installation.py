@@ -122,9 +122,8 @@ def apply_removal(steps: Plan) -> None:
 
 
 def write_compiled(program: bytes, path: str) -> None:
-    """Compile the sources of a host program with the Python that runs this, and keep nothing that another one made.
-
-    :param path: where the program is, or will be. The bytecode is put beside it.
+    """Compile the sources of a host program with the Python that runs this, and keep nothing that another one made. C(path): where the program is, or
+    will be. The bytecode is put beside it.
     """
     buffer = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(program)) as sources, zipfile.ZipFile(buffer, "w") as compiled:

@@ -78,9 +78,8 @@ class Present:
 
 
 def unit_texts(present: Present, metrics: str | None = None) -> dict[str, str]:
-    """Return the text of every unit that the host has to have; none where it runs no systemd.
-
-    :param metrics: the directory that metrics are written to; empty for none, None leaves that as it is.
+    """Return the text of every unit that the host has to have; none where it runs no systemd. C(metrics): the directory that metrics are written to;
+    empty for none, None leaves that as it is.
     """
     if present.units is None:
         return {}

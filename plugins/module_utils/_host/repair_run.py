@@ -148,10 +148,8 @@ class Repair:
         return "; ".join(map(str, run.done)) or "the driver on disk is loaded"
 
     def bring_back(self) -> str:
-        """Restore what a reset or a reload takes away, by the services that do it at boot: MIG, CDI, settings, compute mode,
-        MPS daemons.
-
-        :raises NotRepaired: one of them fails.
+        """Restore what a reset or a reload takes away, by the services that do it at boot: MIG, CDI, settings, compute mode, MPS daemons. Raises
+        NotRepaired: one of them fails.
         """
         recorded = self.read().get("recorded") or {}
         wanted = [MIG_UNIT, CDI_UNIT] if recorded.get("mig") is not None else []

@@ -34,10 +34,9 @@ from .restore import fail, say
 
 
 def drift(facts: Mapping[str, Any]) -> dict[str, bool]:
-    """Return whether there is something to do, by what was recorded, as in L(record_differences); and C(boot), the units that restore it, and
-    C(cdi), the CDI specification of the devices.
-
-    What is not recorded, or cannot be compared because NVML does not answer, is missing. A record that cannot be used differs.
+    """Return whether there is something to do, by what was recorded, as in L(record_differences); and C(boot), the units that restore it, and C(cdi),
+    the CDI specification of the devices. What is not recorded, or cannot be compared because NVML does not answer, is missing. A record that cannot
+    be used differs.
     """
     found = {record: bool(text) for record, text in record_differences(facts).items()}
     cdi = cdi_difference(facts)
@@ -101,11 +100,8 @@ def write_metrics(
 
 
 def left_over_processes(files: HostFiles | None = None, own: int | None = None) -> list[int]:
-    """Return the processes of earlier runs that are still in this service's control group.
-
-    A process that waits inside the driver of a broken GPU survives SIGKILL; another one every minute would fill the host with them.
-
-    :param own: process id of this process.
+    """Return the processes of earlier runs that are still in this service's control group. A process that waits inside the driver of a broken GPU
+    survives SIGKILL; another one every minute would fill the host with them. C(own): process id of this process.
     """
     host = files or HostFiles()
     groups = host.read("/proc/self/cgroup") or ""
