@@ -32,17 +32,12 @@ GRACE_HOPPER_DEVICE_IDS = ("0x2342", "0x2348")
 class Architecture:
     """What an architecture decides.
 
-    :param name: the collection's key, lower case.
     :param nvml: its number in NVML's answer (nvmlDeviceArchitecture_t of nvml.h).
     :param compute_capabilities: of the boards of this architecture, oldest first, as C(major.minor).
-    :param kernel_modules: the flavours of NVIDIA's kernel modules that drive it, the recommended one first.
     :param last_driver_branch: the last driver branch that supports it, or None while it is supported.
-    :param mig: whether some of its boards have MIG.
     :param mig_toggle_needs_reset: whether changing the MIG mode takes effect only after a reset of the GPU.
-    :param mps_clients: most client contexts of one GPU under MPS, for CUDA before 13.1.
-    :param mps_clients_cuda_13_1: the same for CUDA 13.1 and newer.
-    :param mps_clients_device_plugin: most replicas that k8s-device-plugin accepts with MPS; it compares the compute
-        capability with 7.5 and so gives Volta the limit of older GPUs.
+    :param mps_clients_device_plugin: most replicas that k8s-device-plugin accepts with MPS; it compares the compute capability with 7.5 and so gives
+        Volta the limit of older GPUs.
     """
 
     name: str
@@ -93,11 +88,9 @@ def name_of(number: int) -> str:
 def mps_clients(architecture: str | None, branch: int | None, slices: int | None = None, of: int | None = None) -> int:
     """Return how many client contexts a GPU, or a MIG device, has under MPS.
 
-    :param architecture: such as C(volta); None when it is not known.
     :param branch: of the driver; None when it is not known, which gives the most that any branch has.
-    :param slices: compute slices of the MIG device; None for a whole GPU. The number of clients "is lowered proportionally to the
-        Compute Instance size" (MIG user guide, deployment considerations [doc]); no source gives the rounding, so it is down.
-    :param of: compute slices of the whole GPU.
+    :param slices: compute slices of the MIG device; None for a whole GPU. The number of clients "is lowered proportionally to the Compute Instance
+        size" (MIG user guide, deployment considerations [doc]); no source gives the rounding, so it is down.
     """
     known = ARCHITECTURES.get(architecture or "", _NEWEST)
     new = branch is None or branch >= FIRST_BRANCH_WITH_CUDA_13_1
@@ -117,11 +110,8 @@ def mps_has_multi_user(architecture: str | None) -> bool:
 
 
 def kernel_modules(architecture: str, device_id: str | None = None) -> tuple[str, ...]:
-    """Return the flavours of kernel modules that drive a GPU, the recommended one first.
-
-    :param architecture: a key of C(ARCHITECTURES).
-    :param device_id: PCI device id such as C(0x2342), because Grace Hopper differs from other Hopper boards.
-    :raises KeyError: for an unknown architecture.
+    """Return the flavours of kernel modules that drive a GPU, the recommended one first. C(device_id): PCI device id such as C(0x2342), because Grace
+    Hopper differs from other Hopper boards.
     """
     if device_id is not None and device_id[:6].lower() in GRACE_HOPPER_DEVICE_IDS:
         return (OPEN,)

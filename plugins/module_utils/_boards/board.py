@@ -16,11 +16,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Placements:
-    """Where instances of a profile can start.
-
-    :param starts: first units on the board's placement grid, as C(nvidia-smi mig -lgipp) prints them.
-    :param size: how many units of the grid an instance occupies.
-    """
+    """Where instances of a profile can start, on the board's grid of units, as C(nvidia-smi mig -lgipp) prints it, and how many units each takes."""
 
     starts: tuple[int, ...]
     size: int
@@ -35,18 +31,8 @@ class GpuInstanceProfile:
     :param nvml_enum: the index passed to C(nvmlDeviceGetGpuInstanceProfileInfo).
     :param profile_id: the ID column of C(nvidia-smi mig -lgip), unlike C(nvml_enum).
     :param gpu_slices: the G of the name.
-    :param max_instances: how many instances of this profile a GPU can hold at once.
     :param memory_mib: memory of an instance in MiB; differs a little between drivers.
-    :param multiprocessors: SMs of an instance.
-    :param copy_engines: copy engines (CE) of an instance.
-    :param decoders: video decoders (NVDEC).
-    :param encoders: video encoders (NVENC).
-    :param jpeg: JPEG decoders (NVJPG).
-    :param ofa: optical flow accelerators.
-    :param placements: where it can be placed, or None when unknown.
     :param source: key of C(SOURCES) for the numbers; C(live) for a profile read from NVML.
-    :param placements_source: key of C(SOURCES) for the placements.
-    :param note: what a reader of the numbers should know.
     """
 
     name: str
@@ -97,23 +83,15 @@ class FirstDriver:
 class Board:
     """One kind of GPU board.
 
-    :param key: the name by which the collection refers to it, such as C(h100-80gb-sxm).
-    :param product_names: as NVML reports them.
     :param pci_device_ids: C(0xDDDDVVVV), device id followed by NVIDIA's vendor id 10DE, upper case.
-    :param architecture: key of C(ARCHITECTURES).
-    :param total_memory_mib: memory in MiB as a driver reports it, with ECC as the board is delivered; on boards with GDDR6 that is less than
-        the label says. Drivers before 510 report a little less.
+    :param total_memory_mib: memory in MiB as a driver reports it, with ECC as the board is delivered; on boards with GDDR6 that is less than the
+        label says. Drivers before 510 report a little less.
     :param memory_label: the size in the vendor's name of the product, such as C(80GB); a label, not a measure.
-    :param memory_source: key of C(SOURCES) for the total memory.
     :param compute_slices: how many compute slices MIG divides the board into.
     :param placement_grid_units: how many memory units MIG divides the board into; not always a power of two.
-    :param sm_total: SMs of the whole board.
-    :param profiles: its GPU instance profiles; empty for a board without MIG.
-    :param caveat: what a reader of the numbers should know.
-    :param placements_note: what is known when placements are missing.
     :param source: where the identity comes from, for boards without profiles.
-    :param nvlink5_switches: L(SWITCHES_IN_HOST) or L(SWITCHES_IN_RACK) for boards with NVLink 5. Their switches are not found on the PCI
-        bus as NVSwitches are: the GPU decides (gpu-operator#2781). None for all other boards, whether they have NVLink or not.
+    :param nvlink5_switches: L(SWITCHES_IN_HOST) or L(SWITCHES_IN_RACK) for boards with NVLink 5. Their switches are not found on the PCI bus as
+        NVSwitches are: the GPU decides (gpu-operator#2781). None for all other boards, whether they have NVLink or not.
     :param first_drivers: of the devices for which a source names one.
     """
 
@@ -176,12 +154,7 @@ def parse_placements(text: str) -> Placements:
 def profiles_from(
     *rows: Row, source: str, placements_source: str | None = None, notes: Mapping[str, str] | None = None
 ) -> tuple[GpuInstanceProfile, ...]:
-    """Turn table rows into profiles.
-
-    :param source: key of C(SOURCES) for the numbers of the rows that name none of their own.
-    :param placements_source: the same for the placements.
-    :param notes: remarks by profile name.
-    """
+    """Turn table rows into profiles. C(source) and C(placements_source): keys of C(SOURCES) for rows that name none of their own."""
     profiles = []
     for row in rows:
         values = dict(zip(_COLUMNS, row))

@@ -90,8 +90,6 @@ def find_board(
     """Return the board that a GPU is, or None when the table does not have it. The PCI device id decides where the table knows it. A product name is
     compared without case and without the words NVIDIA and Tesla, which drivers of different ages add or leave out.
 
-    :param device_id: C(0x2330) or C(0x233010DE).
-    :param product_name: as NVML reports it, such as C(NVIDIA H100 80GB HBM3).
     :param memory_mib: memory as NVML reports it, in MiB; a board found by name only must agree with it.
     """
     if device_id:

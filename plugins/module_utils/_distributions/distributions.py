@@ -82,7 +82,6 @@ class ModuleKey:
 
     :param key: path of the private key, unless the site's configuration of dkms names another.
     :param certificate: path of its certificate in DER, likewise.
-    :param packages: what making and enrolling it needs.
     :param command: the distribution's own program that makes it; empty where dkms makes it itself.
     """
 
@@ -107,18 +106,12 @@ _UBUNTU_MODULE_KEY = ModuleKey(
 class Distribution:
     """What has to be known of one release of a distribution.
 
-    :param name: of the distribution and release, for messages.
-    :param manager: C(apt), C(dnf) or C(zypper).
-    :param repository: its name in the path of NVIDIA's repositories.
-    :param key: the key that signs that repository.
     :param names: which table of C(_driver/packages.py) has the names in NVIDIA's repository.
     :param archive: the same for the distribution's own archive, or None where it has no driver.
     :param pinning: one of the constants above.
     :param kernels: the kinds of its kernels with their packages, the first that fits being the one.
     :param initramfs: the program that renews the initial file system, with its arguments; C({kernel}) is replaced.
     :param hint: what is usually missing when the packages cannot be resolved.
-    :param dkms: where dkms comes from, or None where the distribution has it.
-    :param module_key: the key that DKMS signs modules with.
     :param machines: the processor architectures for which a source says that NVIDIA has packages, as C(uname -m) names them.
     """
 

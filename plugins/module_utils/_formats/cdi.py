@@ -33,9 +33,6 @@ _LIBRARY = re.compile(r"/lib(?:cuda|nvidia-ml)\.so\.(\d{3}(?:\.\d{1,3}){1,2})\b"
 class Specification:
     """A CDI specification.
 
-    :param kind: such as C(nvidia.com/gpu).
-    :param version: of CDI.
-    :param devices: their names.
     :param drivers: versions of the driver whose libraries it mounts.
     :param nodes: the device nodes, with their major numbers; None where that is left to the runtime.
     :param hooks: programs that the runtime runs on the host for each container.
@@ -52,11 +49,8 @@ class Specification:
 
 @dataclass(frozen=True)
 class ExpectedDevices:
-    """What a specification of the GPUs has to describe.
-
-    :param gpus: the part C(gpus) of the facts.
-    :param driver: version of the loaded driver, None where it is not known.
-    :param nodes: the device nodes that belong to no GPU, with their major numbers; None for one that is not there.
+    """What a specification of the GPUs has to describe. C(nodes): the device nodes that belong to no GPU, with their major numbers; None for one that
+    is not there.
     """
 
     gpus: Sequence[Mapping[str, Any]]
@@ -113,7 +107,6 @@ def shape_specification(
     """Return one entry of the part C(cdi) of the facts.
 
     :param own: whether it is the collection's. Another one need not have all: a site may have given names of its own to some devices.
-    :param expected: None where NVML does not answer: then nothing can be compared.
     :param absent: the hooks that are not on the host, without which no container with a GPU starts.
     """
     entry: dict[str, Any] = {

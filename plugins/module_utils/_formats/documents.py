@@ -21,11 +21,7 @@ _MOST_ALIASED = 100_000
 
 
 def read_json(text: str | bytes, longest: int | None = LONGEST_JSON) -> Any:
-    """Return what a text of JSON holds.
-
-    :param longest: characters that it may have; None where the sender bounds it, as the Kubernetes API does.
-    :raises ValueError: it is none, or larger or more deeply nested than allowed.
-    """
+    """Return what a text of JSON holds. C(longest): characters that it may have; None where the sender bounds it, as the Kubernetes API does."""
     _refuse_long(text, longest)
     try:
         document = json.loads(text)
@@ -42,11 +38,7 @@ def read_json(text: str | bytes, longest: int | None = LONGEST_JSON) -> Any:
 
 
 def read_yaml(text: str, longest: int = LONGEST_YAML) -> Any:
-    """Return what a text of YAML holds.
-
-    :param longest: characters that it may have.
-    :raises ValueError: it is none, or larger, more deeply nested or with more aliases than allowed.
-    """
+    """Return what a text of YAML holds. Raises ValueError: it is none, or larger, more deeply nested or with more aliases than allowed."""
     return _load_yaml(text, longest, "load")
 
 

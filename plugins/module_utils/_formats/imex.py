@@ -33,8 +33,6 @@ class DesiredImex:
 
     :param mode: C(host) runs the service here, C(masked) leaves it to ComputeDomains, C(unmanaged) leaves everything as it is.
     :param nodes: the addresses of the rack's hosts, in the order of the file, which all of them share.
-    :param restart: whether a service that runs may be stopped while processes use the GPUs.
-    :param remove_nodes: whether the file may become shorter than it is.
     """
 
     mode: str = UNMANAGED
@@ -63,9 +61,7 @@ class Imex:
 
 
 def read(options: Mapping[str, Any]) -> DesiredImex:
-    """Return what C(mode), C(nodes), C(restart) and C(remove_nodes) describe. Raises Refused: there is no such mode, or a node is not an IP address,
-    or is there twice.
-    """
+    """Return what the options describe. Raises Refused: there is no such mode, or a node is not an IP address, or is there twice."""
     mode = str(options.get("mode") or UNMANAGED)
     if mode not in MODES:
         raise Refused(VARIABLE, f"{mode!r} must be one of {', '.join(MODES)}", f"Set {VARIABLE}: {UNMANAGED}.")

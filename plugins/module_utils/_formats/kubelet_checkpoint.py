@@ -77,22 +77,14 @@ class HeldDevices:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What the kubelet remembers.
-
-    :param entries: who was given what. The kubelet forgets those of pods that ended only when it next gives a device.
-    :param registered: the resources that device plugins registered.
-    """
+    """What the kubelet remembers. C(entries): who was given what. The kubelet forgets those of pods that ended only when it next gives a device."""
 
     entries: tuple[HeldDevices, ...]
     registered: frozenset[str]
 
 
 def read_checkpoint(written: str, remedy: str) -> Checkpoint:
-    """Return what a checkpoint says.
-
-    :param remedy: what to do where it is none.
-    :raises Refused: it is not what a kubelet writes. Guessing who uses a device would end somebody's work.
-    """
+    """Return what a checkpoint says. Raises Refused: it is not what a kubelet writes. Guessing who uses a device would end somebody's work."""
     try:
         data = read_json(written)["Data"]
         # Go writes an empty list as null; one that is not there is another file.

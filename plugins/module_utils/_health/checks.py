@@ -49,12 +49,8 @@ ARGUMENTS: dict[str, Any] = {
 def judged(
     facts: Mapping[str, Any], checks: Sequence[str] = (), cuda_check: Sequence[str] = (), dcgm_level: int = 0
 ) -> HealthReport:
-    """Return what facts say about whether a host works. Nothing is run, so that of CUDA they can only say why it is not proven.
-
-    :param facts: with the parts of C(SUBSETS).
-    :param checks: the checks to report; without any, all of them.
-    :param cuda_check: the C(nvidia_health_cuda_check) of the host.
-    :param dcgm_level: its C(nvidia_health_dcgm_level): one that is not asked for any more leaves nothing owed.
+    """Return what facts say about whether a host works. Nothing is run, so that of CUDA they can only say why it is not proven. C(dcgm_level): its
+    C(nvidia_health_dcgm_level): one that is not asked for any more leaves nothing owed.
     """
     unproven = reason_unproven(facts) if is_auto(cuda_check) else ""
     owed = bool(dcgm_level and (facts.get("recorded") or {}).get("acceptance_owed"))
@@ -62,10 +58,8 @@ def judged(
 
 
 def answer(evidence: Evidence, parameters: Mapping[str, Any], check_mode: bool) -> dict[str, Any]:
-    """Evaluate the checks and return the module's result.
-
-    :param parameters: the options of C(health), validated.
-    :param check_mode: in check mode the stages before this one were not applied, so a host may well not be healthy yet.
+    """Evaluate the checks and return the module's result. C(check_mode): in check mode the stages before this one were not applied, so a host may
+    well not be healthy yet.
     """
     report = evaluate(CHECKS, evidence, parameters["checks"])
     failure = report.first_failure

@@ -212,11 +212,7 @@ _SHOW = f"Install the packages mokutil and kmod, which show it, {_KEEP}"
 
 
 def module_problem(driver: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Return why the kernel that is booted next could not load the driver that the running one has on the disk, and the remedy.
-
-    :param driver: the part C(driver) of the facts.
-    :returns: None where it can, where the running kernel is booted next, and where there is no driver on the disk.
-    """
+    """Return why the kernel that is booted next could not load the driver that the running one has on the disk, and the remedy; None where it could."""
     found, on_disk = driver.get("next_kernel"), driver.get("on_disk_version")
     if not found or on_disk is None:
         return None

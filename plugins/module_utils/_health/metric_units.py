@@ -26,11 +26,7 @@ _TIMEOUT = 300
 
 
 def metric_units(python: str, directory: str) -> Mapping[str, str]:
-    """Return the text of the service and of its timer by their names.
-
-    :param python: absolute path of the interpreter that runs the host program.
-    :param directory: the directory that the textfile collector of node_exporter reads; checked by L(refused_directory).
-    """
+    """Return the text of the service and of its timer by their names. C(directory): checked by L(refused_directory)."""
     service = [
         "# Written by gpufleet.nvidia; changes are overwritten.",
         "[Unit]",

@@ -161,8 +161,6 @@ class Sample:
 def expose(samples: Sequence[Sample]) -> str:
     """Return the text of C(samples): metrics in the order of the table, each with HELP and TYPE, its samples sorted by their labels. Samples with the
     same labels are summed: what labels name is partly the users', and two values would have the whole file refused.
-
-    :raises ValueError: a sample has another number of labels than its metric.
     """
     lines: list[str] = []
     for metric in METRICS:
@@ -199,12 +197,7 @@ def _number(value: float) -> str:
 
 @dataclass(frozen=True)
 class ErrorCounts:
-    """How many errors of each kind were logged since the boot.
-
-    :param last: number of the record of the last error; -1 before the first.
-    :param xids: by PCI address, number and action (see L(xid.action_of)).
-    :param sxids: by PCI address, number and severity.
-    """
+    """How many errors were logged since the boot, by PCI address, number, and action or severity. C(last): number of the last one's record, or -1."""
 
     boot_id: str
     last: int = -1
@@ -264,14 +257,7 @@ def readings(
     duration: float,
     drift: Mapping[str, bool],
 ) -> list[Sample]:
-    """Return everything that is known of a host.
-
-    :param report: of all checks, over the same evidence.
-    :param counts: the errors since the boot.
-    :param now: seconds since the epoch.
-    :param duration: seconds that reading took.
-    :param drift: what of the host differs from its records.
-    """
+    """Return everything that is known of a host."""
     return [
         *_run(evidence.facts, now, duration),
         *_sources(evidence),

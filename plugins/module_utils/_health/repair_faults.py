@@ -43,9 +43,6 @@ class Fault:
 
     :param subject: the PCI address of a GPU, or C(host).
     :param kind: what it is, as a word: C(recovery), C(xid_79), C(gpu_lost), C(mig), ...
-    :param title: the subject as people call it.
-    :param reason: what was seen, as the end of a sentence.
-    :param action: what would end it.
     :param services: units to restart, for C(restart_service).
     :param every_gpu: whether the programs on all GPUs of the host have to end for it.
     :param remedy: what people do, where the action is theirs.
@@ -67,12 +64,8 @@ class Fault:
 
 @dataclass(frozen=True)
 class FoundFaults:
-    """What is wrong with a host.
-
-    :param faults: what a repair can end, or has to hand over.
-    :param notes: what is not repaired here, and who does it.
-    :param errors: numbers of the Xid errors behind the faults, by which hosts are compared. Also where the driver's recovery action or a GPU that
-        is lost decides what is done: on many hosts at once the same error is no fault of single GPUs.
+    """What is wrong with a host. C(errors): numbers of the Xid errors behind the faults, by which hosts are compared. Also where the driver's
+    recovery action or a GPU that is lost decides what is done: on many hosts at once the same error is no fault of single GPUs.
     """
 
     faults: tuple[Fault, ...] = ()
@@ -82,11 +75,7 @@ class FoundFaults:
 
 @dataclass(frozen=True)
 class Described:
-    """What a host is described with, as far as a repair can end that it differs: a driver of another version than described is not broken.
-
-    :param gpus: how many GPUs it has; None where nobody says.
-    :param cdi: whether there has to be a CDI specification.
-    """
+    """What a host is described with, as far as a repair can end that it differs: a driver of another version than described is not broken."""
 
     gpus: int | None = None
     cdi: bool = False

@@ -35,10 +35,8 @@ _WITHOUT_NVLINK = ("Tesla T4", "NVIDIA T4")
 class Policy:
     """What a run may do.
 
-    :param now: in UTC.
     :param retry: whether hosts that were handed over, or have failed twice, are tried again from the beginning.
     :param recurrence: seconds in which a fault that comes back counts as one that was not repaired.
-    :param reboot: whether hosts may be rebooted; otherwise people do it.
     """
 
     now: datetime.datetime
@@ -69,16 +67,11 @@ class RepairPlan:
     """What is done to one host.
 
     :param action: the strongest of what its faults need; it ends the others too.
-    :param decided: every fault with its action.
     :param gpus: PCI addresses of the GPUs that are reset, or that are for people, in the order of their indices.
-    :param services: units that are restarted, in order.
     :param disturbed: UUIDs of the GPUs and MIG devices whose programs and pods have to end first.
     :param emptied: PCI addresses of these GPUs.
-    :param device_nodes: their device files.
     :param untouched: titles of the GPUs whose programs go on.
     :param together: why more GPUs are reset than have a fault.
-    :param notes: what is not repaired here, and who does it.
-    :param resumed: whether a run before was cut off here.
     :param errors: numbers of the Xid errors that ask for something, by which hosts are compared.
     :param handed_over: since when the host is out of service for people, and why; nothing is done to it then.
     """
@@ -281,8 +274,6 @@ def users_of_gpus(facts: Mapping[str, Any], addresses: Collection[str], mps: boo
     """Return whose work on one of some GPUs a repair would end, as people name them. Who has a GPU open is known even where NVML reports no processes
     of it. Pods are evicted before, and the kubelet's record still has them then.
 
-    :param facts: with the holders of device files.
-    :param addresses: PCI addresses of the GPUs.
     :param mps: whether MPS daemons and their servers are no users: they are what is repaired.
     """
     gpus = [gpu for gpu in facts.get("gpus") or () if subject_of(gpu) in addresses]

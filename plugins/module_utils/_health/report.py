@@ -38,7 +38,6 @@ class CommandAnswer:
 class DcgmRun:
     """How C(dcgmi diag) ended.
 
-    :param level: at which it ran: 1 to 4.
     :param installed: whether there is a C(dcgmi) on the host; without one the answer is empty.
     :param why: why it is a lower level than was asked for, or empty.
     """
@@ -71,14 +70,10 @@ class Sxid:
 class Evidence:
     """Everything that the checks look at. Nothing else is read while they run.
 
-    :param facts: the facts document, with the subset C(errors).
     :param nvidia_smi: None where it is not installed.
     :param xids: None where the kernel's log cannot be read.
-    :param sxids: the same of the NVSwitches.
-    :param cuda: how a CUDA program ended; None where none was run.
     :param cuda_by_dcgm: how C(dcgmi diag) ended that was run in place of a CUDA program.
     :param cuda_unproven: why neither was run although CUDA is to be proven by what is there; empty where nothing is asked for.
-    :param dcgm: None where no level was given.
     :param owed: whether C(dcgmi diag) has to accept the host still, because C(site) changed it.
     """
 

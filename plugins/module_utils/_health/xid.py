@@ -43,11 +43,7 @@ Error = Union[Xid, Sxid]
 
 
 def errors_in(log: str, devices: Sequence[Mapping[str, Any]] | None) -> Iterator[tuple[int, Error]]:
-    """Return the Xid errors of GPUs and the SXid errors of NVSwitches, each with the number of its record.
-
-    :param log: what /dev/kmsg gave.
-    :param devices: those that the bus shows, as in the part C(pci) of the facts.
-    """
+    """Return the Xid errors of GPUs and the SXid errors of NVSwitches, each with the number of its record."""
     known = {(device["kind"], str(device["address"]).lower()) for device in devices or ()}
     known |= {(kind, address.rpartition(".")[0]) for kind, address in known if kind == "gpu"}
     for record in _RECORD.finditer(log):
@@ -104,12 +100,7 @@ _CHANGED = re.compile(r"\bto 0x([0-9A-Fa-f]+)")
 
 @dataclass(frozen=True)
 class LoggedFault:
-    """An error that somebody has to look at.
-
-    :param what: its number and where it was, such as C(Xid 79 on 0000:18:00).
-    :param meaning: what it is.
-    :param remedy: what to do about it.
-    """
+    """An error that somebody has to look at."""
 
     what: str
     meaning: str

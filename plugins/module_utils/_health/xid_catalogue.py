@@ -52,12 +52,7 @@ class Bucket(Enum):
 
 @dataclass(frozen=True)
 class XidEntry:
-    """A row of the catalogue.
-
-    :param mnemonic: the name in the driver's source.
-    :param description: C(Unused) for numbers that current drivers do not write.
-    :param immediate: what is to be done at once.
-    """
+    """A row of the catalogue. C(description): C(Unused) for numbers that current drivers do not write."""
 
     mnemonic: str
     description: str

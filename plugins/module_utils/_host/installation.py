@@ -46,14 +46,7 @@ def needs_program(steps: Plan) -> bool:
 
 
 def apply(steps: Plan, texts: Mapping[str, str], source: str | None, version: str) -> None:
-    """Carry out L(plan.plan).
-
-    :param texts: of the units that the host has to have, by name.
-    :param source: file with the program; needed when the plan installs it.
-    :raises InstallationError: the plan installs the program and there is no file.
-    :raises CommandError: systemd refused.
-    :raises Refused: systemd would have to be reloaded, and containers would lose their GPUs.
-    """
+    """Carry out L(plan.plan). C(source): file with the program; needed when the plan installs it."""
     _stop_disabled(steps)
     written, unmasked = set(), []
     for step in steps.steps:

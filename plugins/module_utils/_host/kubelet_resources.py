@@ -33,13 +33,8 @@ class NotForgotten(Exception):
 
 @dataclass(frozen=True)
 class Remembered:
-    """What the kubelet of a host remembers.
-
-    :param registered: the resources that device plugins registered.
-    :param held: which pods hold which resources, as pairs of UID and resource. The kubelet forgets those of pods that ended only when it
-        next gives a device.
-    :param unit: the systemd unit of the kubelet; empty where none is known.
-    :param active: whether it runs.
+    """What the kubelet of a host remembers. C(held): pods and resources, as pairs of UID and name; those of pods that ended are forgotten only when
+    it next gives a device.
     """
 
     registered: frozenset[str] = frozenset()
@@ -63,7 +58,6 @@ def plan(found: Remembered, pods: Collection[str], start_only: bool = False) -> 
     """Return the steps after which the kubelet remembers nothing of NVIDIA's device plugin, and runs.
 
     :param pods: UIDs of the pods that there are on the node.
-    :param start_only: whether only the kubelet is started, where it was left stopped.
     :raises Refused: a pod still holds a device, of whatever vendor: the kubelet would give it to another one.
     """
     ours = {name for name in found.registered | {name for _uid, name in found.held} if name.startswith(NVIDIA)}

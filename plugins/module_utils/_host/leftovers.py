@@ -74,7 +74,6 @@ class Artifact:
     """What a host has of the collection.
 
     :param path: of the file; an asterisk stands for anything.
-    :param what: it is, for people.
     :param remover: the module that takes it away, or puts the file back as it was.
     :param folder: whether C(path) is a folder of the collection's own, with all that is in it.
     """
@@ -172,15 +171,7 @@ class LeftoversError(Exception):
 
 @dataclass(frozen=True)
 class Leftovers:
-    """What a host still has.
-
-    :param packages: installed packages with their versions.
-    :param holds: names that the package manager holds.
-    :param pinned: whether the collection's preferences file pins the driver.
-    :param settings: text of the toolkit's settings; None where there are none.
-    :param folders: the collection's own folders that are there.
-    :param unfinished: records of upgrades, repairs and changes of layout that were cut off.
-    """
+    """What a host still has. C(unfinished): records of upgrades, repairs and changes of layout that were cut off."""
 
     packages: Mapping[str, str]
     holds: tuple[str, ...] = ()
@@ -211,13 +202,8 @@ def read(manager: PackageManager) -> Leftovers:
 
 
 def plan(present: Leftovers, toolkit: bool, driver: bool, dcgm: bool = False) -> Plan:
-    """Return the steps after which nothing of the collection is left.
-
-    :param toolkit: whether the toolkit is removed by its own module, with its holds and settings.
-    :param driver: whether the driver is, with its holds and pins.
-    :param dcgm: whether DCGM is, with its holds.
-    :raises TomlError: the toolkit's settings cannot be read.
-    :raises Refused: a record says what another run still has to do.
+    """Return the steps after which nothing of the collection is left. What C(toolkit), C(driver) or C(dcgm) names is removed by its own module, with
+    its holds.
     """
     if present.unfinished:
         raise Refused(
@@ -251,11 +237,7 @@ def plan(present: Leftovers, toolkit: bool, driver: bool, dcgm: bool = False) ->
 
 
 def apply(steps: Plan, manager: PackageManager, present: Leftovers) -> None:
-    """Carry out C(steps). Each can be repeated after a cut.
-
-    :raises PackageError: the package manager failed.
-    :raises OSError: something cannot be removed.
-    """
+    """Carry out C(steps). Each can be repeated after a cut."""
     for step in steps.steps:
         if step.kind is Kind.RELEASE_PACKAGES:
             manager.unhold(list(step.data["packages"]))

@@ -43,9 +43,7 @@ class UnitFile:
 class Present:
     """What is on the host.
 
-    :param sha256: of the program, or None where there is none.
     :param python: the interpreter that read the host, which its units have to call.
-    :param units: by name; None where the host runs no systemd.
     :param metrics_directory: where metrics are written; empty where they are not.
     :param metrics_active: whether their timer runs; None where systemd did not say.
     """
@@ -92,12 +90,7 @@ def unit_texts(present: Present, metrics: str | None = None) -> dict[str, str]:
 
 
 def plan(present: Present, version: str, sha256: str, metrics: str | None = None) -> Plan:
-    """Return the steps that put the program and its units in place. None of them disturbs what uses the GPUs.
-
-    :param version: of the collection that the program comes from.
-    :param sha256: of the program as it should be.
-    :param metrics: as for L(unit_texts).
-    """
+    """Return the steps that put the program and its units in place. None of them disturbs what uses the GPUs. C(metrics): as for L(unit_texts)."""
     steps = []
     # A host without anything is shown one step in place of nine.
     none = present.sha256 is None and present.units is not None and not set(present.units) & set(BOOT_UNITS)

@@ -41,12 +41,7 @@ class NotRepaired(Exception):
 
 
 class Repair:
-    """The repairs of this host.
-
-    :param archive: a zip file with pynvml that was sent for this call.
-    :param wait: seconds to wait for programs that use the GPUs to end.
-    :param read: returns the facts with the holders of device files and what the driver asks for.
-    """
+    """The repairs of this host. C(wait): seconds to wait for programs that use the GPUs to end."""
 
     def __init__(self, archive: str | None, wait: float, read: Callable[[], Mapping[str, Any]] | None = None) -> None:
         self._wait = wait
@@ -65,12 +60,7 @@ class Repair:
             time.sleep(_PAUSE)
 
     def reset(self, addresses: Sequence[str]) -> str:
-        """Reset GPUs in one command and return what the tool said.
-
-        :param addresses: their PCI addresses.
-        :raises Refused: they are in use, or NVML does not see them.
-        :raises NotRepaired: they are not as a reset leaves them.
-        """
+        """Reset GPUs in one command and return what the tool said. Raises NotRepaired: they are not as a reset leaves them."""
         known = {subject_of(gpu): gpu for gpu in self.read().get("gpus") or () if not gpu.get("lost")}
         missing = [address for address in addresses if address not in known]
         if missing:
@@ -98,11 +88,7 @@ class Repair:
         return said
 
     def drain(self, addresses: Sequence[str]) -> str:
-        """See that nobody uses GPUs any more, which is all that the driver asks for.
-
-        :raises Refused: somebody does.
-        :raises NotRepaired: the driver asks for it still.
-        """
+        """See that nobody uses GPUs any more, which is all that the driver asks for. Raises NotRepaired: the driver asks for it still."""
         self.refuse_users(addresses, mps=True)
         still = [
             subject_of(gpu)
@@ -116,11 +102,7 @@ class Repair:
         return "no process uses them"
 
     def restart(self, services: Sequence[str], addresses: Sequence[str]) -> str:
-        """Restart services in order.
-
-        :param addresses: PCI addresses of the GPUs that nobody may use meanwhile.
-        :raises NotRepaired: one does not exist or does not come back.
-        """
+        """Restart services in order, while nobody uses the GPUs at C(addresses). Raises NotRepaired: one does not exist or does not come back."""
         if addresses:
             self.refuse_users(addresses, mps=True)
         for name in services:
@@ -177,12 +159,7 @@ _SMI_SECONDS = 120.0
 def write_bundle(
     reason: str, record: Mapping[str, Any], archive: str | None, parent: str = BUNDLES
 ) -> tuple[str, list[str]]:
-    """Write a bundle and return its folder and what could not be put into it.
-
-    :param reason: why the host is handed over.
-    :param record: what was tried.
-    :param archive: a zip file with pynvml that was sent for this call.
-    """
+    """Write a bundle with the reason why the host is handed over and what was tried, and return its folder and what could not be put into it."""
     os.makedirs(parent, mode=0o700, exist_ok=True)
     os.chmod(parent, 0o700)
     folder = _new_folder(parent)

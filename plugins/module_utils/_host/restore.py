@@ -57,11 +57,7 @@ def restore_mig(
     lock: str = LOCK_PATH,
     driver_seconds: float = _DRIVER_SECONDS,
 ) -> int:
-    """Apply the recorded layout to the GPUs, say what was done, and return the exit status.
-
-    :param recorded: the file with the layout; without it there is nothing to do.
-    :param driver_seconds: how long to wait for the driver.
-    """
+    """Apply the recorded layout to the GPUs, say what was done, and return the exit status."""
     text = read_text(recorded, links=False)
     if text is None:
         say(f"{recorded} is not there: no MIG layout to restore")

@@ -27,11 +27,7 @@ PROGRAM = "host_program"
 
 
 def metrics_directory(desired: Mapping[str, Any]) -> str:
-    """Return where the host writes its metrics; empty where it writes none.
-
-    :param desired: C(nvidia_health_metrics) and C(nvidia_health_metrics_directory).
-    :raises Refused: no unit file can name the directory.
-    """
+    """Return where the host writes its metrics; empty where it writes none. Raises Refused: no unit file can name the directory."""
     if not desired.get("nvidia_health_metrics"):
         return ""
     directory = str(desired.get("nvidia_health_metrics_directory") or "")
@@ -46,12 +42,7 @@ def metrics_directory(desired: Mapping[str, Any]) -> str:
 
 
 def stage(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> StagePlan:
-    """Plan the program and its units.
-
-    :param facts: the facts document of M(gpufleet.nvidia.gpu_info).
-    :param desired: the variables of all host roles, and C(PROGRAM).
-    :raises Refused: the directory of the metrics cannot be used.
-    """
+    """Plan the program and its units. Raises Refused: the directory of the metrics cannot be used."""
     directory = metrics_directory(desired)
     part = facts.get("host_program") or {}
     present = Present.from_facts(part)

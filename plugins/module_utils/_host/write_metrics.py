@@ -61,11 +61,7 @@ def write_metrics(
     counts: str = COUNTS,
     lock: str = LOCK_PATH,
 ) -> int:
-    """Write the metrics of this host into C(directory) and return the exit status.
-
-    :param read: returns the evidence of the health checks.
-    :param log: returns the kernel's log, or None where it cannot be read.
-    """
+    """Write the metrics of this host into C(directory) and return the exit status."""
     if not os.path.isdir(directory):
         fail(
             f"Failed to write metrics: the directory {directory} is not there. Install node_exporter, or set "
