@@ -109,6 +109,7 @@ class PackageManager(Protocol):
 
     def missing_for_holds(self) -> tuple[str, ...]:
         """Return the packages that have to be installed before anything can be held; empty where nothing is missing."""
+        return ()
 
     def holds(self) -> tuple[str, ...]:
         """Return the names of packages that nothing may move."""
@@ -140,26 +141,31 @@ class PackageManager(Protocol):
         """Remove what L(add_repository) wrote; return whether anything was there."""
 
     def disabled_repositories(self) -> tuple[str, ...]:
-        """Return the names of the repositories that are configured and not enabled (dnf only; empty elsewhere)."""
+        """Return the names of the repositories that are configured and not enabled. This and all below: only dnf has it."""
+        return ()
 
     def enable_repositories(self, names: Sequence[str]) -> None:
-        """Enable repositories that are configured (dnf only)."""
+        raise PackageError(f"Failed to enable {', '.join(names)}: {self.name} cannot enable repositories by name.")
 
     def streams(self) -> Mapping[str, str]:
-        """Return the enabled module streams, by module (dnf only; empty elsewhere)."""
+        """Return the enabled module streams, by module."""
+        return {}
 
-    def offered_streams(self, module: str) -> tuple[str, ...]:
-        """Return the streams of C(module) that the repositories have (dnf only; empty elsewhere)."""
+    def offered_streams(self, module: str) -> tuple[str, ...]:  # noqa: ARG002
+        """Return the streams of C(module) that the repositories have."""
+        return ()
 
     def enable_stream(self, module: str, stream: str) -> None:
-        """Enable C(stream) of C(module), and no other (dnf only)."""
+        """Enable C(stream) of C(module), and no other."""
+        raise PackageError(f"Failed to enable {module}:{stream}: {self.name} has no module streams.")
 
     def reset_stream(self, module: str) -> None:
-        """Forget which stream of C(module) is enabled (dnf only)."""
+        """Forget which stream of C(module) is enabled."""
+        raise PackageError(f"Failed to reset {module}: {self.name} has no module streams.")
 
 
-class HostPackageManager:
-    """What the adapters share: a repository is a file, with others for its key and its credentials. What only dnf has is empty or refused. C(root):
+class HostPackageManager(PackageManager):
+    """What the adapters share: a repository is a file, with others for its key and its credentials. C(root):
     the tree in which repository files and keys are written; another one only in tests.
     """
 
@@ -199,27 +205,6 @@ class HostPackageManager:
     def remove_repository(self, identifier: str) -> bool:
         removed = [remove(self._path(file.format(identifier))) for file in self.repository_files]
         return any(removed)
-
-    def missing_for_holds(self) -> tuple[str, ...]:
-        return ()
-
-    def disabled_repositories(self) -> tuple[str, ...]:
-        return ()
-
-    def enable_repositories(self, names: Sequence[str]) -> None:
-        raise PackageError(f"Failed to enable {', '.join(names)}: {self.name} cannot enable repositories by name.")
-
-    def streams(self) -> Mapping[str, str]:
-        return {}
-
-    def offered_streams(self, _module: str) -> tuple[str, ...]:
-        return ()
-
-    def enable_stream(self, module: str, stream: str) -> None:
-        raise PackageError(f"Failed to enable {module}:{stream}: {self.name} has no module streams.")
-
-    def reset_stream(self, module: str) -> None:
-        raise PackageError(f"Failed to reset {module}: {self.name} has no module streams.")
 
 
 @contextmanager
