@@ -190,23 +190,12 @@ class HostFiles:
     def read_bytes(self, path: str) -> bytes | None:
         """Return the content of C(path), or None where it is missing or not readable."""
         real = self.real(path)
-        if real is None:
-            return None
-        try:
-            with open_regular(real) as handle:
-                return handle.read()
-        except OSError:
-            return None
+        return None if real is None else read_bytes(real)
 
     def names(self, path: str) -> list[str]:
         """Return the sorted names in the directory C(path); empty where it is missing or not readable."""
         real = self.real(path)
-        if real is None:
-            return []
-        try:
-            return sorted(os.listdir(real))
-        except OSError:
-            return []
+        return [] if real is None else list_directory(real)
 
     def glob(self, pattern: str) -> list[str]:
         """Return the sorted paths that match C(pattern), whose last part only may hold wildcards."""

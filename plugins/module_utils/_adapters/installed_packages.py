@@ -227,7 +227,8 @@ def read_packages(source: HostReader, manager: str | None) -> tuple[list[Install
         packages = from_dpkg(text)
         return packages, [package.name for package in packages if package.held]
     if manager in ("dnf", "zypper"):
-        return _read_rpm(source), _relevant(_rpm_locks(source.files))
+        locks = (lock for lock in _rpm_locks(source.files) if "nvidia" in lock or "cuda" in lock or is_dcgm(lock))
+        return _read_rpm(source), sorted(set(locks))
     source.note("driver.packages", "the host's package manager is not known")
     return None, None
 
@@ -248,7 +249,3 @@ def _rpm_locks(files: HostFiles) -> list[str]:
         *parse_versionlock_toml(files.read("/etc/dnf/versionlock.toml") or ""),
         *parse_zypper_locks(files.read("/etc/zypp/locks") or ""),
     ]
-
-
-def _relevant(locks: list[str]) -> list[str]:
-    return sorted({lock for lock in locks if "nvidia" in lock or "cuda" in lock or is_dcgm(lock)})

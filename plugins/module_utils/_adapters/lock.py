@@ -61,11 +61,7 @@ def _wait(descriptor: int, path: str, timeout: float) -> None:
             return
         except BlockingIOError:
             if time.monotonic() >= end:
-                holder = _holder(path)
+                holder = whole_number(read_text(path))
                 program = read_text(f"/proc/{holder}/comm") if holder else None
                 raise Locked(path, holder, program, timeout) from None
         time.sleep(min(_POLL_SECONDS, max(0.0, end - time.monotonic())))
-
-
-def _holder(path: str) -> int | None:
-    return whole_number(read_text(path))

@@ -89,7 +89,9 @@ class Dnf(HostPackageManager):
             return ()
         # Packages of module streams that are not enabled are offered too: enabling one is part of the plan.
         every = ("--disable-modular-filtering",) if self.generation() == 4 else ()
-        answer = self._checked("list offered packages", "-q", "repoquery", *every, f"--qf={self._query()}", *wanted)
+        # dnf 4 adds the line break itself; dnf 5 does not.
+        query = _QUERY if self.generation() == 5 else _QUERY[: -len("\\n")]
+        answer = self._checked("list offered packages", "-q", "repoquery", *every, f"--qf={query}", *wanted)
         return parse_repoquery(answer.stdout)
 
     def simulate(self, transaction: Transaction) -> tuple[Change, ...]:
@@ -228,10 +230,6 @@ class Dnf(HostPackageManager):
             said = self._run(["dnf", "--version"], timeout=60).stdout
             self._generation = 5 if re.search(r"dnf5|libdnf5", said) else 4
         return self._generation
-
-    def _query(self) -> str:
-        # dnf 4 adds the line break itself; dnf 5 does not.
-        return _QUERY if self.generation() == 5 else _QUERY[: -len("\\n")]
 
     def _without_streams(self, transaction: Transaction) -> list[str]:
         """Return options that show the resolver packages of a stream that will be enabled only when it is for real."""
