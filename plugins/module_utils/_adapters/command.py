@@ -45,8 +45,6 @@ def cause(output: str) -> str:
 
 @dataclass(frozen=True)
 class Result:
-    """What a command answered."""
-
     command: tuple[str, ...]
     rc: int
     stdout: str

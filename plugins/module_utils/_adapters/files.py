@@ -55,7 +55,6 @@ def list_directory(path: str) -> list[str]:
 
 
 def is_mount(path: str) -> bool:
-    """Return whether a file system is mounted at C(path)."""
     return os.path.ismount(path)
 
 
@@ -183,17 +182,14 @@ class HostFiles:
         return None if resolved is None else self._inside(resolved)
 
     def read(self, path: str) -> str | None:
-        """Return the stripped text of C(path), or None where it is missing or not readable."""
         data = self.read_bytes(path)
         return None if data is None else data.decode("utf-8", "replace").strip()
 
     def read_bytes(self, path: str) -> bytes | None:
-        """Return the content of C(path), or None where it is missing or not readable."""
         real = self.real(path)
         return None if real is None else read_bytes(real)
 
     def names(self, path: str) -> list[str]:
-        """Return the sorted names in the directory C(path); empty where it is missing or not readable."""
         real = self.real(path)
         return [] if real is None else list_directory(real)
 
@@ -210,7 +206,6 @@ class HostFiles:
         return real is not None and os.path.isdir(real)
 
     def size(self, path: str) -> int | None:
-        """Return the size of C(path) in bytes, or None where it is missing."""
         real = self.real(path)
         try:
             return None if real is None else os.stat(real).st_size
@@ -218,7 +213,6 @@ class HostFiles:
             return None
 
     def device_major(self, path: str) -> int | None:
-        """Return the major number of the character device C(path), or None where there is none."""
         real = self.real(path)
         try:
             status = os.stat(real or "")
@@ -234,7 +228,6 @@ class HostFiles:
             return None
 
     def find_program(self, name: str) -> str | None:
-        """Return the host's path of program C(name), or None."""
         return next(self.find_programs(name), None)
 
     def find_programs(self, name: str) -> Iterator[str]:

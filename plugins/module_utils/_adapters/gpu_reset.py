@@ -14,7 +14,6 @@ import json
 from collections.abc import Mapping, Sequence
 
 from .._formats.documents import read_json
-from . import gpu_reset
 from .command import CommandError, Result, run
 from .files import read_text, remove, write_whole
 
@@ -26,7 +25,7 @@ Locks = Mapping[str, Mapping[str, "tuple[int, int]"]]
 
 
 def parse_locks(text: str | None) -> Locks:
-    """Return what was locked; empty where that cannot be read_locks."""
+    """Return what was locked; empty where that cannot be read."""
     try:
         found = read_json(text or "{}")
         return {
@@ -40,7 +39,6 @@ def parse_locks(text: str | None) -> Locks:
 
 
 def read_locks() -> Locks:
-    """Return what was locked on this host."""
     return parse_locks(read_text(LOCKS_PATH, links=False))
 
 
@@ -75,5 +73,5 @@ def reset_gpus(names: Sequence[str]) -> Result:
     """Reset GPUs, named by UUID or PCI address, in one command, as those have to be that are reset together; the locks of their clocks end with it.
     The answer is not a proof. Raises CommandError: nvidia-smi is missing or does not come back.
     """
-    gpu_reset.forget_locks()
+    forget_locks()
     return run(["nvidia-smi", "-r", "-i", ",".join(names)], timeout=_RESET_SECONDS * len(names))

@@ -142,12 +142,10 @@ def lock_patterns(text: str) -> list[str]:
 
 
 def parse_versionlock_toml(text: str) -> list[str]:
-    """Return the names in dnf 5's C(versionlock.toml)."""
     return re.findall(r'^\s*name\s*=\s*["\']([^"\']+)["\']', text, re.MULTILINE)
 
 
 def parse_zypper_locks(text: str) -> tuple[str, ...]:
-    """Return the names in C(/etc/zypp/locks)."""
     return tuple(sorted(set(re.findall(r"^\s*solvable_name:\s*(\S+)", text, re.MULTILINE))))
 
 

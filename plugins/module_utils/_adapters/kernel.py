@@ -108,7 +108,6 @@ def reference_count(files: HostFiles, name: str) -> int | None:
 
 
 def loaded_version(files: HostFiles) -> str | None:
-    """Return the version of the loaded module, or None where it is not loaded."""
     for name in MODULE_NAMES:
         version = files.read(f"/sys/module/{name}/version")
         if version:
@@ -133,7 +132,6 @@ def parse_proc_version(text: str) -> tuple[str | None, str | None]:
 
 
 def parse_modinfo(text: str) -> DiskModule:
-    """Return what C(modinfo) says about the module nvidia."""
     fields: dict[str, str] = {}
     for line in text.splitlines():
         name, colon, value = line.partition(":")

@@ -24,7 +24,6 @@ NO_DAEMON = "Cannot find MPS control daemon process"
 
 
 def installed() -> bool:
-    """Whether the control program is on this host."""
     return command.find(PROGRAM) is not None
 
 
@@ -244,7 +243,6 @@ class MpsControl3(MpsDaemon):
         return tuple(dict.fromkeys(pid for pid in found if pid is not None))
 
     def quit(self, seconds: int = 10) -> None:
-        """End the daemon and all servers."""
         self.ask(["-q"], timeout=seconds + 20.0)
 
     def _get(self, field: str) -> str:

@@ -64,7 +64,6 @@ class Nvml:
         self._profiles: dict[int, tuple[dict[str, Any], ...]] = {}
 
     def open(self) -> None:
-        """Initialise NVML. Raises NvmlUnavailable: there is no usable driver."""
         self.library.open()
 
     def close(self) -> None:
@@ -85,7 +84,6 @@ class Nvml:
             self.open()
 
     def system(self) -> SystemInfo:
-        """Return the versions of driver, NVML and CUDA."""
         reading = Reading(self.library)
         cuda = reading.value("cuda_version", "nvmlSystemGetCudaDriverVersion")
         return SystemInfo(
@@ -96,7 +94,6 @@ class Nvml:
         )
 
     def count(self) -> int:
-        """Return how many GPUs the driver has. Raises NvmlError: NVML does not tell."""
         return int(self.library.call("nvmlDeviceGetCount"))
 
     def gpus(self) -> list[GpuState]:
@@ -172,7 +169,6 @@ class Nvml:
         return self._devices[index]
 
     def gpu_instance_handle(self, index: int, gpu_instance_id: int) -> Any:
-        """Return NVML's handle of one GPU instance. Raises NvmlError: there is none of that id."""
         return self.library.call("nvmlDeviceGetGpuInstanceById", self.device(index), gpu_instance_id)
 
     def _mig_mode(self, reading: Reading, device: Any) -> dict[str, bool | None]:

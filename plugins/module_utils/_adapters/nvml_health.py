@@ -114,7 +114,6 @@ def _clique(cluster: bytes, clique: int) -> str | None:
 
 
 def degraded_by(mask: int) -> tuple[str, ...]:
-    """Return what a fabric health mask says is wrong."""
     found = []
     for shift, width, wrong in _FABRIC_HEALTH:
         value = mask >> shift & width

@@ -140,7 +140,6 @@ def gpu_instances(
 
 
 def gpu_instance_handles(library: Library, device: Any, profile_id: int) -> list[Any]:
-    """Return NVML's handles of the GPU instances of one profile."""
     handles = (library.pynvml.c_nvmlGpuInstance_t * _ROOM)()
     count = ctypes.c_uint(_ROOM)
     library.call("nvmlDeviceGetGpuInstances", device, profile_id, handles, ctypes.byref(count))
@@ -148,7 +147,6 @@ def gpu_instance_handles(library: Library, device: Any, profile_id: int) -> list
 
 
 def compute_instance_handles(library: Library, gpu_instance: Any, profile_id: int) -> list[Any]:
-    """Return NVML's handles of the compute instances of one profile inside one GPU instance."""
     handles = (library.pynvml.c_nvmlComputeInstance_t * _ROOM)()
     count = ctypes.c_uint(_ROOM)
     library.call("nvmlGpuInstanceGetComputeInstances", gpu_instance, profile_id, handles, ctypes.byref(count))

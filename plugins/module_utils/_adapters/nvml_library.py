@@ -92,7 +92,6 @@ class Library:
         }
 
     def open(self) -> None:
-        """Initialise NVML. Raises NvmlUnavailable: the driver, the library or the permission is missing."""
         try:
             self.call("nvmlInit")
         except NvmlError as error:
@@ -140,7 +139,6 @@ class Reading:
             return None
 
     def note(self, key: str, error: NvmlError) -> None:
-        """Remember why the value C(key) is missing."""
         self.unknown[key] = error.reason
         self.lost = self.lost or error.code == GPU_IS_LOST
 

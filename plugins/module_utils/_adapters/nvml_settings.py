@@ -66,7 +66,6 @@ def supported_clocks(nvml: Nvml, index: int) -> Mapping[int, tuple[int, ...]]:
 
 
 def set_power_limit(nvml: Nvml, index: int, watts: int) -> None:
-    """Set the power limit. Raises NvmlError: the board does not take it."""
     nvml.library.call("nvmlDeviceSetPowerManagementLimit", nvml.device(index), watts * _MILLIWATTS)
 
 
@@ -83,12 +82,10 @@ def unlock_clocks(nvml: Nvml, index: int, clock: str) -> None:
 
 
 def set_application_clocks(nvml: Nvml, index: int, clocks: Clocks) -> None:
-    """Set the clocks that applications run at. Raises NvmlError: the board does not take them."""
     nvml.library.call("nvmlDeviceSetApplicationsClocks", nvml.device(index), *clocks)
 
 
 def reset_application_clocks(nvml: Nvml, index: int) -> None:
-    """Set the clocks that applications run at back to the board's own. Raises NvmlError: the driver refused."""
     nvml.library.call("nvmlDeviceResetApplicationsClocks", nvml.device(index))
 
 

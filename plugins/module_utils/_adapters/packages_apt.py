@@ -268,7 +268,6 @@ class Apt(HostPackageManager):
         return canonical(url) in self._tried or is_written(self._credentials_path(identifier), text)
 
     def preferences(self, name: str) -> str | None:
-        """Return the text of the preferences file C(name), or None where there is none."""
         content = read_bytes(self._preferences_path(name))
         return None if content is None else content.decode(errors="replace")
 

@@ -94,7 +94,6 @@ def states(names: Iterable[str]) -> dict[str, Unit]:
 
 
 def unit(name: str) -> Unit:
-    """Return one unit. Raises CommandError: systemd does not answer."""
     return units([name])[name]
 
 

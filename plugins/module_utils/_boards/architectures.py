@@ -104,7 +104,6 @@ def mps_clients_of_device_plugin(architecture: str | None) -> int:
 
 
 def mps_has_multi_user(architecture: str | None) -> bool:
-    """Return whether MPS on a GPU of this architecture can serve several users at once."""
     known = ARCHITECTURES.get(architecture or "", _NEWEST)
     return is_at_least(known.name, _FIRST_WITH_MPS_OF_VOLTA)
 

@@ -114,7 +114,6 @@ class Board:
 
     @property
     def mig(self) -> bool:
-        """Whether the board can be partitioned by MIG."""
         return bool(self.profiles)
 
     @property

@@ -31,7 +31,6 @@ _MEMORY_TOLERANCE = 0.08
 
 
 def board(key: str) -> Board:
-    """Return the board with this key. Raises KeyError: when the table has no such board."""
     return _BY_KEY[key]
 
 

@@ -32,12 +32,10 @@ def is_driver_version(text: str) -> bool:
 
 
 def is_branch(text: str) -> bool:
-    """Return whether C(text) is a driver branch such as 580."""
     return _BRANCH.fullmatch(text) is not None
 
 
 def branch_of(version: str) -> int:
-    """Return the branch of a driver version: 580 for 580.126.09."""
     return driver_key(version)[0]
 
 

@@ -22,8 +22,6 @@ class JsonError(ValueError):
 
 @dataclass(frozen=True)
 class Member:
-    """A member of an object: where its name and its value stand."""
-
     name: str
     start: int
     value_start: int
@@ -33,8 +31,6 @@ class Member:
 
 @dataclass(frozen=True)
 class Object:
-    """An object: where it stands, and its members in order."""
-
     start: int
     end: int
     members: tuple[Member, ...]

@@ -26,7 +26,6 @@ def text_of(parameters: Sequence[tuple[str, str]]) -> str | None:
 
 
 def configured(text: str | None) -> dict[str, str]:
-    """Return the parameters that the file has."""
     return dict(_LINE.findall(text or ""))
 
 

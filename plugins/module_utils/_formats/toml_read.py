@@ -108,8 +108,6 @@ class Statement:
 
 @dataclass(frozen=True)
 class Document:
-    """A parsed text."""
-
     text: str
     statements: tuple[Statement, ...]
     data: dict[str, Any]
@@ -193,7 +191,6 @@ class _Builder:
         return any(isinstance(name, int) for name in here)
 
     def add(self, pair: Pair) -> None:
-        """Put a pair into the present table."""
         table, place = self._walk(self._table, self._place, pair.key[:-1], pair.start, dotted=True)
         if pair.key[-1] in table:
             raise TomlError(f"the key {'.'.join(pair.key)} is defined twice", self._text, pair.start)

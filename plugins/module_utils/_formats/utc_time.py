@@ -15,17 +15,14 @@ _SKEW = datetime.timedelta(minutes=5)
 
 
 def text_of(moment: datetime.datetime) -> str:
-    """Return a moment in UTC as a text."""
     return moment.strftime(_FORMAT)
 
 
 def now() -> str:
-    """Return this moment as a text."""
     return text_of(datetime.datetime.now(datetime.timezone.utc))
 
 
 def moment_of(text: object) -> datetime.datetime | None:
-    """Return the moment that a text names, or None where it names none."""
     try:
         return datetime.datetime.strptime(str(text), _FORMAT).replace(tzinfo=datetime.timezone.utc)
     except ValueError:

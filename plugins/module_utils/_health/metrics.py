@@ -257,7 +257,6 @@ def readings(
     duration: float,
     drift: Mapping[str, bool],
 ) -> list[Sample]:
-    """Return everything that is known of a host."""
     return [
         *_run(evidence.facts, now, duration),
         *_sources(evidence),

@@ -105,7 +105,6 @@ def has_switches(facts: Mapping[str, Any]) -> bool:
 
 
 def _places(facts: Mapping[str, Any]) -> set[str | None]:
-    """Return where the NVLink 5 switches of the boards are."""
     gpus = [gpu for gpu in facts.get("gpus") or () if not gpu.get("lost")]
     return {nvlink5_switches(device.get("board")) for device in (*(facts.get("pci") or ()), *gpus)}
 

@@ -39,7 +39,6 @@ class Action(Enum):
 
 
 def strongest(actions: Sequence[Action]) -> Action:
-    """Return the strongest of some actions; C(nothing) where there are none."""
     return max(actions, key=lambda action: action.rank, default=Action.NOTHING)
 
 
@@ -87,7 +86,6 @@ _BY_BUCKET = {
 
 
 def of_recovery(name: str) -> Action:
-    """Return what to do about a recovery action of NVML."""
     return _BY_RECOVERY.get(name, Action.HAND_OVER)
 
 

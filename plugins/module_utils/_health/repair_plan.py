@@ -93,7 +93,6 @@ class RepairPlan:
 
     @property
     def needed(self) -> bool:
-        """Whether a run has to work on the host."""
         return not self.handed_over and (self.action is not Action.NOTHING or self.resumed)
 
     @property
@@ -217,7 +216,6 @@ def _disturbed(
 
 
 def _devices(gpu: Mapping[str, Any]) -> list[str]:
-    """Return the UUIDs of a GPU and of its MIG devices."""
     found = [gpu.get("uuid")]
     for instance in gpu.get("gpu_instances") or ():
         found += [part.get("uuid") for part in instance.get("compute_instances") or ()]

@@ -83,7 +83,6 @@ class RepairRecord:
 
     @property
     def interrupted(self) -> bool:
-        """Whether a run began with the host and did not end."""
         return self.state in STEPS
 
     @property
@@ -95,7 +94,6 @@ class RepairRecord:
         return {**encode(self), "schema": SCHEMA}
 
     def as_text(self) -> str:
-        """Return the file on the host."""
         return json.dumps(self.values(), indent=2, sort_keys=True) + "\n"
 
 
@@ -174,7 +172,6 @@ def begin(
 def advance(
     record: RepairRecord, state: str, operator: str, now: str, reason: str = "", bundle: str = ""
 ) -> RepairRecord:
-    """Return the record at a later step, or at its end."""
     attempts = record.attempts
     if attempts and not attempts[-1].outcome:
         last = attempts[-1]

@@ -158,7 +158,6 @@ def accepts(asked: DcgmRun | None, facts: Mapping[str, Any]) -> bool:
 
 
 def judge(asked: DcgmRun, facts: Mapping[str, Any]) -> Outcome:
-    """Return what a run of the diagnostic shows."""
     if not asked.installed:
         return failed(f"level {asked.level} is requested, but dcgmi is not installed", _packages(facts))
     if asked.answer.rc is None:
@@ -196,7 +195,6 @@ def _packages(facts: Mapping[str, Any]) -> str:
 
 
 def is_auto(command: Sequence[str]) -> bool:
-    """Return whether C(nvidia_health_cuda_check) asks for what the host has."""
     return list(command) == [AUTO]
 
 

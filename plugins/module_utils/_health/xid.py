@@ -100,8 +100,6 @@ _CHANGED = re.compile(r"\bto 0x([0-9A-Fa-f]+)")
 
 @dataclass(frozen=True)
 class LoggedFault:
-    """An error that somebody has to look at."""
-
     what: str
     meaning: str
     remedy: str

@@ -41,7 +41,6 @@ def read() -> Present:
 
 
 def needs_program(steps: Plan) -> bool:
-    """Return whether the plan installs the program, so that L(apply) needs a file with it."""
     return any(step.kind is Kind.INSTALL_HOST_PROGRAM for step in steps.steps)
 
 

@@ -60,8 +60,6 @@ from .units import RECORDED_MIG, RECORDED_SETTINGS, RECORDED_SHARING, UNIT_DIREC
 
 @unique
 class RemovedWith(Enum):
-    """When something goes."""
-
     ALWAYS = "always"
     WITH_TOOLKIT = "with the toolkit"
     WITH_DRIVER = "with the driver"

@@ -91,7 +91,6 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def usage() -> str:
-    """Return how the program is called."""
     lines = [f"  gpufleet-host.pyz {' '.join((name, *arguments))}" for name, (_verb, arguments) in VERBS.items()]
     return "\n".join(["usage:", *lines])
 

@@ -57,7 +57,6 @@ class Present:
 
     @classmethod
     def from_facts(cls, part: Mapping[str, Any]) -> Present:
-        """Return what C(host_program) of the facts says."""
         found = part.get("units")
         return cls(
             sha256=part.get("sha256"),

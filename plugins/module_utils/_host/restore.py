@@ -33,13 +33,11 @@ from .units import RECORDED_MIG
 
 
 def say(text: str) -> None:
-    """Say something on standard output."""
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
 
 
 def fail(text: str) -> None:
-    """Say what went wrong on standard error."""
     sys.stderr.write(f"{text}\n")
     sys.stderr.flush()
 
@@ -169,7 +167,6 @@ def mps_settings(name: str) -> int:
 
 
 def mps_quit(name: str) -> int:
-    """End the MPS daemon C(name)."""
     daemon = sharing_apply.configured(name)
     if daemon is None:
         return 0
