@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -82,6 +84,28 @@ def test_a_room_imports_only_rooms_above_it(room):
         if room_of(target) not in allowed
     }
     assert not wrong
+
+
+def test_no_two_files_import_each_other_inside_a_room_either():
+    graph = {file.relative_to(PLUGINS).with_suffix("").parts: set(imported(file)) for file in files()}
+    # The facts of GPUs are read in a process of their own, which begins where it is started from.
+    graph.get(("module_utils", "_facts", "gpus"), set()).discard(("module_utils", "_facts", "nvml"))
+    TopologicalSorter(graph).prepare()
+
+
+#: What every domain has, and names of files that several rooms still have.
+SHAPE = {"__init__", "desired", "state", "plan", "apply", "stage"}
+SHARED_NAMES = {"clients", "host", "mig_parted", "packages", "refusals", "selection", "system"}
+
+
+def test_a_file_is_found_by_its_name():
+    names = Counter(
+        file.stem
+        for folder in ("module_utils", "plugin_utils")
+        for file in (PLUGINS / folder).rglob("*.py")
+        if file.parent.name != "actions"
+    )
+    assert {name for name, count in names.items() if count > 1} - SHAPE <= SHARED_NAMES
 
 
 @pytest.mark.parametrize("room", [room for room, pure in ROWS if pure])

@@ -30,7 +30,7 @@ _DEVICE = "/dev/nvidia"
 
 
 @dataclass(frozen=True)
-class Holder:
+class DeviceHolder:
     """A process that has device files of NVIDIA open. C(scope): None where systemd does not have its container (cgroup driver C(cgroupfs))."""
 
     pid: int
@@ -59,7 +59,7 @@ class Holder:
 class HolderScan:
     """All holders, and how many processes could not be looked into (other users', without root)."""
 
-    holders: tuple[Holder, ...]
+    holders: tuple[DeviceHolder, ...]
     hidden: int
 
 
@@ -100,7 +100,7 @@ def device_holders(files: HostFiles, node: str | None = None) -> HolderScan:
             cgroup = files.read(f"/proc/{pid}/cgroup") or ""
             pod, container = parse_cgroup(cgroup)
             holders.append(
-                Holder(
+                DeviceHolder(
                     pid=pid,
                     command=files.read(f"/proc/{pid}/comm") or "",
                     command_line=" ".join(_arguments(files, pid)),

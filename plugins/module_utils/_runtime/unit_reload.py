@@ -16,7 +16,7 @@ from collections.abc import Collection, Sequence
 
 from .._adapters import systemd
 from .._adapters.files import HostFiles
-from .._adapters.processes import Holder, device_holders
+from .._adapters.processes import DeviceHolder, device_holders
 from .._plan import Refused
 from .._users import holders_of, names
 
@@ -68,7 +68,7 @@ def losing_containers(files: HostFiles) -> tuple[str, ...]:
 
     A container without a process that has a GPU open right now is not seen.
     """
-    scopes: dict[str, list[Holder]] = {}
+    scopes: dict[str, list[DeviceHolder]] = {}
     for holder in device_holders(files).holders:
         if holder.scope:
             scopes.setdefault(holder.scope, []).append(holder)

@@ -8,7 +8,7 @@ import os
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import HostFiles
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.processes import Holder, HolderScan
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.processes import DeviceHolder, HolderScan
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime import unit_reload
 
@@ -24,7 +24,7 @@ def host(monkeypatch):
 
     class Host:
         rules = {"c.scope": set()}
-        holders = (Holder(812, "python3", "python3 train.py", ("/dev/null",), "8f1c", "0" * 64, "c.scope"),)
+        holders = (DeviceHolder(812, "python3", "python3 train.py", ("/dev/null",), "8f1c", "0" * 64, "c.scope"),)
         stale = [UNIT]
         reloads = 0
 
@@ -57,9 +57,9 @@ def test_devices_that_are_in_its_rules_stay(host, rules):
 @pytest.mark.parametrize(
     "holder",
     [
-        Holder(5, "nvidia-persiste", "", ("/dev/null",)),
-        Holder(6, "python3", "", ("/dev/null",), "8f1c", "0" * 64, None),
-        Holder(7, "python3", "", ("/dev/nvidia-that-went",), "8f1c", "0" * 64, "c.scope"),
+        DeviceHolder(5, "nvidia-persiste", "", ("/dev/null",)),
+        DeviceHolder(6, "python3", "", ("/dev/null",), "8f1c", "0" * 64, None),
+        DeviceHolder(7, "python3", "", ("/dev/nvidia-that-went",), "8f1c", "0" * 64, "c.scope"),
     ],
     ids=["no container", "not systemd's", "device is gone"],
 )
