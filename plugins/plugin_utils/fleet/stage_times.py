@@ -17,7 +17,7 @@ from .text import table
 REGISTERED = {
     "facts": "gpu_facts_host",
     "driver": "nvidia_driver_result",
-    "reboot": "nvidia_driver_rebooted",
+    "reboot": "__gpu_facts_rebooted",
     "toolkit": "nvidia_toolkit_result",
     "runtime": "nvidia_toolkit_runtime_result",
     "boot": "nvidia_boot_result",

@@ -176,3 +176,10 @@ def test_remove_shows_its_steps_once_with_the_plan():
     ]
     planned = [task.get("vars", {}).get("__gpu_remove_planned") for task in included]
     assert planned == [True, None] and included[0]["ansible.builtin.include_role"]["apply"] == {"check_mode": True}
+
+
+def test_one_task_reboots_hosts_with_the_timeout_of_the_role_gpu_node():
+    reboots = {path for role in ROLES for path in (role / "tasks").glob("*.yml") if "    reboot:\n" in path.read_text()}
+    (only,) = reboots
+    (timeout,) = re.findall(r"gpu_node_reboot_timeout \| default\((\d+)\)", only.read_text(encoding="utf-8"))
+    assert load(ROLES[0].parent / "gpu_node" / "defaults" / "main.yml")["gpu_node_reboot_timeout"] == int(timeout)

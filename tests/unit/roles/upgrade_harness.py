@@ -217,7 +217,7 @@ class Site:
         self._write(roles / "gpu_facts" / "tasks" / "main.yml", [{"name": "Facts", "ansible.builtin.set_fact": facts}])
         for path in [found for part in ("tasks", "vars") for found in (REPOSITORY / "roles").glob(f"*/{part}/*.yml")]:
             role = path.parent.parent.name
-            if role not in _DAY_TWO:
+            if role not in _DAY_TWO and (role, path.name) != ("gpu_facts", "reboot.yml"):
                 continue
             text = path.read_text(encoding="utf-8")
             # A folder and services of each host's own.
