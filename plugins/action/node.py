@@ -12,6 +12,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions import (
     heal_node,
     node_server,
     node_state,
+    repartition_node,
     upgrade_node,
     verify_node,
 )
@@ -21,4 +22,13 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import 
 class ActionModule(ChosenAction):
     # As it was before it had other actions.
     DEFAULT = "node_state"
-    CHOICES = (evict_gpu_pods, gpu_clients, heal_node, node_server, node_state, upgrade_node, verify_node)
+    CHOICES = (
+        evict_gpu_pods,
+        gpu_clients,
+        heal_node,
+        node_server,
+        node_state,
+        repartition_node,
+        upgrade_node,
+        verify_node,
+    )

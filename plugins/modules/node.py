@@ -30,7 +30,10 @@ options:
         Chooses whether the device plugin or the DRA driver serves a node of a pool that is migrated, by the label C(gpufleet.github.io/migrated-to),
         and waits until the other one has left. Refused if no DaemonSet would serve the node.
       node_state: >-
-        Reads a node. Waits until no pod of O(without_pods) runs on it, then changes O(annotations) and O(unschedulable) in one call if they differ.
+        Waits until no pod of O(without_pods) runs on a node, and reads it.
+      repartition_node: >-
+        Cordons a node whose MIG layout changes (O(state=started)), and returns it to service as it was found (V(done)). V(failed) returns it, too, unless
+        O(layout_changed).
       upgrade_node: >-
         Records the progress of a rollout in annotations of the node; the first step cordons it, the last uncordons it, unless somebody else had
         cordoned it.
@@ -38,7 +41,6 @@ options:
         Compares allocatable, the labels of gpu-feature-discovery and the state of the GPU Operator's MIG manager with what O(facts) and the variables
         of the roles predict.
   node: {type: str, description: Name of the node., required: true}
-  annotations: {type: dict, description: "Annotations to set. A null removes one; others stay."}
   bundle: {type: str, description: The directory on the host with the support bundle.}
   capacity:
     description: >-
@@ -69,6 +71,7 @@ options:
   holders: {type: list, elements: str, description: "UIDs of pods with a process that holds a GPU. They are evicted too, whatever they requested."}
   kernel: {type: str, description: The release of the running kernel before a rollout that changes it.}
   labels: {type: bool, description: "Whether labels are compared, too."}
+  layout_changed: {type: bool, description: "Whether the MIG layout may be another one than before, by this run or by one that was cut off."}
   lease_duration: {type: int, description: Seconds after which a run that has not renewed its Lease loses it.}
   lease_namespace: {type: str, description: "Namespace of the Lease that this run must hold. If empty, none is needed."}
   max_unavailable: {type: str, description: "How many of O(members) may be out of service - a number, or a percentage, rounded down."}
@@ -91,13 +94,13 @@ options:
     description:
       - V(paused) or V(resumed) of the pods (O(action=gpu_clients)).
       - V(chosen) has O(server) serve the node, V(cleared) removes the device plugin's resources from its status (O(action=node_server)).
-      - The step that begins, or the outcome (O(action=upgrade_node), O(action=heal_node)). V(done) means finished and verified, V(failed) out of
-        service, V(handed-over) out of service until it is repaired manually, V(refused) in service as before, because nothing was changed.
+      - The step that begins, or the outcome (O(action=upgrade_node), O(action=heal_node), O(action=repartition_node)). V(done) means finished and
+        verified, V(failed) out of service, V(handed-over) out of service until it is repaired manually, V(refused) in service as before, because
+        nothing was changed.
     type: str
   target: {type: str, description: What the rollout installs.}
   timeout: {type: int, description: Seconds to wait.}
   toolkit: {type: str, description: The version of the container toolkit before the rollout. Empty if there was none.}
-  unschedulable: {type: bool, description: "Whether the node is cordoned. If not set, it stays as it is."}
   wave: {type: int, description: The position of this node in its rollout.}
   without_pods: {type: str, description: "Label selector of the pods to wait for. Pods that have ended do not count. If empty, none."}
 extends_documentation_fragment:
@@ -116,7 +119,7 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-annotations: {description: The annotations before the change. Empty if there is no such node., type: dict, returned: node_state}
+annotations: {description: The annotations of the node. Empty if there is no such node., type: dict, returned: node_state}
 checks: {description: "The checks, in the format of M(gpufleet.nvidia.health).", type: list, elements: dict, returned: verify_node}
 clients: {description: The DaemonSets that the labels affect., type: list, elements: str, returned: gpu_clients}
 evicted: {description: "The pods that were evicted, or in check mode would be.", type: list, elements: str, returned: evict_gpu_pods}
@@ -124,13 +127,13 @@ gone_devices: {description: UUIDs of the devices that are destroyed or repaired.
 healthy: {description: Whether no check failed., type: bool, returned: verify_node}
 if_failed: {description: How the node's turn ends if it fails now., type: dict, returned: "heal_node, upgrade_node"}
 in_use: {description: "Every device that pods hold, with the UIDs of these pods.", type: dict, returned: evict_gpu_pods of devices}
-labels: {description: "The labels of the node before the change, or those that were changed.", type: dict, returned: "node_state, gpu_clients"}
+labels: {description: "The labels of the node, or those that were changed.", type: dict, returned: "node_state, gpu_clients"}
 leave: {description: Pods that hold one of RV(gone_devices)., type: list, elements: str, returned: evict_gpu_pods of devices}
 not_evicted: {description: "Why pods could not be evicted, by pod. Draining the node can resolve only this.", type: dict, returned: when there are any}
 pods: {description: UIDs of the pods on the node that have not ended., type: list, elements: str, returned: node_server}
 record: {description: The new record., type: dict, returned: "heal_node, upgrade_node"}
 resources: {description: The resources that would be removed., type: list, elements: str, returned: node_server in check mode}
+returned: {description: Whether the node was returned to service., type: bool, returned: repartition_node}
 stay: {description: Pods that hold other devices., type: list, elements: str, returned: evict_gpu_pods of devices}
 text: {description: The record as the content of its file on the host., type: str, returned: "heal_node, upgrade_node"}
-unschedulable: {description: Whether the node was cordoned before the change., type: bool, returned: node_state}
 """

@@ -133,6 +133,16 @@ def from_values(values: Mapping[str, Any] | None) -> RepairRecord:
     return found
 
 
+def found_cordoned(unschedulable: bool, recorded: bool, ours: bool) -> bool:
+    """Return whether people had cordoned a node before a playbook took it out of service: then it stays cordoned at the end.
+
+    :param unschedulable: whether it takes no pods now, whoever has cordoned it.
+    :param recorded: what the run found that had the node before.
+    :param ours: whether that one was cut off or has failed, so that the cordon is its own.
+    """
+    return unschedulable and (recorded if ours else True)
+
+
 def begin(
     record: RepairRecord,
     action: Action,
@@ -144,7 +154,7 @@ def begin(
     """Return the record of a host that a run begins with, or takes up again. C(unschedulable): whether its node takes no pods now, whoever has
     cordoned it.
     """
-    kept = unschedulable and (record.initial_unschedulable if record.ours else True)
+    kept = found_cordoned(unschedulable, record.initial_unschedulable, record.ours)
     last = record.attempts[-1] if record.attempts else None
     attempts = record.attempts
     if action is Action.NOTHING:

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Read a node, change its annotations and whether it takes pods, and wait until pods of one kind have left it."""
+"""Read a node, and wait until pods of one kind have left it."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import ApiError, titles
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster_action import ClusterAction
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.objects import annotations_of, labels_of
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.pods import read
 
 _PAUSE = 10.0
@@ -19,8 +20,6 @@ _PAUSE = 10.0
 class ActionModule(ClusterAction):
     OPTIONS = {
         "node": {"type": "str", "required": True},
-        "annotations": {"type": "dict", "default": {}},
-        "unschedulable": {"type": "bool"},
         "without_pods": {"type": "str", "default": ""},
         "timeout": {"type": "int", "default": 3600},
     }
@@ -42,23 +41,10 @@ class ActionModule(ClusterAction):
                 self._display.display(f"{name}: waiting for {titles(left)}")
             shown = left
             time.sleep(_PAUSE)
-        annotations, unschedulable = arguments["annotations"], arguments["unschedulable"]
         try:
             node = cluster.node(name)
         except ApiError as error:
             if error.status != 404:
                 raise
             node = {}
-        before, spec = node.get("metadata") or {}, node.get("spec") or {}
-        here = before.get("annotations") or {}
-        changed = unschedulable not in (None, bool(spec.get("unschedulable"))) or any(
-            here.get(key) != value for key, value in annotations.items()
-        )
-        if changed and not self._task.check_mode:
-            cluster.change_node(name, annotations, unschedulable)
-        return {
-            "changed": changed,
-            "annotations": here,
-            "labels": before.get("labels") or {},
-            "unschedulable": bool(spec.get("unschedulable")),
-        }
+        return {"annotations": dict(annotations_of(node)), "labels": dict(labels_of(node))}

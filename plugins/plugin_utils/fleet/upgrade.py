@@ -19,6 +19,7 @@ from typing import Any
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.host_names import UPGRADE_STEPS
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.utc_time import lately, moment_of
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_record import found_cordoned
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import (
     OUTPUT,
     Unfit,
@@ -103,6 +104,11 @@ class Record:
         return self.state in UPGRADE_STEPS
 
     @property
+    def ours(self) -> bool:
+        """Whether the node is out of service because of a rollout."""
+        return self.interrupted or self.state == FAILED
+
+    @property
     def host_changed(self) -> bool:
         """Whether the host may not be as it was before."""
         return self.state in _CHANGED
@@ -164,8 +170,7 @@ def begin(
     """
     if record.interrupted and record.target == target:
         return replace(record, wave=wave, operator=operator, since=now)
-    ours = record.interrupted or record.state == FAILED
-    kept = unschedulable and (record.initial_unschedulable if ours else True)
+    kept = found_cordoned(unschedulable, record.initial_unschedulable, record.ours)
     half_way = record.interrupted and record.host_changed
     if half_way:
         origin, toolkit, kernel = record.origin, record.toolkit, record.kernel or kernel
@@ -267,7 +272,6 @@ def wave_node(member: FleetHost, target: str, retry: bool, *, started_here: bool
     record = member.record
     same = record.target == target
     unschedulable = is_cordoned(member.node)
-    ours = record.interrupted or record.state == FAILED
     broken = record.state in (FAILED, REFUSED)
     if member.unread:
         # How far it came is not known: it is left alone, and counts as out of service.
@@ -288,7 +292,7 @@ def wave_node(member: FleetHost, target: str, retry: bool, *, started_here: bool
         phase,
         ready=(is_ready(member.node) if member.node is not None else True) and member.reachable and not member.unread,
         cordoned=unschedulable,
-        cordoned_by_hand=unschedulable and (record.initial_unschedulable if ours else True),
+        cordoned_by_hand=found_cordoned(unschedulable, record.initial_unschedulable, record.ours),
         skip=labels_of(member.node).get(SKIP_LABEL) == "true",
         rack=member.rack,
     )

@@ -2,12 +2,14 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A node is read, annotated and cordoned in one call, and its jobs are waited for before."""
+"""A node is read once its jobs have ended, and cordoned for a new MIG layout with what was found in one change."""
 
 from __future__ import annotations
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions import node_state as module
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions import repartition_node
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions.repartition_node import INITIAL, REASON
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import ApiError
 
 
@@ -22,6 +24,10 @@ class Api:
         self.jobs, self.now, self.changed, self.asked = [*jobs], 0.0, [], []
         self.object = {"metadata": {"name": "n", "annotations": {"kept": "1"}, "labels": {"zone": "a"}}, "spec": spec}
 
+    def keep(self, **annotations):
+        self.object["metadata"]["annotations"].update(annotations)
+        return self
+
     def node(self, name):
         if name != "n":
             raise ApiError(404, f"read node {name}", f'nodes "{name}" not found')
@@ -29,6 +35,9 @@ class Api:
 
     def change_node(self, name, annotations, unschedulable):
         self.changed.append((name, annotations, unschedulable))
+        there = {**self.object["metadata"]["annotations"], **annotations}
+        self.object["metadata"]["annotations"] = {key: value for key, value in there.items() if value is not None}
+        self.object["spec"]["unschedulable"] = unschedulable
 
     def pods_on(self, name, selector):
         self.asked.append((name, selector))
@@ -55,13 +64,13 @@ def ask(call, monkeypatch):
 def test_reading_changes_nothing(ask):
     api = Api(unschedulable=True)
     result, _shown = ask(api)
-    assert (result["annotations"], result["labels"], result["unschedulable"]) == ({"kept": "1"}, {"zone": "a"}, True)
+    assert (result["annotations"], result["labels"]) == ({"kept": "1"}, {"zone": "a"})
     assert not result["changed"] and api.changed == []
 
 
 def test_a_node_that_is_not_there_has_nothing(ask):
     result, _shown = ask(Api(), node="other")
-    assert (result["annotations"], result["labels"], result["unschedulable"]) == ({}, {}, False)
+    assert (result["annotations"], result["labels"]) == ({}, {})
 
 
 @pytest.mark.parametrize("error", [403, 500])
@@ -69,25 +78,6 @@ def test_an_answer_that_is_no_answer_fails(ask, monkeypatch, error):
     api = Api()
     monkeypatch.setattr(api, "node", lambda name: (_ for _ in ()).throw(ApiError(error, f"read node {name}", "no")))
     assert ask(api)[0]["msg"] == "Failed to read node n: no"
-
-
-@pytest.mark.parametrize(
-    ("given", "changes"),
-    [
-        ({"annotations": {"kept": "1"}}, False),
-        ({"annotations": {"kept": None}}, True),
-        ({"annotations": {"absent": None}}, False),
-        ({"annotations": {"new": "2"}}, True),
-        ({"unschedulable": False}, False),
-        ({"unschedulable": True}, True),
-    ],
-)
-def test_only_what_differs_is_a_change_and_check_mode_makes_none(ask, given, changes):
-    api = Api()
-    assert ask(api, check_mode=True, **given)[0]["changed"] is changes
-    assert api.changed == []
-    assert ask(api, **given)[0]["changed"] is changes
-    assert api.changed == ([("n", given.get("annotations", {}), given.get("unschedulable"))] if changes else [])
 
 
 def test_jobs_are_waited_for_and_named_once(ask):
@@ -100,8 +90,54 @@ def test_jobs_are_waited_for_and_named_once(ask):
 
 def test_jobs_that_stay_are_named_with_the_remedy_and_nothing_is_changed(ask):
     api = Api([[job("a")]])
-    result, _shown = ask(api, without_pods="app=job", timeout=25, unschedulable=True)
+    result, _shown = ask(api, without_pods="app=job", timeout=25)
     assert result["msg"] == (
         "Failed to wait for the pods app=job of node n: after 25 s there still is default/a. Wait for them or delete them, and run again."
     )
     assert api.changed == []
+
+
+@pytest.fixture
+def repartition(call, monkeypatch):
+    def do(api, state, check_mode=False, **arguments):
+        monkeypatch.setattr(repartition_node.ActionModule, "cluster", lambda _self, _arguments: api)
+        return call(repartition_node, {"node": "n", "state": state, **arguments}, {}, check_mode)[0]
+
+    return do
+
+
+def now(api):
+    """What of the node is a repartition's: whether it is cordoned, and its annotations."""
+    annotations = {**api.object["metadata"]["annotations"]}
+    assert annotations.pop("kept") == "1", "what is not its own stays"
+    return bool(api.object["spec"].get("unschedulable")), annotations
+
+
+@pytest.mark.parametrize("cordoned", [False, True])
+def test_a_node_is_returned_as_it_was_found_also_by_the_run_after_the_one_that_was_cut_off(repartition, cordoned):
+    api = Api(unschedulable=cordoned).keep(**{REASON: "of an earlier run"})
+    for _run in range(2):
+        assert repartition(api, "started")["returned"] is False
+        assert now(api) == (True, {INITIAL: str(cordoned).lower()})
+    assert len(api.changed) == 1, "the second run finds it so"
+    assert repartition(api, "done") == {"changed": True, "returned": True}
+    assert now(api) == (cordoned, {})
+
+
+@pytest.mark.parametrize("cordoned", [False, True])
+def test_a_failure_returns_the_node_with_its_reason_only_where_the_layout_is_what_it_was(repartition, cordoned):
+    api = Api(unschedulable=cordoned)
+    repartition(api, "started")
+    failed = repartition(api, "failed", layout_changed=True, reason="CUDA \x1b[31merror")
+    assert failed["returned"] is False
+    assert now(api) == (True, {INITIAL: str(cordoned).lower(), REASON: "CUDA ?[31merror"})
+    assert repartition(api, "failed", reason="no")["returned"] is True
+    assert now(api) == (cordoned, {REASON: "no"})
+
+
+def test_check_mode_and_plain_hosts_change_no_node(repartition):
+    api = Api()
+    assert repartition(api, "started", check_mode=True)["changed"] and api.changed == []
+    found = repartition(None, "failed", kubernetes=False, layout_changed=True)
+    assert found == {"changed": False, "returned": False}
+    assert repartition(None, "failed", kubernetes=False)["returned"] is True
