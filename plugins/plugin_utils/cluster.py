@@ -266,10 +266,7 @@ class Cluster:
 
 
 def parse_time(text: str) -> datetime.datetime:
-    """Return a time of the API: RFC 3339, in UTC.
-
-    :raises ValueError: it is none.
-    """
+    """Return a time of the API: RFC 3339, in UTC."""
     return datetime.datetime.fromisoformat(text.replace("Z", "+00:00"))
 
 

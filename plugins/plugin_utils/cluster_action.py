@@ -41,7 +41,6 @@ class ClusterAction(ControllerAction):
 
         :param seconds: for which it holds when nothing renews it any more.
         :param force: whether to take it from a run that has it.
-        :raises AnsibleError: another run has it.
         """
         here = cluster_lease.this_run()
         cluster_lease.take(cluster, namespace, here, seconds, force)

@@ -111,10 +111,7 @@ def _moment(text: Any) -> datetime.datetime | None:
 
 
 def take(cluster: Cluster, namespace: str, here: Holder, seconds: int, force: bool) -> None:
-    """Take the lease, or renew it.
-
-    :raises AnsibleError: somebody else has it.
-    """
+    """Take the lease, or renew it."""
     for _attempt in range(5):
         lease = cluster.lease(namespace, NAME)
         now = cluster.clock(namespace)

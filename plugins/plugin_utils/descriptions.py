@@ -37,7 +37,6 @@ class Description:
 
     :param pool: None where the host is in none, or in several.
     :param variables: those of all host roles, typed and complete; empty where something is refused.
-    :param refusals: what cannot be taken as it is.
     """
 
     pool: str | None
@@ -70,13 +69,7 @@ def describe(
     template: Callable[[Any], Any] = lambda value: value,
     racks: Racks | None = None,
 ) -> Description:
-    """Return the description of C(host). What is wrong with it is the mistake of one host, and is no error here.
-
-    :param variables: all variables of the host, possibly holding templates.
-    :param known: the pools of the inventory.
-    :param template: renders a value that may hold templates.
-    :param racks: those of the inventory.
-    """
+    """Return the description of C(host). What is wrong with it is the mistake of one host, and is no error here."""
     pool = None
     try:
         pool = pool_of(host, known, value_of("gpu_facts_pool", variables, template))
@@ -90,10 +83,7 @@ def describe(
 class RunHost:
     """One host of a run.
 
-    :param variables: all of them, possibly holding templates.
     :param task: under which name the task that read the hosts registered their answers.
-    :param known: the pools of the inventory.
-    :param racks: those of the inventory.
     """
 
     name: str
@@ -139,10 +129,7 @@ def hosts_of(
 
 
 def warnings_of(hosts: Iterable[tuple[str, Mapping[str, StagePlan]]]) -> list[str]:
-    """Return every warning once, with the hosts that it is about.
-
-    :param hosts: name and stages of each.
-    """
+    """Return every warning once, with the hosts that it is about."""
     found: dict[tuple[str, str], list[str]] = {}
     for host, stages in hosts:
         for stage in stages.values():

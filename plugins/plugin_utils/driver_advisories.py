@@ -133,8 +133,6 @@ def driver_security(facts: Mapping[str, Any], variables: Mapping[str, Any]) -> t
     """Return a check with what is known against the running driver; none where nothing is, or no driver runs.
 
     It is a warning and no failure: a new bulletin changes no host, and the driver works as described.
-
-    :param variables: those of the role nvidia_driver; none where they are refused.
     """
     version = (facts.get("driver") or {}).get("loaded_version")
     if not version or not is_driver_version(str(version)):

@@ -171,8 +171,6 @@ def registered(variables: Mapping[str, Any], name: str) -> dict[str, Any] | None
     """Return what a task registered for a host, as it came, but for its warnings; None where it registered nothing.
 
     A host's answer is data. Looking for templates in the facts of a host with many GPUs takes most of the time of its plan.
-
-    :param variables: those of one host: an entry of C(hostvars).
     """
     answer = getattr(variables, "_vars", variables).get(name)
     if not isinstance(answer, Mapping):

@@ -35,9 +35,7 @@ def start(
 ) -> None:
     """Start the process that renews the Lease of this run, unless the run has it.
 
-    :param holder: this run.
     :param seconds: for which the Lease holds.
-    :param folder: of this run alone.
     """
     try:
         with open(os.path.join(folder, "gpufleet-lease-renewal"), "x", encoding="ascii"):

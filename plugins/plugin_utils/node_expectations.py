@@ -37,8 +37,6 @@ def expected(
     """Return what C(node) must show: by a rendered file, or as it follows from the host's GPUs and its variables.
 
     :param variables: gives those of C(ROLES), typed and complete; not called where there is a file.
-    :param capacity_file: a rendered capacity.json; empty for none.
-    :param labels: whether the labels of the node are part of it.
     :param there: the Node object, by which a file knows a node that it does not name.
     :raises Refused: the file is not there, or does not know the node; or variables cannot be taken.
     """
@@ -87,7 +85,6 @@ def checks(
 
     :param node: the object of the API; None where the cluster has none of that name.
     :param pods: gives the objects of the pods on it; not called where the node alone says enough.
-    :param facts: the facts document of the host.
     :param namespaces: those of the cluster's own plugins: what looks like one elsewhere is a tenant's.
     :param restarted: pods that were restarted, and must have been replaced.
     :param slices: gives the cluster's ResourceSlices; not called where no DRA driver is to serve the node.

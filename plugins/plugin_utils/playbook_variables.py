@@ -86,7 +86,6 @@ PREFIXES = (
 class Findings:
     """What is to be said of the variables of one host.
 
-    :param refusals: what cannot be taken.
     :param unknown: names that begin as the variables of these playbooks do, and are near none of them.
     :param of_run: what it says of the run, which reads these variables of one of its hosts.
     """
@@ -99,11 +98,7 @@ class Findings:
 def check(
     playbook: str, variables: Mapping[str, Any], template: Callable[[Any], Any] = lambda value: value
 ) -> Findings:
-    """Return what is wrong with the variables of one host for a playbook.
-
-    :param variables: all variables of the host, possibly holding templates.
-    :param template: renders a value that may hold templates.
-    """
+    """Return what is wrong with the variables of one host for a playbook."""
     refusals: list[Refused] = []
     of_run: dict[str, Any] = dict.fromkeys(OWN[playbook])
     for interface in _interfaces(playbook):
@@ -118,10 +113,7 @@ def check(
 
 
 def different(name: str, first: tuple[str, Any], second: tuple[str, Any]) -> Refused:
-    """Return the refusal of a variable of the run of which two hosts say different things.
-
-    :param first: a host and its value.
-    """
+    """Return the refusal of a variable of the run of which two hosts say different things."""
     said = " and ".join(f"{host} has {'none' if value is None else repr(value)}" for host, value in (first, second))
     remedy = "Set it for all hosts alike, or run once for each value, with --limit."
     return Refused(name, f"{said}, and one run takes one value for all of its hosts", remedy)

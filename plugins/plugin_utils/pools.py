@@ -42,10 +42,7 @@ _BUILT_IN = frozenset({"all", "ungrouped", GPU_HOSTS, *OF_PLAYBOOKS})
 
 
 def pools(groups: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
-    """Return the pools of an inventory: every group, by name, all of whose hosts are in C(gpu_hosts).
-
-    :param groups: Ansible's C(groups): group name to host names.
-    """
+    """Return the pools of an inventory: every group, by name, all of whose hosts are in C(gpu_hosts)."""
     members = set(groups.get(GPU_HOSTS, ()))
     return {
         str(name): [str(host) for host in hosts]
@@ -72,7 +69,6 @@ def refuse_keywords(groups: Mapping[str, Sequence[str]]) -> None:
 def pool_of(host: str, known: Mapping[str, Sequence[str]], named: Any) -> str:
     """Return the pool of C(host).
 
-    :param known: what L(pools) returned.
     :param named: the variable C(gpu_facts_pool), or nothing when the group membership is to decide.
     :raises Refused: the named pool does not exist or does not hold the host, or the membership is not unique.
     """
@@ -139,7 +135,6 @@ class Racks:
 
         Hosts that leave IMEX to ComputeDomains have to agree too, where their rack is named: a domain forms only among equal drivers.
 
-        :param desired: the variables of the host's roles, complete.
         :raises Refused: the rack is none, or its hosts do not agree.
         """
         group = str(desired[_GROUP] or "")

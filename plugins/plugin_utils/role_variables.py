@@ -158,8 +158,6 @@ def collect(
 ) -> dict[str, Any]:
     """Return the desired state of one host: every variable of C(roles), typed and complete.
 
-    :param variables: the host's variables, possibly holding templates.
-    :param template: renders a value that may hold templates.
     :raises VariablesRefused: variables have the wrong type or a value that is not among their choices, or are the misspelt name of one.
     """
     desired: dict[str, Any] = {}
@@ -179,8 +177,6 @@ def collect(
 def inventory_lines(extra: Mapping[str, Any]) -> list[str]:
     """Return the lines of the inventory for variables of the host roles that were given with C(-e), which end with the run: the next C(site) would
     take back what they brought.
-
-    :param extra: what C(load_extra_vars) returns.
     """
     names = {name for role in HOST_ROLES for name in role_interface(role).options}
     return [f"{name}: {json.dumps(plain(extra[name]))}" for name in sorted(names.intersection(extra))]

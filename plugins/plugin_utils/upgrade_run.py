@@ -38,10 +38,7 @@ _PATIENCE = 60.0
 
 
 class UpgradeRun:
-    """The state of this run. Every change is one transaction.
-
-    :param folder: a folder of this run alone.
-    """
+    """The state of this run. Every change is one transaction."""
 
     def __init__(self, folder: str) -> None:
         self._path = os.path.join(folder, "gpufleet-upgrade.sqlite")

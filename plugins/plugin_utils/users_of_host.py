@@ -27,7 +27,6 @@ def users_of_host(facts: Mapping[str, Any] | None, variables: Mapping[str, Any],
     """Return who uses the GPUs of a host, but for what the playbooks stop themselves: services of theirs, and MPS daemons.
 
     :param facts: with the holders of device files; None where the host was not read.
-    :param variables: of the host.
     :param node: whether it is a node, whose pods are evicted. Then jobs that are no pods are left: processes that NVML lists on a GPU. Who only has
         the driver open is a monitor there.
     """
@@ -50,9 +49,7 @@ def refuse_users(
 ) -> dict[str, tuple[str, ...]]:
     """Return who uses which of some hosts, where what takes them out of service, or leave to end their work, was given.
 
-    :param hosts: facts and variables, by name.
     :param nodes: whether they are nodes: only jobs that are no pods count.
-    :raises Refused: of one of them neither was.
     """
     found = {host: users_of_host(facts, variables, nodes) for host, (facts, variables) in hosts.items()}
     refused = {

@@ -141,10 +141,7 @@ class _Cluster:
 
 
 def _requests(given: Mapping[str, Any], cluster: _Cluster | None) -> tuple[list[str], list[str]]:
-    """Return on which nodes pods that request GPUs by name may land, and what of the cluster keeps the DRA driver from serving them.
-
-    :param given: by cluster, what C(render) said.
-    """
+    """Return on which nodes pods that request GPUs by name may land, and what of the cluster keeps the DRA driver from serving them."""
     found: list[str] = []
     wrong: list[str] = []
     for name, entries in sorted(given.items()):

@@ -60,10 +60,7 @@ def _wait(
     timeout: float,
     poll: float,
 ) -> list[str]:
-    """Wait until no pod of the DaemonSets is there, or each has one that is ready; return what is missing to that.
-
-    :param there: gives the cluster's own pods on the node.
-    """
+    """Wait until no pod of the DaemonSets is there, or each has one that is ready; return what is missing to that."""
     until = time.monotonic() + timeout
     while True:
         pods = [pod for pod in there() if clients.owner(pod) in sets]

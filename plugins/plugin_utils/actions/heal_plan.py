@@ -172,10 +172,7 @@ def _described(variables: Mapping[str, Any]) -> Described:
 
 
 def _refuse(node: str, facts: Mapping[str, Any], nodes: Mapping[str, Any] | None) -> None:
-    """Refuse a host that another run is in the middle of, or that cannot be taken out of service.
-
-    :raises Refused: it is.
-    """
+    """Refuse a host that another run is in the middle of, or that cannot be taken out of service."""
     recorded = facts.get("recorded") or {}
     state = str(recorded.get("upgrade_state") or "")
     if nodes is not None:

@@ -33,8 +33,6 @@ class Removal:
     """What is asked for.
 
     :param driver: whether the driver goes too: then nothing can allow a process that uses it.
-    :param mig_disruption: the host's C(nvidia_mig_disruption).
-    :param mps_disruption: its C(nvidia_sharing_mps_disruption).
     """
 
     driver: bool = False
@@ -55,10 +53,7 @@ class Removal:
 
 
 def reasons_to_stay(facts: Mapping[str, Any], removal: Removal) -> tuple[Refused, ...]:
-    """Return why nothing is to be removed from a host now.
-
-    :param facts: the facts document, with the holders of device files.
-    """
+    """Return why nothing is to be removed from a host now."""
     return (
         *_driver(facts, removal),
         *_clients(facts, removal),

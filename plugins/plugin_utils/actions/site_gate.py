@@ -28,7 +28,6 @@ AS_DESCRIBED, TO_CHANGE, TO_PROVE, REFUSED, UNREAD = "as described", "to change"
 class HostWork:
     """What a host that was read has to do in a run of C(site).
 
-    :param pool: None where it is in none, or in several.
     :param state: one of the states above.
     :param why: the stages that have to run, or why its health has to be looked at, or why it could not be read; empty where nothing is to do.
     :param refusals: what of its description cannot be met.
@@ -44,11 +43,7 @@ class HostWork:
 
 
 def work_of(host: str, description: Description, facts: Mapping[str, Any] | None, unread: str = "") -> HostWork:
-    """Return what C(host) has to do.
-
-    :param facts: None where it could not be read.
-    :param unread: why it could not be.
-    """
+    """Return what C(host) has to do."""
     if facts is None and not description.refusals:
         return HostWork(host, description.pool, UNREAD, unread)
     stages = description.stages(facts)

@@ -293,11 +293,7 @@ def _is_stuck(run: UpgradeRun, arrived: float, seconds: float) -> bool:
 
 
 def _refuse_strangers(members: Mapping[str, FleetHost], names: Mapping[str, str]) -> None:
-    """Refuse a host that is no node before anything is touched: it could not be cordoned, nor emptied.
-
-    :param names: of the nodes, by host.
-    :raises Refused: there is one.
-    """
+    """Refuse a host that is no node before anything is touched: it could not be cordoned, nor emptied."""
     strangers = {host: names[host] for host, member in members.items() if member.node is None and member.reachable}
     if strangers:
         named = ", ".join(host if host == node else f"{host} (node {node})" for host, node in strangers.items())
@@ -309,11 +305,7 @@ def _refuse_strangers(members: Mapping[str, FleetHost], names: Mapping[str, str]
 
 
 def _refuse_a_second(members: Iterable[FleetHost], seconds: int, warn: Callable[[str], None]) -> None:
-    """Without a cluster there is no lease: the records on the hosts say whether another run is at work.
-
-    :param warn: told of hosts whose records are not believed.
-    :raises Refused: one is.
-    """
+    """Without a cluster there is no lease: the records on the hosts say whether another run is at work."""
     here = cluster_lease.this_run()
     now = datetime.datetime.now(datetime.timezone.utc)
     alive = [member for member in members if not cluster_lease.is_gone(member.record.operator, here)]

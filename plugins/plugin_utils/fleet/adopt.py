@@ -50,8 +50,6 @@ class Adopted:
 
     :param boards: how many GPUs of each board it has; empty where a board is not in the table.
     :param variables: of the host roles, under their full names.
-    :param differences: what the variables cannot describe, one sentence each.
-    :param notes: what a person should know of it although it is described.
     :param rack: the inventory group of the hosts with which it shares GPU memory through IMEX; empty where site does not run it.
     """
 
@@ -113,11 +111,8 @@ def adopt(
     """Return the description of one host.
 
     :param facts: the facts document, with C(mig_parted).
-    :param served: what the objects of its cluster say of it.
-    :param stages: the planners of C(site).
     :param defaults: the variables of all host roles as they are where nobody sets them.
     :param runtime: the container runtime that the variables of another tool name; looked at before the others.
-    :param rack: what is known of its IMEX.
     :raises Refused: the facts have something that is of their types, and does not exist, such as a MIG profile.
     """
     reader = _Reader(view_of(facts), stages, {**defaults, NODES: list(rack.nodes)})

@@ -35,11 +35,7 @@ NAMES = (STRATEGY, RUNTIME, OPERATOR, BRANCH, *OF_DRIVER)
 
 @dataclass(frozen=True)
 class DeepOpsVariables:
-    """What the variables of a host say.
-
-    :param strategy: the MIG strategy of its device plugin, or None.
-    :param runtime: its container runtime, or an empty text.
-    """
+    """What the variables of a host say."""
 
     strategy: str | None = None
     runtime: str = ""
@@ -47,12 +43,7 @@ class DeepOpsVariables:
 
 
 def read(variables: Mapping[str, Any], branch: str, cluster_read: bool) -> DeepOpsVariables:
-    """Return what DeepOps' variables say of a host.
-
-    :param variables: those of L(NAMES) that the host has.
-    :param branch: of the driver that the host has.
-    :param cluster_read: whether the objects of the cluster were read.
-    """
+    """Return what DeepOps' variables say of a host."""
     notes = []
     if variables.get(OPERATOR) in (True, "true", "yes") and not cluster_read:
         notes.append(

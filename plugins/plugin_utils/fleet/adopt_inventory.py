@@ -36,12 +36,8 @@ class Pool:
 class Inventory:
     """What is written.
 
-    :param pools: in the order of their names.
     :param common: the variables that all pools have alike, with those of the cluster.
     :param of_hosts: variables of single hosts: how they are reached, and their names in the cluster.
-    :param adopted: the hosts, with what could not be described.
-    :param left_out: hosts that are not in it, with the reason.
-    :param notes: what is to be known of the whole.
     """
 
     pools: tuple[Pool, ...]
@@ -118,7 +114,6 @@ def inventory(
 ) -> Inventory:
     """Return the inventory of the hosts.
 
-    :param cluster: the variables of the cluster.
     :param taken: names of groups that mean something already.
     """
     alike: dict[str, list[Adopted]] = {}

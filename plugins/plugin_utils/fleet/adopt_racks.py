@@ -20,7 +20,6 @@ class Found:
 
     :param mode: C(unmanaged) where it has none, or where it cannot be described.
     :param group: the inventory group of its rack, with C(host).
-    :param nodes: the addresses of the rack.
     :param difference: why it cannot be described; empty where it can.
     """
 

@@ -42,7 +42,6 @@ _MOST_GPUS = 64
 class Capacity:
     """What one node must show.
 
-    :param resources: extended resource to count, as in C(status.allocatable).
     :param labels: labels that gpu-feature-discovery puts on the node and that follow from the description.
     :param approximate: labels whose value depends on the board's variant or the driver's version.
     :param slices: what one unit of each resource is.
@@ -113,8 +112,6 @@ def capacity(gpus: Sequence[Mapping[str, Any]], strategy: str, layout: Any, shar
     """Return what a node with C(gpus) shows once it is as its pool describes it.
 
     :param gpus: entries of C(gpus) of the facts document, or of L(gpus_of_inventory).
-    :param strategy: the user's C(nvidia_mig_strategy).
-    :param layout: the user's C(nvidia_mig_layout).
     :raises Refused: the desired state does not fit the GPUs, or the device plugin cannot serve it.
     """
     refuse_on_mig(sharing, strategy)

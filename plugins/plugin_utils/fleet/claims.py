@@ -51,7 +51,6 @@ def published(
 
     :param slices: ResourceSlices, of any driver. Those of a node count that the node owns, as the driver on it makes them, and of its pools only
         those of the newest generation: the scheduler, too, looks at a pool node by node.
-    :param nodes: objects of the API by name.
     """
     specs = [
         spec for one in slices if (spec := one.get("spec") or {}).get("driver") == GPU_CLASS and _of(one, spec, nodes)
@@ -90,7 +89,6 @@ def holdings(
     """Return, by node, which pod was allocated which of C(devices), and how much memory of it where the claim consumes some.
 
     :param claims: ResourceClaims. A claim that is allocated and reserved for no pod is held by nobody yet.
-    :param devices: what L(published) returned.
     """
     known: dict[tuple[str, str], dict[str, Published]] = {}
     for node, there in devices.items():

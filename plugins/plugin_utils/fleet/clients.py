@@ -74,7 +74,6 @@ def moved(daemon_sets: Iterable[Mapping[str, Any]], labels: Mapping[str, str]) -
     """Return the DaemonSets that run on a node only while nothing is paused, UID to title.
 
     :param daemon_sets: objects of the API, the cluster's own: a tenant can say the same of a DaemonSet, and let it never become ready.
-    :param labels: of the node, whatever state it is in.
     """
     with_clients, without = resumed(labels), paused(resumed(labels))
     found = {}
@@ -142,7 +141,6 @@ def not_replaced(deleted: Iterable[Mapping[str, Any]], present: Iterable[Mapping
     """Return why pods that were deleted do not work again: the title of a pod to the reason.
 
     :param deleted: pods of the node, objects of the API. One without a controller is not expected back.
-    :param present: all pods of the node now.
     """
     deleted = list(deleted)
     uids = {_uid(pod) for pod in deleted}

@@ -36,10 +36,7 @@ class Holding:
 
 
 def holdings(text: str) -> tuple[Holding, ...]:
-    """Return who was given which device. Shared devices are called C(<uuid>::<replica>).
-
-    :raises Refused: the text is not a checkpoint.
-    """
+    """Return who was given which device. Shared devices are called C(<uuid>::<replica>)."""
     found = []
     for entry in read_checkpoint(text, _REMEDY).entries:
         for listed in entry.devices:
@@ -51,7 +48,6 @@ def holdings(text: str) -> tuple[Holding, ...]:
 def claimed(gpus: Iterable[Mapping[str, Any]]) -> tuple[Holding, ...]:
     """Return which pod was given which device by a claim.
 
-    :param gpus: C(gpus) of the facts, with their C(allocations).
     :raises Refused: the kubelet's record of it could not be read.
     """
     found = []
@@ -85,8 +81,6 @@ class Repartition:
     """What a change of the MIG layout means for the pods of a node: only those on instances that go have to leave.
 
     :param gone: UUIDs of the MIG devices, and of GPUs whose mode changes, that do not stay.
-    :param leave: the pods that hold one of them.
-    :param stay: the pods that hold other devices and keep running.
     """
 
     gone: tuple[str, ...]
@@ -105,7 +99,6 @@ class Repartition:
 def gone_devices(report: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the UUIDs that a plan of M(gpufleet.nvidia.mig) does away with: each step has its own in C(data.gone).
 
-    :param report: the module's result in check mode.
     :raises Refused: it is none, and nobody would be evicted.
     """
     steps = report.get("steps")
@@ -119,8 +112,6 @@ def repartition(
 ) -> Repartition:
     """Return what it means for the pods of the node that devices go.
 
-    :param gone: UUIDs of the devices that go, such as L(gone_devices) returns them.
-    :param holdings: what the kubelet's checkpoint says.
     :param pods: the pods on the node that have not ended.
     :param holders: UIDs of pods of which a process has such a device open, whatever the checkpoint says.
     """

@@ -27,7 +27,6 @@ _UNKNOWN = "not known"
 class Diagnosis:
     """One host.
 
-    :param facts: the facts document of C(gpu_info); None when the host could not be read.
     :param found: the checks of its health, as far as nobody has to say what it should be.
     :param stages: what C(site) would do with the variables that it has; the roles' defaults where it has none.
     """

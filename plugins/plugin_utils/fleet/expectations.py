@@ -42,7 +42,6 @@ class Check:
 class Expected:
     """What a node must show.
 
-    :param resources: extended resource to count.
     :param labels: labels of gpu-feature-discovery that follow from the description.
     :param node_labels: labels that the rendered tree gives the node.
     :param mig_manager: whether the GPU Operator's MIG manager partitions its GPUs.
@@ -72,8 +71,6 @@ class Expected:
 def expected(text: str, source: str, node: str, there: Mapping[str, Any] | None = None) -> Expected:
     """Return what a rendered C(capacity.json) says that a node must show.
 
-    :param text: the file.
-    :param source: its name, for messages.
     :param there: the Node object; a node that the file does not name may have joined a pool that finds its nodes by a property.
     :raises Refused: it is no such file, or it has no such node.
     """

@@ -22,11 +22,7 @@ from .usage import UNITS, GpuUsage, NodeUsage
 class GpuUse:
     """One GPU as a person wants to see it.
 
-    :param index: NVML's index of the GPU.
-    :param name: the product name.
     :param divided_into: the instances, clients or slices of the GPU, or C(whole).
-    :param taken: how much of that somebody holds, as the table of the usage counts it.
-    :param memory: what processes use of its memory.
     """
 
     index: int
@@ -40,10 +36,7 @@ class GpuUse:
 class Resources:
     """The extended resources of one host: what the pool's description predicts, and what the cluster says when it was asked.
 
-    :param node: name of the host's node.
-    :param pool: the pool of the host; empty when that is not known.
     :param expected: what follows from the description; None when it does not, because the host was not read or its variables are wrong.
-    :param asked: whether the cluster was asked.
     :param offered: C(status.allocatable) of the node; None when the cluster was not asked, or has no such node.
     """
 
@@ -81,7 +74,6 @@ def gpu_use(gpu: Mapping[str, Any], sharing: Mapping[str, Any], usage: GpuUsage)
 
     :param sharing: C(mode), C(replicas), C(memory_mib) and C(thread_percentage) of a slice, as the pool's capacity says, and C(confirmed), whether the cluster
         offers that; empty without sharing.
-    :param usage: who holds what of it.
     """
     name = gpu.get("name") or gpu.get("board") or "unknown"
     mig = gpu.get("mig") or {}
@@ -117,10 +109,7 @@ def host_table(
 ) -> str:
     """Return one line for each run of equal GPUs of each host.
 
-    :param hosts: host name to facts document.
     :param sharing: host name to what L(gpu_use) takes.
-    :param nodes: host name to who holds what of its GPUs.
-    :param width: columns of the terminal; 0 for no limit.
     """
     rows: list[list[str]] = []
     for host, facts in hosts.items():
@@ -141,11 +130,7 @@ def host_table(
 
 
 def settings_table(hosts: Mapping[str, Mapping[str, Any]], width: int = 0) -> str:
-    """Return power limit, clocks and ECC of the GPUs of hosts that keep some; empty where none does.
-
-    :param hosts: host name to facts document.
-    :param width: of the terminal in columns; 0 for no bound.
-    """
+    """Return power limit, clocks and ECC of the GPUs of hosts that keep some; empty where none does."""
     rows: list[list[str]] = []
     for host, facts in hosts.items():
         if (facts.get("recorded") or {}).get("settings") is None:
@@ -164,11 +149,7 @@ def settings_table(hosts: Mapping[str, Mapping[str, Any]], width: int = 0) -> st
 
 
 def imex_table(hosts: Mapping[str, Mapping[str, Any]], width: int = 0) -> str:
-    """Return what the hosts of NVL72 racks have of IMEX; empty where there is no such host.
-
-    :param hosts: host name to facts document.
-    :param width: of the terminal in columns; 0 for no bound.
-    """
+    """Return what the hosts of NVL72 racks have of IMEX; empty where there is no such host."""
     rows = []
     for host, facts in hosts.items():
         found = (facts.get("fabric") or {}).get("imex")
@@ -181,10 +162,7 @@ def imex_table(hosts: Mapping[str, Mapping[str, Any]], width: int = 0) -> str:
 
 
 def imex_state(found: Mapping[str, Any]) -> str:
-    """Return the state of C(nvidia-imex.service) in a few words.
-
-    :param found: C(fabric.imex) of the facts.
-    """
+    """Return the state of C(nvidia-imex.service) in a few words."""
     if found.get("active") is None:
         return "unknown"
     running = "runs" if found["active"] else "does not run"
@@ -216,11 +194,7 @@ def _lock(clocks: Sequence[int] | None) -> str:
 
 
 def resource_table(resources: Mapping[str, Resources], width: int = 0) -> str:
-    """Return what the cluster offers of each host beside what is expected; without a cluster what is expected, and that it is that only.
-
-    :param resources: by host.
-    :param width: columns of the terminal; 0 for no limit.
-    """
+    """Return what the cluster offers of each host beside what is expected; without a cluster what is expected, and that it is that only."""
     if not any(entry.asked for entry in resources.values()):
         rows = [[host, entry.pool or "unknown", entry.expected_text] for host, entry in resources.items()]
         return table(["HOST", "POOL", "EXPECTED IN THE CLUSTER"], rows, width) + (

@@ -79,7 +79,6 @@ def _digits(device: str) -> str:
 def read(value: Any, gpus: Sequence[Mapping[str, Any]]) -> NodeMatch:
     """Return by what the nodes of a pool whose hosts have C(gpus) are found.
 
-    :param value: C(gpu_kubernetes_node_match).
     :raises Refused: it is not one of the ways, or nothing that a node can have.
     """
     if not value:

@@ -36,9 +36,7 @@ _MOST_NAMES = 8
 class NodeView:
     """What the cluster shows of a host's node now.
 
-    :param name: of the node.
     :param differs: what is not as it will be, one sentence each.
-    :param pods: the GPU pods on it that no DaemonSet made.
     :param unavailable: why it takes no pods (cordoned, not Ready, not there), or empty.
     """
 
@@ -61,9 +59,6 @@ def node_view(
 ) -> NodeView:
     """Return what a node is now beside what its host's description predicts.
 
-    :param node: the object of the API; None when the cluster has none of that name.
-    :param pods: objects of the API, those on the node.
-    :param daemon_sets: namespace and UID of each of the cluster's DaemonSets.
     :param wanted: what it must show; None when that is not known.
     :param published: kind of device to count in the node's ResourceSlices; None where nobody asked.
     """
@@ -145,7 +140,6 @@ class FleetPlan:
 
     :param unrendered: why the files could not be rendered; empty when they could.
     :param requests: on which nodes pods that request GPUs may land, lines for people.
-    :param wrong: what of a cluster keeps them from being served so.
     """
 
     hosts: Sequence[HostPlan]
@@ -178,10 +172,7 @@ class FleetPlan:
         }
 
     def text(self, width: int = 0) -> str:
-        """Return the steps of every host that has any (equal ones once), then one line for each host, then the sum.
-
-        :param width: columns of the terminal; 0 for no limit.
-        """
+        """Return the steps of every host that has any (equal ones once), then one line for each host, then the sum."""
         rows = [
             [
                 host.host,

@@ -28,11 +28,7 @@ _BOTH = f"The host and the rendered values follow from {injection.VARIABLE}: run
 
 
 def check(pods: Iterable[Mapping[str, Any]], facts: Mapping[str, Any]) -> Check:
-    """Return whether the node's device plugin and its host agree on how devices reach containers.
-
-    :param pods: those of the node.
-    :param facts: of the host, the document of M(gpufleet.nvidia.gpu_info).
-    """
+    """Return whether the node's device plugin and its host agree on how devices reach containers."""
     found = [(pod, container) for pod in pods for container in _containers(pod)]
     if not found:
         return Check(CHECK, SKIPPED, "no device plugin runs on the node")
@@ -63,9 +59,6 @@ def mps_check(
     """Return whether MPS daemons of the host serve the pipes in which the plugin's clients look for them.
 
     The plugin builds a pipe's path from the name that it offers, also a renamed one (k8s-device-plugin, cmd/mps-control-daemon/mps/root.go).
-
-    :param resources: the names that the node must offer.
-    :param daemons: C(mps) of the facts.
     """
     root = _mps_root(pods)
     if not root:
@@ -100,7 +93,6 @@ def mps_limits_check(
     A client of a daemon, and whoever enters its container, can tell it others; those of before are back when it starts again.
 
     :param replicas: of each resource that such a daemon serves.
-    :param pods: those of the node, where they are known.
     """
     root = _mps_root(pods) or ROOT
     if root != ROOT:

@@ -45,10 +45,7 @@ class Pod:
     controller_uid: str = ""
 
     def of_daemon_set(self, known: Collection[tuple[str, str]]) -> bool:
-        """Whether a DaemonSet makes this pod. Whoever makes a pod can write an owner into it that there is not, or that is somebody else's.
-
-        :param known: namespace and UID of each of the cluster's DaemonSets.
-        """
+        """Whether a DaemonSet makes this pod. Whoever makes a pod can write an owner into it that there is not, or that is somebody else's."""
         return self.controller == "DaemonSet" and (self.namespace, self.controller_uid) in known
 
     @property
@@ -144,7 +141,6 @@ def _gpus(container: Mapping[str, Any]) -> dict[str, int]:
 class Evictions:
     """What emptying a node means.
 
-    :param evict: the pods that have to leave.
     :param blockers: why some of them must not be evicted, by pod; none is touched then.
     :param stay: pods of DaemonSets, which would come back at once; when the whole node is emptied, static ones too.
     """
@@ -166,8 +162,6 @@ def evictions(
 ) -> Evictions:
     """Return which pods have to leave a node.
 
-    :param daemon_sets: namespace and UID of each of the cluster's DaemonSets.
-    :param uids: only these pods; None: all that use GPUs.
     :param holders: UIDs of pods of which a process holds a GPU. They use one, whatever they asked for.
     :param every: the whole node is emptied, as C(kubectl drain) does it: pods that use no GPU go too, static pods stay.
     :param force: whether pods without a controller go, although nothing makes them again.

@@ -53,7 +53,6 @@ class Breaker:
     """When nothing is repaired.
 
     :param hosts: how many hosts may need a repair at once: a number, or a percentage of the fleet, rounded down, and never less than one.
-    :param same_xid: on how many hosts the same Xid error trips it.
     """
 
     hosts: str = "10%"
@@ -64,7 +63,6 @@ class Breaker:
 class Fleet:
     """What is decided on.
 
-    :param plans: of the hosts of this run that could be read.
     :param size: hosts of the whole fleet, those outside of this run included.
     :param elsewhere: hosts outside of this run that are being repaired, or were within the window.
     """
@@ -103,10 +101,7 @@ def order(plans: Mapping[str, RepairPlan]) -> list[str]:
 
 
 def marks(node: Mapping[str, Any]) -> dict[str, str]:
-    """Return what the annotations of a Node object say of repairs.
-
-    :raises Unfit: they are not what heal writes.
-    """
+    """Return what the annotations of a Node object say of repairs."""
     annotations = annotations_of(node)
     found = {name: annotations.get(name) for name in (STATE, SINCE, REASON, UNSCHEDULABLE)}
     check(_MARKS, found)
@@ -117,8 +112,6 @@ def known(record: RepairRecord, said: Mapping[str, str]) -> RepairRecord:
     """Return what is known of the repairs of a host: its own record, and what its node says where the host says less.
 
     The node is marked and cordoned before the host is written to, and a host that people have set up anew has forgotten everything.
-
-    :param said: the marks of its node.
     """
     if not record.ours and said[STATE] in (*STEPS, FAILED, HANDED_OVER):
         record = replace(record, state=said[STATE], since=said[SINCE], reason=said[REASON])
@@ -130,10 +123,7 @@ def known(record: RepairRecord, said: Mapping[str, str]) -> RepairRecord:
 def repaired_lately(
     nodes: Mapping[str, Mapping[str, Any]], but: Iterable[str], now: datetime.datetime, window: int
 ) -> tuple[str, ...]:
-    """Return the nodes that other runs repair, or have repaired within the window.
-
-    :param but: nodes of this run.
-    """
+    """Return the nodes that other runs repair, or have repaired within the window."""
     found = []
     for name, node in sorted(nodes.items()):
         annotations = annotations_of(node)
@@ -149,9 +139,6 @@ def no_room(nodes: Mapping[str, Mapping[str, Any]], members: Sequence[str], node
     """Return why a node must not be taken out of service now, or an empty string.
 
     A node that is out of service already costs nothing.
-
-    :param members: the nodes of the whole fleet.
-    :param share: how many of them may be out of service.
     """
 
     def out(name: str) -> bool:
@@ -180,9 +167,7 @@ def marked(state: str, since: str, reason: str, unschedulable: bool) -> dict[str
 def condition(kind: str, state: str, reason: str, node: Mapping[str, Any], now: str) -> dict[str, str]:
     """Return the condition of a node that says whether its GPUs are healthy, as the cluster's own conditions are.
 
-    :param kind: its type.
     :param state: a step or an end of a repair; empty for a host with nothing to repair.
-    :param now: in UTC, as ISO 8601 writes it.
     """
     status, why, said = _CONDITIONS.get(state, ("False", "Repairing", "gpufleet.nvidia.heal repairs the host."))
     before = condition_of(node, kind)

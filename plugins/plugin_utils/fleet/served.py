@@ -67,10 +67,7 @@ def read(said: Iterable[Mapping[str, Any]]) -> tuple[Served, ...]:
 
 
 def now(served: Sequence[Served], nodes: Mapping[str, Mapping[str, Any]]) -> tuple[Served, ...]:
-    """Return the same where the labels of nodes say which of them were migrated.
-
-    :param nodes: objects of the API by name.
-    """
+    """Return the same where the labels of nodes say which of them were migrated."""
     found = []
     for one in served:
         done = one.to and labels_of(nodes.get(one.node)).get(MIGRATED_LABEL) == one.to
@@ -114,10 +111,7 @@ def _older(version: str, than: tuple[int, int]) -> bool:
 
 
 def class_problem(classes: Iterable[Mapping[str, Any]], version: str, resource: str = GPU) -> str:
-    """Return why no DeviceClass, or more than one, serves C(resource); empty where exactly one does.
-
-    :param classes: DeviceClasses, objects of the API.
-    """
+    """Return why no DeviceClass, or more than one, serves C(resource); empty where exactly one does."""
     keep, install = "of the chart dra-driver-nvidia-gpu", "Install the release dra-driver-nvidia-gpu"
     if resource != GPU:
         keep, install = "of the rendered tree", "Apply objects/device-classes.yaml of the rendered tree"
@@ -142,11 +136,7 @@ def class_problem(classes: Iterable[Mapping[str, Any]], version: str, resource: 
 
 
 def unready(daemon_sets: Iterable[Mapping[str, Any]], labels: Mapping[str, str], server: str) -> str:
-    """Return why nothing would serve a node after it was moved; empty where a DaemonSet would.
-
-    :param daemon_sets: the cluster's own.
-    :param labels: of the node.
-    """
+    """Return why nothing would serve a node after it was moved; empty where a DaemonSet would."""
     if any(_only_on(one, labels, server) for one in daemon_sets):
         return ""
     return (
@@ -166,7 +156,6 @@ def not_left(
     """Return what of the other side is still on a node.
 
     :param daemon_sets: the cluster's own, and C(pods) its own on the node.
-    :param node: the object of the API by its name.
     :param slices: the cluster's ResourceSlices, where the DRA driver is the other side.
     """
     other = DRA if server == PLUGIN else PLUGIN

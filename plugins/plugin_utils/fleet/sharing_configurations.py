@@ -55,7 +55,6 @@ class Named:
 class Choices:
     """Between what a node can choose.
 
-    :param own: the configuration that C(nvidia_sharing_*) describe.
     :param named: the others that its GPUs can have, with C(default); empty where there are no named ones.
     :param refused: why its GPUs cannot have the rest.
     :param default: the name of what a node without the label gets; empty for C(own).

@@ -78,10 +78,7 @@ def sum_seconds(first: Any, second: Any) -> dict[str, float]:
 
 
 def shown(hosts: Mapping[str, Mapping[str, StageTime]]) -> str:
-    """Return a line for each stage that ran, with the seconds of its slowest host, and what of all hosts' time was ours.
-
-    :param hosts: by host the stages that ran on it.
-    """
+    """Return a line for each stage that ran, with the seconds of its slowest host, and what of all hosts' time was ours."""
     stages = [stage for stage in REGISTERED if any(stage in times for times in hosts.values())]
     rows = []
     for stage in stages:

@@ -24,10 +24,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]], width: int = 0) 
 
 
 def blocks(rows: Sequence[Sequence[str]], width: int = 0) -> list[str]:
-    """Return rows of the same length as lines; columns that have no room are put below the others, under the first column again.
-
-    :param width: columns of the terminal; 0 for no limit.
-    """
+    """Return rows of the same length as lines; columns that have no room are put below the others, under the first column again."""
     widths = _widths(rows)
     groups: list[list[int]] = [[0]]
     for column in range(1, len(widths)):

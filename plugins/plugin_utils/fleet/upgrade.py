@@ -82,7 +82,6 @@ class Record:
     :param target: what the rollout brings; a record with another target belongs to an older rollout.
     :param wave: the how-manyeth node of its rollout this one was.
     :param initial_unschedulable: whether somebody had cordoned the node before; it stays so.
-    :param failed_reason: why it failed, for people.
     """
 
     state: str = ""
@@ -126,20 +125,14 @@ class Record:
 
 
 def from_values(values: Any) -> Record:
-    """Return the record with these values, as L(Record.values) gives them.
-
-    :raises Unfit: it is not a record.
-    """
+    """Return the record with these values, as L(Record.values) gives them."""
     found = check(_RECORD, values)
     named = {name: found.get(_WRITTEN.get(name, name)) for name in Record.__dataclass_fields__}
     return Record(**{name: value for name, value in named.items() if value is not None})
 
 
 def from_annotations(annotations: Mapping[str, str] | None) -> Record:
-    """Return the record in the annotations of a node.
-
-    :raises Unfit: it is not a record.
-    """
+    """Return the record in the annotations of a node."""
     given = {} if annotations is None else annotations
     if not isinstance(given, Mapping):
         raise Unfit("", "annotations must be a mapping")
@@ -165,7 +158,6 @@ def begin(
 
     What was there before an interrupted run is what that run found, not what it left behind.
 
-    :param toolkit: the version of the container toolkit on the host now.
     :param kernel: the release of its running kernel, where the rollout changes that.
     """
     if record.interrupted and record.target == target:
@@ -197,7 +189,6 @@ def advance(record: Record, state: str) -> Record:
 def with_driver(record: Record, before: Record, driver: str) -> Record:
     """Return the record with what became of the driver: a run of C(site) must not take it back by itself.
 
-    :param before: the record until now.
     :param driver: that the host has at this step; empty where none is loaded.
     """
     if record.state == ROLLING_BACK:
@@ -224,7 +215,6 @@ def turn(record: Record, work: str = UPGRADE) -> str:
 class IfFailed:
     """How the turn of a node ends that fails now.
 
-    :param state: what is recorded: C(failed) or C(refused).
     :param uncordon: whether the node is returned to service, for nothing of its host was changed.
     :param revert: whether there is something to roll back.
     """
@@ -248,7 +238,6 @@ def if_failed(record: Record) -> IfFailed:
 class FleetHost:
     """One host of the fleet, as it was read.
 
-    :param needed: whether the facts show something to do.
     :param node: the Node object; None without a cluster, or when the cluster has none of that name.
     :param unread: why its record cannot be taken; empty where it can.
     :param rack: the rack whose hosts need one driver version; empty where it is in none.
@@ -266,7 +255,6 @@ class FleetHost:
 def wave_node(member: FleetHost, target: str, retry: bool, *, started_here: bool = False) -> Node:
     """Return the node as it is decided on.
 
-    :param retry: whether nodes that failed are tried again.
     :param started_here: whether this run has begun with it: a record that still has a step then says that the host was lost.
     """
     record = member.record
@@ -301,7 +289,6 @@ def wave_node(member: FleetHost, target: str, retry: bool, *, started_here: bool
 def at_work_elsewhere(members: Iterable[FleetHost], here: str, now: datetime.datetime, seconds: int) -> Record | None:
     """Return the record of a host on which another run is at work, where no cluster has a lease.
 
-    :param here: this run, as it is recorded.
     :param now: what lies after it is not believed: a host can write any moment into its record.
     :param seconds: after which a run that has not renewed its lease is taken for dead.
     """

@@ -21,7 +21,6 @@ class RackHost:
     """A host of a rack as the inventory describes it and as it was read.
 
     :param rack: the inventory group of its rack, or C(clique ...) by its fabric; empty where IMEX is not used, or neither is known.
-    :param driver: the version that is loaded; empty where none is.
     :param wanted: the version that is described, or the present one where it stays; empty where a newer one of the branch is installed.
     """
 
@@ -53,7 +52,6 @@ def changed_racks(hosts: Mapping[str, RackHost]) -> dict[str, str]:
 def announcements(nodes: Sequence[Node], budget: Budget, forks: int, groups: Mapping[str, Sequence[str]]) -> list[str]:
     """Return what the rollout does to each rack, one sentence or two each, before it starts.
 
-    :param forks: how many hosts Ansible works on at a time.
     :param groups: the hosts of each rack by the inventory, whether the run has them or not.
     """
     texts = []
@@ -108,8 +106,6 @@ def split_racks(
     """Return what is to be said of each rack that a rollback by hand leaves with two driver versions, by the rack's name.
 
     :param racks: the hosts of each rack by the inventory, whether they were rolled back or not.
-    :param drivers: the version that is loaded on each host that was read.
-    :param rolled_back: the hosts of this run.
     """
     found = {}
     for rack, members in racks.items():

@@ -31,10 +31,8 @@ _SLICES = 8
 class Share:
     """One device that the device plugin offers: a whole GPU or a MIG device, once or several times.
 
-    :param profile: of the MIG device; empty for a whole GPU.
     :param start: first memory slice of the GPU that it occupies; 0 for a whole GPU.
     :param size: how many memory slices; 0 when the whole GPU is meant.
-    :param replicas: how often it is offered.
     :param holders: the pods that hold it, by title, with how many replicas of it.
     :param limit_mib: memory of one replica, where that is less than an equal part.
     :param held_mib: memory that each pod was given, where replicas do not tell (HAMi, claims for memory).
@@ -169,11 +167,7 @@ def node_usage(
 ) -> NodeUsage:
     """Return the use of GPUs of one node.
 
-    :param facts: the facts document.
     :param replicas: resource, as it is called before it is renamed, to the replicas of each of its devices.
-    :param holdings: what the kubelet's checkpoint says, and what resource claims were allocated.
-    :param pods: the pods on the node.
-    :param users: who holds the devices that no pod is known to hold: L(users_on_host).
     :param slice_mib: memory of one replica of a GPU, where an MPS daemon of the host sets it.
     :param hami: whether HAMi serves the node. Elsewhere its annotation on a pod says nothing.
     """

@@ -48,9 +48,6 @@ def page(
 ) -> str:
     """Return the whole file.
 
-    :param when: when it was read, for people.
-    :param unplaced: pods that wait for GPUs and are on no node.
-    :param strangers: nodes with GPUs that the inventory does not have.
     :param users: what holds the GPUs: C(pods) of a cluster, or C(processes) of hosts without one.
     :param resources: by name of the node in C(nodes), what the cluster offers of it and what is expected.
     """

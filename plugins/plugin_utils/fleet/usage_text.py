@@ -23,7 +23,6 @@ def table(nodes: Sequence[NodeUsage], unit: str = MEMORY, width: int = 0) -> str
     """Return per node and GPU what is allocated of the total, and the cluster's sum.
 
     :param unit: L(MEMORY), or L(UNITS) for counts of instances and replicas.
-    :param width: columns of the terminal; 0 for no limit.
     """
     columns = max((len(node.gpus) for node in nodes), default=0)
     pending = any(node.waiting for node in nodes)
@@ -48,11 +47,7 @@ def table(nodes: Sequence[NodeUsage], unit: str = MEMORY, width: int = 0) -> str
 
 
 def remarks(nodes: Sequence[NodeUsage], unplaced: Sequence[Pod], strangers: Mapping[str, Mapping[str, int]]) -> str:
-    """Return what the numbers do not show: pods without a node, and where what is shown is not all. Empty when that is nothing.
-
-    :param unplaced: pods that wait for GPUs and are on no node.
-    :param strangers: nodes with GPUs that the inventory does not have, with what they offer.
-    """
+    """Return what the numbers do not show: pods without a node, and where what is shown is not all. Empty when that is nothing."""
     lines: list[str] = []
     if unplaced:
         lines.append(f"Pending Pods On No Node ({len(unplaced)}):")

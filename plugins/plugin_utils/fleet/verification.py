@@ -147,8 +147,6 @@ def verification(
 
     :param stages: the plan of every stage; empty where the host could not be read, and nothing is refused of its description.
     :param host: the checks of its function, as M(gpufleet.nvidia.health) answers them; None where it could not be read.
-    :param node: the checks of its Node object; None when there are none.
-    :param unread: why the host could not be read.
     :param unasked: why the cluster could not be asked; empty when none was to be.
     """
     checks = [*of_host(host, unread, of_stages(stages)).checks]
@@ -169,10 +167,7 @@ def verification(
 def of_host(
     host: Sequence[Mapping[str, Any]] | None, unread: str, described: Sequence[Mapping[str, Any]] = ()
 ) -> Verification:
-    """Return what is known of a host itself: its checks, or the one that says why it could not be read.
-
-    :param described: what its stages say.
-    """
+    """Return what is known of a host itself: its checks, or the one that says why it could not be read."""
     if host is not None:
         return Verification((*described, *({**check, "group": FUNCTION} for check in host)))
     step = "See the message of the task that failed, or try: ansible <host> --become -m ansible.builtin.ping"

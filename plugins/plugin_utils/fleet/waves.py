@@ -35,9 +35,7 @@ class Node:
 
     :param phase: C(waiting), C(working), C(done) or C(failed), of this rollout, or C(current) when it has nothing to do.
     :param ready: whether the node answers (Kubernetes: Ready). A node that does not is counted, and not started.
-    :param cordoned: whether it takes no new pods now.
     :param cordoned_by_hand: whether it took none before this rollout came to it. It stays so at the end.
-    :param skip: whether somebody asked to leave this node alone.
     :param failing: whether it has failed and is worked on all the same, to bring it back to what it was.
     :param rack: the rack whose nodes need one driver version; empty where the node is in none.
     """
@@ -72,10 +70,7 @@ class Budget:
     max_failures: int = 0
 
     def unavailable(self, fleet: int) -> int:
-        """Return how many nodes of a fleet of that size may be out of service.
-
-        :raises Refused: C(max_unavailable) is not a number and no percentage.
-        """
+        """Return how many nodes of a fleet of that size may be out of service."""
         text = str(self.max_unavailable).strip()
         number = whole_number(text[:-1] if text.endswith("%") else text)
         if number is None or number >= 10**9 or (text.endswith("%") and number > 100):
@@ -90,7 +85,6 @@ class Budget:
 class Decision:
     """What to do now.
 
-    :param start: names of the nodes to start, in order.
     :param finished: whether the rollout is over: nothing is worked on and nothing more can start by itself.
     :param stopped: why no further node starts although some wait, or None.
     :param left: names of the nodes that wait and cannot start, when the rollout is over.
