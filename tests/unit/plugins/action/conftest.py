@@ -10,8 +10,11 @@ from types import SimpleNamespace
 from unittest.mock import MagicMock
 
 import pytest
+from ansible import constants
 from ansible.parsing.dataloader import DataLoader
 from ansible.template import Templar
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import lease_renewal
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions import upgrade_lease, upgrade_node, upgrade_waves
 
 from ....result_shape import misshapen
 
@@ -86,3 +89,32 @@ def call(monkeypatch):
         return result, shown
 
     return run
+
+
+@pytest.fixture
+def renewed(monkeypatch):
+    """The leases for which a process that renews them would be started."""
+    started = []
+    monkeypatch.setattr(lease_renewal, "start", lambda *arguments: started.append(arguments))
+    return started
+
+
+@pytest.fixture
+def run_folder(monkeypatch, tmp_path):
+    """The folder of one run of Ansible."""
+    monkeypatch.setattr(constants, "DEFAULT_LOCAL_TMP", str(tmp_path))
+    monkeypatch.setattr(upgrade_waves, "_PAUSE", 0.02)
+    monkeypatch.setattr(upgrade_waves, "_SHORTEST", 5.0)
+    return str(tmp_path)
+
+
+@pytest.fixture
+def on_cluster(monkeypatch):
+    """Return a function that has the actions of rollouts talk to a cluster in memory."""
+
+    def use(cluster):
+        for action in (upgrade_lease, upgrade_node, upgrade_waves):
+            monkeypatch.setattr(action.ActionModule, "cluster", lambda _self, _arguments: cluster)
+        return cluster
+
+    return use
