@@ -3,7 +3,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Write what follows from roles/*/meta/argument_specs.yml: the roles' defaults, and the tables of variables in their READMEs.
+"""Write what follows from roles/*/meta/argument_specs.yml: the roles' defaults, the tables of variables in their READMEs, and the options of modules.
+
+An option of a module follows from a variable where a task of the variable's role passes it as it is, and the module does not document a type of its own.
 
 tools/generate.py            write it
 tools/generate.py --check    fail when something is not what would be written
@@ -26,6 +28,9 @@ _LINE = 160
 _ROW = 500
 _BEGIN, _END = "<!-- begin of what tools/generate.py writes -->\n", "<!-- end of what tools/generate.py writes -->\n"
 _TABLE = re.compile(f"{re.escape(_BEGIN)}.*{re.escape(_END)}", re.S)
+_NAMESPACE = "gpufleet.nvidia."
+_OPTIONS = "plugins/module_utils/_options.py"
+_ROWS, _ROWS_END = "    # begin of what tools/generate.py writes", "    # end of what tools/generate.py writes"
 _MARKUP = re.compile(r"\b(RV|[OVCMP])\(((?:[^()\\]|\\.)*)\)")
 _PAGE = re.compile(r"\bdocs/[\w-]+\.md\b( of the collection)?")
 
@@ -65,6 +70,66 @@ def defaults(role: str) -> str:
         several = [f"{name}:", *(f"  - {in_yaml(one)}" for one in option["default"])] if len(line) > _LINE else [line]
         lines += several
     return "\n".join([*lines, *([] if options_of(role) else ["{}"]), ""])
+
+
+def _calls(tasks: list[dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any]]]:
+    for task in tasks or []:
+        for key, value in task.items():
+            if key == "block":
+                yield from _calls(value)
+            elif key.startswith(_NAMESPACE) and isinstance(value, dict):
+                yield key.removeprefix(_NAMESPACE), value
+
+
+def _own(module: str) -> set[str]:
+    """Return the options that a module declares itself."""
+    text = (ROOT / "plugins" / "modules" / f"{module}.py").read_text(encoding="utf-8")
+    found = re.search(r'^DOCUMENTATION = r?"""(.*?)"""', text, re.M | re.S)
+    options = yaml.safe_load(found[1]).get("options") or {} if found else {}
+    return {name for name, option in options.items() if "type" in option}
+
+
+def _specification(option: dict[str, Any]) -> dict[str, Any]:
+    found = {
+        key: option[key] for key in ("type", "elements", "choices", "default", "required", "no_log") if key in option
+    }
+    if "options" in option:
+        found["options"] = {name: _specification(one) for name, one in option["options"].items()}
+    return found
+
+
+def passed() -> dict[str, dict[str, tuple[str, dict[str, Any]]]]:
+    """Return by module and option the variable that follows from a role, and its specification."""
+    found: dict[str, dict[str, tuple[str, dict[str, Any]]]] = {}
+    for path in sorted((ROOT / "roles").glob("nvidia_*/tasks/*.yml")):
+        variables = options_of(path.parent.parent.name)
+        for module, arguments in _calls(yaml.safe_load(path.read_text(encoding="utf-8"))):
+            for name, value in arguments.items():
+                plain = re.fullmatch(r"\{\{ (\w+) \}\}", str(value))
+                if plain and plain[1] in variables and name not in _own(module):
+                    found.setdefault(module, {})[name] = (plain[1], _specification(variables[plain[1]]))
+    return found
+
+
+def _in_python(value: Any) -> str:
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{_in_python(key)}: {_in_python(one)}' for key, one in value.items())}}}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_in_python, value))}]"
+    return json.dumps(value) if isinstance(value, str) else repr(value)
+
+
+def module_options() -> str:
+    """Return the table of C(_options.py), with its marks."""
+    lines = []
+    for module, options in sorted(passed().items()):
+        lines.append(f'    "{module}": {{')
+        for name, (variable, spec) in options.items():
+            row = f'        "{name}": ("{variable}", {_in_python(spec)}),'
+            keys = [f'            "{key}": {_in_python(value)},' for key, value in spec.items()]
+            lines += [row] if len(row) <= _LINE else [f'        "{name}": ("{variable}", {{', *keys, "        }),"]
+        lines.append("    },")
+    return "\n".join([_ROWS, *lines, _ROWS_END])
 
 
 def _marked(found: re.Match[str]) -> str:
@@ -108,6 +173,11 @@ def table(role: str) -> str:
 
 def generated() -> Iterator[tuple[Path, str]]:
     """Return the files that are written, as a whole or in a part, with their whole content."""
+    table_of_modules = ROOT / _OPTIONS
+    if table_of_modules.is_file():
+        text = table_of_modules.read_text(encoding="utf-8")
+        begin, end = text.index(_ROWS), text.index(_ROWS_END) + len(_ROWS_END)
+        yield table_of_modules, text[:begin] + module_options() + text[end:]
     for folder in sorted((ROOT / "roles").iterdir()):
         role, readme = folder.name, folder / "README.md"
         if (folder / "tasks").is_dir():

@@ -33,16 +33,6 @@ options:
     type: str
     choices: [present, absent]
     default: present
-  default:
-    description:
-      - Whether containers that request no runtime get C(nvidia).
-      - If C(nvidia) is the default, V(false) makes V(runc) the default again. Any other default is left alone.
-    type: bool
-    default: false
-  enable_cdi:
-    description: Whether to enable CDI devices if the runtime supports CDI and does not enable it by default.
-    type: bool
-    default: true
   config_path:
     description:
       - Path of the main file (containerd, Docker) or the drop-in (CRI-O).
@@ -52,21 +42,8 @@ options:
     description: Path of C(nvidia-container-runtime).
     type: path
     default: /usr/bin/nvidia-container-runtime
-  restart:
-    description:
-      - V(auto) restarts the runtime, or reloads it if that is sufficient, when its merged configuration changes.
-      - V(never) leaves the restart to you; the plan warns.
-    type: str
-    choices: [auto, never]
-    default: auto
-  disruption:
-    description:
-      - Whether running containers may be lost in a restart, as with Docker without live-restore.
-      - V(refuse) fails before anything is changed.
-    type: str
-    choices: [refuse, force]
-    default: refuse
 extends_documentation_fragment:
+  - gpufleet.nvidia.variables.container_runtime
   - gpufleet.nvidia.attributes
   - gpufleet.nvidia.attributes.changes
 author:
@@ -150,6 +127,7 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import CommandError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.stopwatch import Stopwatch
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._options import arguments
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._results import refuse, succeed
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.apply import (
@@ -163,16 +141,13 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.plan impo
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtimes import RUNTIMES
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import Kind
 
-ARGUMENTS = {
-    "runtime": {"type": "str", "choices": list(RUNTIMES), "required": True},
-    "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
-    "default": {"type": "bool", "default": False},
-    "enable_cdi": {"type": "bool", "default": True},
-    "config_path": {"type": "path"},
-    "binary": {"type": "path", "default": BINARY},
-    "restart": {"type": "str", "choices": ["auto", "never"], "default": "auto"},
-    "disruption": {"type": "str", "choices": ["refuse", "force"], "default": "refuse"},
-}
+ARGUMENTS = arguments(
+    "container_runtime",
+    runtime={"type": "str", "choices": list(RUNTIMES), "required": True},
+    state={"type": "str", "choices": ["present", "absent"], "default": "present"},
+    config_path={"type": "path"},
+    binary={"type": "path", "default": BINARY},
+)
 
 
 def run(module: AnsibleModule) -> tuple[RuntimeChange, dict[str, Any]]:

@@ -28,43 +28,13 @@ options:
     type: str
     choices: [present, absent]
     default: present
-  version:
-    description: The version of all four packages, without package revision.
-    type: str
-    default: 1.20.0
-  device_injection:
-    description:
-      - How containers on this host get their devices. The toolkit accepts no other way in unprivileged containers.
-      - V(cdi) means that the container runtime injects them, and the toolkit accepts neither the variable C(NVIDIA_VISIBLE_DEVICES)
-        nor volume mounts. A container cannot request a device by itself.
-      - V(volume_mounts) means that the toolkit reads mounts below C(/var/run/nvidia-container-devices), for runtimes without CDI. A pod that may use
-        hostPath volumes can request any GPU.
-      - V(envvar) means that the toolkit reads C(NVIDIA_VISIBLE_DEVICES), which every container and every image can set. It is NVIDIA's default, for
-        single-user hosts and for Docker.
-      - V(auto) means V(envvar) with O(runtime=docker), and V(cdi) otherwise.
-    type: str
-    choices: [auto, cdi, volume_mounts, envvar]
-    default: auto
   runtime:
     description: The host's container runtime, which determines O(device_injection=auto).
     type: str
     choices: [containerd, docker, crio, k3s, rke2]
     default: containerd
-  hold:
-    description: Whether the package manager holds the four packages, so that unattended upgrades do not change them.
-    type: bool
-    default: true
-  cdi:
-    description:
-      - Whether a CDI specification is maintained and NVIDIA's units that refresh it are enabled.
-      - Without a loaded driver, or one whose NVML does not answer, the specification is generated later, when the GPUs can be read.
-    type: bool
-    default: true
-  allow_vulnerable:
-    description: Whether to accept a version with published vulnerabilities. Every run then warns.
-    type: bool
-    default: false
 extends_documentation_fragment:
+  - gpufleet.nvidia.variables.container_toolkit
   - gpufleet.nvidia.attributes
   - gpufleet.nvidia.attributes.changes
   - gpufleet.nvidia.repository
@@ -124,7 +94,6 @@ refusals:
 """
 
 import traceback
-from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.urls import open_url
@@ -139,27 +108,22 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.reposito
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.stopwatch import Stopwatch
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.toml_read import TomlError
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._injection import AUTO, METHODS
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._options import arguments
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import NotInEffect, Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._results import refuse, succeed
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtimes import RUNTIMES
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.apply import run_stage
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.config import PATH
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.desired import from_options
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.packages import DEFAULT_VERSION
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.system import ToolkitSystem
 
-ARGUMENTS: dict[str, Any] = {
-    "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
-    "version": {"type": "str", "default": DEFAULT_VERSION},
-    "repository": REPOSITORY_OPTION,
-    "device_injection": {"type": "str", "choices": [AUTO, *METHODS], "default": AUTO},
-    "runtime": {"type": "str", "choices": list(RUNTIMES), "default": "containerd"},
-    "hold": {"type": "bool", "default": True},
-    "cdi": {"type": "bool", "default": True},
-    "allow_vulnerable": {"type": "bool", "default": False},
-    "_pynvml_archive": {"type": "path"},
-}
+ARGUMENTS = arguments(
+    "container_toolkit",
+    state={"type": "str", "choices": ["present", "absent"], "default": "present"},
+    repository=REPOSITORY_OPTION,
+    runtime={"type": "str", "choices": list(RUNTIMES), "default": "containerd"},
+    _pynvml_archive={"type": "path"},
+)
 
 
 def main() -> None:

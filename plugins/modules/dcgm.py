@@ -25,31 +25,8 @@ options:
     type: str
     choices: [present, absent]
     default: present
-  version:
-    description: The version of all packages, without epoch and package revision.
-    type: str
-    default: 4.6.0
-  cuda:
-    description:
-      - The major versions of CUDA whose packages are installed.
-      - If empty, the one provided by the driver that is installed for the running kernel.
-    type: list
-    elements: str
-    choices: ['11', '12', '13']
-    default: []
-  hold:
-    description: Whether the package manager holds the packages, so that unattended upgrades do not change them.
-    type: bool
-    default: true
-  allow_vulnerable:
-    description: Whether to accept a version with published vulnerabilities. Every run then warns.
-    type: bool
-    default: false
-  lock_timeout:
-    description: Seconds to wait for another run that changes the GPUs of the host.
-    type: int
-    default: 60
 extends_documentation_fragment:
+  - gpufleet.nvidia.variables.dcgm
   - gpufleet.nvidia.attributes
   - gpufleet.nvidia.attributes.changes
 author:
@@ -103,8 +80,6 @@ refusals:
   returned: when the request is refused, before anything is changed
 """
 
-from typing import Any
-
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import CommandError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import HostFiles
@@ -114,19 +89,12 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.package_
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.stopwatch import Stopwatch
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._dcgm.apply import run_stage
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._dcgm.desired import from_options
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._dcgm.packages import CUDA_VERSIONS, DEFAULT_VERSION
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.host import package_manager
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._options import arguments
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import NotInEffect, Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._results import refuse, succeed
 
-ARGUMENTS: dict[str, Any] = {
-    "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
-    "version": {"type": "str", "default": DEFAULT_VERSION},
-    "cuda": {"type": "list", "elements": "str", "choices": list(CUDA_VERSIONS), "default": []},
-    "hold": {"type": "bool", "default": True},
-    "allow_vulnerable": {"type": "bool", "default": False},
-    "lock_timeout": {"type": "int", "default": 60},
-}
+ARGUMENTS = arguments("dcgm", state={"type": "str", "choices": ["present", "absent"], "default": "present"})
 
 
 def main() -> None:

@@ -29,47 +29,6 @@ options:
     type: str
     choices: [present, absent, previous]
     default: present
-  branch:
-    description:
-      - Driver branch. An installed version of this branch stays unless it is below the security floor; otherwise, the newest available version is
-        installed.
-    type: str
-    default: "580"
-  version:
-    description:
-      - Exact driver version, such as V(580.178.04). It also determines the branch.
-    type: str
-    default: ""
-  flavour:
-    description:
-      - Flavour of the kernel modules. Maxwell, Pascal and Volta need V(proprietary), Grace Hopper and Blackwell need V(open).
-    type: str
-    choices: [open, proprietary]
-    default: open
-  variant:
-    description:
-      - V(compute) omits everything for displays.
-    type: str
-    choices: [compute, full]
-    default: compute
-  source:
-    description:
-      - Where the packages come from. Sources are never mixed.
-      - V(local_repository) is NVIDIA's local-repository package or a copy of it, given by its URL.
-    type: str
-    choices: [nvidia, distribution, local_repository]
-    default: nvidia
-  hold:
-    description:
-      - Whether to pin the driver and hold all of its packages, so that unattended upgrades cannot change it.
-    type: bool
-    default: true
-  reload:
-    description:
-      - V(auto) reloads the driver when it is not in use, V(never) leaves that to a reboot.
-    type: str
-    choices: [auto, never]
-    default: auto
   reboot:
     description:
       - Whether you reboot the host when RV(reboot_required) is true. The module does not reboot it.
@@ -83,18 +42,6 @@ options:
     type: str
     choices: [refuse, force]
     default: refuse
-  persistence:
-    description:
-      - Whether the persistence daemon runs and persistence mode is on, so that the GPUs stay initialised.
-    type: bool
-    default: true
-  fabric_manager:
-    description:
-      - Whether the fabric manager is installed and runs. With V(auto), it runs on hosts with NVSwitches, or with boards with NVLink 5 (HGX B200,
-        B300), which also get C(nvlsm) and the kernel modules that it needs.
-    type: str
-    choices: [auto, always, never]
-    default: auto
   imex:
     description:
       - IMEX on a host of an NVL72 rack (GB200, GB300).
@@ -126,28 +73,6 @@ options:
           - Whether fewer nodes may be written than the file has.
         type: bool
         default: false
-  module_parameters:
-    description:
-      - >-
-        Parameters of the kernel module C(nvidia), such as V({NVreg_EnableStreamMemOPs: 1}), in C(/etc/modprobe.d/gpufleet-nvidia.conf). True and
-        false are written as 1 and 0.
-      - The module reads them when it is loaded, so a change reloads the driver, or needs a reboot if the driver is in use, subject to O(reload). The
-        loaded module is read back; a parameter that it does not have is an error.
-    type: dict
-    default: {}
-  coherent_memory:
-    description:
-      - V(driver) has the driver manage the memory of GPUs that are coherent with the processor (CDMM; GH200, GB200, GB300), so that it is not a NUMA
-        node of the operating system. Requires branch 580 or later.
-      - V(default) leaves the mode to the driver.
-    type: str
-    choices: [default, driver]
-    default: default
-  allow_vulnerable:
-    description:
-      - Whether a driver below the security floor is accepted, with a warning.
-    type: bool
-    default: false
   advisories:
     description:
       - Security floors that the collection does not know yet, as returned by the filter P(gpufleet.nvidia.driver_advisories#filter).
@@ -188,6 +113,7 @@ options:
 notes:
   - In check mode, a repository that is not configured yet is not added, so the versions in the plan are approximate.
 extends_documentation_fragment:
+  - gpufleet.nvidia.variables.driver
   - gpufleet.nvidia.attributes
   - gpufleet.nvidia.attributes.changes
   - gpufleet.nvidia.repository
@@ -269,8 +195,6 @@ refusals:
   returned: when the request is refused, before anything is changed, or the driver needs manual action first
 """
 
-from typing import Any
-
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.urls import open_url
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import CommandError
@@ -287,24 +211,17 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.apply impo
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired import DISRUPTIONS, REFUSE, from_options
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.system import DriverSystem
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex import MODES, UNMANAGED
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._options import arguments
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Plan, Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._results import refuse, succeed
 
-ARGUMENTS: dict[str, Any] = {
-    "state": {"type": "str", "choices": ["present", "absent", "previous"], "default": "present"},
-    "branch": {"type": "str", "default": "580"},
-    "version": {"type": "str", "default": ""},
-    "flavour": {"type": "str", "choices": ["open", "proprietary"], "default": "open"},
-    "variant": {"type": "str", "choices": ["compute", "full"], "default": "compute"},
-    "source": {"type": "str", "choices": ["nvidia", "distribution", "local_repository"], "default": "nvidia"},
-    "repository": REPOSITORY_OPTION,
-    "hold": {"type": "bool", "default": True},
-    "reload": {"type": "str", "choices": ["auto", "never"], "default": "auto"},
-    "reboot": {"type": "bool", "default": False},
-    "disruption": {"type": "str", "choices": list(DISRUPTIONS), "default": REFUSE},
-    "persistence": {"type": "bool", "default": True},
-    "fabric_manager": {"type": "str", "choices": ["auto", "always", "never"], "default": "auto"},
-    "imex": {
+ARGUMENTS = arguments(
+    "driver",
+    state={"type": "str", "choices": ["present", "absent", "previous"], "default": "present"},
+    repository=REPOSITORY_OPTION,
+    reboot={"type": "bool", "default": False},
+    disruption={"type": "str", "choices": list(DISRUPTIONS), "default": REFUSE},
+    imex={
         "type": "dict",
         "default": {},
         "options": {
@@ -314,10 +231,7 @@ ARGUMENTS: dict[str, Any] = {
             "remove_nodes": {"type": "bool", "default": False},
         },
     },
-    "module_parameters": {"type": "dict", "default": {}},
-    "coherent_memory": {"type": "str", "choices": ["default", "driver"], "default": "default"},
-    "allow_vulnerable": {"type": "bool", "default": False},
-    "advisories": {
+    advisories={
         "type": "list",
         "elements": "dict",
         "default": [],
@@ -326,8 +240,8 @@ ARGUMENTS: dict[str, Any] = {
             **{name: {"type": "str", "required": True} for name in ("version", "bulletin", "date", "source", "reason")},
         },
     },
-    "lock_timeout": {"type": "int", "default": 60},
-}
+    lock_timeout={"type": "int", "default": 60},
+)
 
 
 def main() -> None:

@@ -25,48 +25,6 @@ options:
     type: str
     choices: [present, absent]
     default: present
-  power_limit:
-    description:
-      - The power limit of every GPU in watts, within the limits that its board reports.
-      - V(0) keeps the board's default.
-    type: int
-    default: 0
-  graphics_clocks:
-    description:
-      - The range in MHz to which the graphics clock is locked, as the lowest and the highest frequency. A single number locks it to that frequency.
-        If empty, it is not locked.
-      - NVML does not report the range of a locked clock. This module records the ranges that it locked under C(/run) until the next boot, and locks a
-        clock again if it runs above its range.
-    type: list
-    elements: int
-    default: []
-  memory_clocks:
-    description: The same for the memory clock.
-    type: list
-    elements: int
-    default: []
-  application_clocks:
-    description:
-      - The application clocks in MHz, of the memory and of the graphics engine, a pair that C(nvidia-smi -q -d SUPPORTED_CLOCKS) lists. If empty, the
-        board's defaults apply.
-      - Mutually exclusive with O(graphics_clocks) and O(memory_clocks).
-    type: list
-    elements: int
-    default: []
-  ecc:
-    description:
-      - Whether ECC is on. A change needs a reset of the GPU or a reboot, and is refused as long as a process uses the GPU.
-      - V(unmanaged) leaves it as it is.
-    type: str
-    choices: [unmanaged, enabled, disabled]
-    default: unmanaged
-  reset:
-    description:
-      - Whether a GPU may be reset for a change of ECC. V(auto) resets only that GPU, and only when no process has it open.
-      - A GPU with GPU instances is never reset, because a reset destroys them.
-    type: str
-    choices: [auto, never]
-    default: auto
   reboot:
     description:
       - What happens if ECC changes only with a reboot. V(allow) makes the change and returns RV(reboot_required); V(never) refuses it.
@@ -78,6 +36,7 @@ options:
     type: float
     default: 60
 extends_documentation_fragment:
+  - gpufleet.nvidia.variables.gpu_settings
   - gpufleet.nvidia.attributes
   - gpufleet.nvidia.attributes.changes
   - gpufleet.nvidia.nvml
@@ -151,6 +110,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_lib
     PynvmlMissing,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.stopwatch import Stopwatch
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._options import arguments, variables
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import (
     NotInEffect,
     Plan,
@@ -165,35 +125,20 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._settings.plan imp
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._settings.plan import plan as plan_settings
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import Kind
 
-ARGUMENTS: dict[str, Any] = {
-    "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
-    "power_limit": {"type": "int", "default": 0},
-    "graphics_clocks": {"type": "list", "elements": "int", "default": []},
-    "memory_clocks": {"type": "list", "elements": "int", "default": []},
-    "application_clocks": {"type": "list", "elements": "int", "default": []},
-    "ecc": {"type": "str", "choices": ["unmanaged", "enabled", "disabled"], "default": "unmanaged"},
-    "reset": {"type": "str", "choices": ["auto", "never"], "default": "auto"},
-    "reboot": {"type": "str", "choices": ["allow", "never"], "default": "never"},
-    "lock_timeout": {"type": "float", "default": 60},
-    "_pynvml_archive": {"type": "path"},
-}
+ARGUMENTS = arguments(
+    "gpu_settings",
+    state={"type": "str", "choices": ["present", "absent"], "default": "present"},
+    reboot={"type": "str", "choices": ["allow", "never"], "default": "never"},
+    lock_timeout={"type": "float", "default": 60},
+    _pynvml_archive={"type": "path"},
+)
 _NAME = "GPU settings"
-_OPTIONS = ("power_limit", "graphics_clocks", "memory_clocks", "application_clocks", "ecc")
-
-
-def described(params: dict[str, Any]) -> Settings:
-    """Return the settings that the options describe.
-
-    :raises Refused: they contradict each other.
-    """
-    if params["state"] == "absent":
-        return Settings()
-    return read({f"nvidia_settings_{name}": params[name] for name in _OPTIONS})
 
 
 def run(module: AnsibleModule) -> tuple[Plan, dict[str, Any]]:
     """Read, plan, apply, read back."""
-    wanted = described(module.params)
+    absent = module.params["state"] == "absent"
+    wanted = Settings() if absent else read(variables("gpu_settings", module.params))
     policy = EccPolicy(module.params["reset"] == "auto", module.params["reboot"] == "allow")
     with exclusive(module.params["lock_timeout"]):
         if not wanted.anything and apply.record() is None:

@@ -19,6 +19,7 @@ description:
     fix.
   - Never changes anything on the host.
 extends_documentation_fragment:
+  - gpufleet.nvidia.variables.health
   - gpufleet.nvidia.attributes
   - gpufleet.nvidia.attributes.reads
   - gpufleet.nvidia.nvml
@@ -50,20 +51,6 @@ options:
       - mps
       - cuda
       - dcgm
-  cuda_check:
-    description:
-      - A program that proves that CUDA works, with its arguments, such as C(vectorAdd) of the CUDA samples. Its exit status must be 0.
-      - It runs on the host, also in check mode, and without a shell. If empty, none runs.
-      - V(auto) alone runs a program that the host has - C(vectorAdd) or C(deviceQuery) of the CUDA samples, in C(PATH) or in
-        C(/usr/local/cuda/extras/demo_suite), if no GPU is in use, in an exclusive compute mode, shared by MPS, or in MIG mode without an instance;
-        otherwise C(dcgmi diag) at level 1. If the host has neither, and with O(facts), the check C(cuda) is V(unproven), which is not a failure.
-    type: list
-    elements: str
-    default: [auto]
-  cuda_timeout:
-    description: Timeout of O(cuda_check) in seconds.
-    type: int
-    default: 120
   dcgm_level:
     description:
       - The level of C(dcgmi diag), NVIDIA's diagnostic, that must pass - V(1) takes seconds and checks only the software, V(2) takes minutes, V(3)
@@ -79,22 +66,12 @@ options:
       - 3
       - 4
     default: 0
-  dcgm_timeout:
-    description: Timeout of C(dcgmi diag) in seconds.
-    type: int
-    default: 7200
   fabric_timeout:
     description:
       - How many seconds to wait for GPUs that are being registered with their NVLink fabric, which takes a while after the driver is loaded. Not used
         with O(facts).
     type: int
     default: 0
-  fail:
-    description:
-      - Whether the module fails when a check fails.
-      - In check mode, it never fails, because the changes that make the host healthy were not applied.
-    type: bool
-    default: true
 seealso:
   - module: gpufleet.nvidia.gpu_info
 """

@@ -22,6 +22,7 @@ description:
     does not select are kept.
   - Two runs on the same host never overlap.
 extends_documentation_fragment:
+  - gpufleet.nvidia.variables.mig
   - gpufleet.nvidia.attributes
   - gpufleet.nvidia.nvml
   - gpufleet.nvidia.attributes.changes
@@ -49,27 +50,6 @@ options:
         another release of the driver is matched by slices, memory and attributes.
       - Required with O(state=present).
     type: raw
-  strategy:
-    description:
-      - The MIG strategy of the device plugin that serves this host. A layout that the plugin would reject or hide under this strategy is refused.
-    type: str
-    choices: [none, single, mixed]
-    default: none
-  disruption:
-    description:
-      - What may happen to instances that are in use, by processes, by pods (see O(allocations)) or by O(busy_instances).
-      - V(refuse) refuses the host if one of them would have to be destroyed.
-      - V(idle_only) leaves a GPU alone if it would lose one of them, and changes the other GPUs.
-      - V(force) allows it. The processes on an instance that must be destroyed are terminated.
-    type: str
-    choices: [refuse, idle_only, force]
-    default: refuse
-  reset:
-    description:
-      - Whether a GPU may be reset if its MIG mode changes only with a reset (Ampere). V(auto) resets only that GPU, and only when no process holds it.
-    type: str
-    choices: [auto, never]
-    default: auto
   reboot:
     description:
       - What happens if a change of the MIG mode needs a reset that is not possible.
@@ -78,22 +58,6 @@ options:
     type: str
     choices: [allow, never]
     default: allow
-  busy_instances:
-    description:
-      - UUIDs of MIG devices to treat as in use even if no process runs on them.
-    type: list
-    elements: str
-    default: []
-  allocations:
-    description:
-      - How the module knows which GPUs and MIG devices the kubelet allocated to pods. They are in use even if no process runs on them.
-      - V(read) reads the kubelet's records, C(/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint) and, of ResourceClaims,
-        C(/var/lib/kubelet/dra_manager_state). If one of them cannot be read, all GPUs are in use.
-      - V(given) does not read it, because the caller evicted the pods, or names their devices in O(busy_instances).
-    type: str
-    choices: [read, given]
-    default: read
-    version_added: "0.1.0"
   restart_services:
     description:
       - Services of this host that read the GPUs when they start, such as V(nvidia-dcgm). Running services are stopped before a change of the MIG mode
@@ -101,14 +65,6 @@ options:
     type: list
     elements: str
     default: []
-  record:
-    description: Whether to record the layout in C(/etc/gpufleet/mig.json), so that it is restored at boot.
-    type: bool
-    default: true
-  lock_timeout:
-    description: Seconds to wait for another run that changes the GPUs of this host. V(0) refuses at once.
-    type: int
-    default: 60
 notes:
   - In check mode on a host without a driver, the plan is based on the PCI bus and the collection's table of boards.
 seealso:
@@ -313,6 +269,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_clients
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_machine import Machine
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.desired import variables_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.journal import Journal
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._options import arguments
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import NotInEffect, Plan, Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._results import refuse, succeed
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._settings import apply as settings_apply
@@ -320,20 +277,14 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._settings import a
 
 def main() -> None:
     module = AnsibleModule(
-        argument_spec={
-            "state": {"type": "str", "choices": ["present", "absent", "original"], "default": "present"},
-            "layout": {"type": "raw"},
-            "strategy": {"type": "str", "choices": ["none", "single", "mixed"], "default": "none"},
-            "disruption": {"type": "str", "choices": ["refuse", "idle_only", "force"], "default": "refuse"},
-            "reset": {"type": "str", "choices": ["auto", "never"], "default": "auto"},
-            "reboot": {"type": "str", "choices": ["allow", "never"], "default": "allow"},
-            "busy_instances": {"type": "list", "elements": "str", "default": []},
-            "allocations": {"type": "str", "choices": ["read", "given"], "default": "read"},
-            "restart_services": {"type": "list", "elements": "str", "default": []},
-            "record": {"type": "bool", "default": True},
-            "lock_timeout": {"type": "int", "default": 60},
-            "_pynvml_archive": {"type": "path"},
-        },
+        argument_spec=arguments(
+            "mig",
+            state={"type": "str", "choices": ["present", "absent", "original"], "default": "present"},
+            layout={"type": "raw"},
+            reboot={"type": "str", "choices": ["allow", "never"], "default": "allow"},
+            restart_services={"type": "list", "elements": "str", "default": []},
+            _pynvml_archive={"type": "path"},
+        ),
         supports_check_mode=True,
     )
     parameters = module.params

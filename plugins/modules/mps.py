@@ -25,122 +25,12 @@ options:
     type: str
     choices: [present, absent]
     default: present
-  mode:
-    description:
-      - How containers and processes share a GPU.
-      - V(none) and V(time_slicing) set the compute mode of the GPUs to C(DEFAULT) and stop the MPS daemons of this module.
-      - V(mps) with O(manager=host) sets it to C(EXCLUSIVE_PROCESS), but keeps C(DEFAULT) with O(scope=instance), because MIG requires it.
-    type: str
-    choices: [none, time_slicing, mps]
-    default: none
-  manager:
-    description: What runs the MPS daemon. A GPU never has both daemons.
-    type: str
-    choices: [device_plugin, host]
-    default: device_plugin
-  backend:
-    description:
-      - Who divides the GPUs of a node among its pods. With V(hami) and V(dra) the host runs no daemon, and what O(memory_slice) says is theirs.
-    type: str
-    choices: [mps, hami, dra]
-    default: mps
-  replicas:
-    description:
-      - The number of replicas of a GPU. Each client gets an equal share of the memory, rounded down to whole MiB.
-      - MPS supports 48 clients on a GPU (60 with driver branch 590 and later; 16 before Volta), and on a MIG device a number in proportion to its
-        compute slices, rounded down, such as 6 on a C(1g.10gb). More are refused.
-      - With V(0), O(memory_slice) determines it.
-      - With O(mode=time_slicing), a mapping from resource to number is also accepted, which only the cluster's device plugin uses.
-    type: raw
-    default: 0
-  memory_slice:
-    description: Memory of one client on each GPU, with a binary unit, such as V(4GiB).
-    type: str
-    default: ""
-  time_slice:
-    description: The hardware's time slice with O(mode=time_slicing).
-    type: str
-    choices: [default, short, medium, long]
-    default: default
-  compute_mode:
-    description:
-      - The compute mode of every GPU with O(mode=none). V(exclusive_process) lets one process at a time use a GPU, V(prohibited) none.
-      - V(auto) is the one that O(mode) needs, C(DEFAULT) with O(mode=none). Other values are refused with MPS, time slicing and MIG, each of which
-        needs a compute mode of its own.
-    type: str
-    choices: [auto, default, exclusive_process, prohibited]
-    default: auto
-  scope:
-    description:
-      - What each daemon serves.
-      - With V(node), all GPUs, in the directories C(/run/nvidia/mps/nvidia.com/gpu/pipe) and C(/run/nvidia/mps/shm) that the device plugin mounts into
-        pods. The latter is a separate tmpfs, which daemon, servers and pods use as C(/dev/shm). With O(rename=true), the former is
-        C(/run/nvidia/mps/nvidia.com/gpu.shared/pipe).
-      - With V(gpu), one GPU, in C(/run/nvidia/mps/gpu<index>/pipe).
-      - With V(instance), one MIG device, in C(/run/nvidia/mps/mig<gpu>-<gpu instance>-<compute instance>/pipe).
-      - Daemons of V(gpu) and V(instance) use the host's C(/dev/shm), as do their clients on the host.
-    type: str
-    choices: [node, gpu, instance]
-    default: node
-  rename:
-    description:
-      - Whether the device plugin offers shared GPUs as C(nvidia.com/gpu.shared). It then looks for the daemon of O(scope=node) in the directory of
-        that name.
-    type: bool
-    default: false
-  active_thread_percentage:
-    description: The percentage of a GPU's threads that one client can use. V(0) and V(100) mean all.
-    type: float
-    default: 0
-  priority:
-    description: Priority of the clients' work.
-    type: str
-    choices: [normal, below_normal]
-    default: normal
-  multi_user:
-    description:
-      - Whether clients of several users share one server, which then runs as root. Otherwise, MPS serves one user ID at a time, and a client of
-        another user waits in its first CUDA call, without an error, until the last client of the first user has ended.
-      - V(auto) is V(true) with O(scope=node) if the release of C(nvidia-cuda-mps-control) has a multi-user server (555 and later) and every GPU is
-        Volta or newer, and with O(protocol=3). Otherwise, it is V(false).
-      - V(true) is refused if the release or a GPU does not support it.
-    type: str
-    choices: [auto, 'true', 'false']
-    default: auto
-  limits:
-    description: Memory of one client on GPUs for which it differs from O(memory_slice) or O(replicas).
-    type: list
-    elements: dict
-    default: []
-    suboptions:
-      gpu:
-        description: The NVML index of the GPU.
-        type: int
-        required: true
-      memory:
-        description: Memory of one client on that GPU, with a binary unit, such as V(8GiB).
-        type: str
-        required: true
-  protocol:
-    description:
-      - The protocol of the control daemon. Every release supports V(2); V(3) needs release 615 or later.
-      - With V(3), the limits are those of a server named C(shared), and clients connect to C(<pipe directory>/shared). It needs O(scope=gpu) or
-        O(scope=instance), because the device plugin supports only V(2), and is incompatible with O(multi_user=false).
-    type: int
-    choices: [2, 3]
-    default: 2
-  disruption:
-    description:
-      - Whether a daemon with clients may be stopped, which terminates its clients.
-      - V(refuse) fails before anything is changed and names the clients.
-    type: str
-    choices: [refuse, force]
-    default: refuse
   lock_timeout:
     description: Seconds to wait for another run that changes the GPUs of the host.
     type: float
     default: 60
 extends_documentation_fragment:
+  - gpufleet.nvidia.variables.mps
   - gpufleet.nvidia.attributes
   - gpufleet.nvidia.attributes.changes
   - gpufleet.nvidia.nvml
@@ -205,7 +95,6 @@ refusals:
 import traceback
 from contextlib import ExitStack, suppress
 from dataclasses import replace
-from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.lock import exclusive
@@ -219,6 +108,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.driver_ve
     branch_of,
     is_driver_version,
 )
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._options import arguments, variables
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import NotInEffect, Plan, Refused, carry_out
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._results import refuse, succeed
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import apply as sharing_apply
@@ -230,70 +120,21 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.host impo
     host_sharing,
     one_user_at_a_time,
 )
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.modes import Sharing
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.state import Observed
 
-ARGUMENTS = {
-    "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
-    "mode": {"type": "str", "choices": ["none", "time_slicing", "mps"], "default": "none"},
-    "manager": {"type": "str", "choices": ["device_plugin", "host"], "default": "device_plugin"},
-    "backend": {"type": "str", "choices": ["mps", "hami", "dra"], "default": "mps"},
-    "replicas": {"type": "raw", "default": 0},
-    "memory_slice": {"type": "str", "default": ""},
-    "time_slice": {"type": "str", "choices": ["default", "short", "medium", "long"], "default": "default"},
-    "compute_mode": {
-        "type": "str",
-        "choices": ["auto", "default", "exclusive_process", "prohibited"],
-        "default": "auto",
-    },
-    "scope": {"type": "str", "choices": ["node", "gpu", "instance"], "default": "node"},
-    "rename": {"type": "bool", "default": False},
-    "active_thread_percentage": {"type": "float", "default": 0},
-    "priority": {"type": "str", "choices": ["normal", "below_normal"], "default": "normal"},
-    "multi_user": {"type": "str", "choices": ["auto", "true", "false"], "default": "auto"},
-    "limits": {
-        "type": "list",
-        "elements": "dict",
-        "default": [],
-        "options": {"gpu": {"type": "int", "required": True}, "memory": {"type": "str", "required": True}},
-    },
-    "protocol": {"type": "int", "choices": [2, 3], "default": 2},
-    "disruption": {"type": "str", "choices": ["refuse", "force"], "default": "refuse"},
-    "lock_timeout": {"type": "float", "default": 60},
-    "_pynvml_archive": {"type": "path"},
-}
+ARGUMENTS = arguments(
+    "mps",
+    state={"type": "str", "choices": ["present", "absent"], "default": "present"},
+    lock_timeout={"type": "float", "default": 60},
+    _pynvml_archive={"type": "path"},
+)
 
 _NAME = "GPU sharing"
 
 
-def described(params: dict[str, Any]) -> Sharing:
-    """Return the sharing that the options describe.
-
-    :raises Refused: they contradict each other.
-    """
-    return read(
-        {
-            "nvidia_sharing_mode": params["mode"],
-            "nvidia_sharing_mps_manager": params["manager"],
-            "nvidia_sharing_backend": params["backend"],
-            "nvidia_sharing_replicas": params["replicas"],
-            "nvidia_sharing_memory_slice": params["memory_slice"],
-            "nvidia_sharing_time_slice": params["time_slice"],
-            "nvidia_sharing_compute_mode": params["compute_mode"],
-            "nvidia_sharing_rename": params["rename"],
-            "nvidia_sharing_mps_scope": params["scope"],
-            "nvidia_sharing_mps_active_thread_percentage": params["active_thread_percentage"],
-            "nvidia_sharing_mps_priority": params["priority"],
-            "nvidia_sharing_mps_multi_user": params["multi_user"],
-            "nvidia_sharing_mps_limits": params["limits"],
-            "nvidia_sharing_mps_protocol": params["protocol"],
-        }
-    )
-
-
 def run(module: AnsibleModule) -> tuple[Plan, HostSharing]:
     """Read, plan, apply, read back."""
-    sharing = described(module.params)
+    sharing = read(variables("mps", module.params))
     with exclusive(module.params["lock_timeout"]), open_nvml(module.params["_pynvml_archive"]) as nvml:
         version = nvml.system().driver_version
         branch = branch_of(version) if version and is_driver_version(version) else None

@@ -111,3 +111,25 @@ def test_a_readme_without_a_place_for_the_table_is_named(generate):
     (generate.ROOT / "roles" / "gpu_x" / "README.md").write_text("# x\n", encoding="utf-8")
     with pytest.raises(SystemExit, match="has no place for its variables"):
         generate.main([])
+
+
+def test_an_option_follows_from_the_variable_that_a_task_passes_as_it_is(generate):
+    root = generate.ROOT
+    (root / "roles" / "gpu_x").rename(root / "roles" / "nvidia_x")
+    for folder in ("plugins/modules", "plugins/module_utils"):
+        (root / folder).mkdir(parents=True)
+    options = {"mode": "{{ gpu_x_mode }}", "part": "{{ gpu_x_share }}", "other": "{{ gpu_x_mode | upper }}"}
+    tasks = [{"name": "Do", "block": [{"name": "Do it", "gpufleet.nvidia.x": options}]}]
+    (root / "roles" / "nvidia_x" / "tasks" / "main.yml").write_text(yaml.safe_dump(tasks), encoding="utf-8")
+    own = {"options": {"part": {"type": "str"}, "mode": {"description": "With its own words."}}}
+    module = root / "plugins" / "modules" / "x.py"
+    module.write_text(f'DOCUMENTATION = r"""{yaml.safe_dump(own)}"""\n', encoding="utf-8")
+    specification = {"type": "str", "choices": ["a", "off"], "default": "a"}
+    assert generate.passed() == {"x": {"mode": ("gpu_x_mode", specification)}}
+
+    table = root / "plugins" / "module_utils" / "_options.py"
+    table.write_text(f"OPTIONS = {{\n{generate._ROWS}\n{generate._ROWS_END}\n}}\n", encoding="utf-8")
+    generate.main([])
+    found: dict = {}
+    exec(table.read_text(encoding="utf-8"), found)
+    assert found["OPTIONS"] == generate.passed()

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from .._options import arguments
 from . import hardware, software
 from .nvlink import fabric
 from .report import Evidence, HealthCheck, HealthReport, evaluate, evidence_of
-from .software import AUTO, accepts, cuda, dcgm, is_auto, reason_unproven
+from .software import accepts, cuda, dcgm, is_auto, reason_unproven
 from .xid import xid
 
 CHECKS = (
@@ -34,16 +35,13 @@ CHECKS = (
 
 NAMES = tuple(check.name for check in CHECKS)
 
-ARGUMENTS: dict[str, Any] = {
-    "facts": {"type": "dict", "default": {}},
-    "checks": {"type": "list", "elements": "str", "choices": list(NAMES)},
-    "cuda_check": {"type": "list", "elements": "str", "default": [AUTO]},
-    "cuda_timeout": {"type": "int", "default": 120},
-    "dcgm_level": {"type": "int", "choices": [0, 1, 2, 3, 4], "default": 0},
-    "dcgm_timeout": {"type": "int", "default": 7200},
-    "fabric_timeout": {"type": "int", "default": 0},
-    "fail": {"type": "bool", "default": True},
-}
+ARGUMENTS = arguments(
+    "health",
+    facts={"type": "dict", "default": {}},
+    checks={"type": "list", "elements": "str", "choices": list(NAMES)},
+    dcgm_level={"type": "int", "choices": [0, 1, 2, 3, 4], "default": 0},
+    fabric_timeout={"type": "int", "default": 0},
+)
 
 
 def judged(

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A variable that a task hands over as it is, and the option that takes it, are declared alike: type, choices and default."""
+"""A variable that a task hands over as it is, and an option that is not generated from it, are declared alike: type, choices and default."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ PAIRS = list({param.id: param for param in handed_over()}.values())
 
 
 def test_what_is_declared_otherwise_is_handed_over():
-    assert len(PAIRS) > 40
+    assert len(PAIRS) > 20
     assert set(OTHERWISE) <= {param.id for param in PAIRS}
 
 

@@ -77,6 +77,7 @@ def test_nothing_else_opens_files():
         "module_utils/_runtime/engines.py": "writes into a temporary directory that it has made",
         "plugin_utils/cluster_lease.py": "files of /proc",
         "plugin_utils/lease_renewal.py": "makes a file that must not exist",
+        "doc_fragments/variables.py": "files of the collection's roles",
         "plugin_utils/role_variables.py": "files of the collection's roles",
         "plugin_utils/render/helm_values.py": "a file of the collection beside it",
         "plugin_utils/render/monitoring.py": "files of the collection beside it",

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 import yaml
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._options import variables as variables_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.desired import read
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.host import host_sharing
-from ansible_collections.gpufleet.nvidia.plugins.modules.mps import ARGUMENTS, described
+from ansible_collections.gpufleet.nvidia.plugins.modules.mps import ARGUMENTS
 
 ROLE = Path(__file__).resolve().parents[5] / "roles" / "nvidia_sharing"
 DEFAULTS = yaml.safe_load((ROLE / "defaults" / "main.yml").read_text())
@@ -45,5 +46,7 @@ def options(variables):
 )
 def test_the_module_wants_what_the_stage_wants(variables):
     desired = {**DEFAULTS, **{f"nvidia_sharing_{name}": value for name, value in variables.items()}}
-    wanted = [host_sharing(found, GPUS, 580, True) for found in (described(options(desired)), read(desired))]
+    wanted = [
+        host_sharing(found, GPUS, 580, True) for found in (read(variables_of("mps", options(desired))), read(desired))
+    ]
     assert wanted[0] == wanted[1]
