@@ -38,10 +38,7 @@ options:
       - Path of the main file (containerd, Docker) or the drop-in (CRI-O).
       - Defaults to the runtime's standard path. Not used with k3s and RKE2.
     type: path
-  binary:
-    description: Path of C(nvidia-container-runtime).
-    type: path
-    default: /usr/bin/nvidia-container-runtime
+  binary: {description: Path of C(nvidia-container-runtime)., type: path, default: /usr/bin/nvidia-container-runtime}
 extends_documentation_fragment:
   - gpufleet.nvidia.variables.container_runtime
   - gpufleet.nvidia.attributes
@@ -101,24 +98,10 @@ effective:
       description: All runtimes.
       type: list
       elements: str
-effective_change:
-  description: Whether the settings in effect change. Files can change without this.
-  type: bool
-  returned: always
-restarted:
-  description: Whether the runtime was restarted, or in check mode would be.
-  type: bool
-  returned: always
-disturbs:
-  description: What the change disrupts.
-  type: list
-  elements: str
-  returned: always
-refusals:
-  description: Why the request cannot be met, each with C(thing), C(reason), C(remedy) and the whole C(message).
-  type: list
-  elements: dict
-  returned: when the request is refused, before anything is changed
+effective_change: {description: Whether the settings in effect change. Files can change without this., type: bool, returned: always}
+restarted: {description: "Whether the runtime was restarted, or in check mode would be.", type: bool, returned: always}
+disturbs: {description: What the change disrupts., type: list, elements: str, returned: always}
+refusals: {description: "Why the request is refused, each with C(thing), C(reason), C(remedy), C(message).", type: list, elements: dict, returned: when refused}
 """
 
 import traceback

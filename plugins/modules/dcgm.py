@@ -51,14 +51,8 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-packages:
-  description: The installed packages of DCGM, by name. In check mode, the packages that are present now.
-  type: dict
-  returned: success
-active:
-  description: Whether the host engine is running.
-  type: bool
-  returned: success
+packages: {description: "The installed packages of DCGM, by name. In check mode, the packages that are present now.", type: dict, returned: success}
+active: {description: Whether the host engine is running., type: bool, returned: success}
 seconds:
   description: >-
     Seconds spent on downloads (C(download), with apt), other work of the package manager (C(packages)), other programs (C(programs)) and the module
@@ -73,11 +67,7 @@ steps:
   type: list
   elements: dict
   returned: success
-refusals:
-  description: Why the request cannot be met, each with C(thing), C(reason), C(remedy) and the whole C(message).
-  type: list
-  elements: dict
-  returned: when the request is refused, before anything is changed
+refusals: {description: "Why the request is refused, each with C(thing), C(reason), C(remedy), C(message).", type: list, elements: dict, returned: when refused}
 """
 
 from ansible.module_utils.basic import AnsibleModule

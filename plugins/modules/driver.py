@@ -29,11 +29,7 @@ options:
     type: str
     choices: [present, absent, previous]
     default: present
-  reboot:
-    description:
-      - Whether you reboot the host when RV(reboot_required) is true. The module does not reboot it.
-    type: bool
-    default: false
+  reboot: {description: Whether you reboot the host when RV(reboot_required) is true. The module does not reboot it., type: bool, default: false}
   disruption:
     description:
       - V(refuse) changes nothing if another driver would have to be loaded while processes have the loaded one open, or could only be loaded by a reboot
@@ -105,11 +101,7 @@ options:
         description: The most severe vulnerability in older versions.
         type: str
         required: true
-  lock_timeout:
-    description:
-      - Seconds to wait for another run that changes the GPUs of this host.
-    type: int
-    default: 60
+  lock_timeout: {description: Seconds to wait for another run that changes the GPUs of this host., type: int, default: 60}
 notes:
   - In check mode, a repository that is not configured yet is not added, so the versions in the plan are approximate.
 extends_documentation_fragment:
@@ -165,19 +157,9 @@ steps:
   type: list
   elements: dict
   returned: success, and when the host read back does not match the desired state
-packages:
-  description: The installed packages of the driver, by name.
-  returned: success
-  type: dict
-reboot_required:
-  description: Whether a reboot is needed to load the driver on disk.
-  returned: success
-  type: bool
-reboot_reasons:
-  description: What prevents the driver from being reloaded.
-  returned: success
-  type: list
-  elements: str
+packages: {description: "The installed packages of the driver, by name.", returned: success, type: dict}
+reboot_required: {description: Whether a reboot is needed to load the driver on disk., returned: success, type: bool}
+reboot_reasons: {description: What prevents the driver from being reloaded., returned: success, type: list, elements: str}
 pending:
   description: >-
     The steps that wait for a reboot, each as in RV(steps), with C(waits_for), which is RV(reboot_reasons). Every other step that is still needed when

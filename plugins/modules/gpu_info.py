@@ -74,10 +74,7 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-gpu_text:
-  description: RV(gpu) as JSON.
-  returned: when O(as_text) is true
-  type: str
+gpu_text: {description: RV(gpu) as JSON., returned: when O(as_text) is true, type: str}
 gpu:
   description: The facts document.
   returned: when O(as_text) is false

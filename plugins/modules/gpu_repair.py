@@ -63,11 +63,7 @@ said: {description: "What was done, or the output of the tool.", returned: succe
 users: {description: The processes that use O(gpus)., returned: in check mode, type: list, elements: str}
 bundle: {description: "The directory of the bundle, for O(step=bundle).", returned: success, type: str}
 lacking: {description: "What is missing from the bundle, and why.", returned: with O(step=bundle), type: list, elements: str}
-refusals:
-  description: Why the request cannot be met, each with C(thing), C(reason), C(remedy) and the whole C(message).
-  type: list
-  elements: dict
-  returned: when the request is refused, before anything is changed
+refusals: {description: "Why the request is refused, each with C(thing), C(reason), C(remedy), C(message).", type: list, elements: dict, returned: when refused}
 """
 
 from ansible.module_utils.basic import AnsibleModule

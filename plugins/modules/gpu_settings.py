@@ -31,10 +31,7 @@ options:
     type: str
     choices: [allow, never]
     default: never
-  lock_timeout:
-    description: Seconds to wait for another run that changes the GPUs of the host.
-    type: float
-    default: 60
+  lock_timeout: {description: Seconds to wait for another run that changes the GPUs of the host., type: float, default: 60}
 extends_documentation_fragment:
   - gpufleet.nvidia.variables.gpu_settings
   - gpufleet.nvidia.attributes
@@ -81,19 +78,9 @@ settings:
   description: What the host records and restores at boot. Power is in watts, clocks are in MHz; null means the board's default.
   type: dict
   returned: when they could be computed
-reboot_required:
-  description: Whether ECC of a GPU changes at the next reboot.
-  type: bool
-  returned: when the GPUs could be read
-reboot_reason:
-  description: What waits for the reboot, GPU by GPU.
-  type: str
-  returned: when RV(reboot_required) is true
-refusals:
-  description: Why the request cannot be met, each with C(thing), C(reason), C(remedy) and the whole C(message).
-  type: list
-  elements: dict
-  returned: when the request is refused, before anything is changed
+reboot_required: {description: Whether ECC of a GPU changes at the next reboot., type: bool, returned: when the GPUs could be read}
+reboot_reason: {description: "What waits for the reboot, GPU by GPU.", type: str, returned: when RV(reboot_required) is true}
+refusals: {description: "Why the request is refused, each with C(thing), C(reason), C(remedy), C(message).", type: list, elements: dict, returned: when refused}
 """
 
 import os

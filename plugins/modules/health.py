@@ -103,11 +103,7 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-healthy:
-  description: Whether no check failed.
-  returned: always
-  type: bool
-  sample: true
+healthy: {description: Whether no check failed., returned: always, type: bool, sample: true}
 accepted:
   description:
     - Whether the host is healthy and C(dcgmi diag) passed at O(dcgm_level). V(false) if it ran at level 1 because a program uses a GPU.
@@ -140,11 +136,7 @@ checks:
       type: str
       returned: always
       sample: ""
-failed_check:
-  description: Name of the first check that failed, or V(none).
-  returned: always
-  type: str
-  sample: driver
+failed_check: {description: "Name of the first check that failed, or V(none).", returned: always, type: str, sample: driver}
 seconds:
   description: >-
     Seconds spent waiting for the driver (C(nvml)) and for programs (C(programs)), and by the module itself, with Python's start (C(own)). Parts

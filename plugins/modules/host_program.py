@@ -63,11 +63,7 @@ steps:
   type: list
   elements: dict
   returned: success
-refusals:
-  description: Why the request cannot be met, each with C(thing), C(reason), C(remedy) and the whole C(message).
-  type: list
-  elements: dict
-  returned: when the request is refused, before anything is changed
+refusals: {description: "Why the request is refused, each with C(thing), C(reason), C(remedy), C(message).", type: list, elements: dict, returned: when refused}
 """
 
 import os

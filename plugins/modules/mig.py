@@ -158,26 +158,10 @@ kept:
   type: list
   elements: str
   sample: ["GPU 0 (0000:18:00.0): 3g.40gb at 4:4"]
-destroyed:
-  description: GPU instances that were destroyed.
-  returned: when the driver responds
-  type: list
-  elements: str
-created:
-  description: GPU instances that were created.
-  returned: when the driver responds
-  type: list
-  elements: str
-reset:
-  description: GPUs that were reset.
-  returned: when the driver responds
-  type: list
-  elements: str
-terminated:
-  description: Processes that were terminated, with O(disruption=force).
-  returned: when the driver responds
-  type: list
-  elements: int
+destroyed: {description: GPU instances that were destroyed., returned: when the driver responds, type: list, elements: str}
+created: {description: GPU instances that were created., returned: when the driver responds, type: list, elements: str}
+reset: {description: GPUs that were reset., returned: when the driver responds, type: list, elements: str}
+terminated: {description: "Processes that were terminated, with O(disruption=force).", returned: when the driver responds, type: list, elements: int}
 seconds:
   description: >-
     Seconds spent waiting for the driver (C(nvml)) and for programs (C(programs)), and by the module itself, with Python's start (C(own)). Parts
@@ -192,14 +176,8 @@ pending:
   returned: when the driver responds
   type: list
   elements: dict
-reboot_required:
-  description: Whether part of the layout needs a reboot to take effect.
-  returned: when the driver responds
-  type: bool
-reboot_reason:
-  description: Which GPUs need a reboot, and why they could not be reset.
-  returned: when the driver responds
-  type: str
+reboot_required: {description: Whether part of the layout needs a reboot to take effect., returned: when the driver responds, type: bool}
+reboot_reason: {description: "Which GPUs need a reboot, and why they could not be reset.", returned: when the driver responds, type: str}
 unselected:
   description: Indices of the GPUs that the layout does not select, or that do not support MIG. They are left alone.
   returned: when the driver responds
@@ -209,11 +187,7 @@ left_alone:
   description: GPUs that are left unchanged because they are in use, by index, with O(disruption=idle_only).
   returned: when the driver responds
   type: dict
-stale_uuids:
-  description: UUIDs of MIG devices that no longer exist.
-  returned: when the driver responds
-  type: list
-  elements: str
+stale_uuids: {description: UUIDs of MIG devices that no longer exist., returned: when the driver responds, type: list, elements: str}
 clients_to_notify:
   description: Users of the GPUs on this host that read them only once, and that the caller must restart.
   returned: when the driver responds
@@ -225,29 +199,15 @@ restarted_services:
   returned: when something was changed
   type: list
   elements: str
-setbacks:
-  description: Failures from which the run recovered.
-  returned: when the driver responds
-  type: list
-  elements: str
-interrupted_run:
-  description: The journal of an earlier run that was interrupted. V(none) if there was none.
-  returned: when the driver responds
-  type: dict
+setbacks: {description: Failures from which the run recovered., returned: when the driver responds, type: list, elements: str}
+interrupted_run: {description: The journal of an earlier run that was interrupted. V(none) if there was none., returned: when the driver responds, type: dict}
 carried_out:
   description: The changes of GPUs that were carried out before the failure, in words.
   returned: when the layout could not be reached
   type: list
   elements: str
-outcome:
-  description: V(restored) if the previous layout was restored, V(not_restored) if not.
-  returned: when the layout could not be reached
-  type: str
-refusals:
-  description: Why the request cannot be met, each with C(thing), C(reason), C(remedy) and the whole C(message).
-  type: list
-  elements: dict
-  returned: when the request is refused, before anything is changed
+outcome: {description: "V(restored) if the previous layout was restored, V(not_restored) if not.", returned: when the layout could not be reached, type: str}
+refusals: {description: "Why the request is refused, each with C(thing), C(reason), C(remedy), C(message).", type: list, elements: dict, returned: when refused}
 """
 
 from contextlib import AbstractContextManager, nullcontext

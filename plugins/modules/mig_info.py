@@ -20,10 +20,7 @@ extends_documentation_fragment:
   - gpufleet.nvidia.nvml
   - gpufleet.nvidia.attributes.reads
 options:
-  label:
-    description: The label of the configuration in RV(mig_parted).
-    type: str
-    default: current
+  label: {description: The label of the configuration in RV(mig_parted)., type: str, default: current}
 seealso:
   - module: gpufleet.nvidia.mig
 """
@@ -41,11 +38,7 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-gpus:
-  description: The GPUs with their instances and placements.
-  returned: success
-  type: list
-  elements: dict
+gpus: {description: The GPUs with their instances and placements., returned: success, type: list, elements: dict}
 layout:
   description: The layout, in the format of O(gpufleet.nvidia.mig#module:layout). It does not contain GPUs without MIG.
   returned: success
@@ -67,10 +60,7 @@ mig_parted:
         - devices: all
           mig-enabled: true
           mig-devices: {1g.10gb: 7}
-last_change:
-  description: The journal's record of the last MIG change. V(none) if there was none.
-  returned: success
-  type: dict
+last_change: {description: The journal's record of the last MIG change. V(none) if there was none., returned: success, type: dict}
 """
 
 from ansible.module_utils.basic import AnsibleModule

@@ -25,10 +25,7 @@ options:
     type: str
     choices: [present, absent]
     default: present
-  lock_timeout:
-    description: Seconds to wait for another run that changes the GPUs of the host.
-    type: float
-    default: 60
+  lock_timeout: {description: Seconds to wait for another run that changes the GPUs of the host., type: float, default: 60}
 extends_documentation_fragment:
   - gpufleet.nvidia.variables.mps
   - gpufleet.nvidia.attributes
@@ -85,11 +82,7 @@ sharing:
   description: What the host records and restores at boot - compute mode, time slice and daemons with their limits in MiB.
   type: dict
   returned: when it could be computed
-refusals:
-  description: Why the request cannot be met, each with C(thing), C(reason), C(remedy) and the whole C(message).
-  type: list
-  elements: dict
-  returned: when the request is refused, before anything is changed
+refusals: {description: "Why the request is refused, each with C(thing), C(reason), C(remedy), C(message).", type: list, elements: dict, returned: when refused}
 """
 
 import traceback

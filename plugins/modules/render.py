@@ -35,9 +35,7 @@ options:
       - Directory in which the facts of hosts are kept, so that a later run knows their GPUs without contacting them. If empty, they are not kept.
       - A relative path is relative to O(output_directory).
     type: path
-  overwrite:
-    description: Whether files that were edited after they were rendered may be overwritten or removed.
-    type: bool
+  overwrite: {description: Whether files that were edited after they were rendered may be overwritten or removed., type: bool}
   prune:
     description:
       - Whether to remove files that an earlier run rendered and that are no longer needed, of the clusters of which the inventory has hosts.
@@ -83,10 +81,7 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-output_directory:
-  description: The absolute path of the output directory.
-  type: str
-  returned: success
+output_directory: {description: The absolute path of the output directory., type: str, returned: success}
 clusters:
   description: By name of the cluster, its directory, its number of files, and its configurations with their nodes and resources.
   type: dict
@@ -132,18 +127,10 @@ unread:
     - A host without GPUs in the inventory is omitted from the files.
   type: dict
   returned: success
-edited:
-  description: Files that were edited after they were rendered.
-  type: list
-  elements: str
-  returned: when there are any and O(overwrite=false)
+edited: {description: Files that were edited after they were rendered., type: list, elements: str, returned: when there are any and O(overwrite=false)}
 of_facts:
   description: Whether the refusal follows from the facts of a host, which reading it, or a change of its driver, may correct.
   type: bool
   returned: when the request is refused
-refusals:
-  description: Why the request cannot be met, each with C(thing), C(reason), C(remedy) and the whole C(message).
-  type: list
-  elements: dict
-  returned: when the request is refused, before anything is changed
+refusals: {description: "Why the request is refused, each with C(thing), C(reason), C(remedy), C(message).", type: list, elements: dict, returned: when refused}
 """
