@@ -88,6 +88,9 @@ class ActionModule(ClusterAction):
             message = _REFUSED.format(kind=kind, node=node, why=why)
             return {**result, "failed": True, "evicted": [], "not_evicted": dict(plan.blockers), "msg": message}
         if self._task.check_mode or not names:
+            # Of devices that go, the text above, or the repair, says so.
+            if names and gone is None:
+                self._display.display(f"{node}: would evict {titles(names)}")
             return {**result, "changed": bool(names), "evicted": names}
         remaining = _evict(cluster, node, plan, arguments["timeout"], arguments["poll"])
         gone = [title for title in names if title not in remaining]

@@ -120,6 +120,23 @@ def test_pods_that_use_no_gpu_leave_only_when_they_hold_one_or_the_node_is_drain
     assert evict(cluster(), every_pod=True)["evicted"] == ["jobs/work", "jobs/web", "jobs/monitor"]
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({}, ["n: would evict jobs/work"]),
+        ({"devices": []}, []),
+        ({"every_pod": True}, ["n: would evict jobs/work, jobs/web"]),
+    ],
+)
+def test_check_mode_names_who_would_leave_a_whole_node(call, monkeypatch, arguments, said):
+    cluster = FakeCluster("work")
+    cluster.there["web"] = document("web", limits={})
+    monkeypatch.setattr(evict_gpu_pods.ActionModule, "cluster", lambda _self, _arguments: cluster)
+    checkpoint = json.dumps({"Data": {"PodDeviceEntries": []}})
+    _result, shown = call(evict_gpu_pods, {"node": "n", "checkpoint": checkpoint, **arguments}, {}, check_mode=True)
+    assert (shown.lines, cluster.asked) == (said, [])
+
+
 def test_a_drain_in_which_a_pod_does_not_end_fails(evict):
     found = evict(FakeCluster("work", "stuck", never=("stuck",)), every_pod=True, timeout=0)
     assert found["failed"]
