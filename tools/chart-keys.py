@@ -3,7 +3,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Print the value keys that the templates of a Helm chart read, for plugins/plugin_utils/render/chart_keys.yml.
+"""Print the value keys that the templates of a Helm chart read, for plugins/plugin_utils/lint/chart_keys.yml.
 
     tools/chart-keys.py path/to/unpacked/chart
 

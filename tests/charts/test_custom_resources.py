@@ -21,37 +21,13 @@ import yaml
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.fleet import Fleet
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.tree import cluster_tree
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.plugin_utils.lint.claim_cases import REQUESTS, claim
+from ansible_collections.gpufleet.nvidia.tests.unit.plugins.plugin_utils.render.stacks import (
+    COMMON,
+    FLEETS,
+    GITOPS,
+)
 
 DEFINITIONS = Path(__file__).parent / "custom-resources.sh"
-BOARDS = {"gpu_facts_gpus": [{"board": "l40s", "count": 4}]}
-SLICES = {"nvidia_sharing_memory_slice": "4GiB", "nvidia_sharing_gpus_per_pod": 2}
-TRAINING = {
-    "gpu_facts_gpus": [{"board": "h100-80gb-sxm", "count": 8}],
-    "nvidia_mig_strategy": "mixed",
-    "nvidia_mig_layout": "all-balanced",
-}
-CLAIMS = {"nvidia_sharing_backend": "dra"}
-RACK = {"gpu_facts_gpus": [{"board": "gb200-186gb", "count": 4}], "nvidia_driver_imex": "masked"}
-#: Every release that the generator knows.
-FLEETS = {
-    "device plugin": {
-        "training": TRAINING,
-        "shared": {**BOARDS, **SLICES, "nvidia_sharing_mode": "mps", "nvidia_sharing_rename": True},
-        "hami": {**BOARDS, **SLICES, "nvidia_sharing_backend": "hami"},
-    },
-    # HAMi and the DRA driver would both serve nvidia.com/gpu in one cluster.
-    "claims": {"training": TRAINING, "dra": {**BOARDS, **SLICES, "nvidia_sharing_backend": "dra"}},
-    "shared claims": {
-        "sliced": {**BOARDS, "nvidia_sharing_mode": "time_slicing", "nvidia_sharing_replicas": 3, **CLAIMS},
-        "served": {**BOARDS, **SLICES, "nvidia_sharing_mode": "mps", **CLAIMS},
-        "divided": {**TRAINING, "nvidia_sharing_mode": "mps", "nvidia_sharing_replicas": 2, **CLAIMS},
-        "whole": {**TRAINING, **CLAIMS},
-    },
-    "operator": {"training": {**TRAINING, "gpu_kubernetes_stack": "gpu_operator"}},
-    "racks by claims": {"rack": {**RACK, "nvidia_sharing_backend": "dra"}},
-    "racks by the device plugin": {"rack": RACK, "training": TRAINING},
-    "nodes by property": {"training": {**TRAINING, "gpu_kubernetes_node_match": {"boards": True}}, "shared": BOARDS},
-}
 #: Kinds that the objects of a fleet have beside those that all have.
 OF_FLEET = {
     "device plugin": {"RuntimeClass"},
@@ -61,16 +37,6 @@ OF_FLEET = {
     "racks by claims": {"ResourceClaimTemplate", "ComputeDomain", "Job"},
     "racks by the device plugin": {"RuntimeClass", "ComputeDomain", "Job"},
     "nodes by property": {"RuntimeClass"},
-}
-COMMON = {
-    "gpu_kubernetes_version": "1.36",
-    "gpu_kubernetes_chart_repository": "oci://registry.example.com/charts",
-    "gpu_kubernetes_prometheus_rule": True,
-    "gpu_kubernetes_grafana_dashboard": True,
-}
-GITOPS = {
-    "argocd": {"gpu_kubernetes_gitops": "argocd", "gpu_kubernetes_gitops_repository": "https://git.example.com/x.git"},
-    "flux": {"gpu_kubernetes_gitops": "flux", "gpu_kubernetes_gitops_source": "fleet"},
 }
 RUNTIME_CLASS = {
     "apiVersion": "node.k8s.io/v1",

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 import yaml
+from ansible_collections.gpufleet.nvidia.tests.unit.plugins.plugin_utils.render.stacks import CLAIMS, TRAINING
 from nodes.programs import KUBERNETES, OLDEST_KUBERNETES
-from test_custom_resources import CLAIMS, TRAINING, dry_run, taken, tree_of
+from test_custom_resources import dry_run, taken, tree_of
 
 CHART = Path(__file__).resolve().parents[2] / "charts" / "gpufleet-nvidia"
 #: Every way in which devices are claimed, without what needs definitions of others.

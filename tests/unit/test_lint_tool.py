@@ -57,6 +57,25 @@ def test_a_file_that_is_not_there_is_no_clean_file(tmp_path):
     assert "missing.yaml" in done.stderr
 
 
+def test_a_file_that_is_not_utf_8_is_named(tmp_path):
+    (tmp_path / "latin.yaml").write_bytes(b"version: v1\n# caf\xe9\n")
+    done = run(tmp_path, "version: v1\n", "latin.yaml")
+    assert (done.returncode, done.stderr) == (1, "")
+    assert (
+        done.stdout.splitlines()[0] == "latin.yaml: error: the file is not UTF-8 (at character 17). Save it as UTF-8."
+    )
+
+
+def test_what_cannot_be_known_and_what_is_not_checked_is_said_and_fails_nothing(tmp_path):
+    done = run(tmp_path, "deviceListStrategy: cdi-cri\n---\napiVersion: v1\nkind: Secret\n", "--strict")
+    assert (done.returncode, done.stderr) == (0, "")
+    first, last = done.stdout.splitlines()
+    assert first.startswith(
+        "TMP/values.yaml[values]: flags.plugin.deviceListStrategy: note: cdi-cri".replace("TMP", str(tmp_path))
+    )
+    assert last == f"{tmp_path}/values.yaml: not checked: Secret"
+
+
 def test_values_of_one_cluster_that_offer_its_gpus_twice_are_said_with_their_nodes(tmp_path):
     """Both files are fine alone, and so are those of two clusters."""
     files = {

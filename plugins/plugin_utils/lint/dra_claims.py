@@ -35,6 +35,10 @@ _ATTRIBUTES: Mapping[str, set[str]] = {
     VFIO: _ALL | {"deviceID", "vendorID", "numa", "iommuFDEnabled"},
 }
 _ATTRIBUTE = re.compile(r"""device\.attributes\[\s*['"]([^'"]*)['"]\s*\]\s*\.\s*(\w+)""")
+#: A capacity without the domain of its driver: the expression compares a mapping with a quantity.
+_CAPACITY = re.compile(r"""device\.capacity\[\s*['"](?P<name>[^'"./]*)['"]\s*\]""")
+#: Those of the driver's FabricManagerPartitioning: the partitions of a fabric by their number of GPUs.
+_PARTITION = re.compile(r"partition[0-9]+")
 _PROFILE = re.compile(r"""\.\s*profile\s*==\s*['"]([^'"]*)['"]""")
 _GROUP = "resource.nvidia.com/v1beta1"
 #: Kind of the parameters to the class of the devices that it is for.
@@ -76,12 +80,17 @@ def check(document: Mapping[str, Any], node: LintedNode | None, report: Report) 
                 f"Claim a MIG device by its profile with a ResourceClaimTemplate of the class {MIG}.",
             )
     kind, spec = document.get("kind"), mapping(document.get("spec"))
+    version = str(document.get("apiVersion")).rpartition("/")[2]
+    template = kind == "ResourceClaimTemplate"
+    if kind in KINDS[1:] and template is not ("spec" in spec):
+        message = "a template has the claim below spec.spec" if template else "spec.spec is for templates"
+        report.error("spec", f"{message}: the API server refuses the object", "Write spec.devices in a ResourceClaim.")
     if kind == "DeviceClass":
         _device_class(str(mapping(document.get("metadata")).get("name")), spec, report)
     elif kind == "ResourceClaim":
-        _devices(mapping(spec.get("devices")), "spec.devices", node, report)
+        _devices(mapping(spec.get("devices")), "spec.devices", version, node, report)
     elif kind == "ResourceClaimTemplate":
-        _devices(mapping(mapping(spec.get("spec")).get("devices")), "spec.spec.devices", node, report)
+        _devices(mapping(mapping(spec.get("spec")).get("devices")), "spec.spec.devices", version, node, report)
 
 
 def _device_class(name: str, spec: Mapping[str, Any], report: Report) -> None:
@@ -100,7 +109,7 @@ def _device_class(name: str, spec: Mapping[str, Any], report: Report) -> None:
         _domain(path, expression, None, report)
 
 
-def _devices(devices: Mapping[str, Any], path: str, node: LintedNode | None, report: Report) -> None:
+def _devices(devices: Mapping[str, Any], path: str, version: str, node: LintedNode | None, report: Report) -> None:
     classes = set()
     classes_of: dict[str, str] = {}
     for number, entry in enumerate(sequence(devices.get("requests"))):
@@ -109,6 +118,12 @@ def _devices(devices: Mapping[str, Any], path: str, node: LintedNode | None, rep
         if isinstance(name, str):
             classes_of[str(one.get("name", number))] = name
     _shared_by(sequence(devices.get("config")), path, classes_of, report)
+    for number, entry in enumerate(sequence(devices.get("requests"))):
+        if version == "v1" and "deviceClassName" in mapping(entry):
+            message = "resource.k8s.io/v1 has it below exactly or firstAvailable: the API server refuses the object"
+            report.error(
+                f"{path}.requests[{number}].deviceClassName", message, "Write exactly: {deviceClassName: ...}."
+            )
     for where, request in _requests(devices, path):
         name = request.get("deviceClassName")
         if not isinstance(name, str):
@@ -148,6 +163,9 @@ def _expressions(of: Mapping[str, Any], path: str) -> Iterator[tuple[str, str]]:
 
 def _domain(path: str, expression: str, name: str | None, report: Report) -> None:
     """Check the attributes that an expression reads: a missing one is an error of the scheduler, and the pod stays Pending."""
+    for match in _CAPACITY.finditer(expression):
+        message = f"{match['name']} is not the domain of a driver: the expression fails, and the pod stays Pending"
+        report.error(path, message, f"Write device.capacity['{DRIVER}'].{match['name']}.")
     if "has(" in expression or " in device.attributes" in expression:
         return
     known = _ATTRIBUTES[name] if name else set().union(*_ATTRIBUTES.values())
@@ -158,7 +176,7 @@ def _domain(path: str, expression: str, name: str | None, report: Report) -> Non
                 f"{domain} is a class and not a driver, so no device has attributes of it: the expression fails, and the pod stays Pending",
                 f"Write device.attributes['{DRIVER}'].",
             )
-        elif domain == DRIVER and attribute not in known:
+        elif domain == DRIVER and attribute not in known and not _PARTITION.fullmatch(attribute):
             message = f"devices of {name or 'the driver'} have no attribute {attribute}: the expression fails, and the pod stays Pending"
             report.error(path, message, near(attribute, known))
 
@@ -166,7 +184,7 @@ def _domain(path: str, expression: str, name: str | None, report: Report) -> Non
 def _memory(name: str, request: Mapping[str, Any], where: str, report: Report) -> None:
     asked = mapping(mapping(request.get("capacity")).get("requests"))
     if name == GPU and "memory" in asked:
-        report.warning(
+        report.note(
             f"{where}.capacity.requests.memory",
             "it takes a whole GPU, unless the driver runs with featureGates.ConsumableShares (alpha) and consumableShares: memory, and Kubernetes "
             "1.34 and 1.35 with the feature gate DRAConsumableCapacity; 1.34 then gives shares of the first GPU of a node only; nothing enforces the amount",
@@ -201,7 +219,7 @@ def _constraints(devices: Mapping[str, Any], classes: set[str], path: str, repor
     for number, entry in enumerate(sequence(devices.get("constraints"))):
         for key in ("matchAttribute", "distinctAttribute"):
             domain, _slash, attribute = str(mapping(entry).get(key) or "").partition("/")
-            if domain == DRIVER and known and attribute not in known:
+            if domain == DRIVER and known and attribute not in known and not _PARTITION.fullmatch(attribute):
                 message = f"no device that is claimed here has the attribute {attribute}, so no devices fulfil it: the pod stays Pending"
                 report.error(f"{path}.constraints[{number}].{key}", message, near(attribute, known))
 
@@ -276,7 +294,7 @@ def _sharing(kind: str, sharing: Mapping[str, Any], path: str, report: Report) -
             report.error(
                 f"{path}.{other}", f"it does not belong to {strategy}: {_STAYS}", "Remove it, or change the strategy."
             )
-    report.warning(
+    report.note(
         f"{path}.strategy",
         f"{strategy} needs the driver's feature gate {gate} (alpha, off by default); without it {_STAYS}",
         f"Render the pool with nvidia_sharing_backend: dra and nvidia_sharing_mode: {'mps' if strategy == 'MPS' else 'time_slicing'}, which sets it.",

@@ -14,10 +14,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from ...module_utils import _injection as injection
+from . import chart_values
 from .finding import Report, join
-from .reading import OF_A_CONFIGURATION, below, mapping, sequence
+from .reading import below, mapping, sequence
 
-PLUGIN, DISCOVERY, EXPORTER = "nvidia-device-plugin", "gpu-feature-discovery", "dcgm-exporter"
+PLUGIN, EXPORTER, DISCOVERY = chart_values.PLUGIN, chart_values.EXPORTER, "gpu-feature-discovery"
 #: By program, and by image where no program is named.
 _PROGRAMS: Mapping[str, str] = {
     PLUGIN: PLUGIN,
@@ -25,10 +26,6 @@ _PROGRAMS: Mapping[str, str] = {
     DISCOVERY: DISCOVERY,
     EXPORTER: EXPORTER,
 }
-#: Values that only these charts have at their top, and those by which the charts of others are known that have one of them too.
-_OF_THE_PLUGIN = {"migStrategy", "deviceListStrategy", "deviceIDStrategy", "failOnInitError", "nvidiaDriverRoot", "gfd"}
-_OF_THE_EXPORTER = {"kubernetesDRA", "debugDump"}
-_OF_OTHERS = {"operator", "driver", "toolkit", "scheduler", "kubeletPlugin"}
 _PRIVILEGED, _SYS_ADMIN = {"privileged": True}, {"capabilities": {"add": ["SYS_ADMIN"]}}
 
 
@@ -49,15 +46,15 @@ class _Pod(NamedTuple):
     opens_driver: bool = False
 
 
-def has_pods(document: Mapping[str, Any]) -> bool:
+def has_pods(document: Mapping[str, Any], chart: str = "") -> bool:
     """Return whether an object, or values of a chart, make pods that have to see the driver."""
-    return any(True for _one in _pods(document))
+    return any(True for _one in _pods(document, chart))
 
 
-def check(document: Mapping[str, Any], facts: Mapping[str, Any] | None, report: Report) -> None:
+def check(document: Mapping[str, Any], chart: str, facts: Mapping[str, Any] | None, report: Report) -> None:
     """Check that the pods see the driver of the node; without its facts nothing is said."""
     host = mapping(mapping(facts).get("gpu", facts))
-    for pod in _pods(document):
+    for pod in _pods(document, chart):
         for field, reason in injection.hides_driver(pod.context, pod.runtime_class, host):
             if field == "runtimeClassName":
                 if not pod.opens_driver:
@@ -74,12 +71,13 @@ def check(document: Mapping[str, Any], facts: Mapping[str, Any] | None, report: 
             )
 
 
-def _pods(document: Mapping[str, Any]) -> Iterator[_Pod]:
+def _pods(document: Mapping[str, Any], chart: str) -> Iterator[_Pod]:
+    chart = chart or chart_values.chart_of(document)
     if document.get("kind") == "DaemonSet":
         yield from _of_daemon_set(mapping(below(document, "spec", "template", "spec")))
-    elif is_plugin(document):
+    elif chart == PLUGIN:
         yield from _plugin(document)
-    elif _are_values(document) and _is_exporter(document):
+    elif chart == EXPORTER:
         yield _exporter(document)
 
 
@@ -98,21 +96,6 @@ def _of_daemon_set(spec: Mapping[str, Any]) -> Iterator[_Pod]:
         opens = context.get("privileged") is True and name != EXPORTER and "/driver-root" in mounts
         class_ = spec.get("runtimeClassName")
         yield _Pod(name, place, f"{place}.containers[{number}]", context, class_, opens)
-
-
-def _are_values(document: Mapping[str, Any]) -> bool:
-    """Return whether these may be values of one of the two charts."""
-    return not (OF_A_CONFIGURATION | _OF_OTHERS | {"kind"}) & set(document)
-
-
-def is_plugin(values: Mapping[str, Any]) -> bool:
-    """Return whether these are values of the device plugin's chart.
-
-    Other charts have a C(devicePlugin) as well, with more in it than whether it is deployed.
-    """
-    if not _are_values(values) or _is_exporter(values) or set(mapping(values.get("devicePlugin"))) - {"enabled"}:
-        return False
-    return bool(_OF_THE_PLUGIN & set(values)) or isinstance(below(values, "config", "map"), Mapping)
 
 
 def _plugin(values: Mapping[str, Any]) -> Iterator[_Pod]:
@@ -143,11 +126,6 @@ def _default_context(values: Mapping[str, Any]) -> Mapping[str, Any]:
     may_be_mig = mig != "none" if mig else configured
     may_be_mounts = "volume-mounts" in strategy if isinstance(strategy, (str, list)) and strategy else configured
     return _SYS_ADMIN if may_be_mig or may_be_mounts else {}
-
-
-def _is_exporter(values: Mapping[str, Any]) -> bool:
-    repository = str(below(values, "image", "repository"))
-    return repository.rpartition("/")[2] == EXPORTER or bool(_OF_THE_EXPORTER & set(values))
 
 
 def _exporter(values: Mapping[str, Any]) -> _Pod:

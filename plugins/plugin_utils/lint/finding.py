@@ -16,13 +16,15 @@ from ...module_utils._printable import printable
 ERROR = "error"
 #: They start, and ignore something that is written, or understand it otherwise than it looks.
 WARNING = "warning"
+#: What the linter cannot know of the file; nothing to correct, and no failure under C(--strict).
+NOTE = "note"
 
 
 @dataclass(frozen=True)
 class Finding:
     """One thing that is wrong with a configuration file.
 
-    :param level: C(error) or C(warning).
+    :param level: C(error), C(warning) or C(note).
     :param path: where, such as C(sharing.mps.resources[0].replicas); empty for the whole file.
     :param message: what is wrong, and what really happens.
     :param remedy: what to write in its place.
@@ -61,6 +63,9 @@ class Report:
     def warning(self, path: str, message: str, remedy: str = "") -> None:
         self._add(WARNING, path, message, remedy)
 
+    def note(self, path: str, message: str, remedy: str = "") -> None:
+        self._add(NOTE, path, message, remedy)
+
     @property
     def refused(self) -> bool:
         return any(finding.level == ERROR for finding in self.findings)
@@ -83,8 +88,13 @@ def near(name: str, known: Iterable[str]) -> str:
     folded = {candidate.lower(): candidate for candidate in names}
     if name.lower() in folded:
         return f"Write {folded[name.lower()]}."
-    matches = difflib.get_close_matches(name.lower(), list(folded), n=1, cutoff=0.6)
-    return f"Did you mean {folded[matches[0]]}?" if matches else f"Known here: {', '.join(names)}."
+    match = closest(name.lower(), folded, 0.6)
+    return f"Did you mean {folded[match]}?" if match else f"Known here: {', '.join(names)}."
+
+
+def closest(name: str, known: Iterable[str], cutoff: float) -> str:
+    """Return the known name nearest to C(name); empty where none is as near as C(cutoff), from 0 to 1."""
+    return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=cutoff)), "")
 
 
 def join(path: str, key: str) -> str:

@@ -53,6 +53,8 @@ _OF_A_NODE = {
     *("name", "operatingmode", "migstrategy", "filterdevices", "enablegetpreferredallocation", "devicesplitcount"),
     *("devicememoryscaling", "devicecorescaling", "preconfigureddevicememory", "libcudaloglevel", "enablenumatopology"),
 }
+#: What older releases had, and what HAMi 2.10 reads in its place.
+_SUCCESSORS = {"knownMigGeometries": "migProfileAllowlist, with models and profiles"}
 _PROFILE = re.compile(r"[^.]+g\..*")
 
 
@@ -79,7 +81,8 @@ def check(
 def _devices(given: Mapping[str, Any], report: Report) -> None:
     for key in given:
         if key not in _FIELDS:
-            report.warning(join("nvidia", str(key)), "HAMi has no such field and ignores it", near(str(key), _FIELDS))
+            remedy = f"Write {_SUCCESSORS[key]}." if key in _SUCCESSORS else near(str(key), _FIELDS)
+            report.warning(join("nvidia", str(key)), "HAMi has no such field and ignores it", remedy)
     for key in _NEEDED:
         if given.get(key) is None:
             report.error(

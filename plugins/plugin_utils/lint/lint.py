@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 
 """The linter of device plugin configuration files: what the plugin 0.20 refuses, and what it accepts and ignores; and of
-claims, objects of the GPU Operator and HAMi's configuration, and pods that have to see the driver, also inside other files.
+claims, objects of the GPU Operator, HAMi's and mig-parted's configuration, values of charts and pods that have to see the driver, also inside other files.
 
 An I(error) is what the plugin, gpu-feature-discovery or the MPS daemon does not start with. A I(warning) is what they accept and
 ignore, or understand otherwise than it looks. A file without findings does what it says.
@@ -11,27 +11,32 @@ ignore, or understand otherwise than it looks. A file without findings does what
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from ...module_utils._formats.documents import read_yaml_documents
-from . import dra_claims, driver_pods, hami, node, operator_objects, rules, together, yaml
-from .finding import ERROR, MOST, Finding, Report, TooManyFindings
+from . import chart_values, dra_claims, driver_pods, hami, mig_layouts, node, operator_objects, rules, together, yaml
+from .carriers import Part, is_carrier, parts_of
+from .decode import fold
+from .finding import ERROR, MOST, Finding, Report, TooManyFindings, closest
 from .plugin_fields import CONFIGURATION, effective
-from .reading import OF_A_CONFIGURATION, below
+from .reading import OF_A_CONFIGURATION, below, mapping
 
 
 @dataclass(frozen=True)
 class Verdict:
     """What the linter says of a file.
 
-    :param findings: errors first, then warnings, each in the order of the file.
+    :param findings: errors first, then the others, each in the order of the file.
     :param effective: the configuration as the plugin would print it, defaults filled in; None when it refuses the file.
+    :param not_checked: the kind of an object of which the linter knows nothing.
     """
 
     findings: tuple[Finding, ...]
     effective: Mapping[str, Any] | None
+    not_checked: str = ""
 
     @property
     def errors(self) -> tuple[Finding, ...]:
@@ -41,7 +46,26 @@ class Verdict:
         return {
             "findings": [finding.as_dict() for finding in self.findings],
             "effective": dict(self.effective) if self.effective is not None else None,
+            **({"not_checked": self.not_checked} if self.not_checked else {}),
         }
+
+
+class Configuration(NamedTuple):
+    """A configuration, an object or values of a chart, and where it was found.
+
+    :param started_with: device list strategies that the plugin is started with, which beat those of its file; empty where the file decides.
+    :param others: further objects of the GPU Operator in the file, if this is one.
+    :param chart: whose values these are, and C(version) of it where the file says it.
+    :param not_checked: the kind of an object of which the linter knows nothing.
+    """
+
+    name: str
+    text: str
+    started_with: tuple[str, ...] = ()
+    others: tuple[Mapping[str, Any], ...] = ()
+    chart: str = ""
+    version: str = ""
+    not_checked: str = ""
 
 
 def lint(
@@ -49,19 +73,20 @@ def lint(
     facts: Mapping[str, Any] | None = None,
     started_with: Sequence[str] = (),
     others: Sequence[Mapping[str, Any]] = (),
+    chart: tuple[str, str] = ("", ""),
 ) -> Verdict:
-    """Check the text of a device plugin configuration file, of an object by which devices of the DRA driver are claimed or that tells the GPU
-    Operator what to do, of pods that have to see the driver, or of HAMi's configuration.
+    """Check the text of one configuration, object or values of a chart; what is none that the linter knows is taken for the device plugin's configuration.
 
     :param text: the file.
     :param facts: of the node on which it will be used, as M(gpufleet.nvidia.gpu_info) returns them; what depends on a node
         (its resources, MIG, the limit of MPS on old GPUs) is checked only with them.
     :param started_with: device list strategies that the plugin is started with, which beat those of the file.
     :param others: further objects of the GPU Operator for the same cluster.
+    :param chart: whose values these are, and its version where it is known.
     """
     report = Report()
     try:
-        used = _effective(text, facts, started_with, others, report)
+        used = _effective(text, facts, started_with, others, chart, report)
     except TooManyFindings:
         message = f"it has more than {MOST} findings: the rest was not checked"
         report.findings.insert(
@@ -76,11 +101,17 @@ def _effective(
     facts: Mapping[str, Any] | None,
     started_with: Sequence[str],
     others: Sequence[Mapping[str, Any]],
+    chart: tuple[str, str],
     report: Report,
 ) -> Mapping[str, Any] | None:
     """Report what is found, and return the configuration as the plugin prints it; None where it refuses the file, or this is none."""
     try:
+        # Python keeps bytes that are not UTF-8 as characters that cannot be written.
+        text.encode()
         document = yaml.load(text, report)
+    except UnicodeEncodeError as error:
+        report.error("", f"the file is not UTF-8 (at character {error.start})", "Save it as UTF-8.")
+        return None
     except yaml.YamlError as error:
         report.error("", f"invalid YAML: {error}", "Correct the syntax.")
         return None
@@ -92,6 +123,13 @@ def _effective(
     if not isinstance(document, dict):
         report.error("", "the file is not a mapping of fields", "Write version: v1 and the sections flags and sharing.")
         return None
+    if chart[0] or driver_pods.has_pods(document):
+        if chart[0]:
+            chart_values.check(*chart, document, report)
+        driver_pods.check(document, chart[0], facts, report)
+        if started_with:
+            node.check({}, node.node_of(facts), report, started_with)
+        return None
     if dra_claims.is_claim(document):
         dra_claims.check(document, node.node_of(facts), report)
         return None
@@ -101,10 +139,8 @@ def _effective(
     if hami.is_hami(document):
         hami.check(document, text, facts, node.node_of(facts), report)
         return None
-    if driver_pods.has_pods(document):
-        driver_pods.check(document, facts, report)
-        if started_with:
-            node.check({}, node.node_of(facts), report, started_with)
+    if mig_layouts.is_layouts(document):
+        mig_layouts.check(document, report)
         return None
     if isinstance(document.get("kind"), str) and "apiVersion" in document:
         report.warning(
@@ -136,19 +172,6 @@ def ordered(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 _STRATEGY = "DEVICE_LIST_STRATEGY"
 
 
-class Configuration(NamedTuple):
-    """A configuration and where it was found.
-
-    :param started_with: device list strategies that the plugin is started with, which beat those of its file; empty where the file decides.
-    :param others: further objects of the GPU Operator in the file, if this is one.
-    """
-
-    name: str
-    text: str
-    started_with: tuple[str, ...] = ()
-    others: tuple[Mapping[str, Any], ...] = ()
-
-
 def lint_files(texts: Mapping[str, str], facts: Mapping[str, Any] | None = None) -> dict[str, Verdict]:
     """Return what the linter says of each configuration and object in files, by a name that begins with the file's, and of all that are in one folder,
     or in one C(clusters/NAME), together.
@@ -157,12 +180,15 @@ def lint_files(texts: Mapping[str, str], facts: Mapping[str, Any] | None = None)
     :param facts: of the node on which they will be used, as for L(lint).
     """
     verdicts: dict[str, Verdict] = {}
-    parts: list[together.Part] = []
+    parts: list[Part] = []
     for name, text in texts.items():
-        documents = _documents(text)
-        for one in _taken_apart(name, text, documents):
-            verdicts[one.name] = lint(one.text, facts, one.started_with, one.others)
-        parts += [together.Part(name, _place(name, document), document) for document in documents]
+        found = _parts(name, text)
+        for one in _taken_apart(name, text, found):
+            if one.not_checked:
+                verdicts[one.name] = Verdict((), None, one.not_checked)
+            else:
+                verdicts[one.name] = lint(one.text, facts, one.started_with, one.others, (one.chart, one.version))
+        parts += found
     for cluster in together.by_cluster(parts):
         for place, report in together.check(cluster):
             there = verdicts.get(place, Verdict((), None))
@@ -171,55 +197,98 @@ def lint_files(texts: Mapping[str, str], facts: Mapping[str, Any] | None = None)
 
 
 def configurations(name: str, text: str) -> list[Configuration]:
-    """Return the configurations, claims and objects of the GPU Operator in a file, and the values and DaemonSets by which pods have to see the
-    driver, each with a name that says where it is; the file itself when it has none of these.
+    """Return what of a file is checked, and what is not, each with a name that says where it is; the file itself when nothing in it is known.
 
     Values of a chart and DaemonSets that name a device list strategy, and no configuration, count as an empty one.
 
     :param name: of the file.
     """
-    return _taken_apart(name, text, _documents(text))
+    return _taken_apart(name, text, _parts(name, text))
 
 
-def _documents(text: str) -> list[Mapping[str, Any]]:
-    """Return the mappings among the documents of a file; nothing where it is no YAML, which L(lint) says."""
+def _parts(name: str, text: str) -> list[Part]:
+    """Return the objects and values in a file; nothing where it is no YAML, which L(lint) says."""
     try:
         documents = read_yaml_documents(text)
     except ValueError:
         return []
-    return [document for document in documents if isinstance(document, Mapping)]
+    return [part for document in documents if isinstance(document, Mapping) for part in parts_of(name, document)]
 
 
-def _place(name: str, document: Mapping[str, Any]) -> str:
-    """Return where a document is: values of a chart have neither kind nor name."""
-    return (
-        f"{name}[{document['kind']}/{below(document, 'metadata', 'name')}]" if "kind" in document else f"{name}[values]"
-    )
+def _taken_apart(name: str, text: str, parts: Sequence[Part]) -> list[Configuration]:
+    operators = [part.document for part in parts if operator_objects.is_operator(part.document)]
+    found: dict[str, Configuration] = {}
+    for part in parts:
+        for one in _of_part(name, text, part, parts, operators):
+            if one.not_checked and one.name in found:
+                continue
+            # Objects of one file may have the same keys.
+            place = one.name if one.name not in found else f"{part.place[:-1]} {one.name.partition('[')[2]}"
+            found[place] = one._replace(name=place)
+    if not found and not parts and "{{" in text and not _damaged(text):
+        return [Configuration(f"{name}[template]", "", not_checked="template")]
+    return list(found.values()) if found or parts else [Configuration(name, text)]
 
 
-def _taken_apart(name: str, text: str, documents: Sequence[Mapping[str, Any]]) -> list[Configuration]:
-    found = []
-    operators = [document for document in documents if operator_objects.is_operator(document)]
-    for document in documents:
-        place = _place(name, document)
-        if operator_objects.is_operator(document):
-            others = tuple(other for other in operators if other is not document)
-            found.append(Configuration(place, yaml.dump(document), others=others))
-            continue
-        if dra_claims.is_claim(document):
-            found.append(Configuration(place, yaml.dump(document)))
-            continue
-        started_with = _started_with(document)
-        inside = list(_inside(document))
-        if driver_pods.has_pods(document):
-            found.append(Configuration(place, yaml.dump(document), () if inside else started_with))
-        elif started_with and not inside:
-            inside = [(str(document.get("kind") or "values"), "version: v1\n")]
-        found += [Configuration(f"{name}[{path}]", inner, started_with) for path, inner in inside]
-    if not found and any(map(together.is_dra_driver, documents)):
-        # Of these values nothing is said but together with others.
-        return []
-    return found or [Configuration(name, text)]
+def _of_part(
+    name: str, text: str, part: Part, parts: Sequence[Part], operators: Sequence[Mapping[str, Any]]
+) -> Iterator[Configuration]:
+    document = part.document
+    if part.text:
+        yield Configuration(part.place, part.text, not_checked="template" if "{{" in part.text else "")
+        return
+    if operator_objects.is_operator(document):
+        others = tuple(other for other in operators if other is not document)
+        yield Configuration(part.place, yaml.dump(document), others=others)
+        return
+    if dra_claims.is_claim(document):
+        yield Configuration(part.place, yaml.dump(document))
+        return
+    if not part.kind and not part.chart and _is_configuration(document):
+        first = part is parts[0]
+        yield Configuration(name, text) if first else Configuration(f"{name}[configuration]", yaml.dump(document))
+        return
+    started_with, inside = _started_with(document), list(_inside(part))
+    pods = driver_pods.has_pods(document, part.chart)
+    if part.chart or pods:
+        yield Configuration(
+            part.place, yaml.dump(document), () if inside else started_with, chart=part.chart, version=part.version
+        )
+    elif started_with and not inside:
+        yield Configuration(f"{name}[{part.kind or 'values'}]", "version: v1\n", started_with)
+        return
+    for path, inner in inside:
+        yield Configuration(part.below(path), inner, started_with)
+    if not (part.chart or pods or inside or is_carrier(document) or part.kind in together.KNOWN):
+        kind = part.kind or "a file without kind"
+        yield Configuration(f"{name}[{kind}]", "", not_checked=kind)
+
+
+#: What a text says that is no YAML, if it was to be something that the linter knows.
+_KNOWN = re.compile(r"^\s*['\"]?(sharing|flags|mig-configs|nodeconfig|migStrategy|timeSlicing)['\"]?\s*:", re.MULTILINE)
+_FIELDS = ("version", "flags", "resources", "sharing", "imex")
+
+
+def _damaged(text: str) -> bool:
+    return bool(_KNOWN.search(text))
+
+
+def _is_configuration(document: Mapping[str, Any]) -> bool:
+    """Return whether a file, or a text in a ConfigMap, is a configuration of the device plugin, of HAMi or of mig-parted."""
+    if mig_layouts.is_layouts(document) or hami.is_hami(document):
+        return True
+    names = {fold(str(name)) for name in document}
+    if names & {"flags", "sharing", "imex"} or (names and names <= set(_FIELDS)) or document.get("version") == "v1":
+        return True
+    return any(closest(name, ("flags", "sharing"), 0.75) for name in names)
+
+
+def _is_known(text: str) -> bool:
+    try:
+        document = next(iter(read_yaml_documents(text)), None)
+    except ValueError:
+        return _damaged(text)
+    return isinstance(document, Mapping) and "kind" not in document and _is_configuration(document)
 
 
 def _started_with(document: Mapping[str, Any]) -> tuple[str, ...]:
@@ -243,16 +312,27 @@ def _environment(entries: Any) -> Any:
     return next((one.get("value") for one in named if one.get("name") == _STRATEGY), None)
 
 
-def _inside(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    if document.get("kind") == "ConfigMap" and isinstance(document.get("data"), Mapping):
-        places = [("data", document["data"])]
+#: Where values of charts have texts that are configurations.
+_PLACES = ("config.map", "devicePlugin.config.data", "migManager.config.data")
+#: Where HAMi's chart has one each; left empty, the chart has its own.
+_OF_HAMI = (("devicePlugin.nodeConfiguration", "config"), ("device-config", "content"))
+
+
+def _inside(part: Part) -> Iterator[tuple[str, str]]:
+    """Yield the path and the text of each configuration in a ConfigMap, or in values."""
+    document = part.document
+    if part.kind:
+        data = {"data": document.get("data")} if part.kind == "ConfigMap" else {}
+        known = _is_known
     else:
-        places = [("config.map", below(document, "config", "map"))]
-        places.append(("devicePlugin.config.data", below(document, "devicePlugin", "config", "data")))
-        nodes = below(document, "devicePlugin", "nodeConfiguration", "config")
-        places.append(("devicePlugin.nodeConfiguration", {"config": nodes}))
-        places.append(("device-config", {"content": below(document, "device-config", "content")}))
-    for path, texts in places:
-        for key, inner in texts.items() if isinstance(texts, Mapping) else ():
-            if isinstance(inner, str):
+        data = {path: below(document, *path.split(".")) for path in _PLACES}
+        for path, key in _OF_HAMI:
+            text = below(document, *path.split("."), key)
+            data[path] = {key: text} if isinstance(text, str) and text.strip() else {}
+        if part.chart == chart_values.OWN:
+            data.update({f"configMaps.{name}": one for name, one in mapping(document.get("configMaps")).items()})
+        known = bool  # type: ignore[assignment]
+    for path, texts in data.items():
+        for key, inner in mapping(texts).items():
+            if isinstance(inner, str) and (known(inner) or path == "config.map"):
                 yield f"{path}.{key}", inner

@@ -122,11 +122,8 @@ def _cdi(strategies: Any, node: LintedNode | None, report: Report) -> None:
         return
     path = "flags.plugin.deviceListStrategy"
     if node is None or node.cdi is None:
-        report.error(
-            path,
-            f"{', '.join(chosen)} starts only where the plugin finds NVML and the driver's libraries (libcuda.so), which cannot be checked here",
-            "Pass the facts of the node to the linter, or write [envvar].",
-        )
+        message = f"{', '.join(chosen)} starts only where the plugin finds NVML and the driver's libraries (libcuda.so), which cannot be checked here"
+        report.note(path, message, "Pass the facts of the node to the linter.")
     else:
         missing = "the driver's libraries are" if node.nvml else "NVML is"
         message = f"{', '.join(chosen)} needs NVML and libcuda.so, and {missing} not there"

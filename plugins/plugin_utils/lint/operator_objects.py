@@ -11,6 +11,7 @@ internal/validator/validator.go, api/nvidia/v1alpha1/nvidiadriver_types.go, and 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 from ...module_utils._driver.desired import DesiredDriver
@@ -20,7 +21,9 @@ from ...module_utils._driver.state import from_facts
 from ...module_utils._formats.driver_versions import branch_of, is_branch, is_driver_version
 from ...module_utils._plan import Refused
 from ...module_utils._versions import numbers
-from .finding import ERROR, Report
+from . import chart_values
+from .decode import describe
+from .finding import ERROR, Report, near
 from .node import LintedNode
 from .node import check as check_on_node
 from .reading import below, group_of, mapping
@@ -54,11 +57,60 @@ def check(
     """
     spec = mapping(document.get("spec"))
     document_facts = mapping(mapping(facts).get("gpu", facts))
+    kind = str(document.get("kind"))
+    if kind in _fields():
+        _known(spec, _fields()[kind], "spec", report)
     if document.get("kind") == POLICY:
         _policy(spec, document_facts, node, report, others)
     elif document.get("kind") == DRIVER:
         _owner(spec, report, others)
         _driver(spec, "spec", mapping(spec.get("gds")), mapping(spec.get("gdrcopy")), document_facts, report)
+
+
+@cache
+def _fields() -> Mapping[str, Any]:
+    found: Mapping[str, Any] = chart_values.table("operator_fields.yml")
+    return found
+
+
+def _known(value: Any, wanted: Any, path: str, report: Report) -> None:
+    """Check fields against those of the definition: what it does not have is dropped, what is of another type is refused."""
+    if wanted == "any" or value is None:
+        return
+    if isinstance(wanted, Mapping) and isinstance(value, Mapping):
+        for name, inner in value.items():
+            if name in wanted:
+                _known(inner, wanted[name], f"{path}.{name}", report)
+            else:
+                message = (
+                    "the definition of the GPU Operator 26.7 has no such field: the API server drops or refuses it"
+                )
+                report.warning(f"{path}.{name}", message, near(str(name), wanted))
+    elif isinstance(wanted, list) and isinstance(value, list):
+        for number, item in enumerate(value):
+            _known(item, wanted[0], f"{path}[{number}]", report)
+    else:
+        kind, choices = (
+            ("mapping", [])
+            if isinstance(wanted, Mapping)
+            else ("list", [])
+            if isinstance(wanted, list)
+            else _typed(wanted)
+        )
+        fits = kind in _TYPES and isinstance(value, _TYPES[kind]) and isinstance(value, bool) is (kind == "boolean")
+        if not fits:
+            report.error(path, f"{describe(value)} where a {kind} is expected: the API server refuses the object")
+        elif choices and value not in choices:
+            message = f"{value!r} must be one of {', '.join(filter(None, choices))}: the API server refuses the object"
+            report.error(path, message, near(str(value), choices))
+
+
+_TYPES: Mapping[str, Any] = {"string": str, "boolean": bool, "integer": int, "number": (int, float)}
+
+
+def _typed(wanted: str) -> tuple[str, list[str]]:
+    kind, *choices = wanted.split()
+    return kind, [one.strip('"') for one in choices]
 
 
 def _policy(
@@ -183,7 +235,7 @@ def _driver(
     if precompiled and version.startswith("sha256:"):
         message = "precompiled drivers have an image for each kernel, so a digest names none"
         report.error(f"{path}.version", message, "Write the branch.")
-    elif precompiled and is_driver_version(version):
+    elif precompiled and is_driver_version(version) and _of_nvidia(driver.get("repository")):
         message = "images of precompiled drivers are named by the branch: there is none with this version"
         report.error(f"{path}.version", message, f'Write "{branch_of(version)}".')
     elif not precompiled and is_branch(version):
@@ -205,6 +257,11 @@ def _driver(
         report.warning(f"{path}.version", why, f"Write {instead} or newer.")
     if is_driver_version(version) or is_branch(version):
         _on_boards(version, kernel_modules, path, facts, report)
+
+
+def _of_nvidia(repository: Any) -> bool:
+    """Return whether images are those of NVIDIA; what a repository of one's own has cannot be known."""
+    return str(repository or "nvcr.io/nvidia").startswith("nvcr.io/nvidia")
 
 
 def _on_boards(version: str, kernel_modules: str, path: str, facts: Mapping[str, Any], report: Report) -> None:

@@ -9,27 +9,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from ...module_utils._formats.documents import read_yaml
+from . import chart_values
+from .carriers import Part
 from .dra_claims import KINDS
-from .driver_pods import is_plugin
-from .finding import Report
+from .finding import Report, near
+from .operator_objects import POLICY
 from .reading import below, group_of, mapping, sequence
 
 _CLASS = KINDS[0]
 #: Where the rendered tree, as most GitOps repositories, has the files of a cluster.
 _CLUSTERS = "clusters"
 _GPU = "nvidia.com/gpu"
-
-
-class Part(NamedTuple):
-    """One document of a file.
-
-    :param file: its path.
-    :param place: the name of what the linter says of it.
-    """
-
-    file: str
-    place: str
-    document: Mapping[str, Any]
+#: Kinds of which nothing is said but together with others.
+KNOWN = ("Node", "NodeFeatureRule")
+_CONFIG_LABEL, _MIG_LABEL = "nvidia.com/device-plugin.config", "nvidia.com/mig.config"
 
 
 class _Server(NamedTuple):
@@ -59,14 +53,20 @@ def _cluster_of(path: str) -> str:
 
 def check(parts: Sequence[Part]) -> Iterator[tuple[str, Report]]:
     """Yield what is wrong with the documents of one cluster, each with the name of the one that it is said of."""
+    yield from ((place, report) for place, report in _all(parts) if report.findings)
+
+
+def _all(parts: Sequence[Part]) -> Iterator[tuple[str, Report]]:
     yield from _classes(parts)
+    yield from _names(parts)
+    yield from _label_fields(parts)
     drivers = [
-        _Server(one, "kubeletPlugin", mapping(one.document["kubeletPlugin"]))
+        _Server(one, "kubeletPlugin", mapping(one.document.get("kubeletPlugin")))
         for one in parts
-        if _offers_gpus(one.document)
+        if one.chart == chart_values.DRA_DRIVER and below(one.document, "resources", "gpus", "enabled") is not False
     ]
     for one in parts:
-        if is_plugin(one.document) and below(one.document, "devicePlugin", "enabled") is not False:
+        if one.chart == chart_values.PLUGIN and below(one.document, "devicePlugin", "enabled") is not False:
             for driver in drivers:
                 yield from _both(_Server(one, "", one.document), driver, parts)
 
@@ -97,13 +97,103 @@ def _resource(document: Mapping[str, Any]) -> str:
     return resource if isinstance(resource, str) else ""
 
 
-def is_dra_driver(document: Mapping[str, Any]) -> bool:
-    """Return whether these are values of the chart dra-driver-nvidia-gpu."""
-    return "kind" not in document and isinstance(document.get("kubeletPlugin"), Mapping)
+def _label_fields(parts: Sequence[Part]) -> Iterator[tuple[str, Report]]:
+    """Labels of Node Feature Discovery by which a GPU Operator of the cluster knows no node."""
+    if any(one.chart == chart_values.OPERATOR or one.kind == POLICY for one in parts):
+        for one in parts:
+            if one.chart == chart_values.DISCOVERY:
+                report = Report()
+                chart_values.label_fields(one.document, "", report)
+                yield one.place, report
 
 
-def _offers_gpus(document: Mapping[str, Any]) -> bool:
-    return is_dra_driver(document) and below(document, "resources", "gpus", "enabled") is not False
+def _configurations(parts: Iterable[Part]) -> tuple[dict[str, set[str]], set[str], set[str]]:
+    """Return the names of what each ConfigMap has, and those of all configurations of the device plugin, and of all layouts."""
+    of_map: dict[str, set[str]] = {}
+    files: set[str] = set()
+    layouts: set[str] = set()
+    for one in parts:
+        data = mapping(one.document.get("data")) if one.kind == "ConfigMap" else {}
+        if data:
+            of_map.setdefault(str(below(one.document, "metadata", "name")), set()).update(map(str, data))
+        own = mapping(one.document.get("configMaps")) if one.chart == chart_values.OWN else {}
+        of_map.update({str(name): set(map(str, mapping(texts))) for name, texts in own.items()})
+        for text in (*data.values(), *(text for texts in own.values() for text in mapping(texts).values())):
+            if isinstance(text, str) and "mig-configs" in text:
+                try:
+                    layouts |= set(map(str, mapping(below(read_yaml(text), "mig-configs"))))
+                except ValueError:
+                    continue
+        for path in (("config", "map"), ("devicePlugin", "config", "data")):
+            files |= set(map(str, mapping(below(one.document, *path)))) if one.chart else set()
+    return of_map, files, layouts
+
+
+def _names(parts: Sequence[Part]) -> Iterator[tuple[str, Report]]:
+    """Names that refer to something which is in other files of the cluster; where that is in none of them, nothing is said."""
+    of_map, files, layouts = _configurations(parts)
+    for one in parts:
+        report = Report()
+        places = [("config", "map")] if one.chart == chart_values.PLUGIN else []
+        if one.chart == chart_values.OPERATOR:
+            places = [("devicePlugin.config", "data"), ("migManager.config", "data")]
+        if one.kind == POLICY:
+            places = [("spec.devicePlugin.config", "data"), ("spec.migManager.config", "data")]
+        for path, inner in places:
+            _default(one, path, inner, of_map, layouts, report)
+        if one.kind == "DaemonSet":
+            _env_from(one, of_map, report)
+        known = files.union(*(of_map[name] for name in _named(parts) & set(of_map)))
+        for path, labels in _labels(one):
+            for label, names in ((_CONFIG_LABEL, known), (_MIG_LABEL, layouts)):
+                value = labels.get(label)
+                if names and isinstance(value, str) and value not in names:
+                    report.error(
+                        f"{path}['{label}']", f"none of these files has a configuration {value}", near(value, names)
+                    )
+        yield one.place, report
+
+
+def _named(parts: Iterable[Part]) -> set[str]:
+    """Return the ConfigMaps that device plugins read."""
+    paths = (("config", "name"), ("devicePlugin", "config", "name"), ("spec", "devicePlugin", "config", "name"))
+    return {str(below(one.document, *path)) for one in parts if one.chart or one.kind == POLICY for path in paths}
+
+
+def _default(
+    one: Part, path: str, inner: str, of_map: Mapping[str, set[str]], layouts: set[str], report: Report
+) -> None:
+    config = mapping(below(one.document, *path.split(".")))
+    default, name = config.get("default"), config.get("name")
+    names = set(map(str, mapping(config.get(inner)))) or of_map.get(str(name), set())
+    if path.endswith("migManager.config"):
+        names = layouts if names else set()
+    if names and isinstance(default, str) and default and default not in names:
+        where = f"ConfigMap {name}" if str(name) in of_map else f"{path}.{inner}"
+        message = f"{where} has no {default}, so that nothing starts on nodes without the label"
+        report.error(f"{path}.default", message, near(default, names))
+
+
+def _env_from(one: Part, of_map: Mapping[str, set[str]], report: Report) -> None:
+    path = "spec.template.spec.containers"
+    for number, container in enumerate(sequence(below(one.document, *path.split(".")))):
+        for index, entry in enumerate(sequence(below(container, "envFrom"))):
+            name = str(below(entry, "configMapRef", "name"))
+            if any("." in key or key == "config" for key in of_map.get(name, ())):
+                report.warning(
+                    f"{path}[{number}].envFrom[{index}]",
+                    f"the files of ConfigMap {name} become variables, which no program of NVIDIA's reads as its configuration",
+                    "Mount it as a volume, and name the file with --config-file or CONFIG_FILE.",
+                )
+
+
+def _labels(one: Part) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield the labels of nodes in a Node, or in a rule of Node Feature Discovery."""
+    if one.kind == "Node":
+        yield "metadata.labels", mapping(below(one.document, "metadata", "labels"))
+    if one.kind == "NodeFeatureRule":
+        for number, rule in enumerate(sequence(below(one.document, "spec", "rules"))):
+            yield f"spec.rules[{number}].labels", mapping(below(rule, "labels"))
 
 
 def _both(plugin: _Server, driver: _Server, parts: Sequence[Part]) -> Iterator[tuple[str, Report]]:

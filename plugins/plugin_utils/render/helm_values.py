@@ -6,29 +6,20 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...module_utils._formats.documents import read_yaml
 from ...module_utils._plan import Refused
+from ..lint.chart_values import check, dead_keys
+from ..lint.finding import Report
 from .clusters import Cluster
 from .emit import sections
-from .versions import CHARTS, NODE_FEATURE_DISCOVERY
+from .versions import CHARTS
 
 #: A part of the values: where it comes from, and top-level keys that no other part has.
 Part = tuple[str, Mapping[str, Any]]
 
 EXTRA = "gpu_kubernetes_values"
-#: Chart to the paths that its templates read; everything below such a path is passed on.
-_KEYS: dict[str, frozenset[str]] = {
-    chart: frozenset(keys.split())
-    for chart, keys in read_yaml(Path(__file__).with_name("chart_keys.yml").read_text(encoding="utf-8")).items()
-}
-# Values of a subchart stand under its name, and its condition is read by Helm itself.
-for _chart, _below in (("nvidia-device-plugin", "nfd"), ("gpu-operator", "node-feature-discovery")):
-    _KEYS[_chart] |= {"nfd.enabled", *(f"{_below}.{key}" for key in _KEYS[NODE_FEATURE_DISCOVERY])}
 
 
 def extra_values(cluster: Cluster, chart: str) -> dict[str, Any]:
@@ -58,31 +49,18 @@ def render_values(cluster: Cluster, chart: str, parts: Sequence[Part], of: str =
 
 
 def refuse_dead_keys(chart: str, values: Mapping[str, Any], thing: str) -> None:
-    """Refuse values that the chart would ignore in silence.
+    """Refuse values that the chart would ignore in silence, and those with which what it deploys does not work.
 
     :param thing: where they stand in the user's variables.
     :raises Refused: names the key and the nearest that the chart reads.
     """
-    known = _KEYS[chart]
-    for path in _paths(values, ()):
-        if any(_covers(candidate, path) for candidate in known):
-            continue
-        near = difflib.get_close_matches(path, known, n=2, cutoff=0.6)
+    for path, near in dead_keys(chart, values):
         reason = f"no template of the chart {chart} {CHARTS[chart].version} reads it, so it would have no effect"
         raise Refused(f"{thing}['{chart}'].{path}", reason, f"It reads {' and '.join(near)}." if near else "")
-
-
-def _paths(values: Mapping[str, Any], prefix: tuple[str, ...]) -> Iterator[str]:
-    for key, value in values.items():
-        path = (*prefix, str(key))
-        if isinstance(value, Mapping) and value:
-            yield from _paths(value, path)
-        else:
-            yield ".".join(path)
-
-
-def _covers(known: str, path: str) -> bool:
-    return path == known or path.startswith(f"{known}.") or known.startswith(f"{path}.")
+    report = Report()
+    check(chart, "", values, report)
+    for finding in report.findings:
+        raise Refused(f"{thing}['{chart}'].{finding.path}", finding.message, finding.remedy)
 
 
 def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

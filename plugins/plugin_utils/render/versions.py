@@ -4,7 +4,8 @@
 
 """The charts that the generator writes values for, pinned. This is the one place where they are raised.
 
-After raising one, run C(tools/chart-keys.py) on the unpacked chart and put its output into C(chart_keys.yml).
+After raising one, run C(tools/chart-keys.py) on the unpacked chart and put its output with the
+new version into C(../lint/chart_keys.yml).
 """
 
 from __future__ import annotations

@@ -79,7 +79,6 @@ def test_nothing_else_opens_files():
         "plugin_utils/lease_renewal.py": "makes a file that must not exist",
         "doc_fragments/variables.py": "files of the collection's roles",
         "plugin_utils/role_variables.py": "files of the collection's roles",
-        "plugin_utils/render/helm_values.py": "a file of the collection beside it",
         "plugin_utils/render/monitoring.py": "files of the collection beside it",
         "plugin_utils/host_program.py": "files of the collection, pynvml as it is installed, and a temporary file that it has made",
     }

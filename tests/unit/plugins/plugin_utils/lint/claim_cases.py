@@ -43,7 +43,7 @@ REQUESTS: dict[str, tuple[dict[str, Any], tuple[str, str] | None]] = {
     ),
     "memory of a GPU": (
         {"deviceClassName": "gpu.nvidia.com", "capacity": {"requests": {"memory": "8Gi"}}},
-        ("warning", "capacity.requests.memory"),
+        ("note", "capacity.requests.memory"),
     ),
 }
 

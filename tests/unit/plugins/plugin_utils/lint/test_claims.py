@@ -34,6 +34,9 @@ def test_older_versions_of_the_api_and_alternatives_are_read_too():
     wrong = {"deviceClassName": "migs.nvidia.com"}
     flat = claim(wrong)
     flat["spec"]["spec"]["devices"]["requests"] = [{"name": "device", **wrong}]
+    in_v1 = [one.message for one in findings(flat)]
+    assert len(in_v1) == 2 and "resource.k8s.io/v1 has it below exactly or firstAvailable" in in_v1[0]
+    flat["apiVersion"] = "resource.k8s.io/v1beta1"
     either = claim(wrong)
     either["spec"]["spec"]["devices"]["requests"] = [{"name": "device", "firstAvailable": [{"name": "a", **wrong}]}]
     assert [one.path for one in findings(flat)] == ["spec.spec.devices.requests[0].deviceClassName"]
@@ -143,4 +146,8 @@ def test_a_file_with_several_objects_is_taken_apart():
     )
     text = yaml.safe_dump_all([good, bad, {"version": "v1"}])
     found = {one.name: [finding.level for finding in lint(one.text).findings] for one in configurations("f", text)}
-    assert found == {"f[ResourceClaimTemplate/claimed]": [], "f[ResourceClaim/claimed]": ["error"]}
+    assert found == {
+        "f[ResourceClaimTemplate/claimed]": [],
+        "f[ResourceClaim/claimed]": ["error"],
+        "f[configuration]": [],
+    }

@@ -10,7 +10,7 @@ import json
 
 import pytest
 import yaml
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.lint.lint import configurations, lint
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.lint.lint import lint, lint_files
 
 from .test_lint_rules import facts, gpu
 
@@ -152,9 +152,5 @@ def test_it_is_found_in_config_maps_and_in_values_of_the_chart():
     config_map = {"kind": "ConfigMap", "data": {"device-config.yaml": devices, "config.json": nodes}}
     values = {"device-config": {"content": devices}, "devicePlugin": {"nodeConfiguration": {"config": nodes}}}
     for document in (config_map, values):
-        levels = sorted(
-            finding.level
-            for one in configurations("f", yaml.safe_dump(document))
-            for finding in lint(one.text, None, one.started_with, one.others).findings
-        )
-        assert levels == ["error", "warning"]
+        verdicts = lint_files({"f": yaml.safe_dump(document)}).values()
+        assert sorted(finding.level for one in verdicts for finding in one.findings) == ["error", "warning"]

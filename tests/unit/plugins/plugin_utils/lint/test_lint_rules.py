@@ -7,7 +7,12 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.lint.lint import Configuration, configurations, lint
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.lint.lint import (
+    Configuration,
+    configurations,
+    lint,
+    lint_files,
+)
 
 MPS = "version: v1\nsharing:\n  mps:\n    resources:\n    - name: nvidia.com/gpu\n      replicas: {}\n"
 SLICED = "version: v1\n{}sharing:\n  timeSlicing:\n    resources:\n    - name: {}\n      replicas: 2\n"
@@ -251,9 +256,10 @@ def test_a_strategy_in_other_peoples_values_is_held_against_the_node(text, name)
 
 
 def test_the_operator_with_cdi_gives_its_plugin_both_strategies_of_cdi():
-    (found,) = configurations("f", "devicePlugin: {enabled: true}\ncdi: {enabled: true}\n")
+    text = "devicePlugin: {enabled: true}\ncdi: {enabled: true}\n"
+    (found,) = configurations("f", text)
     assert found.started_with == ("cdi-annotations", "cdi-cri")
-    (finding,) = lint(found.text, accepting(containerd="1.6.20"), found.started_with).findings
+    (finding,) = lint_files({"f": text}, accepting(containerd="1.6.20"))["f[values]"].findings
     assert "do not accept cdi-annotations, cdi-cri" in finding.message
 
 

@@ -119,4 +119,5 @@ def test_the_names_that_classes_of_the_cluster_have_are_said():
 
 def test_values_of_the_dra_driver_alone_say_nothing():
     text = yaml.safe_dump({"nvidiaDriverRoot": "/", "kubeletPlugin": {"nodeSelector": {"a": "b"}}})
-    assert lint_files({"f": text}, {"gpus": []}) == {}
+    (verdict,) = lint_files({"f": text}, {"gpus": []}).values()
+    assert not verdict.findings and not verdict.not_checked

@@ -1,0 +1,152 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Values of the charts that the generator pins: which chart they are for, which keys it reads, and what goes wrong with those that it reads. Pure."""
+
+from __future__ import annotations
+
+import difflib
+import pkgutil
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Any
+
+from ...module_utils._formats.documents import read_yaml
+from .finding import Report, closest, near
+from .reading import OF_A_CONFIGURATION, below, mapping, sequence
+
+PLUGIN, OPERATOR, DISCOVERY = "nvidia-device-plugin", "gpu-operator", "node-feature-discovery"
+EXPORTER, HAMI, DRA_DRIVER, OWN = "dcgm-exporter", "hami", "dra-driver-nvidia-gpu", "gpufleet-nvidia"
+#: Chart to keys at the top of its values: one of the first, or two of the second, and it is this chart. The first that fits counts.
+_TOP: Mapping[str, tuple[set[str], set[str]]] = {
+    OWN: (set(), {"configMaps", "policies", "verification"}),
+    DRA_DRIVER: ({"kubeletPlugin"}, set()),
+    HAMI: ({"schedulerName", "mockDevicePlugin", "device-config"}, {"scheduler", "devicePlugin", "resourceName"}),
+    PLUGIN: ({"migStrategy", "deviceListStrategy", "deviceIDStrategy", "failOnInitError", "nvidiaDriverRoot"}, set()),
+    OPERATOR: (
+        {"migManager", "dcgmExporter", "nodeStatusExporter", "sandboxWorkloads", "vgpuManager"},
+        {"operator", "driver", "toolkit", "devicePlugin", "cdi", "mig", "daemonsets", "validator", DISCOVERY},
+    ),
+    EXPORTER: ({"kubernetesDRA", "debugDump"}, set()),
+    DISCOVERY: ({"topologyUpdater"}, {"master", "worker", "enableNodeFeatureApi"}),
+}
+#: Feature gates of the DRA driver 0.5.0 (pkg/featuregates) and whether they are on by default, with those of its logs; which exclude each other,
+#: and which need another (ValidateFeatureGates).
+_GATES: Mapping[str, bool] = {
+    **dict.fromkeys(["IMEXDaemonsWithDNSNames", "ComputeDomainCliques", "CrashOnNVLinkFabricErrors"], True),
+    **dict.fromkeys(["TimeSlicingSettings", "MPSSupport", "PassthroughSupport", "NVMLDeviceHealthCheck"], False),
+    **dict.fromkeys(["DynamicMIG", "DeviceMetadata", "FabricManagerPartitioning", "HostManagedIMEXDaemon"], False),
+    **dict.fromkeys(["DRAListTypeAttributes", "ConsumableShares", "AllAlpha", "AllBeta", "NodeLocalFabricIPC"], False),
+    **dict.fromkeys(["ContextualLogging", "LoggingAlphaOptions", "LoggingBetaOptions"], False),
+}
+_EXCLUDE = (
+    ("DynamicMIG", "PassthroughSupport"),
+    ("DynamicMIG", "NVMLDeviceHealthCheck"),
+    ("DynamicMIG", "MPSSupport"),
+    ("PassthroughSupport", "NVMLDeviceHealthCheck"),
+)
+_NEED = (("ComputeDomainCliques", "IMEXDaemonsWithDNSNames"), ("DeviceMetadata", "PassthroughSupport"))
+_LABEL_FIELDS = ("worker", "config", "sources", "pci", "deviceLabelFields")
+#: With these the labels are pci-10de.present and pci-0302_10de.present, by one of which the GPU Operator knows a node with a GPU.
+_KNOWN_LABELS = (["vendor"], ["class", "vendor"])
+
+
+def table(name: str) -> Any:
+    """Return what a file of data of this room holds."""
+    return read_yaml((pkgutil.get_data(__package__, name) or b"").decode())
+
+
+@cache
+def charts() -> Mapping[str, tuple[str, frozenset[str]]]:
+    """Return the pinned version of each chart, and the paths that its templates read; everything below such a path is passed on."""
+    found = {
+        name: (version, frozenset(keys.split()))
+        for name, _space, version, keys in (
+            (*key.partition(" "), keys) for key, keys in table("chart_keys.yml").items()
+        )
+    }
+    for chart, inner in ((PLUGIN, "nfd"), (OPERATOR, DISCOVERY)):
+        version, keys = found[chart]
+        found[chart] = version, keys | {"nfd.enabled", *(f"{inner}.{key}" for key in found[DISCOVERY][1])}
+    return found
+
+
+def chart_of(values: Mapping[str, Any]) -> str:
+    """Return the chart whose values these are; empty where nothing tells."""
+    if (OF_A_CONFIGURATION | {"kind"}) & set(values):
+        return ""
+    repository = str(below(values, "image", "repository")).rpartition("/")[2]
+    if repository == EXPORTER:
+        return EXPORTER
+    for chart, (one, two) in _TOP.items():
+        if one & set(values) or len(two & set(values)) > 1:
+            return chart
+    return PLUGIN if "gfd" in values or isinstance(below(values, "config", "map"), Mapping) else ""
+
+
+def dead_keys(chart: str, values: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
+    """Yield the keys that the chart would ignore in silence, and those nearest to them that it reads."""
+    known = charts()[chart][1]
+    for path in _paths(values, ()):
+        if not any(path == one or path.startswith(f"{one}.") or one.startswith(f"{path}.") for one in known):
+            yield path, difflib.get_close_matches(path, known, n=2, cutoff=0.6)
+
+
+def _paths(values: Mapping[str, Any], prefix: tuple[str, ...]) -> Iterator[str]:
+    for key, value in values.items():
+        path = (*prefix, str(key))
+        if isinstance(value, Mapping) and value:
+            yield from _paths(value, path)
+        else:
+            yield ".".join(path)
+
+
+def check(chart: str, version: str, values: Mapping[str, Any], report: Report) -> None:
+    """Check values of a chart.
+
+    :param version: of the chart where the file says it; another one than the pinned may read other keys.
+    """
+    if chart == OPERATOR:
+        label_fields(values.get(DISCOVERY), f"{DISCOVERY}.", report)
+    elif chart == DRA_DRIVER:
+        gates(mapping(values.get("featureGates")), report)
+    if chart not in charts():
+        return
+    pin = charts()[chart][0]
+    same = version.lstrip("v") in ("", pin.lstrip("v"))
+    for path, candidates in dead_keys(chart, values):
+        message = f"no template of the chart {chart} {pin} reads it, so it would have no effect"
+        typo = closest(path, candidates, 0.85) if same else ""
+        if typo:
+            report.warning(path, message, f"Did you mean {typo}?")
+        elif path.partition(".")[0] not in ("global", "nfd"):
+            report.note(path, message)
+
+
+def label_fields(values: Any, above: str, report: Report) -> None:
+    """Check values of Node Feature Discovery by which the GPU Operator finds GPUs."""
+    fields = sequence(below(values, *_LABEL_FIELDS))
+    if fields and fields not in _KNOWN_LABELS:
+        report.error(
+            above + ".".join(_LABEL_FIELDS),
+            f"with {fields} nodes get no label pci-10de.present or pci-0302_10de.present, by which the GPU Operator knows a node with a GPU",
+            "Write [vendor].",
+        )
+
+
+def gates(given: Mapping[str, Any], report: Report) -> None:
+    """Check feature gates of the DRA driver, which does not start with a gate that it does not know, or with two that exclude each other."""
+    for gate in given:
+        if gate not in _GATES:
+            message = "the DRA driver has no such feature gate and does not start"
+            report.error(f"featureGates.{gate}", message, near(str(gate), _GATES))
+    on = {gate for gate, default in _GATES.items() if given.get(gate, default) is True}
+    for one, other in _EXCLUDE:
+        if {one, other} <= on:
+            message = f"{one} and {other} exclude each other: the DRA driver does not start"
+            report.error(f"featureGates.{one}", message, "Set one of them to false.")
+    for one, other in _NEED:
+        if one in on and other not in on:
+            message = f"{one} needs {other}: the DRA driver does not start"
+            report.error(f"featureGates.{one}", message, f"Set {other}: true, or {one}: false.")

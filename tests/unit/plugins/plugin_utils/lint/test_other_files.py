@@ -1,0 +1,286 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Files of other people: what the linter recognizes, what it opens, which names it looks up, and what it leaves alone."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import yaml
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.lint.lint import lint_files
+
+#: A fault below config.map, as it is found wherever the values are.
+FAULTY = {"config": {"map": {"a": "version: v2"}}}
+ARGO = {"chart": "nvidia-device-plugin", "targetRevision": "0.20.0"}
+POLICY = {"apiVersion": "nvidia.com/v1", "kind": "ClusterPolicy", "metadata": {"name": "p"}}
+
+
+def item(api_version, kind, **rest):
+    return {"apiVersion": api_version, "kind": kind, "metadata": {"name": "x"}, **rest}
+
+
+def found(*documents, name="f"):
+    """Return level, path and remedy by the place that is said of, where something is found."""
+    verdicts = lint_files({name: yaml.safe_dump_all(documents)})
+    return {
+        place: [(one.level, one.path, one.remedy) for one in verdict.findings]
+        for place, verdict in verdicts.items()
+        if verdict.findings
+    }
+
+
+def not_checked(text):
+    return [verdict.not_checked for verdict in lint_files({"f": text}).values() if verdict.not_checked]
+
+
+@pytest.mark.parametrize(
+    ("document", "place"),
+    [
+        (
+            item("argoproj.io/v1alpha1", "Application", spec={"source": {**ARGO, "helm": {"valuesObject": FAULTY}}}),
+            "Application/x spec.source.helm.valuesObject.",
+        ),
+        (
+            item(
+                "argoproj.io/v1alpha1",
+                "Application",
+                spec={"sources": [{}, {**ARGO, "helm": {"values": yaml.safe_dump(FAULTY)}}]},
+            ),
+            "Application/x spec.sources[1].helm.values.",
+        ),
+        (
+            item(
+                "argoproj.io/v1alpha1",
+                "ApplicationSet",
+                spec={"template": {"spec": {"source": {"helm": {"valuesObject": FAULTY}}}}},
+            ),
+            "ApplicationSet/x spec.template.spec.source.helm.valuesObject.",
+        ),
+        (item("helm.toolkit.fluxcd.io/v2", "HelmRelease", spec={"values": FAULTY}), "HelmRelease/x spec.values."),
+        (
+            item("helm.cattle.io/v1", "HelmChart", spec={"chart": "x/y", "valuesContent": yaml.safe_dump(FAULTY)}),
+            "HelmChart/x spec.valuesContent.",
+        ),
+        ({"helmCharts": [{"valuesInline": FAULTY}]}, "Kustomization helmCharts[0].valuesInline."),
+        ({"nvidia-device-plugin": FAULTY}, "nvidia-device-plugin."),
+        (
+            item("helm.toolkit.fluxcd.io/v2", "HelmRelease", spec={"values": {"nvidia-device-plugin": FAULTY}}),
+            "HelmRelease/x spec.values.nvidia-device-plugin.",
+        ),
+        (FAULTY, ""),
+    ],
+)
+def test_what_carries_values_is_opened(document, place):
+    expected = {f"f[{place}config.map.a]": [("error", "version", "Write v1.")]}
+    assert found(document) == expected
+    assert found(item("v1", "List", items=[document])) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "kinds"),
+    [
+        ("apiVersion: apps/v1\nkind: Deployment\n---\napiVersion: apps/v1\nkind: Deployment\n", ["Deployment"]),
+        ("apiVersion: v1\nkind: ConfigMap\ndata: {a: 'x: 1', b: '{{ x'}\n", ["ConfigMap"]),
+        ("services: {}\nversion: '3'\n", ["a file without kind"]),
+        ("a: {{ .Values.b }}\nkind: X\n", ["template"]),
+        (
+            "apiVersion: argoproj.io/v1alpha1\nkind: Application\nspec: {source: {helm: {values: 'a: {{ b }}'}}}\n",
+            ["template"],
+        ),
+        ("apiVersion: argoproj.io/v1alpha1\nkind: Application\nspec: {source: {path: x}}\n", []),
+        ("version: v1\n", []),
+    ],
+)
+def test_of_anything_else_its_kind_is_said_once(text, kinds):
+    assert not [one for verdict in lint_files({"f": text}).values() for one in verdict.findings]
+    assert not_checked(text) == kinds
+
+
+def test_a_damaged_configuration_is_none_that_is_left_alone():
+    text = "sharing:\n  timeSlicing: [\n"
+    assert [one.level for one in lint_files({"f": text})["f"].findings] == ["error"]
+    in_map = found(item("v1", "ConfigMap", data={"config.yaml": text, "notes": "a: ["}))
+    assert list(in_map) == ["f[data.config.yaml]"]
+    assert list(found({"version": "v1", "shareing": {}})) == ["f"]
+
+
+def test_the_same_key_in_two_config_maps_of_a_file():
+    one, other = (item("v1", "ConfigMap", data={"a": f"version: {version}"}) for version in ("v2", "v3"))
+    assert list(found(one, {**other, "metadata": {"name": "y"}})) == ["f[data.a]", "f[ConfigMap/y data.a]"]
+
+
+@pytest.mark.parametrize(
+    ("entry", "expected"),
+    [
+        ({"devices": "all", "mig-enabled": True, "mig-devices": {"1g.10gb": 7}}, []),
+        ({"devices": "all", "mig-enabled": "yes"}, [("error", "mig-configs.a[0].mig-enabled")]),
+        (
+            {"devices": "all", "mig-enabled": True, "mig-devices": {"1g.11gb": 7}},
+            [("warning", "mig-configs.a[0].mig-devices['1g.11gb']")],
+        ),
+        # A profile of an H100, and not of an A100 of 40 GB.
+        (
+            {"device-filter": "0x20b010de", "devices": "all", "mig-enabled": True, "mig-devices": {"2g.20gb": 2}},
+            [("warning", "mig-configs.a[0].mig-devices['2g.20gb']")],
+        ),
+    ],
+)
+def test_files_of_mig_parted(entry, expected):
+    file = {"version": "v1", "mig-configs": {"a": [entry]}}
+    said = [(level, path) for level, path, _remedy in found(file).get("f", [])]
+    assert said == expected
+    assert len(found(item("v1", "ConfigMap", data={"config.yaml": yaml.safe_dump(file)}))) == len(expected)
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        (
+            {"driver": {"useNvidiaDriverCrd": True}},
+            ("warning", "spec.driver.useNvidiaDriverCrd", "Write useNvidiaDriverCRD."),
+        ),
+        (
+            {"devicePlugin": {"config": {"defualt": "a"}}},
+            ("warning", "spec.devicePlugin.config.defualt", "Did you mean default?"),
+        ),
+        ({"mig": {"strategy": "mixxed"}}, ("error", "spec.mig.strategy", "Did you mean mixed?")),
+        ({"driver": {"enabled": "yes"}}, ("error", "spec.driver.enabled", "")),
+        ({"driver": {"env": {"A": "b"}}}, ("error", "spec.driver.env", "")),
+        ({"migManager": {"config": {"default": ""}}, "daemonsets": {"labels": {"any": "label"}}}, None),
+        ({"driver": {"usePrecompiled": True, "version": "580.178.04", "repository": "registry.example.com/x"}}, None),
+    ],
+)
+def test_objects_of_the_operator_against_their_definition(spec, expected):
+    assert found({**POLICY, "spec": spec}) == ({"f[ClusterPolicy/p]": [expected]} if expected else {})
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (
+            {"kubeletPlugin": {}, "featureGates": {"DynamicMIG": True, "MPSSupport": True}},
+            ("error", "featureGates.DynamicMIG"),
+        ),
+        (
+            {"kubeletPlugin": {}, "featureGates": {"IMEXDaemonsWithDNSNames": False}},
+            ("error", "featureGates.ComputeDomainCliques"),
+        ),
+        ({"kubeletPlugin": {}, "featureGates": {"DynamicMig": True}}, ("error", "featureGates.DynamicMig")),
+        ({"migStrategy": "none", "failOnInitErorr": True}, ("warning", "failOnInitErorr")),
+        ({"migStrategy": "none", "somethingElse": True}, ("note", "somethingElse")),
+        (
+            {
+                "toolkit": {},
+                "driver": {},
+                "node-feature-discovery": {
+                    "worker": {"config": {"sources": {"pci": {"deviceLabelFields": ["vendor", "device"]}}}}
+                },
+            },
+            ("error", "node-feature-discovery.worker.config.sources.pci.deviceLabelFields"),
+        ),
+        ({"device-config": {"content": ""}, "devicePlugin": {"nodeConfiguration": {"config": ""}}}, None),
+    ],
+)
+def test_values_of_the_charts(values, expected):
+    said = [(level, path) for level, path, _remedy in found(values).get("f[values]", [])]
+    assert said == ([expected] if expected else [])
+
+
+def test_values_of_another_version_of_a_chart_are_not_held_against_the_keys_of_this_one():
+    source = {
+        "chart": "nvidia-device-plugin",
+        "targetRevision": "0.14.0",
+        "helm": {"valuesObject": {"migStrategi": "none"}},
+    }
+    ((finding,),) = found(item("argoproj.io/v1alpha1", "Application", spec={"source": source})).values()
+    assert finding[0] == "note"
+
+
+PLUGIN = {"image": "k8s-device-plugin", "envFrom": [{"configMapRef": {"name": "x"}}]}
+CONFIGURATIONS = item("v1", "ConfigMap", data={"a": "version: v1"})
+
+
+@pytest.mark.parametrize(
+    ("documents", "place", "path"),
+    [
+        ([{"config": {"map": {"a": "version: v1"}, "default": "b"}}], "values", "config.default"),
+        ([{"config": {"map": {"a": "version: v1"}, "default": "a"}}], "", ""),
+        ([{"config": {"name": "elsewhere", "default": "b"}, "migStrategy": "none"}], "", ""),
+        (
+            [CONFIGURATIONS, {**POLICY, "spec": {"devicePlugin": {"config": {"name": "x", "default": "b"}}}}],
+            "ClusterPolicy/p",
+            "spec.devicePlugin.config.default",
+        ),
+        (
+            [
+                CONFIGURATIONS,
+                {"config": {"name": "x", "default": "a"}, "migStrategy": "none"},
+                {"kind": "Node", "metadata": {"name": "n", "labels": {"nvidia.com/device-plugin.config": "b"}}},
+            ],
+            "Node/n",
+            "metadata.labels['nvidia.com/device-plugin.config']",
+        ),
+        ([{"kind": "Node", "metadata": {"name": "n", "labels": {"nvidia.com/device-plugin.config": "b"}}}], "", ""),
+        (
+            [
+                item("v1", "ConfigMap", data={"config.yaml": "version: v1"}),
+                item("apps/v1", "DaemonSet", spec={"template": {"spec": {"containers": [PLUGIN]}}}),
+            ],
+            "DaemonSet/x",
+            "spec.template.spec.containers[0].envFrom[0]",
+        ),
+    ],
+)
+def test_names_that_nothing_has(documents, place, path):
+    said = {place: [path for _level, path, _remedy in findings] for place, findings in found(*documents).items()}
+    assert said == ({f"f[{place}]": [path]} if place else {})
+
+
+GPU = {"deviceClassName": "gpu.nvidia.com"}
+OF_ALL = {"cel": {"expression": "device.capacity['memory'].isGreaterThan(quantity('8Gi'))"}}
+FABRIC = [{"matchAttribute": "gpu.nvidia.com/partition2"}]
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec", "path"),
+    [
+        ("ResourceClaim", {"spec": {"devices": {}}}, "spec"),
+        ("ResourceClaimTemplate", {"devices": {}}, "spec"),
+        (
+            "ResourceClaim",
+            {"devices": {"requests": [{"name": "a", "exactly": {**GPU, "selectors": [OF_ALL]}}]}},
+            "spec.devices.requests[0].exactly.selectors[0].cel.expression",
+        ),
+        ("ResourceClaim", {"devices": {"requests": [{"name": "a", "exactly": GPU}], "constraints": FABRIC}}, ""),
+    ],
+)
+def test_claims(kind, spec, path):
+    said = found(item("resource.k8s.io/v1", kind, spec=spec)).values()
+    assert [one[:2] for findings in said for one in findings] == ([("error", path)] if path else [])
+
+
+def test_hami_reads_a_successor_in_place_of_a_field_of_older_releases():
+    nvidia = {"deviceSplitCount": 2, "deviceMemoryScaling": 1, "libCudaLogLevel": 1, "knownMigGeometries": []}
+    ((finding,),) = found({"nvidia": nvidia}).values()
+    assert finding[2] == "Write migProfileAllowlist, with models and profiles."
+
+
+KINDS = ("Application", "ApplicationSet", "HelmRelease", "HelmChart", "Kustomization", "List", "ConfigMap", "Node")
+KINDS += ("NodeFeatureRule", "DaemonSet", "ClusterPolicy", "NVIDIADriver", "ResourceClaim", "DeviceClass")
+GROUPS = ("argoproj.io/v1", "helm.toolkit.fluxcd.io/v2", "helm.cattle.io/v1", "kustomize.config.k8s.io/v1", "v1")
+GROUPS += ("nvidia.com/v1", "resource.k8s.io/v1")
+TOPS = ("config", "gpu-operator", "kubeletPlugin", "migManager", "configMaps", "mig-configs", "nvidia", "featureGates")
+
+
+@pytest.mark.parametrize("odd", [None, 1, "x", [], [1], {}, {"a": 1}], ids=repr)
+def test_what_is_of_another_type_ends_nothing(odd):
+    """Whatever stands where something else is expected, in every carrier and every kind."""
+    for kind in KINDS:
+        for group in GROUPS:
+            for key in ("spec", "items", "data", "metadata", "helmCharts"):
+                lint_files({"f": json.dumps({"apiVersion": group, "kind": kind, key: odd})})
+    for key in TOPS:
+        lint_files({"f": json.dumps({key: odd, "verification": odd, "policies": odd, "devicePlugin": odd})})

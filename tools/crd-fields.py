@@ -1,0 +1,48 @@
+#!/usr/bin/env python3
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Print the fields of custom resource definitions, for plugins/plugin_utils/lint/operator_fields.yml.
+
+    tools/crd-fields.py path/to/chart/crds/*.yaml
+
+A field is its type, with all values that it may have, the fields below it, or a list with what its items are; "any" is not checked.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+
+class _Dumper(yaml.SafeDumper):
+    def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:  # noqa: ARG002
+        super().increase_indent(flow, False)
+
+
+def fields(schema: dict[str, Any]) -> Any:
+    """Return what the linter has to know of one field and all below it."""
+    if "anyOf" in schema or "oneOf" in schema or schema.get("x-kubernetes-preserve-unknown-fields"):
+        return "any"
+    if "properties" in schema:
+        return {name: fields(one) for name, one in schema["properties"].items()}
+    if schema.get("type") == "array":
+        return [fields(schema["items"])]
+    if schema.get("type") == "object":
+        return "any"
+    return " ".join([schema["type"], *(one or '""' for one in schema.get("enum", ()))])
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 2:
+        raise SystemExit(__doc__)
+    found = {}
+    for path in sys.argv[1:]:
+        definition = yaml.safe_load(Path(path).read_text(encoding="utf-8"))["spec"]
+        schema = definition["versions"][0]["schema"]["openAPIV3Schema"]
+        found[definition["names"]["kind"]] = fields(schema["properties"]["spec"])
+    print(yaml.dump(found, Dumper=_Dumper, default_flow_style=None, width=140), end="")
