@@ -46,6 +46,21 @@ def refuse_namespace(name: str) -> None:
         )
 
 
+def refuse_node(host: str, name: str) -> None:
+    """Refuse a name that no node has: a rule of Node Feature Discovery for it matches nothing, and the API server takes no object of it.
+
+    :raises Refused: it is no DNS subdomain (kubernetes.io/docs/concepts/overview/working-with-objects/names).
+    """
+    part = "[a-z0-9]([a-z0-9-]*[a-z0-9])?"
+    if len(name) > 253 or not re.fullmatch(rf"{part}(\.{part})*", name):
+        lower = re.sub(r"[-.]*[.][-.]*", ".", re.sub(r"[^a-z0-9.-]", "-", name.lower())).strip("-.")[:253]
+        raise Refused(
+            f"{host}: gpu_node_name",
+            f"Kubernetes has no node of the name {name!r}: names of nodes have lower-case letters, digits, '-' and '.'",
+            f"Set gpu_node_name to what kubectl get nodes shows, such as {lower}.",
+        )
+
+
 def refuse_runtime_class(name: str) -> None:
     """Refuse the name of a runtime class that Kubernetes does not allow: it is written into the expressions of the policies.
 

@@ -12,6 +12,7 @@ from ...module_utils._plan import Refused
 from ..fleet.capacity import merged
 from ..fleet.served import MIGRATED_LABEL, SERVERS
 from ..fleet.sharing_configurations import CONFIGURATIONS, LABEL, UNSHARED, Named
+from ..lint.finding import WARNING
 from ..lint.lint import lint
 from . import injection
 from .clusters import (
@@ -48,7 +49,13 @@ def plugin_file(strategy: str, described: Named, thing: str, origin: str) -> str
         config["sharing"] = {"mps" if sharing.mode == "mps" else "timeSlicing": section}
     text = comment(origin) + yaml_text(config)
     for finding in lint(text).findings:
-        raise Refused(f"the device plugin's configuration of {thing}, {finding.path}", finding.message, finding.remedy)
+        if sharing.slice_mib and finding.level == WARNING and finding.path.endswith(".replicas"):
+            # The number follows from a size that was asked for: it is high, and no slip.
+            continue
+        remedy = finding.remedy
+        if finding.path.endswith(".replicas"):
+            remedy += " nvidia_sharing_memory_slice allows as many as its size gives."
+        raise Refused(f"the device plugin's configuration of {thing}, {finding.path}", finding.message, remedy)
     return text
 
 

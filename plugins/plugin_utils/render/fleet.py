@@ -20,7 +20,7 @@ from ...module_utils._mig.state import profiles_of
 from ...module_utils._plan import Refused
 from ...module_utils._sharing import modes
 from ..fleet.capacity import gpus_of_inventory, merged
-from ..fleet.names import refuse_namespace, refuse_runtime_class
+from ..fleet.names import refuse_namespace, refuse_node, refuse_runtime_class
 from ..fleet.node_match import VARIABLE as NODE_MATCH
 from ..fleet.node_match import devices_of
 from ..fleet.node_match import read as read_match
@@ -169,6 +169,7 @@ class Fleet:
         configurations: list[Configuration] = []
         by_pool: dict[str, list[RenderedHost]] = {}
         for member in members:
+            refuse_node(member.host, member.node)
             by_pool.setdefault(member.pool, []).append(member)
         options = self._options(name, members)
         refuse_namespace(str(options["namespace"]))

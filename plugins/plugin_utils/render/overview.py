@@ -29,6 +29,12 @@ def overview(cluster: Cluster) -> str:
     )
     text += "\n## Nodes\n\n"
     text += _table(["pool", "nodes"], [[_title(item), ", ".join(item.nodes)] for item in cluster.configurations])
+    if not cluster.options["node_feature_discovery"]:
+        text += (
+            "\n## Labels of the nodes\n\nNothing labels the nodes (`gpu_kubernetes_node_feature_discovery: false`), and without their labels no pod of the "
+            "releases or the examples runs on them. Apply the labels\nafter each rendering, and after a node joined:\n\n"
+            "    kubectl apply --server-side --field-manager=gpufleet -f node-labels.yaml\n"
+        )
     text += _joining(cluster)
     text += "\n## What a pod can rely on\n\n"
     rows = []

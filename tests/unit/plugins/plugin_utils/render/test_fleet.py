@@ -100,6 +100,28 @@ def test_releases_of_a_pool_have_names_that_helm_takes(pool):
     assert pool_label(pool) == pool or len(pool) > 27
 
 
+@pytest.mark.parametrize(
+    ("name", "instead"),
+    [("GPU-Node01.DC1", "gpu-node01.dc1"), ("n_1", "n-1"), ("-n1", "n1"), ("a..b", "a.b"), ("a" * 254, "a")],
+)
+def test_a_name_that_no_node_has_is_refused_with_one_that_it_can_have(clusters_of, name, instead):
+    pools = {"shared": {"gpu_facts_gpus": [{"board": "l40s-48gb", "count": 4}]}}
+    with pytest.raises(Refused) as refused:
+        clusters_of(pools, hosts=1, of_host={"shared-0": {"gpu_node_name": name}})
+    assert refused.value.thing == "shared-0: gpu_node_name"
+    assert f"such as {instead}" in refused.value.remedy
+    pools["shared"]["gpu_kubernetes_cluster"] = ""
+    assert clusters_of(pools, hosts=1, of_host={"shared-0": {"gpu_node_name": name}}) == []
+
+
+def test_more_than_a_hundred_slices_follow_from_a_size_and_are_refused_as_a_number(clusters_of):
+    gpus = {"gpu_facts_gpus": [{"board": "h200-141gb", "count": 8}], "nvidia_sharing_mode": "time_slicing"}
+    (cluster,) = clusters_of({"small": {**gpus, "nvidia_sharing_memory_slice": "1GiB"}})
+    assert "replicas: 140" in cluster.configurations[0].plugin_text
+    with pytest.raises(Refused, match=r"140 pods on one GPU.*nvidia_sharing_memory_slice"):
+        clusters_of({"small": {**gpus, "nvidia_sharing_replicas": 140}})
+
+
 def test_hosts_of_no_cluster_have_nothing_rendered(clusters_of):
     gpus = [{"board": "l40s-48gb", "count": 4}]
     pools = {

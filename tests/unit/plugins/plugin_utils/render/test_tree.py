@@ -403,8 +403,9 @@ def test_without_node_feature_discovery_labels_are_applied_by_hand(clusters_of, 
     assert len(nodes) == 6
     assert all(node["metadata"]["labels"]["gpufleet.github.io/configuration"] for node in nodes)
     assert "node-labels/pools.yaml" not in tree
-
     assert "objects/node-labels.yaml" not in tree
+    apply = "kubectl apply --server-side --field-manager=gpufleet -f node-labels.yaml"
+    assert apply in tree["README.md"] and apply not in tree_of(clusters_of, pools)["README.md"]
 
 
 def test_what_holds_the_driver_leaves_a_node_whose_clients_are_paused(clusters_of, pools):
