@@ -16,7 +16,23 @@ from dataclasses import dataclass
 from typing import Any
 
 from ._gpu_facts import ID, GpuFacts
-from ._schema import OUTPUT, View, anything, boolean, fields, has, items, mapping, needs, not_null, number, of, text
+from ._schema import (
+    OUTPUT,
+    Unfit,
+    View,
+    anything,
+    boolean,
+    check,
+    fields,
+    has,
+    items,
+    mapping,
+    needs,
+    not_null,
+    number,
+    of,
+    text,
+)
 
 SCHEMA = 1
 _NAME, _TEXT = text(256), text()
@@ -188,6 +204,11 @@ class NvmlFacts(View):
     version: str | None = has(_TEXT)
     cuda_version: str | None = has(_TEXT)
 
+    @property
+    def unanswered(self) -> str:
+        """Why GPUs cannot be planned for."""
+        return f"the GPUs cannot be queried yet: {self.reason or 'no GPU is visible'}"
+
 
 @dataclass(frozen=True)
 class ImexFacts(View):
@@ -302,3 +323,17 @@ class Facts(View):
     def lost(self) -> tuple[GpuFacts, ...]:
         """The GPUs that fell off the bus."""
         return tuple(gpu for gpu in self.gpus or () if gpu.lost)
+
+
+_FACTS = of(Facts)
+
+
+def view_of(document: Any) -> Facts:
+    """Return the view of a facts document, of which only what one field says is checked.
+
+    :raises Unfit: it does not fit; the message has the path and the reason.
+    """
+    if not isinstance(document, (dict, Facts)):
+        raise Unfit("", "it must be a mapping")
+    found: Facts = document if isinstance(document, Facts) else check(_FACTS, document)
+    return found

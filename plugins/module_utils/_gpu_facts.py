@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ._gpu_settings import GpuSettings
-from ._schema import View, boolean, fields, has, items, needs, number, of, text
+from ._schema import View, boolean, check, fields, has, items, needs, number, of, text
 from ._steps import gpu_title
 
 _NAME, _TEXT, _PROFILE = text(256), text(), text(64)
@@ -142,3 +142,15 @@ class GpuFacts(View):
     def title(self) -> str:
         """How people call it."""
         return gpu_title(self)
+
+
+_GPU = of(GpuFacts)
+
+
+def gpu_view(gpu: Mapping[str, Any]) -> GpuFacts:
+    """Return one entry of C(gpus), as it stands in a document or was just read.
+
+    :raises Unfit: it is no such entry.
+    """
+    found: GpuFacts = gpu if isinstance(gpu, GpuFacts) else check(_GPU, gpu)
+    return found

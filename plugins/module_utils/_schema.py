@@ -220,11 +220,17 @@ def needs(schema: Schema, default: Any = dataclasses.MISSING) -> Any:
     return dataclasses.field(default=default, metadata={"schema": schema, "required": True})
 
 
-def of(made: type) -> Schema:
-    """The schema of a dataclass, whose fields were declared with L(has) and L(needs)."""
+def of(made: type, version: int | None = None) -> Schema:
+    """The schema of a dataclass, whose fields were declared with L(has) and L(needs).
+
+    :param version: that a record has to have as its C(schema).
+    """
     declared = dataclasses.fields(made)
+    known = {one.name: one.metadata["schema"] for one in declared}
     required = [one.name for one in declared if one.metadata["required"]]
-    return fields({one.name: one.metadata["schema"] for one in declared}, required, made)
+    if version is None:
+        return fields(known, required, made)
+    return fields({"schema": number(version, version), **known}, ["schema", *required], made)
 
 
 def encode(value: Any) -> Any:

@@ -15,8 +15,7 @@ from ansible import constants as C
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup import cards_on_bus, described_board
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._dcgm.stage import stage as dcgm
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.stage import stage as driver
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.schema import view_of
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import Facts
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import Facts, view_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.stage import PROGRAM
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.stage import stage as boot
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.stage import stage as mig

@@ -9,26 +9,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
-from .._facts_view import Facts
+from .._facts_view import Facts, view_of
 from .._gpu_facts import SLICES, GpuFacts, GpuInstanceFacts, ProfileFacts
 from .._schema import Unfit, check, fields, items, of
 
 #: In how many ways the MIG profiles of the GPUs of a host may be placed; planners go through all of them. All boards have 5,536 or fewer,
 #: and GPUs with the same profiles count once.
 _ARRANGEMENTS = 30_000
-_FACTS = of(Facts)
 _GPUS = fields({"gpus": items(of(GpuFacts), 64)}, required=("gpus",))
-
-
-def view_of(document: Any) -> Facts:
-    """Return the view of a facts document, of which only what one field says is checked.
-
-    :raises Unfit: it does not fit; the message has the path and the reason.
-    """
-    if not isinstance(document, (dict, Facts)):
-        raise Unfit("", "it must be a mapping")
-    found: Facts = document if isinstance(document, Facts) else check(_FACTS, document)
-    return found
 
 
 def check_facts(document: Any) -> Facts:

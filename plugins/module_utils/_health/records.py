@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from .._formats.cdi import cdi_of
+from .._gpu_facts import gpu_view
 from .._mig.apply_exact import plan_exact
 from .._mig.record import Unreadable, match, read_recorded_layout
 from .._mig.state import node_gpus
@@ -18,7 +19,7 @@ from .._settings.desired import RECORD as SETTINGS_RECORD
 from .._settings.desired import recorded as recorded_settings
 from .._settings.plan import EccPolicy
 from .._settings.plan import plan as plan_settings
-from .._settings.state import observed
+from .._settings.state import ObservedGpu
 from .._sharing.host import UNREADABLE, Daemon
 from .._sharing.plan import plan as plan_sharing
 from .._sharing.state import from_facts, sharing_of
@@ -66,7 +67,7 @@ def _settings(record: Any, gpus: Gpus) -> str:
     if wanted is None:
         return f"{SETTINGS_RECORD} cannot be used"
     # Facts of an earlier release have no settings.
-    read = [observed(gpu) for gpu in gpus if "settings" in gpu]
+    read = [ObservedGpu(gpu_view(gpu)) for gpu in gpus if "settings" in gpu]
     try:
         return _words(plan_settings(read, wanted, wanted, EccPolicy(reset=True, reboot=True)).steps)
     except Refused as refusal:

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
+from .._facts_view import Facts
 from .._health.metric_units import refused_directory
 from .._plan import Refused, StagePlan
 from .._settings import desired as settings
@@ -41,15 +42,18 @@ def metrics_directory(desired: Mapping[str, Any]) -> str:
     return directory
 
 
-def stage(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> StagePlan:
-    """Plan the program and its units. Raises Refused: the directory of the metrics cannot be used."""
+def stage(facts: Facts, desired: Mapping[str, Any]) -> StagePlan:
+    """Plan the program and its units.
+
+    :param desired: the variables of all host roles, and C(PROGRAM).
+    :raises Refused: the directory of the metrics cannot be used.
+    """
     directory = metrics_directory(desired)
-    part = facts.get("host_program") or {}
-    present = Present.from_facts(part)
+    present = Present.from_facts(facts.host_program)
     if not (directory or present.anything or _restores(facts, desired)):
         return StagePlan(STAGE, needed=False)
     program = desired.get(PROGRAM)
-    if "units" not in part:
+    if "units" not in facts.host_program:
         why = "the facts are of an earlier release, which did not read the units of the host program"
         return StagePlan(STAGE, needed=True, unread=why)
     if not isinstance(program, Mapping):
@@ -58,12 +62,11 @@ def stage(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> StagePlan:
     return StagePlan(STAGE, needed=found.changes, steps=found.steps, warnings=found.warnings)
 
 
-def _restores(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> bool:
+def _restores(facts: Facts, desired: Mapping[str, Any]) -> bool:
     """Whether something is restored at boot: what is recorded, and what other stages are about to record."""
-    recorded = facts.get("recorded") or {}
-    former = settings.recorded(recorded.get("settings"))
+    former = settings.recorded(facts.recorded.settings)
     shared = sharing_of(facts)
-    if recorded.get("mig") or (former and former.anything) or (shared and not shared.is_default):
+    if facts.recorded.mig or (former and former.anything) or (shared and not shared.is_default):
         return True
     if desired.get("nvidia_mig_layout") and desired.get("nvidia_mig_restore", True):
         return True

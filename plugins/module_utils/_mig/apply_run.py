@@ -17,6 +17,7 @@ from .._adapters.command import CommandError
 from .._adapters.files import HostFiles, read_text, remove, write_whole
 from .._adapters.host_reader import HostReader
 from .._adapters.pci import read_pci_devices
+from .._facts_view import view_of
 from .._formats import utc_time
 from .._formats.cdi import GPU_KIND
 from .._formats.documents import read_json
@@ -107,8 +108,7 @@ def plan_offline(files: HostFiles, variables: Mapping[str, Any], reason: str) ->
 
     :param reason: why the driver does not answer.
     """
-    facts = {"nvml": {"available": False, "reason": reason}, "gpus": [], "pci": _cards(files)}
-    return stage(facts, variables)
+    return stage(view_of({"nvml": {"available": False, "reason": reason}, "gpus": [], "pci": _cards(files)}), variables)
 
 
 def carry_out(machine: Machine, prepared: Prepared) -> dict[str, Any]:

@@ -11,12 +11,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from .._boards.board import GpuInstanceProfile
-from .._plan import Step
+from .._plan import Step, gpu_step
 from .._steps import Kind
 from .certificate import Certificate
 from .compute import ComputeChange
 from .model import ComputeInstance, DesiredGpu, GpuInstance, compute_name
-from .state import gpu_step
 
 
 @dataclass(frozen=True)

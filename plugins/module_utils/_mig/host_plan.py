@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .._boards.architectures import ARCHITECTURES
-from .._plan import REBOOT_NEEDED, Refused, Step, awaited_reboot
+from .._plan import REBOOT_NEEDED, Refused, Step, awaited_reboot, gpu_step
 from .._steps import Kind
 from .model import DesiredGpu
 from .nodes import plan_node
 from .plan import IDLE_ONLY, REFUSE, GpuPlan, Keep
 from .record import GpuRecord, PlacedInstance
-from .state import NodeGpu, devices_of, gpu_step, record_of
+from .state import NodeGpu, devices_of, record_of
 
 ON = "on"
 OFF = "off"

@@ -11,14 +11,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from .._boards.lookup import board_of, gpus_on_bus
-from .._plan import Refused, StagePlan, Step
+from .._facts_view import Facts
+from .._plan import Refused, StagePlan, Step, gpu_step
 from .._steps import Kind, gpu_title
 from . import strategies
 from .desired import DesiredLayout, Unread, desired_layout, entries
 from .host_plan import MigPlan, plan_host
 from .plan import DISRUPTIONS, REFUSE
 from .record import record_step
-from .state import NodeGpu, gpu_step, node_gpus, offered_by, why_no_reset
+from .state import NodeGpu, node_gpus, offered_by, why_no_reset
 
 STAGE = "mig"
 
@@ -75,14 +76,13 @@ def _desired(variables: Mapping[str, Any], gpus: Sequence[Mapping[str, Any]]) ->
     return desired_layout(variables.get("nvidia_mig_layout"), strategy, gpus, disruption)
 
 
-def stage(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> StagePlan:
+def stage(facts: Facts, desired: Mapping[str, Any]) -> StagePlan:
     """Return what the stage would do.
 
-    :param facts: the facts document.
     :param desired: the variables of the role, under their full names.
     """
     try:
-        if not ((facts.get("nvml") or {}).get("available") and facts.get("gpus")):
+        if not (facts.nvml.available and facts.gpus):
             return _without_driver(facts, desired)
         gpus = node_gpus(facts, desired.get("nvidia_mig_busy_instances") or ())
         found = plan_layout(gpus, desired, _reset_obstacles(facts, gpus, desired))
@@ -105,29 +105,27 @@ def stage(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> StagePlan:
     )
 
 
-def _reset_obstacles(facts: Mapping[str, Any], gpus: Sequence[NodeGpu], variables: Mapping[str, Any]) -> dict[int, str]:
+def _reset_obstacles(facts: Facts, gpus: Sequence[NodeGpu], variables: Mapping[str, Any]) -> dict[int, str]:
     stopped = bool(variables.get("nvidia_mig_restart_services")) or variables.get("nvidia_dcgm_state") == "present"
     # Which service a process belongs to is not in the facts: one of the host may be among those that are stopped.
-    holders = [one for one in facts.get("holders") or () if one.get("container_id") or not stopped]
+    holders = [one for one in facts.holders or () if one.container_id or not stopped]
     allowed = variables.get("nvidia_mig_reset") != "never"
     reasons = {gpu.index: why_no_reset(gpu.facts, holders, allowed) for gpu in gpus}
     return {index: reason for index, reason in reasons.items() if reason is not None}
 
 
-def _not_finished(
-    facts: Mapping[str, Any], gpus: Sequence[NodeGpu], plan: MigPlan, variables: Mapping[str, Any]
-) -> Step | None:
+def _not_finished(facts: Facts, gpus: Sequence[NodeGpu], plan: MigPlan, variables: Mapping[str, Any]) -> Step | None:
     """Return what is left to do where the GPUs are as described."""
     if variables.get("nvidia_mig_restore", True):
         step = record_step(facts, plan.records(gpus), offered_by(gpus))
         if step is not None:
             return step
-    unfinished = (facts.get("recorded") or {}).get("mig_unfinished")
-    return Step(Kind.FINISH_MIG_CHANGE, "mig", "it was cut off before its end") if unfinished else None
+    cut_off = Step(Kind.FINISH_MIG_CHANGE, "mig", "it was cut off before its end")
+    return cut_off if facts.recorded.mig_unfinished else None
 
 
 def _offered_whole(
-    facts: Mapping[str, Any], gpus: Sequence[NodeGpu], desired: DesiredLayout, variables: Mapping[str, Any]
+    facts: Facts, gpus: Sequence[NodeGpu], desired: DesiredLayout, variables: Mapping[str, Any]
 ) -> tuple[str, ...]:
     """Warn of GPUs that stay in MIG mode under the strategy C(none).
 
@@ -138,13 +136,13 @@ def _offered_whole(
         return ()
     found = strategies.offered_whole(left)
     # Without a kubelet nobody offers them, and the DRA driver may make the instances itself.
-    if (facts.get("kubelet") or {}).get("installed") and variables.get("nvidia_sharing_backend") != "dra":
+    if facts.kubelet.installed and variables.get("nvidia_sharing_backend") != "dra":
         raise found
     return (found.message.rstrip("."),)
 
 
-def _without_driver(facts: Mapping[str, Any], variables: Mapping[str, Any]) -> StagePlan:
-    if facts.get("pci") is None and entries(variables.get("nvidia_mig_layout")):
+def _without_driver(facts: Facts, variables: Mapping[str, Any]) -> StagePlan:
+    if facts.pci is None and entries(variables.get("nvidia_mig_layout")):
         # Which of them the layout selects, and whether they can be so, only a host says that was read.
         return StagePlan(STAGE, needed=True, unread="which GPUs the host has is not known")
     gpus = gpus_on_bus(facts)
@@ -155,7 +153,7 @@ def _without_driver(facts: Mapping[str, Any], variables: Mapping[str, Any]) -> S
     if not found:
         why = f"{', '.join(strangers)}: not in the table of boards; only its driver can say whether it has MIG"
         return StagePlan(STAGE, needed=True, unknown=why)
-    reason = (facts.get("nvml") or {}).get("reason") or "no driver is loaded"
+    reason = facts.nvml.reason or "no driver is loaded"
     steps = tuple(
         gpu_step(Kind.PARTITION_GPU, gpu, f"wanted: {found[int(gpu['index'])]}", (), found[int(gpu["index"])].as_dict())
         for gpu in gpus

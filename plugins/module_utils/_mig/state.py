@@ -6,15 +6,15 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .._boards.board import Board, GpuInstanceProfile, Placements
 from .._boards.lookup import board_of
-from .._plan import Refused, Step
-from .._steps import Kind, gpu_title
+from .._plan import Refused
+from .._schema import encode
+from .._steps import gpu_title
 from .._users import names, reset_obstacle, users_of
 from .model import ComputeInstance, DesiredGpu, DesiredInstance, GpuInstance
 from .profiles import ProfileName, parse, resolve
@@ -129,7 +129,7 @@ def offered_by(gpus: Sequence[NodeGpu]) -> dict[str, tuple[GpuInstanceProfile, .
 
 
 def _named_in_use(gpu: Mapping[str, Any], in_use: Collection[str]) -> dict[str, Any]:
-    found = copy.deepcopy(dict(gpu))
+    found: dict[str, Any] = encode(gpu)
     parts = (part for one in found.get("gpu_instances") or () for part in one.get("compute_instances") or ())
     for part in (found, *parts):
         if part.get("uuid") in in_use:
@@ -264,17 +264,6 @@ def devices_of(gpu: Mapping[str, Any]) -> list[str]:
     """Return the UUIDs of one entry of C(gpus): its own, and those of its MIG devices."""
     parts = [part for instance in gpu.get("gpu_instances") or () for part in instance.get("compute_instances") or ()]
     return [str(device["uuid"]) for device in (gpu, *parts) if device.get("uuid")]
-
-
-def gpu_step(
-    kind: Kind, gpu: Mapping[str, Any], why: str, disturbs: Sequence[str] = (), data: Mapping[str, Any] | None = None
-) -> Step:
-    """Return a step on one entry of C(gpus); its target is the PCI address, which is also known without a driver."""
-    address = gpu.get("pci_address")
-    identity = {"index": gpu["index"], "uuid": gpu.get("uuid"), "pci_address": address}
-    return Step(
-        kind, str(address or gpu.get("uuid") or gpu["index"]), why, tuple(disturbs), {**identity, **(data or {})}
-    )
 
 
 def instance_title(gpu: Mapping[str, Any], instance: Mapping[str, Any]) -> str:

@@ -7,8 +7,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from .._adapters import files, gpu_reset, nvml_settings
@@ -19,13 +20,14 @@ from .._adapters.nvml_gpus import Nvml
 from .._adapters.nvml_library import NvmlError
 from .._adapters.processes import device_holders, read_allocations
 from .._formats.documents import read_json
-from .._plan import Plan, Refused, Step
+from .._gpu_facts import gpu_view
+from .._plan import NotInEffect, Plan, Refused, Step, carry_out
 from .._steps import Kind
 from .._users import add_allocations, reset_obstacle
 from . import desired
 from .desired import RECORD, Settings
 from .plan import EccPolicy, plan
-from .state import ObservedGpu, observed
+from .state import ObservedGpu
 
 
 class SettingsError(Exception):
@@ -45,10 +47,10 @@ def observe(nvml: Nvml, wanted: Settings) -> list[ObservedGpu]:
         gpu = state.facts
         if wanted.ecc is not None:
             add_allocations([gpu], read_allocations(HostFiles()))
+        settings = nvml_settings.settings_of(nvml, state.index, locks.get(gpu["uuid"] or ""))
         found.append(
-            replace(
-                observed(gpu),
-                settings=nvml_settings.settings_of(nvml, state.index, locks.get(gpu["uuid"] or "")),
+            ObservedGpu(
+                gpu_view(gpu).but(settings=settings),
                 supported=None if wanted.application_clocks is None else _supported(nvml, state.index),
                 no_reset=None if wanted.ecc is None else _no_reset(gpu),
             )
@@ -89,17 +91,22 @@ def restore(nvml: Nvml, wanted: Settings) -> list[str]:
     ECC is the board's and needs no restoring. A board that does not take the value, such as one that was exchanged, keeps no other from it.
     """
     lost = replace(wanted, ecc=None)
+
+    def planned(gpus: Sequence[ObservedGpu]) -> Plan:
+        return plan(gpus, lost, lost, EccPolicy())
+
+    def planned_again(index: int) -> Plan:
+        return planned([gpu for gpu in observe(nvml, lost) if gpu.facts.index == index])
+
     failed = []
     for gpu in observe(nvml, lost):
         try:
-            steps = plan([gpu], lost, lost, EccPolicy()).steps
-            for step in steps:
-                _apply(step, lost, nvml, reset_gpu)
-            if steps:
-                again = [seen for seen in observe(nvml, lost) if seen.index == gpu.index]
-                failed += [f"still needed: {step}" for step in plan(again, lost, lost, EccPolicy()).steps]
-        except (Refused, CommandError, NvmlError, OSError) as error:
-            failed.append(f"{gpu.title}: {error}")
+            found = planned([gpu])
+            if found.changes:
+                again = partial(planned_again, gpu.facts.index)
+                carry_out("restore its settings", found, lambda steps: apply(steps, lost, nvml), again)
+        except (Refused, NotInEffect, SettingsError, NvmlError) as error:
+            failed.append(f"{gpu.facts.title}: {error}")
     return failed
 
 

@@ -3,6 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 
 """What a host keeps set on its GPUs, and restores at boot. Pure."""
+# ruff: noqa: RUF009 (the functions declare fields)
 
 from __future__ import annotations
 
@@ -10,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from .._gpu_settings import Clocks
 from .._plan import Refused
-from .._schema import Unfit, boolean, check, encode, fields, items, number
+from .._schema import Unfit, boolean, check, encode, has, items, number, of
 
 PREFIX = "nvidia_settings_"
 SCHEMA = 1
@@ -22,7 +24,7 @@ _ECC: Mapping[str, bool | None] = {UNMANAGED: None, "enabled": True, "disabled":
 #: MHz; a value beyond it is a slip, and NVML has no clock that fast.
 _FASTEST = 20000
 
-Pair = tuple[int, int]
+_FREQUENCIES = items(number(0, _FASTEST), 2, least=2)
 
 
 @dataclass(frozen=True)
@@ -35,11 +37,11 @@ class Settings:
     :param ecc: whether ECC is on.
     """
 
-    power_limit: int | None = None
-    graphics_clocks: Pair | None = None
-    memory_clocks: Pair | None = None
-    application_clocks: Pair | None = None
-    ecc: bool | None = None
+    power_limit: int | None = has(number())
+    graphics_clocks: Clocks | None = has(_FREQUENCIES)
+    memory_clocks: Clocks | None = has(_FREQUENCIES)
+    application_clocks: Clocks | None = has(_FREQUENCIES)
+    ecc: bool | None = has(boolean)
 
     @property
     def anything(self) -> bool:
@@ -49,17 +51,7 @@ class Settings:
         return {"schema": SCHEMA, **encode(self)}
 
 
-_PAIR = items(number(0, _FASTEST), 2, least=2)
-_SETTINGS = fields(
-    {
-        "schema": number(SCHEMA, SCHEMA),
-        "power_limit": number(),
-        "ecc": boolean,
-        **dict.fromkeys(("graphics_clocks", "memory_clocks", "application_clocks"), _PAIR),
-    },
-    required=("schema",),
-    into=Settings,
-)
+_SETTINGS = of(Settings, SCHEMA)
 
 
 def recorded(value: Any) -> Settings | None:
@@ -95,7 +87,7 @@ def read(desired: Mapping[str, Any]) -> Settings:
     return Settings(power or None, graphics, memory, application, _ECC[ecc])
 
 
-def _range(desired: Mapping[str, Any], name: str) -> Pair | None:
+def _range(desired: Mapping[str, Any], name: str) -> Clocks | None:
     """Return a range of frequencies; one number is a range of itself."""
     given = desired.get(f"{PREFIX}{name}") or []
     if len(given) == 1:
@@ -110,7 +102,7 @@ def _range(desired: Mapping[str, Any], name: str) -> Pair | None:
     return found
 
 
-def _pair(desired: Mapping[str, Any], name: str, shape: str) -> Pair | None:
+def _pair(desired: Mapping[str, Any], name: str, shape: str) -> Clocks | None:
     given: Sequence[Any] = desired.get(f"{PREFIX}{name}") or []
     if not given:
         return None

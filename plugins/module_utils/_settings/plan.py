@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from .._adapters.gpu_reset import GRAPHICS, MEMORY
-from .._plan import REBOOT_NEEDED, Plan, Refused, Step, awaited_reboot
+from .._gpu_settings import Clocks
+from .._plan import REBOOT_NEEDED, Plan, Refused, Step, awaited_reboot, gpu_step
 from .._steps import Kind
-from .._users import named
-from .desired import PREFIX, RECORD, Pair, Settings
+from .._users import named, users_of
+from .desired import PREFIX, RECORD, Settings
 from .state import ObservedGpu
 
 #: Two readings of a limit may differ by what a board rounds.
@@ -55,7 +56,7 @@ def plan(gpus: Sequence[ObservedGpu], wanted: Settings, record: Settings | None,
         steps += _ecc(gpu, wanted, policy)
     for gpu in gpus:
         # A reset would lose what is set before it.
-        reset = any(step.kind is Kind.RESET_GPU and step.data["index"] == gpu.index for step in steps)
+        reset = any(step.kind is Kind.RESET_GPU and step.data["index"] == gpu.facts.index for step in steps)
         steps += [*_power(gpu, wanted, former, reset), *_clocks(gpu, wanted, former, reset)]
     if wanted != former or (record is None and wanted.anything):
         if wanted.anything:
@@ -73,13 +74,13 @@ def _refuse_power(gpu: ObservedGpu, wanted: Settings) -> None:
     if lowest is None or highest is None:
         raise Refused(
             f"{PREFIX}power_limit",
-            f"the board of {gpu.title}, {gpu.name}, does not let its power limit be set",
+            f"the board of {gpu.model} does not let its power limit be set",
             "Remove the variable for this host.",
         )
     if not lowest <= wanted.power_limit <= highest:
         raise Refused(
             f"{PREFIX}power_limit",
-            f"{gpu.title}, {gpu.name}, takes {lowest} to {highest} W, not {wanted.power_limit} W",
+            f"{gpu.model} takes {lowest} to {highest} W, not {wanted.power_limit} W",
             f"Give a value between {lowest} and {highest}; 0 leaves the board's own limit of {power.default} W.",
         )
 
@@ -100,13 +101,13 @@ def _refuse_clocks(gpu: ObservedGpu, wanted: Settings) -> None:
         if highest is None:
             raise Refused(
                 f"{PREFIX}{name}",
-                f"the board of {gpu.title}, {gpu.name}, does not report its clocks, so they cannot be set",
+                f"the board of {gpu.model} does not report its clocks, so they cannot be set",
                 "Remove the variable for this host.",
             )
         if frequency > highest[position]:
             raise Refused(
                 f"{PREFIX}{name}",
-                f"the {clock} clock of {gpu.title}, {gpu.name}, reaches {highest[position]} MHz, not {frequency} MHz",
+                f"the {clock} clock of {gpu.model} reaches {highest[position]} MHz, not {frequency} MHz",
                 f"Give {highest[position]} or less.",
             )
     if application is not None and gpu.supported is not None:
@@ -114,25 +115,25 @@ def _refuse_clocks(gpu: ObservedGpu, wanted: Settings) -> None:
     if application is not None and gpu.settings.clocks_mhz.application is None:
         raise Refused(
             f"{PREFIX}application_clocks",
-            f"the board of {gpu.title}, {gpu.name}, has no application clocks",
+            f"the board of {gpu.model} has no application clocks",
             f"Lock its clocks in place of them: {PREFIX}graphics_clocks.",
         )
 
 
-def _refuse_unsupported(gpu: ObservedGpu, wanted: Pair) -> None:
+def _refuse_unsupported(gpu: ObservedGpu, wanted: Clocks) -> None:
     supported = gpu.supported or {}
     memory, graphics = wanted
     if memory not in supported:
         raise Refused(
             f"{PREFIX}application_clocks",
-            f"{gpu.title}, {gpu.name}, has no memory clock of {memory} MHz",
+            f"{gpu.model} has no memory clock of {memory} MHz",
             f"It has {', '.join(map(str, supported))} MHz.",
         )
     if graphics not in supported[memory]:
         near = sorted(supported[memory], key=lambda one: abs(one - graphics))[:2]
         raise Refused(
             f"{PREFIX}application_clocks",
-            f"{gpu.title}, {gpu.name}, has no graphics clock of {graphics} MHz with {memory} MHz memory",
+            f"{gpu.model} has no graphics clock of {graphics} MHz with {memory} MHz memory",
             f"The nearest are {', '.join(map(str, sorted(near)))} MHz: nvidia-smi -q -d SUPPORTED_CLOCKS.",
         )
 
@@ -143,20 +144,21 @@ def _refuse_ecc(gpu: ObservedGpu, wanted: Settings, policy: EccPolicy) -> None:
     present = gpu.settings.ecc.current
     thing, state = f"{PREFIX}ecc", _on(wanted.ecc)
     if present is None:
-        raise Refused(thing, f"{gpu.title}, {gpu.name}, has no ECC that can be set", "Remove it for this host.")
+        raise Refused(thing, f"{gpu.model} has no ECC that can be set", "Remove it for this host.")
     if present is wanted.ecc:
         return
-    if gpu.users:
+    users = users_of(gpu.facts).everybody
+    if users:
         raise Refused(
             thing,
-            f"ECC {state} needs a reset of {gpu.title}, which is in use by {named(gpu.users)}",
+            f"ECC {state} needs a reset of {gpu.facts.title}, which is in use by {named(users)}",
             "Drain the host first (kubectl drain, or end these processes), then run again.",
         )
     reason = _no_reset(gpu, policy)
     if reason and not policy.reboot:
         raise Refused(
             thing,
-            f"ECC {state} needs a reset of {gpu.title}, and {reason}",
+            f"ECC {state} needs a reset of {gpu.facts.title}, and {reason}",
             f"Set {PREFIX}reboot: true to have the host rebooted while nothing uses its GPUs.",
         )
 
@@ -165,7 +167,7 @@ def _no_reset(gpu: ObservedGpu, policy: EccPolicy) -> str | None:
     """Return why ECC of a GPU can only change by a reboot; None where a reset can do it, as far as is known."""
     if not policy.reset:
         return f"{PREFIX}reset is never"
-    if gpu.divided:
+    if gpu.facts.gpu_instances:
         return "that would destroy its GPU instances, which only a boot restores"
     return gpu.no_reset
 
@@ -176,7 +178,7 @@ def _ecc(gpu: ObservedGpu, wanted: Settings, policy: EccPolicy) -> list[Step]:
         return []
     reason = _no_reset(gpu, policy)
     steps = []
-    data = {**gpu.data, "ecc": _on(wanted.ecc)}
+    data = {"ecc": _on(wanted.ecc)}
     if reason:
         data["reboot"] = REBOOT_NEEDED
     disturbs = (awaited_reboot([reason], policy.reboot, f"{PREFIX}reboot"),) if reason else ()
@@ -184,10 +186,10 @@ def _ecc(gpu: ObservedGpu, wanted: Settings, policy: EccPolicy) -> list[Step]:
         why = f"it is {_on(ecc.current)}"
         if ecc.pending is wanted.ecc:
             why += ", and the change waits for a reboot"
-        steps.append(Step(Kind.SET_ECC, _target(gpu), why, disturbs, data))
+        steps.append(gpu_step(Kind.SET_ECC, gpu.facts, why, disturbs, data))
     if not reason:
         why = f"ECC is {_on(wanted.ecc)} only after it"
-        steps.append(Step(Kind.RESET_GPU, _target(gpu), why, (), gpu.data))
+        steps.append(gpu_step(Kind.RESET_GPU, gpu.facts, why))
     return steps
 
 
@@ -200,7 +202,7 @@ def _power(gpu: ObservedGpu, wanted: Settings, former: Settings, reset: bool) ->
         return []
     own = wanted.power_limit is None
     why = f"it is {power.limit} W" + (", and the board's own has to be restored" if own else "")
-    return [Step(Kind.SET_POWER_LIMIT, _target(gpu), why, (), {**gpu.data, "watts": int(target)})]
+    return [gpu_step(Kind.SET_POWER_LIMIT, gpu.facts, why, (), {"watts": int(target)})]
 
 
 def _clocks(gpu: ObservedGpu, wanted: Settings, former: Settings, reset: bool) -> list[Step]:
@@ -211,10 +213,10 @@ def _clocks(gpu: ObservedGpu, wanted: Settings, former: Settings, reset: bool) -
         (GRAPHICS, wanted.graphics_clocks, former.graphics_clocks),
         (MEMORY, wanted.memory_clocks, former.memory_clocks),
     ):
-        data = {**gpu.data, "clock": name}
+        data = {"clock": name}
         if clocks is None:
             if before is not None:
-                steps.append(Step(Kind.UNLOCK_CLOCKS, _target(gpu), "it is no longer to be locked", (), data))
+                steps.append(gpu_step(Kind.UNLOCK_CLOCKS, gpu.facts, "it is no longer to be locked", (), data))
             continue
         locked = speeds.locked_graphics if name == GRAPHICS else speeds.locked_memory
         faster = name == GRAPHICS and present is not None and present > _step_above(clocks[1])
@@ -223,7 +225,7 @@ def _clocks(gpu: ObservedGpu, wanted: Settings, former: Settings, reset: bool) -
                 f"it runs at {present} MHz" if faster else f"it is locked to {_mhz(locked)}" if locked else "it is not"
             )
             steps.append(
-                Step(Kind.LOCK_CLOCKS, _target(gpu), why, (), {**data, "clocks": list(clocks), "range": _mhz(clocks)})
+                gpu_step(Kind.LOCK_CLOCKS, gpu.facts, why, (), {**data, "clocks": list(clocks), "range": _mhz(clocks)})
             )
     return steps + _application_clocks(gpu, wanted, former, reset)
 
@@ -235,11 +237,11 @@ def _application_clocks(gpu: ObservedGpu, wanted: Settings, former: Settings, re
         if former.application_clocks is None or present == gpu.settings.clocks_mhz.default:
             return []
         why = f"they are {_both(present)}, and the board's own have to be restored"
-        return [Step(Kind.RESET_APPLICATION_CLOCKS, _target(gpu), why, (), gpu.data)]
+        return [gpu_step(Kind.RESET_APPLICATION_CLOCKS, gpu.facts, why)]
     if present == clocks and not reset:
         return []
-    data = {**gpu.data, "clocks": list(clocks), "frequencies": _both(clocks)}
-    return [Step(Kind.SET_APPLICATION_CLOCKS, _target(gpu), f"they are {_both(present)}", (), data)]
+    data = {"clocks": list(clocks), "frequencies": _both(clocks)}
+    return [gpu_step(Kind.SET_APPLICATION_CLOCKS, gpu.facts, f"they are {_both(present)}", (), data)]
 
 
 def _same_watts(one: Any, other: Any) -> bool:
@@ -251,21 +253,17 @@ def _step_above(highest: int) -> int:
     return highest + 15
 
 
-def _target(gpu: ObservedGpu) -> str:
-    return str(gpu.pci_address or gpu.index)
-
-
 def _on(value: Any) -> str:
     return "unknown" if value is None else "on" if value else "off"
 
 
-def _mhz(clocks: Pair) -> str:
+def _mhz(clocks: Clocks) -> str:
     return f"{clocks[0]} MHz" if clocks[0] == clocks[1] else f"{clocks[0]} to {clocks[1]} MHz"
 
 
-def _both(clocks: Pair | None) -> str:
+def _both(clocks: Clocks | None) -> str:
     return "unknown" if clocks is None else f"{clocks[0]} MHz memory and {clocks[1]} MHz graphics"
 
 
 def _state(gpus: Sequence[ObservedGpu]) -> dict[str, Any]:
-    return {gpu.title: gpu.settings.as_dict() for gpu in gpus}
+    return {gpu.facts.title: gpu.settings.as_dict() for gpu in gpus}

@@ -9,37 +9,35 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from .._facts_view import Facts
 from .._plan import StagePlan, Step
 from .._steps import Kind
 from .desired import PREFIX, RECORD, read, recorded
 from .plan import EccPolicy, plan
-from .state import observed
+from .state import ObservedGpu
 
 STAGE = "settings"
 
 
-def stage(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> StagePlan:
+def stage(facts: Facts, desired: Mapping[str, Any]) -> StagePlan:
     """Plan the settings of a host.
 
-    :param facts: the facts document of M(gpufleet.nvidia.gpu_info).
     :param desired: the variables of all host roles; C(nvidia_settings_*) are read.
     :raises Refused: the desired state contradicts itself, or a board of this host cannot meet it.
     """
     wanted = read(desired)
-    record = (facts.get("recorded") or {}).get("settings")
-    former = recorded(record)
+    former = recorded(facts.recorded.settings)
     if not wanted.anything and former is None:
-        unreadable = () if record is None else (Step(Kind.REMOVE_FILE, RECORD, "it cannot be read"),)
-        return StagePlan(STAGE, bool(unreadable), unreadable)
-    gpus = facts.get("gpus")
-    if not gpus:
-        reason = (facts.get("nvml") or {}).get("reason") or "no GPU is visible"
-        return StagePlan(STAGE, needed=True, unknown=f"the GPUs cannot be queried yet: {reason}")
-    if any("settings" not in gpu for gpu in gpus if not gpu.get("lost")):
+        unreadable = facts.recorded.settings is not None
+        steps = (Step(Kind.REMOVE_FILE, RECORD, "it cannot be read"),) if unreadable else ()
+        return StagePlan(STAGE, unreadable, steps)
+    if not facts.gpus:
+        return StagePlan(STAGE, needed=True, unknown=facts.nvml.unanswered)
+    gpus = [ObservedGpu(gpu) for gpu in facts.gpus if not gpu.lost]
+    if any(gpu.facts.settings is None for gpu in gpus):
         unread = "the facts are of an earlier release, which did not read the settings of GPUs"
         return StagePlan(STAGE, needed=True, unread=unread)
-    policy = ecc_policy_of(desired)
-    found = plan([observed(gpu) for gpu in gpus if not gpu.get("lost")], wanted, former, policy)
+    found = plan(gpus, wanted, former, ecc_policy_of(desired))
     return StagePlan(STAGE, needed=found.changes, steps=found.steps, warnings=found.warnings)
 
 

@@ -10,13 +10,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .._boards.lookup import board, gpus_on_bus
+from .._facts_view import Facts
 from .._formats.driver_versions import branch_of, is_branch, is_driver_version
+from .._gpu_facts import GpuFacts, MigModeFacts
 from .._mig.desired import desired_layout
 from .._mig.model import DesiredGpu
 from .._mig.profiles import compute_name, resolve
 from .._mig.state import profiles_of
 from .._plan import Refused, StagePlan, Step
-from .._steps import gpu_title
 from . import contradictions
 from . import plan as sharing_plan
 from .clients import refuse_clients, refuse_clients_of_devices
@@ -28,47 +29,42 @@ from .state import Observed, from_facts, sharing_of
 STAGE = "sharing"
 
 
-def stage(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> StagePlan:
+def stage(facts: Facts, desired: Mapping[str, Any]) -> StagePlan:
     """Plan the sharing of a host.
 
-    :param facts: the facts document of M(gpufleet.nvidia.gpu_info).
     :param desired: the variables of all host roles; C(nvidia_sharing_*) and C(nvidia_mig_strategy) are read.
     :raises Refused: the desired state contradicts itself, or can never be met by the GPUs of this host.
     """
     sharing = read(desired)
     strategy = str(desired.get("nvidia_mig_strategy") or "none")
     contradictions.refuse_on_mig(sharing, strategy)
-    gpus = [gpu for gpu in facts.get("gpus") or () if isinstance(gpu, Mapping)]
+    gpus = facts.gpus or ()
     branch = _branch(facts, desired)
     for gpu in gpus:
         _refuse_on_gpu(sharing, gpu, branch)
     _refuse_on_layout(sharing, desired, gpus or _boards(facts), branch)
     if not gpus:
         steps = _steps_of_boards(sharing, strategy, facts, branch)
-        reason = (facts.get("nvml") or {}).get("reason") or "no GPU is visible"
-        return StagePlan(STAGE, needed=True, steps=steps, unknown=f"the GPUs cannot be queried yet: {reason}")
-    with_mig = [gpu for gpu in gpus if (gpu.get("mig") or {}).get("current")]
+        return StagePlan(STAGE, needed=True, steps=steps, unknown=facts.nvml.unanswered)
+    with_mig = [gpu for gpu in gpus if gpu.mig.current]
     if with_mig and not sharing.shared and sharing.compute_mode not in ("auto", "default"):
-        raise contradictions.refused_on_mig(sharing, f"{gpu_title(with_mig[0])} is in MIG mode")
+        raise contradictions.refused_on_mig(sharing, f"{with_mig[0].title} is in MIG mode")
     if strategy != "none" or with_mig:
         return _on_mig(sharing, desired, gpus, facts, branch)
     return _planned(sharing, desired, _wanted(sharing, facts, gpus, branch), facts, gpus)
 
 
-def _wanted(
-    sharing: Sharing, facts: Mapping[str, Any], gpus: Sequence[Mapping[str, Any]], branch: int | None
-) -> HostSharing:
+def _wanted(sharing: Sharing, facts: Facts, gpus: Sequence[Mapping[str, Any]], branch: int | None) -> HostSharing:
     """Return what the host has to keep, with the multi-user server that its control program has.
 
     Where it is not installed yet, or was read by a release that did not say, the branch of the driver decides.
     """
-    return host_sharing(sharing, gpus, branch, (facts.get("mps_control") or {}).get("multi_user"))
+    return host_sharing(sharing, gpus, branch, facts.mps_control.multi_user)
 
 
-def _branch(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> int | None:
+def _branch(facts: Facts, desired: Mapping[str, Any]) -> int | None:
     """Return the branch of the driver that this host has, or that it is to get; it says what its MPS can do."""
-    driver = facts.get("driver") or {}
-    for version in (driver.get("loaded_version"), driver.get("on_disk_version"), desired.get("nvidia_driver_version")):
+    for version in (facts.driver.loaded_version, facts.driver.on_disk_version, desired.get("nvidia_driver_version")):
         if version and is_driver_version(str(version)):
             return branch_of(str(version))
     described = str(desired.get("nvidia_driver_branch") or "")
@@ -108,7 +104,7 @@ def _layout(desired: Mapping[str, Any], gpus: Sequence[Mapping[str, Any]]) -> Ma
         return None
 
 
-def _boards(facts: Mapping[str, Any], most: bool = False) -> list[dict[str, Any]]:
+def _boards(facts: Facts, most: bool = False) -> list[dict[str, Any]]:
     """Return the boards on the PCI bus as GPUs, for a host without a driver to ask; empty when one is not known.
 
     :param most: with the most memory that a driver can report of them, instead of that of the table of boards.
@@ -119,7 +115,7 @@ def _boards(facts: Mapping[str, Any], most: bool = False) -> list[dict[str, Any]
     return [{**gpu, "memory_mib": board(gpu["board"]).most_memory_mib} for gpu in gpus] if most else gpus
 
 
-def _steps_of_boards(sharing: Sharing, strategy: str, facts: Mapping[str, Any], branch: int | None) -> tuple[Step, ...]:
+def _steps_of_boards(sharing: Sharing, strategy: str, facts: Facts, branch: int | None) -> tuple[Step, ...]:
     """Plan for the boards on the PCI bus, before there is a driver to ask. What depends on MIG devices is left open.
 
     With ECC switched off a driver reports more memory than the table of boards has, up to what the label says: only what is refused with
@@ -136,7 +132,7 @@ def _steps_of_boards(sharing: Sharing, strategy: str, facts: Mapping[str, Any], 
 def _steps_of_cards(
     sharing: Sharing,
     strategy: str,
-    facts: Mapping[str, Any],
+    facts: Facts,
     branch: int | None,
     gpus: Sequence[Mapping[str, Any]],
 ) -> tuple[Step, ...]:
@@ -158,8 +154,8 @@ def _steps_of_cards(
 def _on_mig(
     sharing: Sharing,
     desired: Mapping[str, Any],
-    gpus: Sequence[Mapping[str, Any]],
-    facts: Mapping[str, Any],
+    gpus: Sequence[GpuFacts],
+    facts: Facts,
     branch: int | None,
 ) -> StagePlan:
     """With MIG the devices to share are those that the stage before this one makes; when it changes nothing, those that are there.
@@ -168,7 +164,7 @@ def _on_mig(
     """
     if sharing.mode == "mps" and sharing.mps_manager == "host":
         layout = _layout(desired, gpus)
-        there = any(gpu.get("gpu_instances") for gpu in gpus)
+        there = any(gpu.gpu_instances for gpu in gpus)
         if layout is None or (
             sharing.host.scope == "instance" and not there and any(one.instances for one in layout.values())
         ):
@@ -177,8 +173,8 @@ def _on_mig(
                 needed=True,
                 unknown="MIG devices are created by the stage before this one; the daemons depend on them",
             )
-        modes = {index: {"mig": {"current": one.enabled}} for index, one in layout.items()}
-        gpus = [{**gpu, **modes.get(int(gpu["index"]), {})} for gpu in gpus]
+        modes = {index: MigModeFacts(current=one.enabled) for index, one in layout.items()}
+        gpus = [gpu.but(mig=modes.get(gpu.index, gpu.mig)) for gpu in gpus]
     return _planned(sharing, desired, _wanted(sharing, facts, gpus, branch), facts, gpus)
 
 
@@ -186,7 +182,7 @@ def _planned(
     sharing: Sharing,
     desired: Mapping[str, Any],
     wanted: HostSharing,
-    facts: Mapping[str, Any],
+    facts: Facts,
     gpus: Sequence[Mapping[str, Any]],
 ) -> StagePlan:
     disruption = str(desired.get("nvidia_sharing_mps_disruption") or "refuse")

@@ -16,8 +16,7 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Any, Callable
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.schema import view_of
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import Facts
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import Facts, view_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.documents import read_yaml
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.driver_versions import (
     branch_of,

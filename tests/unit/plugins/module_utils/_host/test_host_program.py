@@ -22,6 +22,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_lib
     NvmlUnavailable,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.zip_imports import COMPILED
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import view_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.host_names import (
     CDI_UNIT,
     MIG_UNIT,
@@ -33,8 +34,9 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._host import (
     main,
     restore,
 )
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._host import stage as stage_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.plan import VERSION_FILE, plan_removal
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.stage import PROGRAM, stage
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.stage import PROGRAM
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.units import UNIT_DIRECTORY, units
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig import apply
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_machine import Machine
@@ -52,6 +54,10 @@ from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._host.f
 )
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._mig.virtual_gpus import VirtualHost, build
 from hypothesis import given, settings, strategies
+
+
+def stage(document, variables):
+    return stage_of.stage(view_of(document), variables)
 
 
 def section(text, key):

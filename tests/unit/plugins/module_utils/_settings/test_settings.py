@@ -15,6 +15,8 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters import g
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import Result
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import HostFiles
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_gpus import open_nvml
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import view_of
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._gpu_facts import gpu_view
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.records import record_differences
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host import restore
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import NotInEffect, Refused, carry_out
@@ -22,7 +24,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._settings import a
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._settings.desired import Settings, read, recorded
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._settings.plan import EccPolicy, plan
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._settings.stage import stage
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._settings.state import observed
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._settings.state import ObservedGpu
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._mig.virtual_gpus import VirtualHost, build
 
 RESET = EccPolicy()
@@ -56,7 +58,7 @@ def gpu(index=0, power=700, ecc=True, **changes):
 
 
 def facts(*gpus, record=None):
-    return {"gpus": list(gpus), "recorded": {"settings": record}}
+    return view_of({"gpus": list(gpus), "recorded": {"settings": record}})
 
 
 # ---- the description ----
@@ -126,7 +128,7 @@ def test_a_board_that_lets_nothing_be_set_is_refused(options):
 
 
 def test_an_application_clock_that_the_board_lacks_is_refused_with_the_nearest():
-    seen = replace(observed(gpu()), supported={2619: (1980, 1965, 1950)})
+    seen = ObservedGpu(gpu_view(gpu()), supported={2619: (1980, 1965, 1950)})
     with pytest.raises(Refused, match="The nearest are 1950, 1965 MHz"):
         plan([seen], Settings(application_clocks=(2619, 1960)), None, EccPolicy())
     with pytest.raises(Refused, match="It has 2619 MHz"):
@@ -150,7 +152,7 @@ def test_ecc_is_not_changed_under_a_process():
     ("options", "changes", "reason"),
     [
         ({"reset": "never"}, {}, "nvidia_settings_reset is never"),
-        ({}, {"gpu_instances": [{"id": 1}]}, "destroy its GPU instances"),
+        ({}, {"gpu_instances": [{"id": 1, "profile": "1g.10gb", "start": 0, "size": 1}]}, "destroy its GPU instances"),
     ],
 )
 def test_ecc_that_takes_a_reboot_is_refused_unless_that_is_allowed(options, changes, reason):
@@ -210,7 +212,7 @@ def test_what_is_not_described_any_more_goes_back_to_the_boards_own_but_ecc():
 
 
 def test_a_host_without_a_driver_is_planned_later():
-    found = stage({"nvml": {"reason": "no driver"}}, variables(power_limit=500))
+    found = stage(view_of({"nvml": {"reason": "no driver"}}), variables(power_limit=500))
     assert found.needed and "no driver" in found.unknown
 
 
@@ -344,6 +346,17 @@ def test_a_value_that_the_driver_drops_is_seen(host, monkeypatch):
         brought(virtual, Settings(power_limit=500))
 
 
+def test_a_value_that_the_driver_drops_at_boot_is_named_with_its_gpu(host, monkeypatch):
+    host(count=2)
+    set_power_limit = apply.nvml_settings.set_power_limit
+    monkeypatch.setattr(
+        apply.nvml_settings, "set_power_limit", lambda nvml, index, watts: index and set_power_limit(nvml, index, watts)
+    )
+    with open_nvml() as nvml:
+        (failed,) = apply.restore(nvml, Settings(power_limit=500, ecc=False))
+    assert failed.startswith("GPU 0 (") and "still needed: set the power limit GPU 0" in failed
+
+
 def test_a_driver_that_refuses_is_a_failure_with_the_step(host):
     virtual = host(count=1)
     virtual.control("fail", "nvmlDeviceSetPowerManagementLimit", "error=NO_PERMISSION")
@@ -364,7 +377,7 @@ def test_settings_are_read_from_facts_as_the_driver_told_them(host):
     with open_nvml() as nvml:
         (seen,) = apply.observe(nvml, FULL)
     facts = {"index": 0, "settings": json.loads(json.dumps(seen.settings.as_dict()))}
-    assert observed(facts).settings == seen.settings
+    assert ObservedGpu(gpu_view(facts)).settings == seen.settings
     assert seen.settings.power_w.limit and seen.settings.clocks_mhz.max
 
 

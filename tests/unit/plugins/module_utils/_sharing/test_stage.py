@@ -7,10 +7,17 @@
 from __future__ import annotations
 
 import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import view_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import stage as stage_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.desired import read
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.host import host_sharing
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.stage import stage
+
+
+def stage(document, variables):
+    complete = {"mps": {"pid": 900}, "pci": {"address": "0000:f0:00.0"}}
+    parts = {name: [{**least, **one} for one in document[name]] for name, least in complete.items() if name in document}
+    return stage_of.stage(view_of({**document, **parts}), variables)
 
 
 def gpus(count=2, **changes):
@@ -130,7 +137,7 @@ def test_a_bare_host_is_not_refused_what_its_boards_can_do_without_ecc():
 
 
 def test_a_record_that_cannot_be_read_is_written_anew():
-    for record in ([1], {"daemons": [{}]}, {"daemons": 3}):
+    for record in ({"schema": 9}, {"daemons": [{}]}, {"daemons": 3}):
         actions = [step.kind.key for step in stage({"gpus": gpus(), "recorded": {"sharing": record}}, {}).steps]
         assert actions == ["record_sharing"]
 
@@ -170,7 +177,7 @@ def test_a_daemon_whose_record_is_gone_is_not_said_to_be_dead(record):
 def test_daemons_of_mig_devices_that_are_there_and_answer_need_nothing():
     options = {"mode": "mps", "replicas": 2, "mps_manager": "host", "mps_scope": "instance"}
     part = {"id": 0, "profile": "1g.10gb", "uuid": "MIG-1"}
-    instance = {"id": 3, "memory_mib": 9856, "compute_instances": [part]}
+    instance = {"id": 3, "profile": "1g.10gb", "start": 0, "size": 1, "memory_mib": 9856, "compute_instances": [part]}
     devices = gpus(1, mig={"current": True}, gpu_instances=[instance])
     facts = {"gpus": devices, "recorded": recorded(options, devices)}
     variables = {**desired(**options), "nvidia_mig_strategy": "mixed"}
