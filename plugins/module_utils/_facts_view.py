@@ -17,6 +17,7 @@ from typing import Any
 
 from ._gpu_facts import ID, GpuFacts
 from ._schema import (
+    FACTS_SCHEMA,
     OUTPUT,
     Unfit,
     View,
@@ -34,7 +35,6 @@ from ._schema import (
     text,
 )
 
-SCHEMA = 1
 _NAME, _TEXT = text(256), text()
 _NAMES, _TEXTS, _FEW_NAMES = items(_NAME), items(_TEXT), items(_NAME, 64)
 _VERSIONS = mapping(not_null(_NAME))
@@ -298,7 +298,7 @@ class ProgramFacts(View):
 class Facts(View):
     """All of a host. C(pci) and C(gpus) are None where the bus or NVML could not be read, and empty where there is nothing."""
 
-    schema: int = has(number(SCHEMA, SCHEMA), SCHEMA)
+    schema: int = has(number(FACTS_SCHEMA, FACTS_SCHEMA), FACTS_SCHEMA)
     host: HostFacts = has(of(HostFacts), HostFacts())
     pci: tuple[CardFacts, ...] | None = has(items(of(CardFacts), 1024))
     driver: DriverFacts = has(of(DriverFacts), DriverFacts())

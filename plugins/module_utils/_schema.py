@@ -23,6 +23,8 @@ from ._plan import Refused
 from ._printable import LONGEST, LONGEST_OUTPUT, is_printable, printable
 
 Schema = Callable[[Any, str], Any]
+#: Version of the shape of the facts document: a host, which writes it, loads this file alone.
+FACTS_SCHEMA = 1
 #: What JSON carries without loss.
 _LARGEST = 2**53
 _MOST, _DEEPEST, _SHOWN = 16384, 20, 60

@@ -56,7 +56,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files im
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.grub import Grub
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.host_reader import HostReader
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.kernel_update import plan_boot
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.next_kernel import read_next_kernel
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.driver import read_next_kernel
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.hardware import module_problem
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Plan, Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._results import refuse, succeed

@@ -13,10 +13,10 @@ from typing import Any, Callable
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._distributions.distributions import DISTRIBUTIONS
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.parameters import COHERENT_BOARDS
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.schema_version import SCHEMA
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex import NODES
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused, StagePlan
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtimes import RUNTIMES
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import FACTS_SCHEMA
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.capacity import gpus_of_inventory
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.text import shortened
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import registered
@@ -185,7 +185,7 @@ def _assumed_facts(
     runtime = RUNTIMES.get(desired["nvidia_toolkit_runtime"])
     there = {"version": ".".join(map(str, runtime.first_with_cdi)), "nvidia": False} if runtime else None
     return {
-        "schema": SCHEMA,
+        "schema": FACTS_SCHEMA,
         "host": host,
         "pci": cards or None,
         "driver": {},

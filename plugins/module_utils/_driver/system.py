@@ -30,8 +30,8 @@ from .._adapters.packages_apt import Apt
 from .._adapters.processes import device_holders
 from .._adapters.repositories import Repository, check_url
 from .._distributions.distributions import MODULE_KEY
-from .._facts import not_offered
 from .._facts.document import read_document
+from .._facts.host import NOT_OFFERED, not_offered_text
 from .._formats.host_names import wants_link
 from .._plan import Refused
 from .._runtime.unit_reload import reload_units, unmask
@@ -129,8 +129,8 @@ class DriverSystem:
         write_whole(previous.PATH, record.as_text(), 0o600)
 
     def write_not_offered(self, kernel: str, names: Sequence[str]) -> None:
-        """Record which packages with headers the repositories lack, which facts cannot ask; see C(_facts/not_offered.py)."""
-        self.write_file(not_offered.PATH, not_offered.as_text(kernel, names) if names else None)
+        """Record which packages with headers the repositories lack, which facts cannot ask."""
+        self.write_file(NOT_OFFERED, not_offered_text(kernel, names) if names else None)
 
     def write_preferences(self, text: str | None) -> bool:
         """Write or remove the preferences file that pins the driver (apt only)."""

@@ -16,13 +16,21 @@ from .._adapters.pci import PciDevice, read_pci_devices
 from .._adapters.processes import EVERY_GPU, read_allocations
 from .._boards.lookup import find_board
 from .._printable import LONGEST_OUTPUT, printable
+from .._schema import FACTS_SCHEMA
 from .._users import add_allocations
 from .driver import read_driver
-from .environment import read_dcgm, read_fabric, read_host_program, read_kubelet, read_recorded, read_toolkit
+from .environment import (
+    read_dcgm,
+    read_fabric,
+    read_host_program,
+    read_kubelet,
+    read_mig_parted,
+    read_recorded,
+    read_runtimes,
+    read_toolkit,
+)
 from .host import read_host
 from .mps import read_mps, read_mps_control
-from .runtimes import read_runtimes
-from .schema_version import SCHEMA
 from .services import Services
 
 #: Parts that hold texts of many lines.
@@ -72,7 +80,7 @@ def read_contents(
     if unread:
         source.note("gpus.allocations", "; ".join(unread))
     document: dict[str, Any] = {
-        "schema": SCHEMA,
+        "schema": FACTS_SCHEMA,
         "host": host,
         "pci": None if devices is None else [shape_pci(device) for device in devices if device.kind != "other"],
         "driver": driver,
@@ -97,8 +105,6 @@ def read_contents(
     if "holders" in subsets:
         document["holders"] = _holders(source)
     if "mig_parted" in subsets:
-        from .mig_parted import read_mig_parted
-
         document["mig_parted"] = read_mig_parted(source)
     document["unknown"] = dict(sorted(source.unknown.items()))
     # Names of processes, for one, are whatever somebody called them.

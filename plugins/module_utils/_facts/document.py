@@ -16,8 +16,7 @@ from typing import Any
 from .._adapters.files import HostFiles
 from .._adapters.host_reader import HostReader, begin
 from .._runtimes import RUNTIMES
-from .library import library_path
-from .nvml import begin_gpus
+from .nvml import begin_gpus, library_path
 from .services import read_services
 
 #: Parts that are long and that few callers need.

@@ -11,7 +11,7 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, Callable
 
 from .._adapters.files import HostFiles
 from .._adapters.host_reader import HostReader
@@ -36,10 +36,12 @@ from .._formats.host_names import (
 from .._formats.toml_read import TomlError
 from .._health.metric_units import METRICS_SERVICE, METRICS_TIMER, TIMER_LINK, directory_of
 from .._mig.journal_lines import JOURNAL_PATH, is_over, lines_of
-from .._runtimes import DISTRIBUTIONS, KUBELETS
+from .._printable import LONGEST_OUTPUT
+from .._runtime.state import RuntimeConfiguration, containerd_configuration, crio_configuration, docker_configuration
+from .._runtimes import DISTRIBUTIONS, KUBELETS, RUNTIMES
 from .._sharing.mps_instances import UNIT as MPS_UNIT
 from .._toolkit import config as toolkit_config
-from .._versions import product_version, version_in
+from .._versions import numbers, product_version, version_in
 from .services import Services
 
 RECORDED = {
@@ -291,3 +293,88 @@ def _units_at_boot(files: HostFiles) -> dict[str, dict[str, Any]]:
                 "state": "masked" if masked else "enabled" if enabled else "disabled",
             }
     return found
+
+
+def _generated(main: str) -> Callable[[HostFiles, tuple[int, ...]], RuntimeConfiguration]:
+    return lambda files, _version: containerd_configuration(main, files)
+
+
+#: Who reads the configuration of a runtime of a version, where that is known. Of k3s and RKE2 it is not containerd's.
+_READERS: Mapping[str, Callable[[HostFiles, tuple[int, ...]], RuntimeConfiguration]] = {
+    "containerd": lambda files, version: containerd_configuration("/etc/containerd/config.toml", files, version),
+    "docker": lambda files, _version: docker_configuration(files),
+    "crio": lambda files, _version: crio_configuration(files),
+    **{name: _generated(f"/var/lib/rancher/{name}/agent/etc/containerd/config.toml") for name in DISTRIBUTIONS},
+}
+
+
+def read_runtimes(source: HostReader, services: Services) -> dict[str, Any]:
+    """Return the part C(runtimes) of the facts: the installed ones by name."""
+    found: dict[str, dict[str, Any]] = {}
+    for name, runtime in RUNTIMES.items():
+        if source.files.find_program(runtime.program) is None:
+            continue
+        answer = source.output(f"runtimes.{name}.version", (runtime.program, "--version"))
+        version = version_in(answer) if answer else None
+        try:
+            configuration = _READERS[name](source.files, numbers(version or ""))
+        except ValueError as error:
+            source.note(f"runtimes.{name}.nvidia", f"the configuration cannot be read: {error}")
+            configuration = None
+        found[name] = {
+            "version": version,
+            "active": services.active(*runtime.units),
+            "config_path": configuration.path if configuration else None,
+            "config_version": configuration.version if configuration else None,
+            "nvidia": configuration.nvidia if configuration else None,
+            "binary": configuration.binary if configuration else None,
+            "default_runtime": configuration.default_runtime if configuration else None,
+            "cdi": configuration.cdi if configuration else None,
+        }
+        if configuration and not configuration.has_type:
+            found[name]["has_type"] = False
+        if configuration and configuration.cgroup_driver:
+            found[name]["cgroup_drivers"] = {
+                "nvidia": configuration.cgroup_driver,
+                "runc": configuration.other_cgroup_driver,
+            }
+        if configuration and configuration.monitors is not None:
+            found[name]["monitors"] = dict(configuration.monitors)
+        if configuration and configuration.low_level_runtime:
+            found[name]["low_level_runtime"] = configuration.low_level_runtime
+    return found
+
+
+MIG_PARTED_SERVICE = "nvidia-mig-manager.service"
+MIG_PARTED_FOLDER = "/etc/nvidia-mig-manager"
+_DEFAULT = f"{MIG_PARTED_FOLDER}/config.yaml"
+_DROP_INS = f"/etc/systemd/system/{MIG_PARTED_SERVICE}.d/*.conf"
+_SETTING = re.compile(r"MIG_PARTED_(SELECTED_CONFIG|CONFIG_FILE)=([^\s\"']+)")
+
+
+def read_mig_parted(source: HostReader) -> dict[str, Any] | None:
+    """Return the part C(mig_parted): what nvidia-mig-parted's service is set to restore at boot; None where it has no such file.
+
+    Source: deployments/systemd of NVIDIA/mig-parted (install.sh, service.sh, utils.sh): the service reads C(config.yaml), or the file that
+    C(MIG_PARTED_CONFIG_FILE) names, and applies the configuration that C(MIG_PARTED_SELECTED_CONFIG) names.
+    """
+    files = source.files
+    settings: dict[str, str] = {}
+    # systemd takes drop-ins in the order of their names; a later setting wins.
+    for path in files.glob(_DROP_INS):
+        for line in (files.read(path) or "").splitlines():
+            if not line.lstrip().startswith("#"):
+                settings.update({match.group(1): match.group(2) for match in _SETTING.finditer(line)})
+    path = settings.get("CONFIG_FILE", _DEFAULT)
+    config = files.read(path)
+    if config is None and not settings:
+        return None
+    if config is not None and len(config) > LONGEST_OUTPUT:
+        source.note("mig_parted.config", f"{path} is longer than {LONGEST_OUTPUT} characters")
+        config = None
+    return {
+        "config_path": path,
+        "config": config,
+        "selected": settings.get("SELECTED_CONFIG"),
+        "enabled": files.exists(f"/etc/systemd/system/multi-user.target.wants/{MIG_PARTED_SERVICE}"),
+    }

@@ -6,15 +6,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import shlex
+from collections.abc import Sequence
 from typing import Any
 
 from .._adapters import kernel
 from .._adapters.files import HostFiles
 from .._adapters.host_reader import HostReader
-from . import not_offered
+from .._formats.documents import read_json
 
 #: The families that the collection knows, by os-release's ID and, where that is not listed, its ID_LIKE.
 FAMILIES = {
@@ -78,7 +80,7 @@ def read_host(source: HostReader) -> dict[str, Any]:
         "package_manager": PACKAGE_MANAGERS.get(distribution["family"] or ""),
         "secure_boot": secure_boot,
         "kernel_headers": kernel.has_headers(files, release_name),
-        "headers_not_offered": not_offered.parse(files.read(not_offered.PATH), release_name),
+        "headers_not_offered": not_offered_names(files.read(NOT_OFFERED), release_name),
         "container": _in_container(files),
     }
 
@@ -95,3 +97,32 @@ def _in_container(files: HostFiles) -> bool:
     if any(files.exists(marker) for marker in markers):
         return True
     return b"container=" in (files.read_bytes("/proc/1/environ") or b"")
+
+
+#: Which packages with headers of later kernels the host's repositories did not offer when the driver's stage last asked them. Facts ask no repository:
+#: without this record a host whose repositories lack such a package would be planned to change in every run, and no run would change it. It counts for
+#: the kernel that ran then.
+NOT_OFFERED = "/var/lib/gpufleet/driver-not-offered.json"
+_NOT_OFFERED_SCHEMA = 1
+_MOST = 64
+
+
+def not_offered_text(kernel: str, names: Sequence[str]) -> str:
+    """Return the record of what was not offered while C(kernel) ran."""
+    document = {"schema": _NOT_OFFERED_SCHEMA, "kernel": kernel, "packages": sorted(names)}
+    return json.dumps(document, indent=2, sort_keys=True) + "\n"
+
+
+def not_offered_names(text: str | None, kernel: str) -> list[str]:
+    """Return the names in the record, none where it is of another kernel or is not such a record."""
+    try:
+        document: Any = read_json(text or "")
+    except ValueError:
+        return []
+    if not isinstance(document, dict) or (document.get("schema"), document.get("kernel")) != (
+        _NOT_OFFERED_SCHEMA,
+        kernel,
+    ):
+        return []
+    names = document.get("packages")
+    return [str(name) for name in names[:_MOST]] if isinstance(names, list) else []

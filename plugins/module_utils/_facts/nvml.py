@@ -6,14 +6,18 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
+import select
+import signal
+import time
+import traceback
 from collections.abc import Sequence
 from typing import Any, Callable
 
 from .._adapters.files import HostFiles
 from .._adapters.host_reader import HostReader
-from .isolated import Isolated, begin_isolated
-from .library import LIBRARY, library_path
 
 #: Seconds for reading all GPUs. Eight GPUs without persistence mode take some seconds to wake up.
 NVML_LIMIT = 60.0
@@ -61,3 +65,123 @@ def _noted(source: HostReader, answer: dict[str, Any]) -> dict[str, Any]:
     for path, reason in answer.pop("unknown").items():
         source.note(path, reason)
     return answer
+
+
+LIBRARY = "libnvidia-ml.so.1"
+_CACHED_LIBRARY = re.compile(rb"\0(/[^\0]*/libnvidia-ml\.so\.1)\0")
+_LIBRARY_VERSION = re.compile(r"\.so\.(\d+(?:\.\d+)+)$")
+#: The directories of the dynamic linker on the supported systems, and where Debian and Ubuntu put alternatives.
+_LIBRARY_FOLDERS = (
+    "/usr/lib/x86_64-linux-gnu",
+    "/usr/lib/aarch64-linux-gnu",
+    "/usr/lib64",
+    "/usr/lib",
+    "/lib/x86_64-linux-gnu",
+    "/lib/aarch64-linux-gnu",
+    "/lib64",
+    "/usr/local/lib",
+    "/usr/local/nvidia/lib64",
+    "/usr/lib/x86_64-linux-gnu/nvidia/current",
+    "/usr/lib/aarch64-linux-gnu/nvidia/current",
+)
+
+
+def library_path(files: HostFiles) -> str | None:
+    """Return the file that C(libnvidia-ml.so.1) stands for, or None where it is not installed."""
+    for folder in _LIBRARY_FOLDERS:
+        target = files.resolve(f"{folder}/{LIBRARY}")
+        if target is not None:
+            return target
+    # Anywhere else that the dynamic linker was told of. Its cache lists names and paths, each ended by a zero.
+    cached = _CACHED_LIBRARY.search(files.read_bytes("/etc/ld.so.cache") or b"")
+    return files.resolve(cached.group(1).decode("utf-8", "replace")) if cached else None
+
+
+def library_version(path: str) -> str | None:
+    """Return the driver version that the library's file name carries, or None where it carries none."""
+    match = _LIBRARY_VERSION.search(path)
+    return match.group(1) if match else None
+
+
+class Isolated(Exception):
+    """The child did not answer; the message says how it ended."""
+
+
+def begin_isolated(function: Callable[[], Any], limit: float) -> Callable[[], Any]:
+    """Start C(function) in a child process, and return what waits for its answer, which JSON can carry. That raises L(Isolated) where the child
+    hung, was killed, or C(function) raised an exception.
+
+    :param limit: seconds from now after which the child is killed.
+    """
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(reader)
+        _answer(function, writer)
+    os.close(writer)
+    deadline = time.monotonic() + limit
+    return lambda: _wait(child, reader, deadline, limit)
+
+
+def _wait(child: int, reader: int, deadline: float, limit: float) -> Any:
+    try:
+        raw = _read_all(reader, deadline)
+    finally:
+        os.close(reader)
+    if raw is None:
+        os.kill(child, signal.SIGKILL)
+        # A process that hangs inside the kernel does not even die now: it is not waited for.
+        _reap(child, 1.0)
+        raise Isolated(f"no answer within {limit:g} s")
+    status = _reap(child, 5.0)
+    if not raw:
+        raise Isolated(_how_it_ended(status))
+    answer = json.loads(raw)
+    if "error" in answer:
+        raise Isolated(answer["error"])
+    return answer["value"]
+
+
+def _answer(function: Callable[[], Any], writer: int) -> None:
+    """Write the function's result and end the process without running any of the caller's clean-up."""
+    code = 1
+    try:
+        try:
+            answer = {"value": function()}
+        except Exception as error:
+            last = traceback.extract_tb(error.__traceback__)[-1]
+            answer = {"error": f"{type(error).__name__}: {error} ({os.path.basename(last.filename)}:{last.lineno})"}
+        view = memoryview(json.dumps(answer).encode())
+        while view:
+            view = view[os.write(writer, view) :]
+        code = 0
+    finally:
+        os._exit(code)
+
+
+def _read_all(reader: int, deadline: float) -> bytes | None:
+    parts: list[bytes] = []
+    while True:
+        ready, _writable, _exceptional = select.select([reader], [], [], max(0.0, deadline - time.monotonic()))
+        if not ready:
+            return None
+        part = os.read(reader, 65536)
+        if not part:
+            return b"".join(parts)
+        parts.append(part)
+
+
+def _reap(child: int, limit: float) -> int | None:
+    deadline = time.monotonic() + limit
+    while time.monotonic() < deadline:
+        pid, status = os.waitpid(child, os.WNOHANG)
+        if pid:
+            return status
+        time.sleep(0.005)
+    return None
+
+
+def _how_it_ended(status: int | None) -> str:
+    if status is not None and os.WIFSIGNALED(status):
+        return f"the NVML library killed its caller ({signal.Signals(os.WTERMSIG(status)).name})"
+    return "the NVML library ended its caller"

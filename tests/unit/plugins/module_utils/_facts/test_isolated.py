@@ -10,8 +10,8 @@ import signal
 import time
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts import isolated
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.isolated import Isolated, begin_isolated
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts import nvml
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.nvml import Isolated, begin_isolated
 
 
 def test_the_answer_comes_back():
@@ -72,7 +72,7 @@ def test_what_the_child_writes(monkeypatch, function, said, code):
     monkeypatch.setattr(os, "_exit", end)
     reader, writer = os.pipe()
     with pytest.raises(Ended) as ended:
-        isolated._answer(function, writer)
+        nvml._answer(function, writer)
     os.close(writer)
     with os.fdopen(reader) as stream:
         text = stream.read()
@@ -90,9 +90,9 @@ def test_a_child_that_does_not_die_is_not_waited_for():
     if child == 0:
         time.sleep(30)
         os._exit(0)
-    assert isolated._reap(child, 0.05) is None
+    assert nvml._reap(child, 0.05) is None
     os.kill(child, signal.SIGKILL)
-    assert isolated._reap(child, 5.0) is not None
+    assert nvml._reap(child, 5.0) is not None
 
 
 def test_the_time_runs_from_the_start():

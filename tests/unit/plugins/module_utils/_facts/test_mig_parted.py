@@ -4,10 +4,14 @@
 
 from __future__ import annotations
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.mig_parted import FOLDER, SERVICE, read_mig_parted
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.environment import (
+    MIG_PARTED_FOLDER,
+    MIG_PARTED_SERVICE,
+    read_mig_parted,
+)
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._printable import LONGEST_OUTPUT
 
-DROP_INS = f"/etc/systemd/system/{SERVICE}.d"
+DROP_INS = f"/etc/systemd/system/{MIG_PARTED_SERVICE}.d"
 #: As mig-parted's utils.sh writes it.
 OVERRIDE = '[Service]\nEnvironment="MIG_PARTED_SELECTED_CONFIG={}"\n'
 
@@ -18,11 +22,11 @@ def test_a_host_without_it_has_none(tree):
 
 
 def test_file_selection_and_whether_it_is_applied_at_boot(tree):
-    tree.write(f"{FOLDER}/config.yaml", "version: v1\n")
+    tree.write(f"{MIG_PARTED_FOLDER}/config.yaml", "version: v1\n")
     tree.write(f"{DROP_INS}/override.conf", OVERRIDE.format("all-balanced"))
-    tree.write(f"/etc/systemd/system/multi-user.target.wants/{SERVICE}", "")
+    tree.write(f"/etc/systemd/system/multi-user.target.wants/{MIG_PARTED_SERVICE}", "")
     assert read_mig_parted(tree.source()) == {
-        "config_path": f"{FOLDER}/config.yaml",
+        "config_path": f"{MIG_PARTED_FOLDER}/config.yaml",
         "config": "version: v1",
         "selected": "all-balanced",
         "enabled": True,
@@ -42,7 +46,7 @@ def test_a_later_drop_in_wins_and_names_another_file_and_comments_say_nothing(tr
 
 
 def test_what_cannot_be_known_is_noted(tree):
-    tree.write(f"{FOLDER}/config.yaml", "x" * (LONGEST_OUTPUT + 1))
+    tree.write(f"{MIG_PARTED_FOLDER}/config.yaml", "x" * (LONGEST_OUTPUT + 1))
     source = tree.source(local=False)
     found = read_mig_parted(source)
     assert (found["config"], found["enabled"]) == (None, False)

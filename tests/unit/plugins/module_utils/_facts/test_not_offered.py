@@ -5,15 +5,15 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.not_offered import as_text, parse
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.host import not_offered_names, not_offered_text
 
 NAMES = ("linux-headers-generic-hwe-24.04", "linux-headers-generic")
 
 
 def test_what_is_written_is_read_for_the_same_kernel_only():
-    text = as_text("6.8.0-40-generic", NAMES)
-    assert parse(text, "6.8.0-40-generic") == sorted(NAMES)
-    assert parse(text, "6.8.0-41-generic") == []
+    text = not_offered_text("6.8.0-40-generic", NAMES)
+    assert not_offered_names(text, "6.8.0-40-generic") == sorted(NAMES)
+    assert not_offered_names(text, "6.8.0-41-generic") == []
 
 
 @pytest.mark.parametrize(
@@ -28,4 +28,4 @@ def test_what_is_written_is_read_for_the_same_kernel_only():
     ],
 )
 def test_what_is_no_such_record_says_nothing(text):
-    assert parse(text, "k") == []
+    assert not_offered_names(text, "k") == []

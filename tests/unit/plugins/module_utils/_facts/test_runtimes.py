@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.runtimes import read_runtimes
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.environment import read_runtimes
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.schema import check_facts
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.services import Services, read_services
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime import state as runtime_state

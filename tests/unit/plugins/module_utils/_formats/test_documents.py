@@ -106,7 +106,7 @@ def test_nothing_else_reads_texts_that_others_write():
     own = {
         "module_utils/_formats/documents.py": "the reader itself",
         "module_utils/_formats/json_edit.py": "an editor, which needs the members as they are written",
-        "module_utils/_facts/isolated.py": "the answer of a child of its own",
+        "module_utils/_facts/nvml.py": "the answer of a child of its own",
         "plugin_utils/lease_renewal.py": "its own arguments",
         "plugin_utils/upgrade_run.py": "the database of its own run",
         "plugin_utils/host_program.py": "galaxy.yml and MANIFEST.json of the collection",
