@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts import runtimes as facts
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts import environment as facts
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts import services
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host import kubelet_resources, units
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtimes import DISTRIBUTIONS, KUBELETS, RUNTIMES, UNITS
@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[4]
 #: Who names a runtime besides the table: its editors and engines, its configuration's readers, the order in which adopt looks, and what only one of them is.
 NAMED = {
     "module_utils/_driver/runner.py",
-    "module_utils/_facts/runtimes.py",
+    "module_utils/_facts/environment.py",
     "module_utils/_health/software.py",
     "module_utils/_injection.py",
     "module_utils/_runtime/plan.py",
