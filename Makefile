@@ -57,7 +57,7 @@ test-all: ## Run everything in full: what runs by name only, too, and whole matr
 
 .PHONY: unit
 unit: setup ## Run the unit tests (a minute)
-	@$(PYTEST) tests/unit -n $$(nproc) --dist worksteal
+	@env -u PYTHONDONTWRITEBYTECODE PYTHONPYCACHEPREFIX="$(CURDIR)/build/pycache" $(PYTEST) tests/unit -n $$(nproc) --dist worksteal
 
 .PHONY: generate
 generate: setup ## Write what follows from the roles' argument specifications: defaults, READMEs, options of modules
@@ -113,4 +113,4 @@ release: ## Run test-all and make a release below build/release: VERSION=1.2.0 (
 
 .PHONY: clean
 clean: ## Remove what the other targets made (not the lab: make demo-down)
-	@rm -rf build/galaxy build/sanity .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage
+	@rm -rf build/galaxy build/sanity build/pycache .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from . import times
+from .warm_ansible import keep_compiled
 from .whole import Whole
 from .whole import add_option as pytest_addoption
 
@@ -37,6 +38,7 @@ def _install_finder() -> None:
 
     if "ansible_collections" not in sys.modules:
         _AnsibleCollectionFinder(paths=[str(COLLECTIONS)])._install()
+        keep_compiled()
 
 
 # Under ansible-test the collection is importable already, and the checkout must not be written to.

@@ -12,6 +12,7 @@ it is imported, so that a call with others, or of another release, is started as
 from __future__ import annotations
 
 import atexit
+import contextlib
 import gc
 import hashlib
 import json
@@ -124,7 +125,7 @@ def _serve(orders: socket.socket) -> None:
     from ansible.cli.playbook import PlaybookCLI
 
     programs = {"ansible": AdHocCLI, "ansible-playbook": PlaybookCLI}
-    _keep_compiled()
+    keep_compiled()
     # What is there already need not be looked at, and so copied, in every process, and none of them lives long.
     gc.freeze()
     gc.disable()
@@ -141,24 +142,26 @@ def _serve(orders: socket.socket) -> None:
     _reap(0)
 
 
-def _keep_compiled() -> None:
-    """Compile each text of a collection once: Ansible does it in every process anew, a third of what a call costs."""
-    from ansible.constants import DEFAULT_LOCAL_TMP
+def keep_compiled() -> None:
+    """Compile each text of a collection once: Ansible compiles what it imports of one in every process anew."""
     from ansible.utils.collection_loader import _collection_finder as finder
 
-    # It is removed with the folder of this process.
-    folder = Path(DEFAULT_LOCAL_TMP, "compiled")
-    folder.mkdir()
+    folder = Path(__file__).resolve().parents[1] / "build" / "pycache" / f"collections-{sys.implementation.cache_tag}"
+    folder.mkdir(parents=True, exist_ok=True)
 
     def compiled(source: str | bytes, filename: str, **options: Any) -> Any:
+        """Return the code of the text: one that is kept in the file of this name has the text's digest before it."""
         text = source.encode() if isinstance(source, str) else source
-        kept = folder / hashlib.sha256(filename.encode() + b"\0" + text).hexdigest()
-        if kept.exists():
-            return marshal.loads(kept.read_bytes())
+        digest = hashlib.sha256(text).digest()
+        kept = folder / hashlib.sha256(filename.encode()).hexdigest()
+        with contextlib.suppress(OSError, EOFError, ValueError, TypeError):
+            content = kept.read_bytes()
+            if content.startswith(digest):
+                return marshal.loads(content[len(digest) :])
         code = compile(source, filename, **options)
         part = folder / f"{kept.name}.{os.getpid()}"
-        part.write_bytes(marshal.dumps(code))
-        part.rename(kept)
+        part.write_bytes(digest + marshal.dumps(code))
+        part.replace(kept)
         return code
 
     vars(finder)["compile"] = compiled

@@ -27,6 +27,9 @@ AGAIN=${AGAIN:-yes}
 #: Seconds that all second tries have together.
 AGAIN_SECONDS=600
 export ANSIBLE_COLLECTIONS_PATH="$PWD/build/collections"
+# Every process would compile what it imports, ten seconds of each worker: it is kept, whatever the environment says, and not beside the sources.
+unset PYTHONDONTWRITEBYTECODE
+export PYTHONPYCACHEPREFIX="$PWD/build/pycache"
 is_whole() { [[ -n "${GPUFLEET_WHOLE:-}" ]]; }
 [ "${WHOLE:-}" != yes ] || export GPUFLEET_WHOLE=1
 tested=
@@ -149,7 +152,7 @@ done
 tools/setup.sh
 # The environment of the oldest Python stays.
 mkdir -p "$logs/running"
-rm -rf "$logs"/*.log "$logs"/cache-* "$logs"/times "$logs"/running/* "$logs"/times.json build/tested
+rm -rf build/pycache/tmp build/pycache/dev "$logs"/*.log "$logs"/cache-* "$logs"/times "$logs"/running/* "$logs"/times.json build/tested
 passed=() failed=() skipped=() again=() seconds=()
 declare -A begun=() tier_of=()
 

@@ -17,8 +17,12 @@ _LAST_LINES = 12
 
 
 def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The caller's environment (it may hold proxies and certificates) in the C locale."""
-    return {**os.environ, "LC_ALL": "C.UTF-8", "DEBIAN_FRONTEND": "noninteractive", **(extra or {})}
+    """The caller's environment (it may hold proxies and certificates) in the C locale.
+
+    Where the caller keeps what Python compiles is no place of a host's disk, on which packages compile their own.
+    """
+    caller = {name: value for name, value in os.environ.items() if name != "PYTHONPYCACHEPREFIX"}
+    return {**caller, "LC_ALL": "C.UTF-8", "DEBIAN_FRONTEND": "noninteractive", **(extra or {})}
 
 
 def run(
