@@ -121,6 +121,7 @@ def test_a_hostile_host_that_has_to_be_repaired_changes_nothing_of_what_is_done(
     assert done.returncode == expected.returncode and "\x1b" not in done.stdout + done.stderr
 
 
+@pytest.mark.by_name
 def test_the_commands_of_the_controller_are_run_as_they_are_described(tmp_path):
     fleet = Fleet(tmp_path / "fleet", poison(tmp_path / "canary"), ("a", "b"))
     done = fleet.run("gpufleet.nvidia.upgrade")

@@ -101,6 +101,7 @@ def test_a_host_that_cannot_be_given_back_says_both_reasons(site):
     assert not site.record("b")
 
 
+@pytest.mark.by_name
 def test_services_that_a_run_stopped_before_it_was_cut_off_are_started_again(site):
     site.keep("a", state="installing")
     (site.folder / "a" / "upgrade-stopped.json").write_text('["nvidia-dcgm"]')
@@ -227,7 +228,11 @@ def test_kernels_stay_where_they_are_by_default(site):
 
 @pytest.mark.parametrize(
     ("step", "options"),
-    [("prove kernel", ()), (f"boot {BEFORE}", ()), ("", ("-e", "gpu_upgrade_reboot=false"))],
+    [
+        ("prove kernel", ()),
+        pytest.param(f"boot {BEFORE}", (), marks=pytest.mark.by_name),
+        pytest.param("", ("-e", "gpu_upgrade_reboot=false"), marks=pytest.mark.by_name),
+    ],
 )
 def test_a_kernel_that_is_not_proven_or_from_which_no_way_leads_back_is_refused_before_the_drain(site, step, options):
     site.kernels(BEFORE, AFTER)
@@ -311,6 +316,7 @@ def test_a_host_that_comes_back_with_another_kernel_is_not_taken_for_upgraded(si
     assert running(site) == BEFORE
 
 
+@pytest.mark.by_name
 def test_a_run_that_was_cut_off_behind_the_reboot_knows_the_kernel_of_before(site):
     site.kernels(BEFORE, AFTER)
     site.fail(lost=True, a="health")
