@@ -2,6 +2,8 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
+"""None"""
+
 from __future__ import annotations
 
 import pytest
@@ -12,6 +14,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report imp
     HealthCheck,
     HealthReport,
     evaluate,
+    evidence_of,
     failed,
     passed,
     skipped,
@@ -124,3 +127,8 @@ def test_a_missing_part_of_the_facts_never_raises(evidence, facts, path):
 def test_the_variable_of_the_role_names_every_check():
     options = role_interface("nvidia_health").options
     assert options["nvidia_health_checks"]["choices"] == list(NAMES)
+
+
+def test_what_could_not_be_read_stays_unknown():
+    evidence = evidence_of({"health": {"nvidia_smi": None, "xids": None}})
+    assert evidence.nvidia_smi is None and evidence.xids is None

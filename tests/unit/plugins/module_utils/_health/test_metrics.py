@@ -6,24 +6,38 @@
 
 from __future__ import annotations
 
+import re
 from types import SimpleNamespace
 
 import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health import metrics
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health import metrics as readings_module
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.metrics import (
+    COUNTER,
     METRICS,
     ErrorCounts,
+    Metrics,
+    Sample,
     expose,
+    parse_counts,
     readings,
     unread,
 )
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import Evidence, HealthReport
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import Evidence, HealthReport, Sxid, Xid
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.xid import (
+    QUIET_ACTIONS,
+    action_of,
+    severity_of_sxid,
+)
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._health.faults import (
     FAULTS,
     HEALTHY,
     Fault,
     record,
 )
+from hypothesis import strategies as st
+
+from ....mutation import examples_of, property_of
 
 SXID = "nvidia-nvswitch0: SXid (PCI:0000:05:00.0): 20034, Fatal, Link 30"
 
@@ -159,3 +173,141 @@ def test_a_program_that_says_it_is_the_daemon_changes_no_other_metric(monkeypatc
     # It does not stand in for one that is down.
     alone = samples(expose(list(readings_module._mps({"mps": [_daemon(**impostor)]}))))
     assert alone['gpufleet_mps_daemon_serving{pipe_directory="/run/x"}'] == 0
+
+
+XID = "NVRM: Xid (PCI:0000:18:00): 119, pid=1, Timeout"
+KEY = ("0000:18:00", 119, "reset_gpu")
+
+
+PCI = [{"address": "0000:18:00.0", "kind": "gpu"}, {"address": "0000:05:00.0", "kind": "nvswitch"}]
+
+
+def counted(before, log):
+    return metrics.counted(before, log, PCI)
+
+
+def test_an_error_that_comes_again_counts_again_and_is_never_counted_twice():
+    log = record(5, XID) + record(6, "usb: connected") + record(7, XID)
+    first = counted(ErrorCounts("boot"), log)
+    assert (first.xids, first.last) == ({KEY: 2}, 7)
+    assert counted(first, log) == first
+    assert counted(first, log + record(8, XID)).xids == {KEY: 3}
+
+
+def test_what_was_overwritten_in_the_log_stays_counted():
+    first = counted(ErrorCounts("boot"), record(5, XID))
+    assert counted(first, record(900, "usb: connected")).xids == {KEY: 1}
+
+
+def test_lines_that_go_on_with_a_record_and_text_that_looks_like_one():
+    log = record(5, XID) + " SUBSYSTEM=pci\n DEVICE=+pci:0000:18:00.0\n" + record(6, f"5,9,1,-;{XID}")
+    found = counted(ErrorCounts("boot"), log)
+    assert (found.xids, found.last) == ({KEY: 1}, 5)
+
+
+def test_counts_survive_in_a_file_until_the_next_boot():
+    sxid = "nvidia-nvswitch0: SXid (PCI:0000:05:00.0): 12028, Non-fatal, Link 32"
+    found = counted(ErrorCounts("boot"), record(1, XID) + record(2, sxid))
+    assert parse_counts(found.as_text(), "boot") == found
+    assert found.sxids == {("0000:05:00.0", 12028, "non_fatal"): 1}
+    assert parse_counts(found.as_text(), "next") == ErrorCounts("next")
+
+
+@pytest.mark.parametrize("text", [None, "", "[]", "{", '{"schema": 1, "boot_id": "boot"}', '{"schema": 2}'])
+def test_a_file_that_cannot_be_used_counts_anew(text):
+    assert parse_counts(text, "boot") == ErrorCounts("boot")
+
+
+def test_a_flood_of_different_errors_makes_no_flood_of_series(monkeypatch):
+    monkeypatch.setattr(metrics, "_MOST", 2)
+    log = "".join(record(n, f"NVRM: Xid (PCI:0000:18:00): {n}, x") for n in (13, 31, 48, 13))
+    assert {number: count for (_pci, number, _action), count in counted(ErrorCounts("b"), log).xids.items()} == {
+        13: 2,
+        31: 1,
+    }
+
+
+@pytest.mark.parametrize(
+    ("number", "text", "action"),
+    [
+        (79, "", "restart_bm"),
+        (31, "", "restart_app"),
+        (63, "", "ignore"),
+        (145, "RLW_REMAP Nonfatal XC0", "ignore"),
+        (145, "RLW_REMAP Fatal XC0", "workflow_nvlink5_err"),
+        (167, "", "unnamed"),
+        (999, "", "unknown"),
+    ],
+)
+def test_the_action_of_an_xid(number, text, action):
+    assert action_of(Xid(number, "0000:18:00", text)) == action
+
+
+def test_what_applications_cause_is_quiet():
+    assert QUIET_ACTIONS == ("ignore", "restart_app", "workflow_xid_45", "xid_154")
+
+
+def test_the_severity_of_an_sxid():
+    assert severity_of_sxid(Sxid(12028, "x", "Non-fatal, Link 32")) == "non_fatal"
+    assert severity_of_sxid(Sxid(22003, "x", "Non-fatal, Link 32")) == "fatal", "always fatal by NVIDIA's guide"
+    assert severity_of_sxid(Sxid(20034, "x", "")) == "fatal"
+
+
+GPUS, GPU = Metrics.GPUS.value, Metrics.GPU.value
+
+
+def test_the_format():
+    text = expose([Sample(GPUS, 8.0, ("pci",)), Sample(GPUS, 7, ("nvml",)), Sample(Metrics.RUN_DURATION.value, 0.25)])
+    assert text == (
+        "# HELP gpufleet_last_run_duration_seconds How long reading the host took, in seconds.\n"
+        "# TYPE gpufleet_last_run_duration_seconds gauge\n"
+        "gpufleet_last_run_duration_seconds 0.25\n"
+        "# HELP gpufleet_gpus How many GPUs the PCI bus shows and NVML can reach.\n"
+        "# TYPE gpufleet_gpus gauge\n"
+        'gpufleet_gpus{seen_by="nvml"} 7\n'
+        'gpufleet_gpus{seen_by="pci"} 8\n'
+    )
+
+
+def test_labels_are_escaped_and_what_is_not_known_is_empty():
+    text = expose([Sample(GPU, 1, ("0", None, 'a"b', "c\\d", "e\nf"))])
+    assert r'{gpu="0",uuid="",pci_address="a\"b",board="c\\d",name="e\nf"} 1' in text
+    assert text.count("\n") == 3
+
+
+def test_a_number_that_does_not_fit_into_a_whole_one_keeps_its_parts():
+    assert expose([Sample(Metrics.LAST_RUN.value, 1795404000)]).endswith(" 1795404000\n")
+
+
+def test_a_sample_with_other_labels_than_its_metric_is_refused():
+    with pytest.raises(ValueError, match="gpufleet_gpus"):
+        expose([Sample(GPUS, 1)])
+
+
+_SAMPLES = st.lists(
+    st.builds(
+        Sample,
+        st.just(Metrics.MPS_CLIENTS.value),
+        st.integers(0, 99),
+        st.tuples(st.text(st.characters(categories=None), max_size=3)),
+    )
+)
+
+
+@examples_of()
+def test_whatever_users_call_things_each_series_has_one_value(examples):
+    @property_of(_SAMPLES, examples)
+    def check(samples):
+        lines = expose(samples).encode().decode().removesuffix("\n").split("\n")[2:]
+        assert len({line.rpartition(" ")[0] for line in lines}) == len(lines)
+        assert sum(int(line.rpartition(" ")[2]) for line in lines) == sum(sample.value for sample in samples)
+
+
+def test_the_table_follows_prometheus_conventions():
+    names = [metric.name for metric in METRICS]
+    assert len(set(names)) == len(names)
+    for metric in METRICS:
+        assert re.fullmatch(r"gpufleet_[a-z]+(_[a-z]+)*", metric.name)
+        assert metric.name.endswith("_total") == (metric.kind == COUNTER), metric.name
+        assert metric.help.endswith(".") and "\n" not in metric.help
+        assert all(re.fullmatch(r"[a-z_]+", label) for label in metric.labels)
