@@ -116,7 +116,8 @@ def gpu_instances(
     found = []
     for profile in profiles:
         offered: tuple[ComputeInstanceProfile, ...] | None = None
-        for handle in gpu_instance_handles(library, device, profile["id"]):
+        kind = library.pynvml.c_nvmlGpuInstance_t
+        for handle in _handles(library, "nvmlDeviceGetGpuInstances", kind, device, profile["id"]):
             if offered is None:
                 # GPU instances of one profile offer the same: most of all calls of a GPU with instances would be for this.
                 offered = compute_instance_profiles(
@@ -139,17 +140,11 @@ def gpu_instances(
     return sorted(found, key=lambda instance: (instance["start"], instance["id"]))
 
 
-def gpu_instance_handles(library: Library, device: Any, profile_id: int) -> list[Any]:
-    handles = (library.pynvml.c_nvmlGpuInstance_t * _ROOM)()
+def _handles(library: Library, call: str, kind: Any, owner: Any, profile_id: int) -> list[Any]:
+    """Return NVML's handles of the instances of one profile on a GPU, or inside a GPU instance."""
+    handles = (kind * _ROOM)()
     count = ctypes.c_uint(_ROOM)
-    library.call("nvmlDeviceGetGpuInstances", device, profile_id, handles, ctypes.byref(count))
-    return [handles[index] for index in range(min(count.value, _ROOM))]
-
-
-def compute_instance_handles(library: Library, gpu_instance: Any, profile_id: int) -> list[Any]:
-    handles = (library.pynvml.c_nvmlComputeInstance_t * _ROOM)()
-    count = ctypes.c_uint(_ROOM)
-    library.call("nvmlGpuInstanceGetComputeInstances", gpu_instance, profile_id, handles, ctypes.byref(count))
+    library.call(call, owner, profile_id, handles, ctypes.byref(count))
     return [handles[index] for index in range(min(count.value, _ROOM))]
 
 
@@ -163,7 +158,8 @@ def _compute_instances(
 ) -> list[Facts]:
     found = []
     for offered in profiles:
-        for handle in compute_instance_handles(library, gpu_instance, offered.id):
+        kind = library.pynvml.c_nvmlComputeInstance_t
+        for handle in _handles(library, "nvmlGpuInstanceGetComputeInstances", kind, gpu_instance, offered.id):
             info = library.call("nvmlComputeInstanceGetInfo", handle)
             index, uuid = uuids.get((gpu_instance_id, info.id), (None, None))
             found.append(

@@ -125,17 +125,8 @@ class Board:
 #: A row of the tables, read like a line of nvidia-smi mig -lgip: what stands in L(_COLUMNS), and the source where it is not the table's.
 Row = tuple[Any, ...]
 _COLUMNS = (
-    *(
-        "name",
-        "nvml_profile",
-        "nvml_enum",
-        "profile_id",
-        "gpu_slices",
-        "max_instances",
-        "memory_mib",
-        "multiprocessors",
-    ),
-    *("copy_engines", "decoders", "encoders", "jpeg", "ofa", "placements"),
+    *("name", "nvml_profile", "nvml_enum", "profile_id", "gpu_slices", "max_instances", "memory_mib"),
+    *("multiprocessors", "copy_engines", "decoders", "encoders", "jpeg", "ofa", "placements"),
 )
 
 # Where one-unit instances go on the boards with seven slices: never on the last of the eight units.
