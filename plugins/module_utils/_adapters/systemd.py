@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
 from .command import CommandError, find, run
@@ -62,11 +62,7 @@ def units(names: Iterable[str]) -> dict[str, Unit]:
     if len(blocks) != len(wanted):
         raise CommandError(["systemctl", "show", *wanted], "it did not describe every unit", shown)
     return {
-        name: Unit(
-            name=name,
-            load=block.get("LoadState", ""),
-            active=block.get("ActiveState", ""),
-        )
+        name: Unit(name, block.get("LoadState", ""), block.get("ActiveState", ""))
         for name, block in zip(wanted, blocks)
     }
 
@@ -144,44 +140,34 @@ def _at_boot(names: Iterable[str]) -> dict[str, str]:
 
 
 def enable(names: Iterable[str]) -> None:
-    """Have units start at boot; systemd is not reloaded, which this needs no more than the start of a unit does. Raises CommandError: they are not
-    enabled afterwards.
-    """
-    wanted = list(names)
-    if not wanted:
-        return
-    result = run(["systemctl", "enable", "--no-reload", *wanted])
-    states = _at_boot(wanted)
-    missing = [name for name in wanted if states.get(name) not in ("enabled", "static", "alias")]
-    if missing:
-        raise CommandError(result.command, f"not enabled afterwards: {', '.join(missing)}", result.stderr)
+    """Have units start at boot; systemd is not reloaded, which this needs no more than the start of a unit does. Raises CommandError."""
+    _change_at_boot("enable", names, "not enabled", lambda state: state in ("enabled", "static", "alias"))
 
 
 def disable(names: Iterable[str]) -> None:
     """Have units start at boot no more, without a reload. Raises CommandError: they are enabled still."""
-    wanted = list(names)
-    if not wanted:
-        return
-    result = run(["systemctl", "disable", "--no-reload", *wanted])
-    left = enabled(wanted)
-    if left:
-        raise CommandError(result.command, f"still enabled afterwards: {', '.join(sorted(left))}", result.stderr)
+    _change_at_boot("disable", names, "still enabled", lambda state: state != "enabled")
 
 
 def mask(name: str) -> None:
     """Let nothing start a unit, without a reload of systemd. Raises CommandError: it is not masked afterwards."""
-    result = run(["systemctl", "mask", "--no-reload", name])
-    if _at_boot([name]).get(name) != "masked":
-        raise CommandError(result.command, "not masked afterwards", result.stderr)
+    _change_at_boot("mask", [name], "not masked", lambda state: state == "masked")
 
 
 def unmask(name: str) -> None:
-    """Undo L(mask), without a reload of systemd, before which it does not start the unit (L(_runtime.unit_reload.unmask)). Raises CommandError: it is
-    masked still.
-    """
-    result = run(["systemctl", "unmask", "--no-reload", name])
-    if _at_boot([name]).get(name) == "masked":
-        raise CommandError(result.command, "still masked afterwards", result.stderr)
+    """Undo L(mask), without a reload of systemd, before which it does not start the unit (L(_runtime.unit_reload.unmask)). Raises CommandError."""
+    _change_at_boot("unmask", [name], "still masked", lambda state: state != "masked")
+
+
+def _change_at_boot(verb: str, names: Iterable[str], wrong: str, is_right: Callable[[str | None], bool]) -> None:
+    wanted = list(names)
+    if not wanted:
+        return
+    result = run(["systemctl", verb, "--no-reload", *wanted])
+    states = _at_boot(wanted)
+    left = [name for name in wanted if not is_right(states.get(name))]
+    if left:
+        raise CommandError(result.command, f"{wrong} afterwards: {', '.join(left)}", result.stderr)
 
 
 def start(name: str, timeout: float = 120.0) -> None:
