@@ -225,8 +225,7 @@ def read_packages(source: HostReader, manager: str | None) -> tuple[list[Install
         packages = from_dpkg(text)
         return packages, [package.name for package in packages if package.held]
     if manager in ("dnf", "zypper"):
-        locks = (lock for lock in _rpm_locks(source.files) if "nvidia" in lock or "cuda" in lock or is_dcgm(lock))
-        return _read_rpm(source), sorted(set(locks))
+        return _read_rpm(source), _rpm_locks(source.files)
     source.note("driver.packages", "the host's package manager is not known")
     return None, None
 
@@ -242,8 +241,9 @@ def _read_rpm(source: HostReader) -> list[InstalledPackage] | None:
 
 
 def _rpm_locks(files: HostFiles) -> list[str]:
-    return [
+    locks = {
         *lock_patterns(files.read("/etc/dnf/plugins/versionlock.list") or ""),
         *parse_versionlock_toml(files.read("/etc/dnf/versionlock.toml") or ""),
         *parse_zypper_locks(files.read("/etc/zypp/locks") or ""),
-    ]
+    }
+    return sorted(lock for lock in locks if "nvidia" in lock or "cuda" in lock or is_dcgm(lock))

@@ -138,10 +138,11 @@ def test_driver_packages(name):
 
 
 @pytest.mark.parametrize("name", ["datacenter-gpu-manager-4-core", "datacenter-gpu-manager"])
-def test_dcgm_is_no_part_of_the_driver(name):
+def test_dcgm_is_no_part_of_the_driver(tree, name):
     """A host that has DCGM and a driver of the distribution, or none, has no driver of NVIDIA's."""
     assert packages.is_dcgm(name) and not packages.is_driver(name) and not packages.is_toolkit(name)
-    assert packages._relevant([f"{name}-1:4.6.0-1.*", "bash-5-1.*"]) == [f"{name}-1:4.6.0-1.*"]
+    tree.write("/etc/dnf/plugins/versionlock.list", f"{name}-1:4.6.0-1.*\nbash-5-1.*\n")
+    assert packages._rpm_locks(tree.files) == [f"{name}-1:4.6.0-1.*"]
 
 
 @pytest.mark.parametrize("name", ["nvidia-container-toolkit-base", "libnvidia-container1", "libnvidia-container-tools"])
