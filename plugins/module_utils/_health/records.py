@@ -62,12 +62,16 @@ def _mig(facts: Mapping[str, Any], gpus: Gpus) -> str:
     return "; ".join((*map(str, plan.steps()), *plan.missing))
 
 
+#: What settings depend on of a GPU.
+_SETTABLE = ("index", "pci_address", "uuid", "name", "settings", "processes", "allocations", "gpu_instances")
+
+
 def _settings(record: Any, gpus: Gpus) -> str:
     wanted = recorded_settings(record)
     if wanted is None:
         return f"{SETTINGS_RECORD} cannot be used"
     # Facts of an earlier release have no settings.
-    read = [ObservedGpu(gpu_view(gpu)) for gpu in gpus if "settings" in gpu]
+    read = [ObservedGpu(gpu_view({part: gpu.get(part) for part in _SETTABLE})) for gpu in gpus if "settings" in gpu]
     try:
         return _words(plan_settings(read, wanted, wanted, EccPolicy(reset=True, reboot=True)).steps)
     except Refused as refusal:

@@ -2,6 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
+
 """The MIG state of a host as plain data: what the journal restores and what the recorded layout brings back at boot.
 
 ::
@@ -20,13 +21,14 @@ from typing import Any
 
 from .._boards.board import GpuInstanceProfile
 from .._plan import Step
-from .._schema import Unfit, boolean, check, encode, fields, items, number, text
+from .._schema import Unfit, boolean, check, encode, fields, has, items, needs, number, of, text
 from .._steps import Kind
 from .model import DesiredGpu, DesiredInstance, GpuInstance
 from .profiles import canonical, parse
 
 RECORD_PATH = "/etc/gpufleet/mig.json"
 Profiles = Mapping[str, Sequence[GpuInstanceProfile]]
+_PLACE = number(0, 64)
 
 
 class Unreadable(Exception):
@@ -37,10 +39,10 @@ class Unreadable(Exception):
 class PlacedInstance:
     """A GPU instance at a place, with the slices of its compute instances, widest first."""
 
-    profile: str
-    start: int
-    size: int
-    compute: tuple[int, ...] = ()
+    profile: str = needs(text(64))
+    start: int = needs(_PLACE)
+    size: int = needs(_PLACE)
+    compute: tuple[int, ...] = needs(items(_PLACE, 64), ())
 
 
 @dataclass(frozen=True)
@@ -50,11 +52,11 @@ class GpuRecord:
     :param mig: MIG mode; None for a board without MIG, which is never changed.
     """
 
-    uuid: str
-    pci_address: str
-    name: str
-    mig: bool | None = None
-    instances: tuple[PlacedInstance, ...] = ()
+    uuid: str = needs(text(256))
+    pci_address: str = needs(text(256))
+    name: str = needs(text(256))
+    mig: bool | None = has(boolean)
+    instances: tuple[PlacedInstance, ...] = needs(items(of(PlacedInstance), 64), ())
 
     @property
     def desired(self) -> DesiredGpu:
@@ -68,18 +70,7 @@ class GpuRecord:
         return dict(encode(self))
 
 
-_PLACE = number(0, 64)
-_INSTANCE = fields(
-    {"profile": text(64), "start": _PLACE, "size": _PLACE, "compute": items(_PLACE, 64)},
-    required=("profile", "start", "size", "compute"),
-    into=PlacedInstance,
-)
-_GPU = fields(
-    {**dict.fromkeys(("uuid", "pci_address", "name"), text(256)), "mig": boolean, "instances": items(_INSTANCE, 64)},
-    required=("uuid", "pci_address", "name", "instances"),
-    into=GpuRecord,
-)
-_GPUS = fields({"gpus": items(_GPU, 1024)}, required=("gpus",))
+_GPUS = fields({"gpus": items(of(GpuRecord), 1024)}, required=("gpus",))
 
 
 def placed(instances: Iterable[GpuInstance]) -> tuple[PlacedInstance, ...]:

@@ -1,9 +1,9 @@
 # Copyright: (c) 2026, the gpufleet.nvidia authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
+# ruff: noqa: RUF009 (the functions declare fields)
 
 """What a host keeps set on its GPUs, and restores at boot. Pure."""
-# ruff: noqa: RUF009 (the functions declare fields)
 
 from __future__ import annotations
 

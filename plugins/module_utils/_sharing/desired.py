@@ -11,10 +11,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from .._boards.architectures import mps_clients, mps_clients_of_device_plugin
 from .._plan import Refused
-from . import arithmetic, contradictions, modes
-from .modes import HostOptions, Sharing
-from .resources import GPU, mig_resource
+from . import arithmetic, modes
+from .modes import MIGRATED, HostOptions, Sharing
+from .mps_instances import GPU, mig_resource
 
 _PROFILE = re.compile(r"[0-9]+g\.[0-9]+gb(?:[+.-][a-z0-9.]+)?")
 #: The values of nvidia_sharing_mps_multi_user; Ansible hands a YAML boolean on as text, capitalised or not.
@@ -46,9 +47,9 @@ def read(desired: Mapping[str, Any]) -> Sharing:
         compute_mode=_choice(desired, "nvidia_sharing_compute_mode", "auto", modes.COMPUTE_MODES),
         migrate_from=_choice(desired, "nvidia_sharing_migrate_from", "", ("", *modes.MIGRATED)),
     )
-    contradictions.refuse(sharing, text)
+    _refuse(sharing, text)
     if sharing.mode != "mps" or sharing.mps_manager != "host":
-        contradictions.refuse_without_host_daemon(desired)
+        _refuse_without_host_daemon(desired)
     return replace(sharing, host=_host_options(desired)) if sharing.mode == "mps" else sharing
 
 
@@ -152,3 +153,241 @@ def _number(desired: Mapping[str, Any], name: str, default: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise Refused(name, f"{value!r} must be an integer", "Write it without quotes and unit, such as 4.")
     return value
+
+
+def _refuse(sharing: Sharing, memory_slice: str) -> None:
+    """Refuse variables that exclude each other, or have no effect together.
+
+    :param memory_slice: C(nvidia_sharing_memory_slice) as the user wrote it.
+    """
+    _refuse_compute_mode(sharing)
+    _refuse_migration(sharing)
+    _refuse_contradictions(sharing, memory_slice)
+
+
+def refuse_on_mig(sharing: Sharing, mig_strategy: str) -> None:
+    """Refuse ways of sharing that do not go together with MIG: MPS of the device plugin, and consumable shares of DRA.
+
+    :raises Refused: the plugin exits, and gpu-feature-discovery publishes no label at all, on such a node; the DRA driver has no memory
+        slices of MIG devices.
+    """
+    if mig_strategy == "single" and sharing.migrate_from:
+        raise Refused(
+            "nvidia_sharing_migrate_from",
+            "nvidia_mig_strategy is single, so pods request MIG devices as nvidia.com/gpu: with the DRA driver that is the name of its chart's "
+            "DeviceClass gpu.nvidia.com, which has whole GPUs only, and no second class may have it",
+            "Set nvidia_mig_strategy: mixed first and let the pods request nvidia.com/mig-PROFILE, or remove it, drain the pool's nodes, and "
+            "set nvidia_sharing_backend alone.",
+        )
+    if mig_strategy != "none" and sharing.backend == "dra" and sharing.consumed:
+        raise Refused(
+            "nvidia_sharing_memory_slice",
+            f"the DRA driver slices the memory of whole GPUs, and nvidia_mig_strategy is {mig_strategy}",
+            "Remove it: pods then claim the MIG devices of the layout. Or set nvidia_mig_strategy: none.",
+        )
+    if mig_strategy != "none" and sharing.claims_shared and sharing.time_slice != "default":
+        raise Refused(
+            "nvidia_sharing_time_slice",
+            f"the DRA driver sets no time slice of MIG devices, and nvidia_mig_strategy is {mig_strategy}",
+            "Remove it: pods that share a MIG device by a claim have the driver's own time slice.",
+        )
+    if mig_strategy != "none" and sharing.compute_mode not in ("auto", "default"):
+        raise refused_on_mig(sharing, f"nvidia_mig_strategy is {mig_strategy}")
+    if mig_strategy != "none" and sharing.mps_of_plugin:
+        raise Refused(
+            "nvidia_sharing_mode",
+            f"the device plugin does not share MIG devices by MPS, and nvidia_mig_strategy is {mig_strategy}",
+            "Use nvidia_sharing_mode: time_slicing on the MIG devices, nvidia_mig_strategy: none, or nvidia_sharing_mps_manager: host.",
+        )
+
+
+def refused_on_mig(sharing: Sharing, reason: str) -> Refused:
+    """Return the refusal of a compute mode that a GPU with MIG cannot have."""
+    return Refused(
+        "nvidia_sharing_compute_mode",
+        f"the compute mode of a GPU in MIG mode is default and cannot be {sharing.compute_mode}, and {reason}",
+        "Remove it: a MIG device has only one user anyway.",
+    )
+
+
+def _refuse_migration(sharing: Sharing) -> None:
+    """Refuse to migrate what pods cannot request alike on both sides: only devices that nobody shares."""
+    name, before = "nvidia_sharing_migrate_from", sharing.migrate_from
+    if not before:
+        return
+    if sharing.backend not in MIGRATED or before == sharing.backend:
+        other = "dra" if before == "mps" else "mps"
+        raise Refused(
+            name,
+            f"it is {before}, and nvidia_sharing_backend is {sharing.backend}",
+            f"Set nvidia_sharing_backend: {other}, to which the pool is migrated, or remove {name}.",
+        )
+    shared = "nvidia_sharing_mode" if sharing.shared else "nvidia_sharing_memory_slice" if sharing.slice_mib else ""
+    if shared:
+        raise Refused(
+            name,
+            f"{shared} is set, and for a request by name the DRA driver gives each pod a device of its own: shares of it have no such name",
+            "Remove one of the two. A pool with shared GPUs changes to claims together with its pods, which then name a ResourceClaim.",
+        )
+
+
+def _refuse_compute_mode(sharing: Sharing) -> None:
+    """Who shares a GPU decides on its compute mode: exclusive_process lets one process in, and prohibited none."""
+    if sharing.compute_mode == "auto" or (not sharing.shared and sharing.backend == "mps"):
+        return
+    if sharing.claims_shared:
+        why = "the DRA driver sets the one that each claim needs"
+    elif sharing.mode == "time_slicing":
+        if sharing.compute_mode == "default":
+            return
+        why = "time slices are of several processes, and it lets in " + (
+            "one" if sharing.compute_mode == "exclusive_process" else "none"
+        )
+    elif sharing.mode == "mps":
+        why = (
+            "the MPS daemon "
+            + ("of the host" if sharing.mps_manager == "host" else "of the device plugin")
+            + " needs and sets its own"
+        )
+    else:
+        why = f"nvidia_sharing_backend {sharing.backend} has several processes on a GPU and sets its own"
+    raise Refused("nvidia_sharing_compute_mode", f"{sharing.compute_mode} is requested, but {why}", "Remove it.")
+
+
+def _refuse_contradictions(sharing: Sharing, memory_slice: str) -> None:
+    if sharing.gpus_per_pod < 1:
+        raise Refused(
+            "nvidia_sharing_gpus_per_pod", f"{sharing.gpus_per_pod} is less than 1", "A pod spreads over 1 GPU or more."
+        )
+    if sharing.replicas < 0 or sharing.replicas == 1:
+        raise Refused(
+            "nvidia_sharing_replicas",
+            f"{sharing.replicas} replicas share nothing; the device plugin refuses fewer than 2",
+            "Ask for 2 or more, or set nvidia_sharing_mode: none.",
+        )
+    if sharing.resource_replicas and sharing.mode == "mps":
+        raise Refused(
+            "nvidia_sharing_replicas",
+            "numbers by resource are for time slicing: the clients of an MPS daemon have one limit",
+            "Write one number such as nvidia_sharing_replicas: 4, or set nvidia_sharing_mode: time_slicing.",
+        )
+    if sharing.counted and sharing.slice_mib:
+        given = sharing.replicas or _shown(sharing.resource_replicas)
+        raise Refused(
+            "nvidia_sharing_replicas",
+            f"both nvidia_sharing_replicas ({given}) and nvidia_sharing_memory_slice ({memory_slice}) are set",
+            "One follows from the other: set one.",
+        )
+    if sharing.backend != "mps":
+        _refuse_other_backend(sharing)
+    elif sharing.mode == "none" and (sharing.counted or sharing.slice_mib):
+        name = "nvidia_sharing_replicas" if sharing.counted else "nvidia_sharing_memory_slice"
+        raise Refused(
+            name, "it has no effect with nvidia_sharing_mode: none", "Set nvidia_sharing_mode: mps or time_slicing."
+        )
+    elif sharing.shared and not sharing.counted and not sharing.slice_mib:
+        raise _without_number(sharing)
+    if sharing.mode != "mps" and sharing.mps_manager == "host":
+        raise Refused(
+            "nvidia_sharing_mps_manager", f"it has no effect with nvidia_sharing_mode: {sharing.mode}", "Remove it."
+        )
+    if sharing.backend == "mps" and not sharing.shared and sharing.gpus_per_pod > 1:
+        raise Refused(
+            "nvidia_sharing_gpus_per_pod",
+            "it has no effect with nvidia_sharing_mode: none; a pod asks for as many whole GPUs as it wants",
+            "Remove it, or set nvidia_sharing_mode: mps.",
+        )
+    if not sharing.shared and sharing.rename:
+        raise Refused(
+            "nvidia_sharing_rename",
+            "it names shared devices, and nvidia_sharing_mode is none",
+            "Remove it, or set nvidia_sharing_mode: mps or time_slicing.",
+        )
+    if sharing.mode == "mps" and sharing.time_slice != "default":
+        raise Refused(
+            "nvidia_sharing_time_slice",
+            "with MPS the clients of a GPU run at the same time, without time slices",
+            "Remove it, or set nvidia_sharing_mode: time_slicing.",
+        )
+    if sharing.mode == "mps":
+        # What no GPU with any driver can do; what those of a host can is known when it was read.
+        most = mps_clients_of_device_plugin(None) if sharing.mps_of_plugin else mps_clients(None, None)
+        arithmetic.refuse_too_many_clients(sharing.replicas, most, "a GPU", "nvidia_sharing_replicas")
+
+
+#: What a daemon of the host is told, with the values that tell it nothing.
+_OF_HOST_DAEMON: Mapping[str, tuple[Any, ...]] = {
+    "nvidia_sharing_mps_scope": (None, "", "node"),
+    "nvidia_sharing_mps_active_thread_percentage": (None, "", 0, 100),
+    "nvidia_sharing_mps_priority": (None, "", "normal"),
+    # That the plugin's daemon serves one user at a time can be said; it has no option to serve several.
+    "nvidia_sharing_mps_multi_user": (None, "", "auto", False, "false", "False"),
+    "nvidia_sharing_mps_limits": (None, "", []),
+    "nvidia_sharing_mps_protocol": (None, "", 2),
+}
+
+
+def _refuse_without_host_daemon(desired: Mapping[str, Any]) -> None:
+    """The device plugin's own daemon divides by the number of replicas, and can be told nothing else."""
+    for name, nothing in _OF_HOST_DAEMON.items():
+        if desired.get(name) not in nothing:
+            raise Refused(
+                name,
+                "it is for MPS daemons of the host, and this pool has none",
+                "Remove it, or set nvidia_sharing_mode: mps and nvidia_sharing_mps_manager: host.",
+            )
+
+
+def _refuse_other_backend(sharing: Sharing) -> None:
+    if sharing.claims_shared:
+        _refuse_shared_claims(sharing)
+        return
+    if sharing.shared:
+        raise Refused(
+            "nvidia_sharing_backend",
+            f"{sharing.backend} does the sharing itself, and nvidia_sharing_mode is {sharing.mode}",
+            "Set nvidia_sharing_mode: none, or nvidia_sharing_backend: mps or dra.",
+        )
+    if sharing.backend == "hami" and not sharing.slice_mib:
+        raise Refused(
+            "nvidia_sharing_backend",
+            "hami counts memory, and no slice is set",
+            "Set nvidia_sharing_memory_slice, such as 4GiB.",
+        )
+    if sharing.counted or (sharing.gpus_per_pod > 1 and not sharing.slice_mib):
+        name = "nvidia_sharing_replicas" if sharing.counted else "nvidia_sharing_gpus_per_pod"
+        raise Refused(
+            name,
+            f"it has no effect with nvidia_sharing_backend: {sharing.backend}, where each pod says what it wants",
+            "Remove it.",
+        )
+
+
+def _refuse_shared_claims(sharing: Sharing) -> None:
+    """Refuse what only the device plugin does: it makes several devices of one, and a claim is for one that its pods share."""
+    if not sharing.counted and not sharing.slice_mib:
+        raise _without_number(sharing)
+    if sharing.mps_manager == "host":
+        raise Refused(
+            "nvidia_sharing_mps_manager",
+            "the DRA driver starts an MPS daemon for each claim, and a GPU never has that of the host as well",
+            "Remove it, or set nvidia_sharing_backend: mps.",
+        )
+    if sharing.rename:
+        raise Refused(
+            "nvidia_sharing_rename",
+            "it names extended resources of the device plugin, and the pods of nvidia_sharing_backend: dra name a ResourceClaim",
+            "Remove it.",
+        )
+
+
+def _without_number(sharing: Sharing) -> Refused:
+    return Refused(
+        "nvidia_sharing_mode",
+        f"{sharing.mode} needs the number of slices",
+        "Set nvidia_sharing_replicas (2 or more), or nvidia_sharing_memory_slice such as 4GiB.",
+    )
+
+
+def _shown(pairs: tuple[tuple[str, int], ...]) -> str:
+    return ", ".join(f"{resource}: {number}" for resource, number in pairs)

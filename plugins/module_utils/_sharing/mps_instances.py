@@ -20,3 +20,11 @@ def is_instance(unit: str | None) -> bool:
     """Whether C(unit) is one of these daemons."""
     before, after = UNIT.split("@")
     return unit is not None and unit.startswith(f"{before}@") and unit.endswith(after)
+
+
+GPU = "nvidia.com/gpu"
+
+
+def mig_resource(profile: str) -> str:
+    """Return the extended resource of a MIG profile under the strategy mixed."""
+    return f"nvidia.com/mig-{profile.replace('+', '.')}"

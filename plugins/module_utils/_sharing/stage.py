@@ -18,11 +18,9 @@ from .._mig.model import DesiredGpu
 from .._mig.profiles import compute_name, resolve
 from .._mig.state import profiles_of
 from .._plan import Refused, StagePlan, Step
-from . import contradictions
 from . import plan as sharing_plan
-from .clients import refuse_clients, refuse_clients_of_devices
-from .desired import read
-from .host import HostSharing, host_sharing, one_user_at_a_time
+from .desired import read, refuse_on_mig, refused_on_mig
+from .host import HostSharing, host_sharing, one_user_at_a_time, refuse_clients, refuse_clients_of_devices
 from .modes import Sharing
 from .state import Observed, from_facts, sharing_of
 
@@ -37,7 +35,7 @@ def stage(facts: Facts, desired: Mapping[str, Any]) -> StagePlan:
     """
     sharing = read(desired)
     strategy = str(desired.get("nvidia_mig_strategy") or "none")
-    contradictions.refuse_on_mig(sharing, strategy)
+    refuse_on_mig(sharing, strategy)
     gpus = facts.gpus or ()
     branch = _branch(facts, desired)
     for gpu in gpus:
@@ -48,7 +46,7 @@ def stage(facts: Facts, desired: Mapping[str, Any]) -> StagePlan:
         return StagePlan(STAGE, needed=True, steps=steps, unknown=facts.nvml.unanswered)
     with_mig = [gpu for gpu in gpus if gpu.mig.current]
     if with_mig and not sharing.shared and sharing.compute_mode not in ("auto", "default"):
-        raise contradictions.refused_on_mig(sharing, f"{with_mig[0].title} is in MIG mode")
+        raise refused_on_mig(sharing, f"{with_mig[0].title} is in MIG mode")
     if strategy != "none" or with_mig:
         return _on_mig(sharing, desired, gpus, facts, branch)
     return _planned(sharing, desired, _wanted(sharing, facts, gpus, branch), facts, gpus)

@@ -19,7 +19,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files im
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.records import sharing_differences
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import modes
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.resources import GPU
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.mps_instances import GPU
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import ApiError, Cluster, at_once, by_node, titles
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import RunHost, hosts_of
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import claims, usage, usage_html, usage_text

@@ -16,7 +16,7 @@ from typing import Any
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.documents import read_yaml
 
-from ...module_utils._sharing.resources import GPU
+from ...module_utils._sharing.mps_instances import GPU
 from ...module_utils._versions import numbers
 from .clients import placed, title
 from .names import MIG_CONFIG_LABEL, MIG_STATE_LABEL

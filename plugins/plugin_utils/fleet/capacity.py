@@ -22,10 +22,10 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.profiles impo
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.state import present
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.strategies import refuse_parts
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.clients import refuse_clients
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.contradictions import refuse_on_mig
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.desired import refuse_on_mig
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.host import refuse_clients
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.modes import Sharing
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.resources import GPU, mig_resource
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.mps_instances import GPU, mig_resource
 
 from .claims import GPU_CLASS, mig_devices
 from .node_labels import node_labels

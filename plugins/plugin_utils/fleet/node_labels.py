@@ -20,7 +20,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.model import 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.profiles import compute_name
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.state import has_mig
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.modes import Sharing
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.resources import GPU, mig_resource
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.mps_instances import GPU, mig_resource
 
 from .slices import profile_memory, profile_of, slice_of
 

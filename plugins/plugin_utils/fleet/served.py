@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.resources import GPU
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.mps_instances import GPU
 
 from . import claims, clients
 from .names import LABEL_PREFIX

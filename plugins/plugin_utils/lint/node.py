@@ -13,7 +13,7 @@ from typing import Any
 from ...module_utils import _injection as injection
 from ...module_utils._boards.architectures import mps_clients_of_device_plugin
 from ...module_utils._boards.lookup import find_board
-from ...module_utils._sharing.resources import GPU, mig_resource
+from ...module_utils._sharing.mps_instances import GPU, mig_resource
 from .finding import Report
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from ...module_utils._boards.architectures import mps_clients_of_device_plugin
 from ...module_utils._boards.lookup import BOARDS
-from ...module_utils._sharing.resources import GPU
+from ...module_utils._sharing.mps_instances import GPU
 from . import plugin_fields
 from .finding import Report, near
 from .plugin_fields import DEVICE_LIST_STRATEGIES

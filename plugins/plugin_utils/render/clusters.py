@@ -16,7 +16,7 @@ from ...module_utils._boards.board import GpuInstanceProfile
 from ...module_utils._injection import Injection
 from ...module_utils._sharing.host import RENAMED
 from ...module_utils._sharing.modes import Sharing
-from ...module_utils._sharing.resources import mig_resource
+from ...module_utils._sharing.mps_instances import mig_resource
 from ..fleet import clients
 from ..fleet.capacity import Capacity
 from ..fleet.claims import GPU_CLASS, mig_devices

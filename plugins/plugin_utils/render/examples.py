@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...module_utils._sharing import arithmetic
-from ...module_utils._sharing.guarantees import guarantee
+from ...module_utils._sharing.modes import guarantee
 from . import claimed_devices
 from .clusters import Cluster, Configuration, dns_label, kube_object
 from .emit import documents

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 
 from ...module_utils._sharing import arithmetic
-from ...module_utils._sharing.guarantees import guarantee
+from ...module_utils._sharing.modes import guarantee
 from ..fleet import served
 from ..fleet.node_match import VARIABLE
 from ..fleet.sharing_configurations import CHOICE, DEFAULT, LABEL

@@ -14,7 +14,7 @@ from ...module_utils._mig.model import describe
 from ...module_utils._mig.profiles import compute_name, nearest, parse
 from ...module_utils._plan import Refused
 from ...module_utils._sharing import arithmetic
-from ...module_utils._sharing.resources import GPU, mig_resource
+from ...module_utils._sharing.mps_instances import GPU, mig_resource
 from .clusters import Cluster, Configuration, dns_label
 
 #: Backends whose pods say how much memory they take, so that its size is not that of the pool's slices.

@@ -9,9 +9,8 @@ from __future__ import annotations
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import modes
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.contradictions import refuse_on_mig
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.desired import read
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.guarantees import guarantee
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.desired import read, refuse_on_mig
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.modes import guarantee
 
 
 def desired(**options):

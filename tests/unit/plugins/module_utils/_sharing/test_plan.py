@@ -11,12 +11,12 @@ import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import mps_units
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import plan as sharing_plan
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.clients import client_limits
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.host import (
     ROOT,
     SHM,
     UNREADABLE,
     HostSharing,
+    client_limits,
     host_sharing,
     one_user_at_a_time,
     recorded_sharing,
