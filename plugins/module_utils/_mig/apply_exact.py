@@ -16,9 +16,8 @@ from collections.abc import Mapping, Sequence
 from .._boards.board import GpuInstanceProfile
 from .._plan import Refused
 from .certificate import NOT_REQUESTED, Certificate
-from .compute import change as compute_change
 from .host_plan import GpuChange, MigPlan, gpu_change
-from .model import DesiredGpu, DesiredInstance, GpuInstance
+from .model import DesiredGpu, DesiredInstance, GpuInstance, compute_change
 from .plan import Create, Destroy, GpuPlan, Keep
 from .profiles import resolve
 from .record import GpuRecord, PlacedInstance, match

@@ -32,13 +32,13 @@ from .._boards.board import GpuInstanceProfile
 from .._boards.lookup import board_of
 from .._plan import Refused
 from .._steps import gpu_title
-from . import mig_parted, predefined, strategies
+from . import mig_parted
 from .geometry import geometry, refuse_infeasible
+from .layouts import check_against_strategy, check_strategy, matches, predefined_layout, select
 from .model import DesiredGpu, DesiredInstance, describe
 from .nodes import distribute
 from .plan import REFUSE, named_as
 from .profiles import ProfileName, parse, resolve
-from .selection import matches, select
 from .state import has_mig, instances_of, node_gpu, profiles_of
 
 LAYOUT = "nvidia_mig_layout"
@@ -79,7 +79,7 @@ def desired_layout(
     :raises Refused: for everything that cannot be met, with the path into the user's variables.
     :raises Unread: it selects a GPU whose state is not known.
     """
-    strategies.check_name(strategy)
+    check_strategy(strategy)
     found: dict[int, DesiredGpu] = {}
     taken: list[Gpu] = []
     for path, entry in entries(layout):
@@ -93,7 +93,7 @@ def desired_layout(
             for gpu in capable:
                 found[int(gpu["index"])] = _desired_gpu(entry, gpu, path, profiles_of(gpu))
     unselected = tuple(int(gpu["index"]) for gpu in gpus if int(gpu["index"]) not in found)
-    strategies.check_layout(strategy, found, [gpu for gpu in gpus if int(gpu["index"]) in unselected])
+    check_against_strategy(strategy, found, [gpu for gpu in gpus if int(gpu["index"]) in unselected])
     return DesiredLayout(dict(sorted(found.items())), unselected)
 
 
@@ -216,7 +216,7 @@ def _desired_gpu(entry: Mapping[str, Any], gpu: Gpu, path: str, offered: Sequenc
                 f"{path}.layout", f"nothing is known about the MIG profiles of {of}", "Install the driver first."
             )
         where = path if path == LAYOUT else f"{path}.layout"
-        desired = predefined.layout(name, offered, where, of)
+        desired = predefined_layout(name, offered, where, of)
     else:
         where = f"{path}.instances"
         desired = DesiredGpu(True, _instances(entry["instances"], offered, where, of))

@@ -2,12 +2,12 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the MIG planners speak: the instances that exist, and the instances that are wanted."""
+"""What the MIG planners speak: the instances that exist, those that are wanted, and what changes inside a GPU instance that stays."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -118,3 +118,103 @@ def describe(counts: Mapping[str, int]) -> str:
         name if count == 1 else f"{name} x{count}" for name, count in sorted(counts.items(), reverse=True) if count
     ]
     return " + ".join(parts) if parts else "no instances"
+
+
+@dataclass(frozen=True)
+class ComputeChange:
+    """What changes inside a GPU instance.
+
+    :param destroy: compute instances that go.
+    :param create: slices of compute instances that are made, widest first.
+    """
+
+    destroy: tuple[ComputeInstance, ...] = ()
+    create: tuple[int, ...] = ()
+
+    @property
+    def busy(self) -> int:
+        """How many of those that go are in use."""
+        return sum(1 for compute in self.destroy if compute.busy)
+
+    @property
+    def cost(self) -> tuple[int, int, int]:
+        return self.busy, len(self.destroy), len(self.create)
+
+
+_NOTHING = ComputeChange()
+
+
+def compute_change(existing: Sequence[ComputeInstance], wanted: Sequence[int]) -> ComputeChange:
+    """Return the change from the compute instances that exist to the slices that are wanted.
+
+    Busy ones are kept first. A compute instance wider than one slice may need the place of an idle one that could
+    stay, and where compute instances sit is not known here; so idle ones are made anew beside a wider new one.
+
+    :param existing: the compute instances of a GPU instance.
+    :param wanted: slices of each compute instance that is wanted.
+    """
+    if len(existing) == len(wanted) == 1 and existing[0].slices == wanted[0]:
+        return _NOTHING
+    missing = Counter(wanted)
+    kept: list[ComputeInstance] = []
+    destroy: list[ComputeInstance] = []
+    for compute in sorted(existing, key=lambda compute: (not compute.busy, compute.id)):
+        if missing[compute.slices] > 0:
+            missing[compute.slices] -= 1
+            kept.append(compute)
+        else:
+            destroy.append(compute)
+    create = list(missing.elements())
+    if any(slices > 1 for slices in create):
+        idle = [compute for compute in kept if not compute.busy]
+        destroy.extend(idle)
+        create.extend(compute.slices for compute in idle)
+    return ComputeChange(tuple(sorted(destroy, key=lambda compute: compute.id)), tuple(sorted(create, reverse=True)))
+
+
+def assign(kept: Sequence[GpuInstance], desired_slices: Sequence[tuple[int, ...]]) -> tuple[ComputeChange, ...]:
+    """Give every GPU instance that stays one of the desired states for its profile, changing the fewest compute instances.
+
+    :param kept: GPU instances of one profile that stay.
+    :param desired_slices: the compute slices of each GPU instance of this profile that is wanted; at least as many as kept.
+    :returns: one change per kept instance, in the same order. The desired states that are left over are
+        for the GPU instances that are created; see C(left_over).
+    """
+    return tuple(step for step, _desired in _assign(kept, desired_slices))
+
+
+def left_over(kept: Sequence[GpuInstance], desired_slices: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
+    """Return the desired states that C(assign) gives to no instance that exists."""
+    rest = Counter(desired_slices)
+    rest.subtract(desired for _step, desired in _assign(kept, desired_slices))
+    return sorted(rest.elements(), reverse=True)
+
+
+def _assign(
+    kept: Sequence[GpuInstance], desired_slices: Sequence[tuple[int, ...]]
+) -> list[tuple[ComputeChange, tuple[int, ...]]]:
+    distinct = sorted(set(desired_slices), reverse=True)
+    if len(distinct) == 1:
+        return [(compute_change(instance.compute, distinct[0]), distinct[0]) for instance in kept]
+    supply = Counter(desired_slices)
+    memo: dict[tuple[int, ...], tuple[tuple[int, int, int], list[int]]] = {}
+
+    # At most seven instances and few distinct desired states: an exact search over how many of each desired state are left.
+    def best(number: int, left: tuple[int, ...]) -> tuple[tuple[int, int, int], list[int]]:
+        if number == len(kept):
+            return (0, 0, 0), []
+        if left in memo:
+            return memo[left]
+        options = []
+        for which, desired in enumerate(distinct):
+            if left[which]:
+                cost = compute_change(kept[number].compute, desired).cost
+                rest, choice = best(number + 1, left[:which] + (left[which] - 1,) + left[which + 1 :])
+                options.append(((cost[0] + rest[0], cost[1] + rest[1], cost[2] + rest[2]), [which] + choice))
+        memo[left] = min(options)
+        return memo[left]
+
+    _cost, choice = best(0, tuple(supply[desired] for desired in distinct))
+    return [
+        (compute_change(instance.compute, distinct[which]), distinct[which]) for instance, which in zip(kept, choice)
+    ]

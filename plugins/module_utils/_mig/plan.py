@@ -12,17 +12,16 @@ destroyed instance says why. A desired state that the GPU already meets changes 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from .._boards.board import GpuInstanceProfile, Placements
-from .._plan import Refused
+from .._plan import Refused, Step, gpu_step
+from .._steps import Kind
 from .certificate import MODE_OFF, Certificate, certify
-from .compute import ComputeChange, assign, left_over
 from .geometry import Geometry, bits, geometry, nearest, refuse_infeasible
-from .gpu_plan import Create, Destroy, GpuPlan, Keep
-from .model import DesiredGpu, GpuInstance, describe
+from .model import ComputeChange, ComputeInstance, DesiredGpu, GpuInstance, assign, compute_name, describe, left_over
 from .profiles import canonical, resolve
 
 REFUSE = "refuse"
@@ -275,3 +274,98 @@ def _plan(
 
 def _in_order(current: Sequence[GpuInstance]) -> list[GpuInstance]:
     return sorted(current, key=lambda instance: instance.start)
+
+
+@dataclass(frozen=True)
+class Keep:
+    """An instance that stays where it is, and what changes inside it."""
+
+    instance: GpuInstance
+    change: ComputeChange
+
+
+@dataclass(frozen=True)
+class Destroy:
+    """An instance that goes, with its compute instances, and why it must."""
+
+    instance: GpuInstance
+    certificate: Certificate
+
+
+@dataclass(frozen=True)
+class Create:
+    """An instance that is made.
+
+    :param profile: its profile; C(profile_id) may be None where the table does not know it.
+    :param start: the first unit of its place.
+    :param size: the units of its place.
+    :param compute: slices of the compute instances inside, widest first.
+    """
+
+    profile: GpuInstanceProfile
+    start: int
+    size: int
+    compute: tuple[int, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "profile": self.profile.name,
+            "profile_id": self.profile.profile_id,
+            "start": self.start,
+            "size": self.size,
+            "compute": [compute_name(self.profile.name, slices) for slices in self.compute],
+        }
+
+
+@dataclass(frozen=True)
+class GpuPlan:
+    """What one GPU goes through. Applied in this order: destroy, change what stays, create.
+
+    :param desired: what the GPU is to be, with the GPU's own profile names.
+    :param keep: instances that stay.
+    :param destroy: instances that go.
+    :param create: instances that are made; destroying everything first makes their order irrelevant.
+    :param unknown: why the plan cannot be made without a driver, or None. Then nothing else is set.
+    """
+
+    desired: DesiredGpu
+    keep: tuple[Keep, ...] = ()
+    destroy: tuple[Destroy, ...] = ()
+    create: tuple[Create, ...] = ()
+    unknown: str | None = None
+
+    @property
+    def changes(self) -> bool:
+        return bool(self.destroy or self.create or any(keep.change.destroy or keep.change.create for keep in self.keep))
+
+    def steps(self, gpu: Mapping[str, Any]) -> tuple[Step, ...]:
+        """Return the plan as steps.
+
+        :param gpu: the GPU in the form of the facts document.
+        """
+        wanted = f"wanted: {self.desired}"
+        found = []
+        for destroy in self.destroy:
+            instance = destroy.instance
+            data = {
+                **instance.as_dict(),
+                "certificate": destroy.certificate.as_dict(),
+                "gone": _uuids(instance.compute),
+            }
+            found.append(gpu_step(Kind.DESTROY_GPU_INSTANCE, gpu, destroy.certificate.text, instance.users, data))
+        for keep in self.keep:
+            instance = keep.instance
+            for compute in keep.change.destroy:
+                name = compute_name(instance.profile, compute.slices)
+                why = f"the GPU instance stays, its compute instances become {self.desired}"
+                data = {**instance.as_dict(), "compute_instance": compute.id, "name": name, "gone": _uuids([compute])}
+                found.append(gpu_step(Kind.DESTROY_COMPUTE_INSTANCE, gpu, why, compute.busy, data))
+            for slices in keep.change.create:
+                data = {**instance.as_dict(), "slices": slices, "name": compute_name(instance.profile, slices)}
+                found.append(gpu_step(Kind.CREATE_COMPUTE_INSTANCE, gpu, wanted, (), data))
+        found += [gpu_step(Kind.CREATE_GPU_INSTANCE, gpu, wanted, (), create.as_dict()) for create in self.create]
+        return tuple(found)
+
+
+def _uuids(compute: Iterable[ComputeInstance]) -> list[str]:
+    return [one.uuid for one in compute if one.uuid]

@@ -14,9 +14,9 @@ from .._boards.lookup import board_of, gpus_on_bus
 from .._facts_view import Facts
 from .._plan import Refused, StagePlan, Step, gpu_step
 from .._steps import Kind, gpu_title
-from . import strategies
 from .desired import DesiredLayout, Unread, desired_layout, entries
 from .host_plan import MigPlan, plan_host
+from .layouts import offered_whole
 from .plan import DISRUPTIONS, REFUSE
 from .record import record_step
 from .state import NodeGpu, node_gpus, offered_by, why_no_reset
@@ -134,7 +134,7 @@ def _offered_whole(
     left = [str(gpu.index) for gpu in gpus if gpu.enabled and gpu.index in desired.unselected]
     if not left or str(variables.get("nvidia_mig_strategy") or "none") != "none":
         return ()
-    found = strategies.offered_whole(left)
+    found = offered_whole(left)
     # Without a kubelet nobody offers them, and the DRA driver may make the instances itself.
     if facts.kubelet.installed and variables.get("nvidia_sharing_backend") != "dra":
         raise found

@@ -16,10 +16,10 @@ from .._plan import Refused
 from .._schema import encode
 from .._steps import gpu_title
 from .._users import names, reset_obstacle, users_of
+from .layouts import normalize_address
 from .model import ComputeInstance, DesiredGpu, DesiredInstance, GpuInstance
 from .profiles import ProfileName, parse, resolve
 from .record import GpuRecord, placed
-from .selection import normalize_address
 
 # The driver reports wrong numbers of instances on this board (mig.md, section 6.2); the table's are right.
 _WRONG_COUNTS = ("a30-24gb",)

@@ -17,10 +17,10 @@ from typing import Any
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup import described_board
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.desired import desired_layout
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.layouts import refuse_parts
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.model import DesiredGpu
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.profiles import compute_name
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.state import present
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.strategies import refuse_parts
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.desired import refuse_on_mig
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.host import refuse_clients

@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Any
 
 from ...module_utils._boards.lookup import BOARDS
-from ...module_utils._mig import predefined
+from ...module_utils._mig.layouts import ALL_DISABLED, ALL_ENABLED, names_of_layouts, predefined_layout
 from ...module_utils._plan import Refused
 from ..fleet.sharing_configurations import DEFAULT, UNSHARED
 from . import injection
@@ -176,16 +176,16 @@ def predefined_layouts() -> Mapping[str, list[dict[str, Any]]]:
     know have it as well.
     """
     found: dict[str, list[dict[str, Any]]] = {
-        predefined.ALL_DISABLED: [{"devices": "all", "mig-enabled": False}],
-        predefined.ALL_ENABLED: [{"devices": "all", "mig-enabled": True, "mig-devices": {}}],
+        ALL_DISABLED: [{"devices": "all", "mig-enabled": False}],
+        ALL_ENABLED: [{"devices": "all", "mig-enabled": True, "mig-devices": {}}],
     }
     outcomes: dict[str, dict[tuple[tuple[str, int], ...], list[str]]] = {}
     for board in BOARDS:
-        for name in predefined.names(board.profiles) if board.mig else ():
+        for name in names_of_layouts(board.profiles) if board.mig else ():
             if name in found:
                 continue
             try:
-                layout = predefined.layout(name, board.profiles, name, board.key)
+                layout = predefined_layout(name, board.profiles, name, board.key)
             except Refused:
                 # No all-balanced for this board, as in mig-parted.
                 continue

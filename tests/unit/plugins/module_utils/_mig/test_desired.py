@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup import board
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig import predefined
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.desired import desired_layout
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.layouts import names_of_layouts, predefined_layout
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.model import DesiredGpu, DesiredInstance
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.state import present
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
@@ -139,7 +139,7 @@ class TestReadyMade:
         ],
     )
     def test_names(self, name, key, expected):
-        assert str(predefined.layout(name, board(key).profiles, "layout", "GPU 0")) == expected
+        assert str(predefined_layout(name, board(key).profiles, "layout", "GPU 0")) == expected
 
     @pytest.mark.parametrize(
         ("name", "key"),
@@ -152,18 +152,18 @@ class TestReadyMade:
     )
     def test_other_names_are_refused(self, name, key):
         with pytest.raises(Refused):
-            predefined.layout(name, board(key).profiles, "layout", "GPU 0")
+            predefined_layout(name, board(key).profiles, "layout", "GPU 0")
 
     def test_all_names_of_a_board_can_be_made(self):
-        for name in predefined.names(H100):
-            predefined.layout(name, H100, "layout", "GPU 0")
+        for name in names_of_layouts(H100):
+            predefined_layout(name, H100, "layout", "GPU 0")
 
     def test_a_driver_that_counts_too_many_is_not_believed(self):
         a30 = tuple(
             p if p.name != "1g.6gb" else p.__class__(**{**vars(p), "max_instances": 9})
             for p in board("a30-24gb").profiles
         )
-        assert str(predefined.layout("all-1g.6gb", a30, "layout", "GPU 0")) == "1g.6gb x4"
+        assert str(predefined_layout("all-1g.6gb", a30, "layout", "GPU 0")) == "1g.6gb x4"
 
 
 class TestInstances:

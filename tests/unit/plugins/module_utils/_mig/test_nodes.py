@@ -12,7 +12,7 @@ from collections import Counter
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup import board
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig import search
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig import nodes
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.nodes import NodeGpu, distribute, plan_node
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.plan import FORCE, IDLE_ONLY, REFUSE
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
@@ -49,7 +49,7 @@ def brute_force(truth, currents, busies, totals):
 def way(request, monkeypatch):
     """The search without prices of the profiles, and with them from the first state on."""
     if request.param == "by prices":
-        monkeypatch.setattr(search, "_QUICK_STATES", 0)
+        monkeypatch.setattr(nodes, "_QUICK_STATES", 0)
 
 
 @pytest.mark.usefixtures("way")
@@ -97,7 +97,7 @@ def test_prices_change_nothing_but_the_time_of_the_search(monkeypatch):
             totals.update(dict(rng.choice(requests)))
         found = []
         for states in (0, 10**9):
-            monkeypatch.setattr(search, "_QUICK_STATES", states)
+            monkeypatch.setattr(nodes, "_QUICK_STATES", states)
             found.append(distribute(totals, gpus))
         assert found[0] == found[1]
 

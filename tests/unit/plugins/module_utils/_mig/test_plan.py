@@ -7,12 +7,14 @@ from __future__ import annotations
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.board import GpuInstanceProfile, Placements
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup import board
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.compute import assign, change, left_over
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.model import (
     ComputeInstance,
     DesiredGpu,
     DesiredInstance,
     GpuInstance,
+    assign,
+    compute_change,
+    left_over,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.plan import FORCE, plan_gpu
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
@@ -154,7 +156,7 @@ class TestCompute:
         assert left_over(kept[:1], [(3,), (1, 1, 1)]) == [(3,)]
 
     def test_idle_neighbours_of_a_wider_new_one_are_made_anew(self):
-        step = change([ComputeInstance(0, 1), ComputeInstance(1, 1)], (2, 1))
+        step = compute_change([ComputeInstance(0, 1), ComputeInstance(1, 1)], (2, 1))
         assert [compute.id for compute in step.destroy] == [0, 1]
         assert step.create == (2, 1)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup import BOARDS
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.predefined import label
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.layouts import label_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.gpu_operator import predefined_layouts
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.tree import cluster_tree
@@ -83,7 +83,12 @@ def test_the_predefined_layouts_are_those_of_the_manager(clusters_of, pools):
     assert {"batch", "all-disabled", "all-enabled", "all-balanced", "all-1g.5gb"} <= set(ours)
     compared = 0
     for board in BOARDS:
-        offered = {"all-disabled", "all-enabled", "all-balanced", *(label(profile.name) for profile in board.profiles)}
+        offered = {
+            "all-disabled",
+            "all-enabled",
+            "all-balanced",
+            *(label_of(profile.name) for profile in board.profiles),
+        }
         for name in offered & set(DEFAULT) if board.mig else ():
             mine = [(one.get("device-filter"), one["mig-enabled"], one.get("mig-devices")) for one in ours[name]]
             for device in board.pci_device_ids:
