@@ -226,7 +226,7 @@ def _set(machine: OneGpu, wanted: Settings) -> tuple[str, bool]:
     """Return what came of setting it, and whether that is a failure."""
 
     def steps() -> Any:
-        gpus = [gpu for gpu in settings_apply.observe(machine.nvml, wanted) if gpu.uuid == machine.uuid]
+        gpus = [gpu for gpu in settings_apply.observe(machine.nvml, wanted) if gpu.facts.uuid == machine.uuid]
         # What is wanted is given as recorded: this host restores nothing of it at boot.
         return plan_settings(gpus, wanted, wanted, EccPolicy())
 
