@@ -6,33 +6,10 @@
 
 from __future__ import annotations
 
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions import (
-    adopt,
-    check_variables,
-    doctor_report,
-    fleet_plan,
-    host_plan,
-    inspect,
-    rack_drivers,
-    remove_gate,
-    site_gate,
-    site_times,
-    verify_report,
-)
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import ChosenAction
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import ChosenAction, choices
 
 
 class ActionModule(ChosenAction):
-    CHOICES = (
-        adopt,
-        check_variables,
-        doctor_report,
-        fleet_plan,
-        host_plan,
-        inspect,
-        rack_drivers,
-        remove_gate,
-        site_gate,
-        site_times,
-        verify_report,
+    CHOICES = choices(
+        "adopt check_variables doctor_report fleet_plan host_plan inspect rack_drivers remove_gate site_gate site_times verify_report"
     )

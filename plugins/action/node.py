@@ -6,29 +6,12 @@
 
 from __future__ import annotations
 
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions import (
-    evict_gpu_pods,
-    gpu_clients,
-    heal_node,
-    node_server,
-    node_state,
-    repartition_node,
-    upgrade_node,
-    verify_node,
-)
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import ChosenAction
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import ChosenAction, choices
 
 
 class ActionModule(ChosenAction):
     # As it was before it had other actions.
     DEFAULT = "node_state"
-    CHOICES = (
-        evict_gpu_pods,
-        gpu_clients,
-        heal_node,
-        node_server,
-        node_state,
-        repartition_node,
-        upgrade_node,
-        verify_node,
+    CHOICES = choices(
+        "evict_gpu_pods gpu_clients heal_node node_server node_state repartition_node upgrade_node verify_node"
     )

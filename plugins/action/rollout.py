@@ -6,13 +6,8 @@
 
 from __future__ import annotations
 
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions import (
-    heal_plan,
-    upgrade_lease,
-    upgrade_waves,
-)
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import ChosenAction
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import ChosenAction, choices
 
 
 class ActionModule(ChosenAction):
-    CHOICES = (heal_plan, upgrade_lease, upgrade_waves)
+    CHOICES = choices("heal_plan upgrade_lease upgrade_waves")

@@ -16,6 +16,7 @@ import shlex
 import sys
 import time
 from collections.abc import Mapping
+from importlib import import_module
 from types import ModuleType
 from typing import Any, Callable
 
@@ -275,6 +276,11 @@ class ControllerAction(FleetAction):
     def act(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
         """Return the result of the action."""
         raise NotImplementedError
+
+
+def choices(names: str) -> tuple[ModuleType, ...]:
+    """Return the modules of plugin_utils/actions of these names. They are imported before Ansible forks for each host."""
+    return tuple(import_module(f"{__package__}.actions.{name}") for name in names.split())
 
 
 class ChosenAction(FleetAction):

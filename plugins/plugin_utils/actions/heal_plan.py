@@ -107,10 +107,8 @@ class ActionModule(ClusterAction):
         elsewhere = (
             repair.repaired_lately(nodes, set(names.values()), now, arguments["breaker_window"]) if nodes else ()
         )
-        why = repair.tripped(
-            repair.Fleet(faulty, len(members), elsewhere),
-            repair.Breaker(arguments["breaker_hosts"], arguments["breaker_same_xid"]),
-        )
+        most, same_xid = arguments["breaker_hosts"], arguments["breaker_same_xid"]
+        why = repair.tripped(faulty, len(members), elsewhere, most, same_xid)
         result = {
             "plans": {
                 host: {

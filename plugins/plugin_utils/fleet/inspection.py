@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup import cards_on_bus
@@ -16,20 +18,6 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup imp
 from .expectations import different_resources
 from .text import counted, gib, ranges, table
 from .usage import UNITS, GpuUsage, NodeUsage
-
-
-@dataclass(frozen=True)
-class GpuUse:
-    """One GPU as a person wants to see it.
-
-    :param divided_into: the instances, clients or slices of the GPU, or C(whole).
-    """
-
-    index: int
-    name: str
-    divided_into: str
-    taken: str
-    memory: str = "-"
 
 
 @dataclass(frozen=True)
@@ -69,36 +57,34 @@ class Resources:
         return "unknown" if self.expected is None else counted(self.expected) or "none"
 
 
-def gpu_use(gpu: Mapping[str, Any], sharing: Mapping[str, Any], usage: GpuUsage) -> GpuUse:
-    """Describe one entry of C(gpus) of the facts document.
+def gpu_row(gpu: Mapping[str, Any], sharing: Mapping[str, Any], usage: GpuUsage) -> tuple[str, str, str, str]:
+    """Return of one entry of C(gpus) of the facts: its name, what it is divided into, how much of that is taken, and the memory that processes use.
 
     :param sharing: C(mode), C(replicas), C(memory_mib) and C(thread_percentage) of a slice, as the pool's capacity says, and C(confirmed), whether the cluster
         offers that; empty without sharing.
     """
-    name = gpu.get("name") or gpu.get("board") or "unknown"
+    name = str(gpu.get("name") or gpu.get("board") or "unknown")
     mig = gpu.get("mig") or {}
     instances = gpu.get("gpu_instances") or []
+    pending = ", MIG mode pending" if bool(mig.get("pending")) != bool(mig.get("current")) else ""
     if mig.get("current"):
-        pending = "" if mig.get("pending") == mig.get("current") else ", MIG mode pending"
         divided = (_multiset(instances) or "MIG, no instances") + pending
-        return GpuUse(gpu["index"], name, divided, f"{usage.instances_taken}/{len(instances)} instances", _memory(gpu))
-    taken = f"{usage.taken(UNITS)}/{usage.total(UNITS)}"
-    if mig.get("pending"):
-        return GpuUse(gpu["index"], name, "whole, MIG mode pending", taken, _memory(gpu))
+        return name, divided, f"{usage.instances_taken}/{len(instances)} instances", _memory(gpu)
+    divided = f"whole{pending}" if pending else _slices(sharing)
+    return name, divided, f"{usage.taken(UNITS)}/{usage.total(UNITS)}", _memory(gpu)
+
+
+def _slices(sharing: Mapping[str, Any]) -> str:
     replicas = int(sharing.get("replicas") or 0)
-    if replicas > 1:
-        if sharing.get("mode") == "mps":
-            slice_text = f"{replicas} MPS clients of {gib(int(sharing.get('memory_mib') or 0))}"
-            # All of them is what a client has without a limit.
-            threads = sharing.get("thread_percentage")
-            if threads and threads < 100:
-                slice_text += f", {threads}% of the threads each"
-        else:
-            slice_text = f"{replicas} time slices"
-        if not sharing.get("confirmed"):
-            slice_text += " (expected)"
-        return GpuUse(gpu["index"], name, slice_text, taken, _memory(gpu))
-    return GpuUse(gpu["index"], name, "whole", taken, _memory(gpu))
+    if replicas <= 1:
+        return "whole"
+    found = f"{replicas} time slices"
+    if sharing.get("mode") == "mps":
+        found = f"{replicas} MPS clients of {gib(int(sharing.get('memory_mib') or 0))}"
+        # All of them is what a client has without a limit.
+        threads = sharing.get("thread_percentage")
+        found += f", {threads}% of the threads each" if threads and threads < 100 else ""
+    return found if sharing.get("confirmed") else f"{found} (expected)"
 
 
 def host_table(
@@ -109,22 +95,21 @@ def host_table(
 ) -> str:
     """Return one line for each run of equal GPUs of each host.
 
-    :param sharing: host name to what L(gpu_use) takes.
+    :param sharing: host name to what L(gpu_row) takes.
     """
     rows: list[list[str]] = []
     for host, facts in hosts.items():
         driver = (facts.get("driver") or {}).get("loaded_version") or "not loaded"
         uses = [
-            gpu_use(gpu, sharing.get(host, {}), usage) for gpu, usage in zip(facts.get("gpus") or [], nodes[host].gpus)
+            (int(gpu["index"]), gpu_row(gpu, sharing.get(host, {}), usage))
+            for gpu, usage in zip(facts.get("gpus") or [], nodes[host].gpus)
         ]
         if not uses:
             reason = (facts.get("nvml") or {}).get("reason") or "no NVIDIA GPU"
             count = len(cards_on_bus(facts))
             rows.append([host, driver, f"{count} on PCI", "-", f"unknown: {reason}", "-", "-"])
-        for group in _runs(uses):
-            first = group[0]
-            numbers = ranges([use.index for use in group])
-            rows.append([host, driver, numbers, first.name, first.divided_into, first.taken, first.memory])
+        for row, group in groupby(uses, key=itemgetter(1)):
+            rows.append([host, driver, ranges([index for index, _row in group]), *row])
     header = ["HOST", "DRIVER", "GPU", "BOARD", "EACH DIVIDED INTO", "EACH TAKEN", "MEMORY OF PROCESSES"]
     return table(header, rows, width)
 
@@ -214,18 +199,6 @@ def resource_table(resources: Mapping[str, Resources], width: int = 0) -> str:
     if any(entry.mismatches for entry in resources.values()):
         shown += "MISMATCH: gpufleet.nvidia.verify says why, and what to do.\n"
     return shown
-
-
-def _runs(uses: Sequence[GpuUse]) -> list[list[GpuUse]]:
-    """Group neighbours that differ in nothing but their index."""
-    groups: list[list[GpuUse]] = []
-    for use in uses:
-        last = groups[-1][-1] if groups else None
-        if last and replace(last, index=use.index) == use:
-            groups[-1].append(use)
-        else:
-            groups.append([use])
-    return groups
 
 
 def _multiset(instances: Sequence[Mapping[str, Any]]) -> str:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import datetime
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.utc_time import lately, moment_of
@@ -48,48 +48,34 @@ _CONDITIONS = {
 _MARKS = fields({STATE: text(64), SINCE: text(64), REASON: OUTPUT, UNSCHEDULABLE: text(pattern="|true|false")})
 
 
-@dataclass(frozen=True)
-class Breaker:
-    """When nothing is repaired.
+def tripped(
+    plans: Mapping[str, RepairPlan],
+    size: int,
+    elsewhere: Sequence[str] = (),
+    most: str = "10%",
+    same_xid: int = 3,
+) -> str:
+    """Return why nothing may be repaired, or an empty string. Hosts that were handed over do not count: nothing is done to them.
 
-    :param hosts: how many hosts may need a repair at once: a number, or a percentage of the fleet, rounded down, and never less than one.
-    """
-
-    hosts: str = "10%"
-    same_xid: int = 3
-
-
-@dataclass(frozen=True)
-class Fleet:
-    """What is decided on.
-
+    :param plans: of the hosts of this run that could be read.
     :param size: hosts of the whole fleet, those outside of this run included.
     :param elsewhere: hosts outside of this run that are being repaired, or were within the window.
+    :param most: how many hosts may need a repair at once: a number, or a percentage of the fleet, rounded down, and never less than one.
+    :param same_xid: on how many hosts the same Xid error trips the breaker.
     """
-
-    plans: Mapping[str, RepairPlan]
-    size: int
-    elsewhere: tuple[str, ...] = ()
-
-
-def tripped(fleet: Fleet, breaker: Breaker) -> str:
-    """Return why nothing may be repaired, or an empty string.
-
-    Hosts that were handed over do not count: nothing is done to them.
-    """
-    broken = [host for host, plan in fleet.plans.items() if plan.needed and plan.decided]
-    allowed = Budget(max_unavailable=breaker.hosts).unavailable(fleet.size)
-    count = len(broken) + len(fleet.elsewhere)
+    broken = [host for host, plan in plans.items() if plan.needed and plan.decided]
+    allowed = Budget(max_unavailable=most).unavailable(size)
+    count = len(broken) + len(elsewhere)
     if count > allowed:
-        others = f", and {shortened(fleet.elsewhere)} recently" if fleet.elsewhere else ""
+        others = f", and {shortened(elsewhere)} recently" if elsewhere else ""
         return (
-            f"{len(broken)} hosts need a repair at once ({shortened(broken)}{others}), and at most {allowed} of {fleet.size} may be repaired "
-            f"({breaker.hosts})"
+            f"{len(broken)} hosts need a repair at once ({shortened(broken)}{others}), and at most {allowed} of {size} may be repaired "
+            f"({most})"
         )
-    counts = Counter(number for host in broken for number in fleet.plans[host].errors)
+    counts = Counter(number for host in broken for number in plans[host].errors)
     for number, hosts in counts.most_common(1):
-        if hosts >= breaker.same_xid:
-            named = [host for host in broken if number in fleet.plans[host].errors]
+        if hosts >= same_xid:
+            named = [host for host in broken if number in plans[host].errors]
             return f"{hosts} hosts have the same error, Xid {number} ({shortened(named)})"
     return ""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.inspection import (
     Resources,
-    gpu_use,
+    gpu_row,
     host_table,
     imex_table,
     resource_table,
@@ -93,13 +93,12 @@ POD = {"pod": "jobs/notebook", "resource": "nvidia.com/gpu"}
 )
 def test_one_gpu(entry, sharing, divided_into, taken, memory):
     node = usage_of(entry, replicas=sharing.get("replicas", 1))
-    use = gpu_use(entry, sharing, node.gpus[0])
-    assert (use.name, use.divided_into, use.taken, use.memory) == ("NVIDIA L40S", divided_into, taken, memory)
+    assert gpu_row(entry, sharing, node.gpus[0]) == ("NVIDIA L40S", divided_into, taken, memory)
 
 
 def test_a_gpu_without_name_goes_by_its_board():
     for entry, name in ((gpu(name=None, board="l40s-48gb"), "l40s-48gb"), (gpu(name=None), "unknown")):
-        assert gpu_use(entry, {}, usage_of(entry).gpus[0]).name == name
+        assert gpu_row(entry, {}, usage_of(entry).gpus[0])[0] == name
 
 
 def test_equal_neighbours_are_one_line_and_others_are_not():

@@ -15,7 +15,6 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_pla
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import Unfit
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import repair
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.repair import Breaker, Fleet
 
 NOW = datetime.datetime(2026, 11, 23, 12, 0, 0, tzinfo=datetime.timezone.utc)
 
@@ -28,7 +27,7 @@ def broken(action=Action.RESET_GPU, error=None, resumed=False):
 
 def fleet(count, size, **options):
     plans = {f"n{number}": broken(**options) for number in range(count)}
-    return Fleet({**plans, "well": RepairPlan()}, size)
+    return {**plans, "well": RepairPlan()}, size
 
 
 @pytest.mark.parametrize(
@@ -44,17 +43,17 @@ def fleet(count, size, **options):
     ],
 )
 def test_more_than_the_budget_trips_the_breaker(count, size, hosts, trips):
-    why = repair.tripped(fleet(count, size), Breaker(hosts=hosts, same_xid=99))
+    why = repair.tripped(*fleet(count, size), most=hosts, same_xid=99)
     assert bool(why) is trips
     assert not trips or f"{count} hosts need a repair at once" in why
 
 
 def test_the_same_xid_on_many_hosts_trips_the_breaker():
-    why = repair.tripped(fleet(3, 1000, error=119), Breaker(same_xid=3))
+    why = repair.tripped(*fleet(3, 1000, error=119), same_xid=3)
     assert why == "3 hosts have the same error, Xid 119 (n0, n1, n2)"
-    assert repair.tripped(fleet(2, 1000, error=119), Breaker(same_xid=3)) == ""
-    mixed = Fleet({"a": broken(error=119), "b": broken(error=79), "c": broken(error=48)}, 1000)
-    assert repair.tripped(mixed, Breaker(same_xid=3)) == ""
+    assert repair.tripped(*fleet(2, 1000, error=119), same_xid=3) == ""
+    mixed = {"a": broken(error=119), "b": broken(error=79), "c": broken(error=48)}
+    assert repair.tripped(mixed, 1000, same_xid=3) == ""
 
 
 def test_hosts_that_other_runs_repaired_lately_count():
@@ -71,17 +70,17 @@ def test_hosts_that_other_runs_repaired_lately_count():
     }
     lately = repair.repaired_lately(nodes, {"mine"}, NOW, 3600)
     assert lately == ("other",)
-    assert "and other recently" in repair.tripped(Fleet({"mine": broken()}, 10, lately), Breaker())
+    assert "and other recently" in repair.tripped({"mine": broken()}, 10, lately)
 
 
 def test_what_was_handed_over_does_not_count():
     handed = RepairPlan(handed_over="the board is broken")
-    assert repair.tripped(Fleet({"a": handed, "b": handed, "c": broken()}, 10), Breaker()) == ""
+    assert repair.tripped({"a": handed, "b": handed, "c": broken()}, 10) == ""
 
 
 def test_a_share_that_is_none_is_refused():
     with pytest.raises(Refused, match="must be a number of nodes"):
-        repair.tripped(fleet(1, 1), Breaker(hosts="some"))
+        repair.tripped(*fleet(1, 1), most="some")
 
 
 def test_first_what_was_cut_off_then_what_disturbs_least():
