@@ -105,3 +105,8 @@ def arguments(module: str, **own: Any) -> dict[str, Any]:
 def variables(module: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of a module's options by the names of the variables."""
     return {variable: parameters[option] for option, (variable, _specification) in OPTIONS[module].items()}
+
+
+def default(module: str, option: str) -> Any:
+    """Return the default of a module's option, which is that of the variable."""
+    return OPTIONS[module][option][1]["default"]

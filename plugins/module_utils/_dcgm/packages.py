@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from .._distributions.distributions import distribution_of
+from .._options import default
 from .._packages.package_set import PackageSet
 from .._plan import Refused
 from .._versions import product_key
@@ -28,7 +29,7 @@ CORE = f"{FAMILY}-4-core"
 OLD_PACKAGES = (FAMILY, f"{FAMILY}-config")
 
 #: The version that NVIDIA pairs with its current exporter (host.md, section 6 [doc]).
-DEFAULT_VERSION = "4.6.0"
+DEFAULT_VERSION: str = default("dcgm", "version")
 #: CVE-2026-47483 (NVIDIA/product-security 2026/5857, of 2026-07-28 [code]).
 FLOOR = "4.5.3"
 _VULNERABILITY = f"CVE-2026-47483, CVSS 8.2, fixed in {FLOOR}"

@@ -13,6 +13,7 @@ from typing import Any
 from .._boards.architectures import FIRST_BRANCH_WITHOUT_PROPRIETARY
 from .._formats import imex
 from .._formats.driver_versions import branch_of, is_branch, is_driver_version
+from .._options import default as default_of
 from .._packages.repository_options import DesiredRepository, read_repository
 from .._plan import Refused
 from . import parameters
@@ -29,7 +30,7 @@ class DesiredDriver:
     """The variables of the role nvidia_driver, without their prefix; see its argument specification."""
 
     state: str = "present"
-    branch: str = "580"
+    branch: str = default_of("driver", "branch")
     version: str = ""
     flavour: str = "open"
     variant: str = "compute"

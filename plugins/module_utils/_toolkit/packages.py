@@ -12,12 +12,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from .._options import default
 from .._packages.package_set import PackageSet
 from .._plan import Refused
 from .._versions import product_key
 
 PREFIX = "nvidia_toolkit_"
-DEFAULT_VERSION = "1.20.0"
+DEFAULT_VERSION: str = default("container_toolkit", "version")
 #: The package that stands for all four.
 TOOLKIT = "nvidia-container-toolkit"
 #: Since 1.18.0 the four depend on each other at exactly their own version.
