@@ -50,7 +50,7 @@ ROLES = {
     **dict.fromkeys(("site", "render"), ("gpu_kubernetes",)),
     **dict.fromkeys(("plan", "verify", "inspect", "adopt"), ("gpu_node",)),
     **dict.fromkeys(("upgrade", "rollback", "migrate"), ("gpu_upgrade", "gpu_node")),
-    "repartition": ("gpu_repartition", "gpu_node"),
+    "repartition": ("gpu_repartition", "gpu_node", "gpu_kubernetes"),
     "remove": ("gpu_remove",),
     "heal": ("gpu_heal", "gpu_node"),
 }

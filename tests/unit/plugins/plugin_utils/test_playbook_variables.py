@@ -95,6 +95,14 @@ def test_what_is_wrong_is_named_with_what_would_be_right(playbook, variables, sa
     assert said in message
 
 
+@pytest.mark.parametrize(
+    "playbook", [path.stem for path in PLAYBOOKS.glob("*.yml") if "import_playbook: render.yml" in path.read_text()]
+)
+def test_what_a_playbook_renders_at_its_end_is_checked_before_its_first_host(playbook):
+    (message,) = messages(playbook, gpu_kubernetes_version=1.30)
+    assert message.startswith("gpu_kubernetes_version: it is a number with a decimal point")
+
+
 def test_what_tasks_of_the_collection_set_is_nobodys_mistake():
     """With serial the variables are checked again for every batch, when tasks of the ones before have set theirs."""
     tasks = [path for folder in ("roles", "playbooks") for path in (PLAYBOOKS.parent / folder).rglob("*.yml")]
