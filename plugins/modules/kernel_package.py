@@ -65,7 +65,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import HostFiles
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.grub import installed_kernels
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.lock import exclusive
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.package_manager import Package, PackageError
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.package_manager import PackageError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.package_tools import fetching
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.kernel_update import (
     Wanted,
@@ -77,6 +77,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.kernel_upd
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.state import Host
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.system import DriverSystem
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._packages.transactions import hold_again
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Plan, Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._results import refuse, succeed
 
@@ -105,9 +106,7 @@ def apply(system: DriverSystem, host: Host, asked: Wanted) -> None:
         system.manager.unhold([item.name for item in asked.transaction.install if item.name in host.holds])
         _completing(lambda: system.manager.apply(asked.transaction))
     finally:
-        installed, held = system.manager.installed(), set(system.manager.holds())
-        names = [name for name in host.holds if name in installed and name not in held]
-        system.manager.hold([Package(name, installed[name]) for name in names])
+        hold_again(system.manager, host.holds)
 
 
 def run(module: AnsibleModule) -> tuple[Plan, dict[str, Any]]:

@@ -16,9 +16,8 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.package_
     Transaction,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired import DesiredDriver
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.packages import versioned
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.packages import hold_names, versioned
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.state import Gpu
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.steps import hold_names
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.driver_versions import driver_version_in
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex import DesiredImex
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused

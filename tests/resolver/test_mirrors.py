@@ -26,9 +26,8 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired im
     REPOSITORY_NAME,
     DesiredDriver,
 )
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.packages import versioned
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.packages import hold_names, versioned
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.runner import make_plan, tried_repository
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.steps import hold_names
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._packages.repository_options import DesiredRepository
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import Kind

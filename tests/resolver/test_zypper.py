@@ -10,8 +10,7 @@ import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.package_manager import Package, Transaction
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages_zypper import parse_summary
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired import DesiredDriver
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.packages import versioned
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.steps import hold_names
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.packages import hold_names, versioned
 from repositories import build_rpm_repository
 from roots import StandInSystem, zypper_root
 from stand_ins import LATER, NEXT, OLD, SUSE_KERNEL, StandIn, nvidia_suse, suse_base

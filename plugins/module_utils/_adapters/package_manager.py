@@ -220,7 +220,8 @@ def released(manager: PackageManager, names: Collection[str]) -> Iterator[None]:
 
 def hold_installed(manager: PackageManager, names: Collection[str]) -> None:
     """Hold those of some packages that are installed, at their versions."""
-    manager.hold([Package(name, version) for name, version in manager.installed().items() if name in names])
+    installed = manager.installed()
+    manager.hold([Package(name, installed[name]) for name in sorted(names) if name in installed])
 
 
 def checked(result: Result, attempt: str, remedy: str = "") -> Result:

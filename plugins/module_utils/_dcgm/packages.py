@@ -37,10 +37,10 @@ DCGM = PackageSet(
     "DCGM",
     "DCGM",
     PREFIX,
+    "unattended upgrades must not move DCGM away from the CUDA version of the driver",
     OLD_PACKAGES,
     DEFAULT_VERSION,
     FLOOR,
-    "unattended upgrades must not move DCGM away from the CUDA version of the driver",
 )
 
 #: Repositories with DCGM 4 for all CUDA versions, by their name in the path, with the processor architectures for which a source has packages:

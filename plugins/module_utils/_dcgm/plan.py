@@ -98,7 +98,7 @@ def _present(state: DcgmState, desired: DesiredDcgm) -> Plan:
         return Step(Kind.INSTALL_DCGM, DCGM.target, why or f"{', '.join(old)} is DCGM 3", disturbs, data)
 
     steps = [
-        *DCGM.repair_steps(state),
+        *DCGM.repair_steps(state.interrupted),
         *DCGM.present_steps(state, wanted, desired.version, desired.hold, state.held, install),
     ]
     # The transaction stops the host engine.
@@ -117,7 +117,7 @@ def _present(state: DcgmState, desired: DesiredDcgm) -> Plan:
 
 def _absent(state: DcgmState) -> Plan:
     installed = sorted(state.packages)
-    steps = DCGM.repair_steps(state)
+    steps = DCGM.repair_steps(state.interrupted)
     if state.active or state.enabled:
         disturbs = ("clients of the host engine",) if state.active else ()
         steps.append(Step(Kind.DISABLE_SERVICE, DCGM_UNIT, "DCGM is to be removed", disturbs))

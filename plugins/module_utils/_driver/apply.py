@@ -14,6 +14,7 @@ from .._adapters.command import CommandError
 from .._adapters.openpgp import fingerprints
 from .._adapters.package_manager import PackageError
 from .._health.hardware import judge_exit_status
+from .._packages.transactions import package_appliers, with_newer_lists
 from .._plan import NotInEffect, Plan, Refused, Step, carry_out
 from .._steps import Kind
 from .desired import DesiredDriver
@@ -94,7 +95,8 @@ def run_stage(system: DriverSystem, desired: DesiredDriver, check: bool) -> Driv
     if before.interrupted and not check:
         # What is refused is refused above. The rest can only be planned from a package database that is whole.
         repaired = tuple(step for step in plan.plan.steps if step.kind is Kind.REPAIR_PACKAGE_DATABASE)
-        system.manager.repair()
+        for step in repaired:
+            package_appliers(system.manager)[step.kind](before, step)
         before = system.read()
         plan = plan_packages(system, before, desired, check)
     if check:
@@ -222,16 +224,9 @@ def plan_packages(system: DriverSystem, host: Host, desired: DesiredDriver, chec
     They may be older than the repositories, or missing: a run may have been cut off before it fetched them, and NVIDIA's
     local-repository package configures its repository without fetching anything.
     """
-    try:
+    if check:
         return make_plan(system, host, desired)
-    except NotOffered as refusal:
-        if check:
-            raise
-        try:
-            system.manager.refresh()
-        except PackageError as error:
-            raise PackageError(f"{refusal.message} Newer lists could not be fetched. {error}") from error
-        return make_plan(system, host, desired)
+    return with_newer_lists(system.manager, lambda: make_plan(system, host, desired), NotOffered)
 
 
 def _predicted(system: DriverSystem, host: Host, desired: DesiredDriver, plan: DriverPlan) -> DriverReport:

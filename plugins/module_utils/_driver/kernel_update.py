@@ -18,10 +18,10 @@ from .._adapters.package_manager import Change, Package, Transaction
 from .._distributions.kernels import headers_at, images, module_packages, same_kind
 from .._plan import Plan, Refused, Step
 from .._steps import Kind
-from .packages import in_family
+from .packages import hold_names, in_family
 from .refusals import space_refusals
 from .state import Host
-from .steps import hold_names, hold_step, release_step
+from .steps import SET
 
 _INSTEAD = "Install a kernel by hand, and set gpu_upgrade_kernel to installed."
 _OR_INSTEAD = "Or install a kernel by hand, and set gpu_upgrade_kernel to installed."
@@ -153,7 +153,7 @@ def plan(host: Host, asked: Wanted, changes: Sequence[Change], installed: Mappin
         (),
         {"packages": sorted(change.name for change in changes), "changes": [change.as_dict() for change in changes]},
     )
-    around = (release_step(held, "the kernel and the driver's modules move together"), step, hold_step(held))
+    around = (SET.release_step(held, "the kernel and the driver's modules move together"), step, SET.hold_step(held))
     return Plan(around if held else (step,), {"kernel": host.kernel}, {"kernel": target})
 
 

@@ -11,9 +11,10 @@ driver installation guide, the archives' own metadata, and SUSE's own tools.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from .._distributions.kernels import followed
 from .._formats.driver_versions import driver_version_in
 
 OPEN, PROPRIETARY = "open", "proprietary"
@@ -273,6 +274,19 @@ def closure(packages: Mapping[str, str]) -> dict[str, str]:
         for name, version in packages.items()
         if in_family(name) and (driver_version_in(version) or _HELPERS.match(name))
     }
+
+
+def hold_names(packages: Mapping[str, str], kernel_packages: Iterable[str] | None = ()) -> tuple[str, ...]:
+    """Return which installed packages a hold has to cover: the whole closure, or apt cannot install anything near it.
+
+    Where Ubuntu's packages bring the module, the metapackages of the kernel and of its modules are held too, or the next kernel comes without
+    one. The packages of one kernel stay free.
+
+    :param kernel_packages: the installed packages that follow a kernel; None where they are not known.
+    """
+    own = closure(packages)
+    kept = {name for name in own if not name.startswith("linux-")}
+    return tuple(sorted(kept.union(followed((*own, *(kernel_packages or ()))))))
 
 
 def of_other_branch(packages: Mapping[str, str], branch: int) -> tuple[str, ...]:

@@ -41,13 +41,12 @@ from .selection import (
 from .state import Host
 from .steps import (
     DRIVER,
+    SET,
     driver_step,
-    held,
     hold_prerequisites,
     hold_steps,
     pin_step,
     prerequisites_step,
-    release_step,
     repository_step,
     stream_step,
 )
@@ -161,7 +160,7 @@ def plan_present(
     notes = [*board_warnings(host), *imex_warnings(host, desired), *secure_boot.unread_warnings(host, desired)]
     builds = names_of(host, desired).module == DKMS
     repositories = repositories or Repositories(offered=as_recorded(host) if builds else ())
-    steps = _repair(host)
+    steps = SET.repair_steps(host.interrupted, "an earlier run was cut off")
     if not repositories.configured:
         steps.append(repository_step(desired))
     why = packages_differ(host, desired)
@@ -222,10 +221,9 @@ def plan_absent(host: Host, remains: Remains, noticed: Impact | None = None) -> 
     """
     first_refusal(runfile_refusals(host, f"{PREFIX}state", "Remove it with nvidia-uninstall."))
     installed = closure(host.packages)
-    steps = _repair(host)
-    locked = held(host)
-    if locked:
-        steps.append(release_step(locked, "state is absent"))
+    steps = SET.repair_steps(host.interrupted, "an earlier run was cut off")
+    if host.held:
+        steps.append(SET.release_step(host.held, "state is absent"))
     transaction = Transaction(remove=tuple(sorted(installed))) if installed else None
     if transaction is not None:
         steps.append(_main_step(host, "", transaction, "state is absent", noticed=noticed))
@@ -269,7 +267,7 @@ def plan_previous(host: Host, desired: DesiredDriver, record: Record | None, rep
             "Configure a mirror that keeps old versions, or name an offered version.",
         )
     extra = tuple(sorted(name for name in installed if name not in record.packages and "pinning" not in name))
-    steps = _repair(host)
+    steps = SET.repair_steps(host.interrupted, "an earlier run was cut off")
     if not wanted and not extra:
         steps.extend(hold_steps(host, desired))
         return DriverPlan(_plan(host, steps, {}, notes), record.version)
@@ -303,12 +301,11 @@ def _preparations(
     pinning: Package | None = None,
 ) -> list[Step]:
     """Return what has to be done before the packages change."""
-    locked = held(host)
     return [
         *([stream_step(stream)] if stream and stream != repositories.stream else []),
         *hold_prerequisites(host, desired),
         *headers,
-        *([release_step(locked)] if locked else []),
+        *([SET.release_step(host.held, "held packages cannot be changed")] if host.held else []),
         *([pin_step(host, version, pinning)] if desired.hold and host.distribution.pinning == APT_PIN else []),
     ]
 
@@ -363,10 +360,6 @@ def _version_warnings(version: str, desired: DesiredDriver) -> list[str]:
     """
     below = check_floor(version, desired) if version else None
     return [*([below] if below else []), *warnings(version or f"{desired.branch_number}.00", desired.floors)]
-
-
-def _repair(host: Host) -> list[Step]:
-    return [Step(Kind.REPAIR_PACKAGE_DATABASE, DRIVER, "an earlier run was cut off")] if host.interrupted else []
 
 
 def _plan(host: Host, steps: Iterable[Step], after: Mapping[str, str], notes: Iterable[str]) -> Plan:

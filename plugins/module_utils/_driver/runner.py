@@ -10,31 +10,31 @@ others. So a plan is resolved, looked at, and resolved again with every package 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from .._adapters.command import CommandError
 from .._adapters.installed_packages import is_kernel_package
 from .._adapters.package_manager import Change, Package, PackageError, PackageManager, Transaction
 from .._distributions.distributions import APT_PIN, MODULE_STREAM
 from .._formats.driver_versions import driver_key, driver_version_in
+from .._packages import transactions
+from .._packages.transactions import Applier, configure, hold_again, package_appliers, packages_in
 from .._plan import Refused, Step
 from .._steps import Kind
 from . import dkms
 from .desired import PREFIX, REPOSITORY_NAME, DesiredDriver
 from .dkms import header_names, later_names
-from .packages import DKMS, LOOSE_NAMES, closure, versioned
+from .packages import DKMS, LOOSE_NAMES, closure, hold_names, versioned
 from .plan import DriverPlan, Repositories, packages_differ, plan_absent, plan_present, plan_previous
 from .previous import to_write
 from .selection import by_version, names_of, names_to_ask
 from .state import Host
-from .steps import PACKAGES, PREFERENCES_NAME, hold_names, preferences
+from .steps import PACKAGES, PREFERENCES_NAME, preferences
 from .system import MODULE, DriverSystem
 
 #: File that NVIDIA's pinning packages ship.
 _NVIDIA_PIN = "nvidia-driver-pin"
-_ROUNDS = 8
 #: What no driver is worth, by the beginning of the name.
 _PRECIOUS = (
     "linux-image",
@@ -110,23 +110,22 @@ def resolve(system: DriverSystem, host: Host, plan: DriverPlan) -> DriverPlan:
     """
     if plan.transaction is None:
         return plan
-    transaction = _prepared(host, plan)
     manager = system.manager
-    for _round in range(_ROUNDS):
-        try:
-            changes = manager.simulate(transaction)
-        except PackageError as error:
-            hint = f" {host.distribution.hint}" if host.distribution.hint else ""
-            raise PackageError(f"{error}{hint}") from error
-        _refuse_collateral(host, plan, changes)
+
+    def follow(asked: Transaction, changes: Sequence[Change]) -> Transaction:
         astray = strayed(changes, plan.version, host.packages) if plan.version else {}
-        named = transaction
-        if astray:
-            named = in_lockstep(transaction, astray, manager.offered(astray), plan.version, host.packages)
-        if named == transaction:
-            return _with_changes(plan, transaction, changes)
-        transaction = named
-    raise PackageError(f"Failed to resolve driver {plan.version}: its packages require each other at other versions.")
+        if not astray:
+            return asked
+        return in_lockstep(asked, astray, manager.offered(astray), plan.version, host.packages)
+
+    try:
+        transaction, changes = transactions.resolve(
+            manager, _prepared(host, plan), lambda changes: _refuse_collateral(host, plan, changes), follow
+        )
+    except PackageError as error:
+        hint = f" {host.distribution.hint}" if host.distribution.hint else ""
+        raise PackageError(f"{error}{hint}") from error
+    return _with_changes(plan, transaction, changes)
 
 
 def _prepared(host: Host, plan: DriverPlan) -> Transaction:
@@ -142,7 +141,7 @@ def _prepared(host: Host, plan: DriverPlan) -> Transaction:
     return replace(transaction, stream=f"{MODULE}:{stream}") if stream else transaction
 
 
-def _refuse_collateral(host: Host, plan: DriverPlan, changes: tuple[Change, ...]) -> None:
+def _refuse_collateral(host: Host, plan: DriverPlan, changes: Sequence[Change]) -> None:
     """Refuse a resolution that removes what is not the driver's: a kernel, a container runtime, a desktop."""
     installed = closure(host.packages)
     lost = [
@@ -249,23 +248,21 @@ def apply_packages(system: DriverSystem, host: Host, desired: DesiredDriver, pla
     """
     manager, steps = system.manager, plan.plan.steps
 
-    def change(_step: Step) -> None:
+    def change(_host: Host, _step: Step) -> None:
         if plan.transaction is not None:
             manager.apply(plan.transaction)
 
-    appliers: dict[Kind, Callable[[Step], object]] = {
-        Kind.REPAIR_PACKAGE_DATABASE: lambda _step: manager.repair(),
-        Kind.ADD_REPOSITORY: lambda _step: _add_repository(system, host, desired),
-        Kind.ENABLE_REPOSITORIES: lambda step: dkms.enable(manager, step),
-        Kind.ENABLE_MODULE_STREAM: lambda step: manager.enable_stream(MODULE, str(step.data["stream"])),
-        Kind.INSTALL_PREREQUISITES: lambda step: manager.apply(Transaction(_packages(step.data["packages"]))),
-        Kind.CREATE_FILE: lambda step: system.write_file(str(step.data["path"]), str(step.data["text"])),
-        Kind.CREATE_SIGNING_KEY: lambda _step: system.create_signing_key(host),
-        Kind.PIN_DRIVER: lambda step: _pin(system, step),
-        Kind.RELEASE_PACKAGES: lambda step: manager.unhold(list(step.data["packages"])),
+    appliers: dict[Kind, Applier[Host]] = {
+        **package_appliers(manager),
+        Kind.ADD_REPOSITORY: lambda _host, _step: configure(manager, system.repository(host, desired)),
+        Kind.ENABLE_REPOSITORIES: lambda _host, step: dkms.enable(manager, step),
+        Kind.ENABLE_MODULE_STREAM: lambda _host, step: manager.enable_stream(MODULE, str(step.data["stream"])),
+        Kind.CREATE_FILE: lambda _host, step: system.write_file(str(step.data["path"]), str(step.data["text"])),
+        Kind.CREATE_SIGNING_KEY: lambda _host, _step: system.create_signing_key(host),
+        Kind.PIN_DRIVER: lambda _host, step: _pin(system, step),
         **dict.fromkeys(PACKAGES, change),
-        **dict.fromkeys((Kind.HOLD_PACKAGES, Kind.HOLD_DRIVER), lambda _step: _hold(manager)),
-        Kind.REMOVE_REMAINS: lambda _step: _remove_remains(system, host, desired),
+        Kind.HOLD_DRIVER: lambda _host, _step: _hold(manager),
+        Kind.REMOVE_REMAINS: lambda _host, _step: _remove_remains(system, host, desired),
     }
     for step in steps:
         if step.data.get("record"):
@@ -275,28 +272,19 @@ def apply_packages(system: DriverSystem, host: Host, desired: DesiredDriver, pla
                 system.write_record(record)
     try:
         for step in steps:
-            appliers[step.kind](step)
+            appliers[step.kind](host, step)
     except (CommandError, PackageError):
         # A package database that is half done must be free to move packages when it is repaired.
         if not manager.interrupted():
-            _hold(manager, host.holds)
+            hold_again(manager, host.holds)
         raise
     record = system.record
     if record is not None and record.pending:
         system.write_record(replace(record, pending=""))
 
 
-def _add_repository(system: DriverSystem, host: Host, desired: DesiredDriver) -> None:
-    system.manager.add_repository(system.repository(host, desired))
-    system.manager.refresh()
-
-
-def _packages(pairs: Iterable[Any]) -> tuple[Package, ...]:
-    return tuple(Package(str(name), str(version)) for name, version in pairs)
-
-
 def _pin(system: DriverSystem, step: Step) -> None:
-    wanted = _packages([step.data["package"]] if step.data["package"] else [])
+    wanted = packages_in([step.data["package"]] if step.data["package"] else [])
     stale = tuple(str(name) for name in step.data["remove"])
     if wanted or stale:
         # A transaction of its own: apt reads preferences when it starts, so the pin only counts from the next one on.
@@ -304,11 +292,10 @@ def _pin(system: DriverSystem, step: Step) -> None:
     system.write_preferences(None if wanted else preferences(str(step.data["version"])))
 
 
-def _hold(manager: PackageManager, names: Iterable[str] | None = None) -> None:
-    """Hold what is installed of C(names), or all of the driver, at its version, unless it is held already."""
-    installed, held = manager.installed(), set(manager.holds())
-    wanted = hold_names(installed, filter(is_kernel_package, installed)) if names is None else names
-    manager.hold([Package(name, installed[name]) for name in wanted if name in installed and name not in held])
+def _hold(manager: PackageManager) -> None:
+    """Hold all of the driver that is installed, at its version."""
+    installed = manager.installed()
+    hold_again(manager, hold_names(installed, filter(is_kernel_package, installed)))
 
 
 def _remove_remains(system: DriverSystem, host: Host, desired: DesiredDriver) -> None:
@@ -334,11 +321,11 @@ def ensure_repository(system: DriverSystem, host: Host, desired: DesiredDriver, 
                     "the repositories that should have it are enabled, but none of them offers it",
                     "See dnf repolist --all and dnf list --all dkms: a mirror may lack it.",
                 )
-            done.append(step)
             if step.kind is Kind.ADD_REPOSITORY:
-                _add_repository(system, host, desired)
+                configure(system.manager, system.repository(host, desired))
             else:
                 dkms.enable(system.manager, step)
+            done.append(step)
             plan = make_plan(system, host, desired)
         plan = replace(plan, plan=replace(plan.plan, steps=(*done, *plan.plan.steps)))
         return resolve(system, host, plan)

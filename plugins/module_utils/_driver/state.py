@@ -16,7 +16,7 @@ from .._distributions.distributions import Distribution, distribution_of
 from .._distributions.kernels import module_flavours
 from .._formats import imex
 from .._formats.host_names import FABRIC_UNIT, PERSISTENCE_UNIT
-from .packages import versioned
+from .packages import hold_names, in_family, versioned
 
 
 @dataclass(frozen=True)
@@ -132,6 +132,12 @@ class Host:
     def version(self) -> str | None:
         """Return the installed driver version, or None where there is none or the packages disagree."""
         return self.versions[0] if len(self.versions) == 1 else None
+
+    @property
+    def held(self) -> tuple[str, ...]:
+        """Return what is held of the driver: also packages that are gone, whose locks would keep every other version out."""
+        own = hold_names(self.packages, self.kernel_packages)
+        return tuple(name for name in self.holds if name in self.packages or name in own or in_family(name))
 
     @property
     def kernel_flavours(self) -> tuple[str, ...]:

@@ -10,12 +10,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from .._adapters.package_manager import Package
-from .._distributions.kernels import followed
 from .._formats.driver_versions import is_lower, newest
+from .._packages.package_set import PackageSet
 from .._plan import Step
 from .._steps import Kind
-from .desired import REPOSITORY_NAME, DesiredDriver
-from .packages import closure, in_family
+from .desired import PREFIX, REPOSITORY_NAME, DesiredDriver
+from .packages import hold_names
 from .state import Host
 
 MARK = "# Written by gpufleet.nvidia; changes are overwritten.\n"
@@ -24,6 +24,7 @@ PREFERENCES_NAME = "gpufleet-nvidia-driver"
 _PINNED = ("*nvidia*", "cuda-drivers*", "libcuda1", "libcudadebugger1", "libnvcuvid1", "libnvoptix1", "libxnvctrl*")
 #: The target of steps on the packages of the driver.
 DRIVER = "driver"
+SET = PackageSet(DRIVER, "driver", PREFIX, "unattended upgrades must not move the driver")
 #: The kinds of the step that has the main transaction.
 PACKAGES = frozenset({Kind.INSTALL_DRIVER, Kind.CHANGE_DRIVER, Kind.DOWNGRADE_DRIVER, Kind.REMOVE_DRIVER})
 
@@ -41,21 +42,6 @@ def driver_step(host: Host, why: str, disturbs: Sequence[str], data: Mapping[str
         change = Kind.DOWNGRADE_DRIVER
     before = ", ".join(host.versions) or "packages"
     return Step(change if present else Kind.REMOVE_DRIVER, DRIVER, why, tuple(disturbs), {"before": before, **data})
-
-
-def prerequisites_step(packages: Iterable[Package], why: str) -> Step:
-    """Return the step that installs what the driver needs before it."""
-    data = {"packages": [[package.name, package.version] for package in packages]}
-    return Step(Kind.INSTALL_PREREQUISITES, DRIVER, why, (), data)
-
-
-def hold_step(names: Iterable[str]) -> Step:
-    why = "unattended upgrades must not move the driver"
-    return Step(Kind.HOLD_PACKAGES, DRIVER, why, (), {"packages": sorted(names)})
-
-
-def release_step(names: Iterable[str], why: str = "held packages cannot be changed") -> Step:
-    return Step(Kind.RELEASE_PACKAGES, DRIVER, why, (), {"packages": list(names)})
 
 
 def stream_step(stream: str) -> Step:
@@ -81,23 +67,10 @@ def repository_step(desired: DesiredDriver) -> Step:
     return Step(Kind.ADD_REPOSITORY, REPOSITORY_NAME, f"{desired.source} packages come from it")
 
 
-def hold_names(packages: Mapping[str, str], kernel_packages: Iterable[str] | None = ()) -> tuple[str, ...]:
-    """Return which installed packages a hold has to cover: the whole closure, or apt cannot install anything near it.
-
-    Where Ubuntu's packages bring the module, the metapackages of the kernel and of its modules are held too, or the next kernel comes without
-    one. The packages of one kernel stay free.
-
-    :param kernel_packages: the installed packages that follow a kernel; None where they are not known.
-    """
-    own = closure(packages)
-    kept = {name for name in own if not name.startswith("linux-")}
-    return tuple(sorted(kept.union(followed((*own, *(kernel_packages or ()))))))
-
-
-def held(host: Host) -> list[str]:
-    """Return what is held of the driver: also packages that are gone, whose locks would keep every other version out."""
-    own = hold_names(host.packages, host.kernel_packages)
-    return [name for name in host.holds if name in host.packages or name in own or in_family(name)]
+def prerequisites_step(packages: Iterable[Package], why: str) -> Step:
+    """Return the step that installs what the driver needs before it."""
+    entries = [[package.name, package.version] for package in packages]
+    return SET.step(Kind.INSTALL_PREREQUISITES, why, entries)
 
 
 def hold_prerequisites(host: Host, desired: DesiredDriver) -> list[Step]:
@@ -111,9 +84,9 @@ def hold_steps(host: Host, desired: DesiredDriver) -> list[Step]:
     """Return the steps that hold, or release, the installed packages of a driver that stays."""
     wanted, held_now = set(hold_names(host.packages, host.kernel_packages)), set(host.holds)
     if desired.hold and wanted - held_now:
-        return [*hold_prerequisites(host, desired), hold_step(wanted - held_now)]
+        return [*hold_prerequisites(host, desired), SET.hold_step(sorted(wanted - held_now))]
     if not desired.hold and wanted & held_now:
-        return [release_step(sorted(wanted & held_now), "nvidia_driver_hold is false")]
+        return [SET.release_step(sorted(wanted & held_now), f"{PREFIX}hold is false")]
     return []
 
 

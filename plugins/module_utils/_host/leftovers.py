@@ -28,9 +28,10 @@ from .._adapters.packages_zypper import Zypper
 from .._driver.desired import REPOSITORY_NAME
 from .._driver.dkms import TOOLCHAIN_ENVIRONMENT, TOOLCHAIN_FILE
 from .._driver.fabric import MODULES_FILE
+from .._driver.packages import hold_names
 from .._driver.previous import PATH as PREVIOUS_DRIVER
 from .._driver.running import NOUVEAU_FILE, PERSISTENCE_DROP_IN
-from .._driver.steps import PREFERENCES_NAME, hold_names
+from .._driver.steps import PREFERENCES_NAME
 from .._formats import host_names
 from .._formats.documents import read_json
 from .._formats.host_names import (

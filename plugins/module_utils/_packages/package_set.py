@@ -49,19 +49,19 @@ class PackageSet:
     :param target: what stands for all of its packages in a plan.
     :param title: what it is called in sentences.
     :param prefix: of the variables of its role.
-    :param predecessors: packages that cannot stand beside it, and go in the transaction that installs it.
-    :param default: the version that is installed by default.
-    :param floor: the oldest version without a published vulnerability.
     :param why_held: why nothing else may move it.
+    :param predecessors: packages that cannot stand beside it, and go in the transaction that installs it.
+    :param default: the version that is installed by default; empty where that is up to a branch, which has a C(floor) of its own then, too.
+    :param floor: the oldest version without a published vulnerability.
     """
 
     target: str
     title: str
     prefix: str
-    predecessors: tuple[str, ...]
-    default: str
-    floor: str
     why_held: str
+    predecessors: tuple[str, ...] = ()
+    default: str = ""
+    floor: str = ""
 
     def below_floor(self, version: str, vulnerabilities: str, allowed: bool, risk: str = "") -> str:
         """Return the warning about a version below the floor.
@@ -77,17 +77,20 @@ class PackageSet:
             )
         return f"VULNERABLE {self.title} {version}, below the floor {self.floor}: {vulnerabilities}"
 
-    def step(self, kind: Kind, why: str, packages: Iterable[str], disturbs: tuple[str, ...] = ()) -> Step:
+    def step(self, kind: Kind, why: str, packages: Iterable[Any], disturbs: tuple[str, ...] = ()) -> Step:
+        """Return a step on packages: names, or each with its version."""
         return Step(kind, self.target, why, disturbs, {"packages": list(packages)})
+
+    def hold_step(self, packages: Iterable[str]) -> Step:
+        return self.step(Kind.HOLD_PACKAGES, self.why_held, packages)
 
     def release_step(self, packages: Iterable[str], why: str) -> Step:
         return self.step(Kind.RELEASE_PACKAGES, why, packages)
 
-    def repair_steps(self, state: PackageState) -> list[Step]:
-        if not state.interrupted:
-            return []
-        why = f"partially installed: {', '.join(state.interrupted)}"
-        return [Step(Kind.REPAIR_PACKAGE_DATABASE, self.target, why)]
+    def repair_steps(self, interrupted: Sequence[str], why: str = "") -> list[Step]:
+        """Return the step that comes before all others where a transaction was cut off."""
+        why = why or f"partially installed: {', '.join(interrupted)}"
+        return [Step(Kind.REPAIR_PACKAGE_DATABASE, self.target, why)] if interrupted else []
 
     def present_steps(
         self,
@@ -112,7 +115,7 @@ class PackageSet:
         if differing or old:
             steps.append(install(differing, old))
         if holding:
-            steps.append(self.step(Kind.HOLD_PACKAGES, self.why_held, wanted))
+            steps.append(self.hold_step(wanted))
         if not hold and releasable:
             steps.append(self.release_step(releasable, f"{self.prefix}hold is false"))
         return steps

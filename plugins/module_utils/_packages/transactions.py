@@ -6,19 +6,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Callable, TypeVar
 
-from .._adapters.package_manager import Change, Package, PackageManager, Transaction, hold_installed, released
+from .._adapters.package_manager import (
+    Change,
+    Package,
+    PackageError,
+    PackageManager,
+    Transaction,
+    hold_installed,
+    released,
+)
+from .._adapters.repositories import Repository
 from .._plan import Plan, Refused, Step, carry_out
 from .._steps import Kind
-from .package_set import PackageState
 
 #: What the new packages bring (units, their settings) is only seen once they are there.
 _ROUNDS = 2
+#: How often a transaction is resolved with what follows from its last resolution.
+_RESOLUTIONS = 8
 
-State = TypeVar("State", bound=PackageState)
+Found = TypeVar("Found")
+State = TypeVar("State")
 #: Carries a step out on a host that was read as a state.
 Applier = Callable[[State, Step], object]
 
@@ -39,6 +50,53 @@ class Request:
     check: Callable[[Sequence[Change], Sequence[Package]], None]
 
 
+def resolve(
+    manager: PackageManager,
+    asked: Transaction,
+    check: Callable[[Sequence[Change]], None],
+    follow: Callable[[Transaction, Sequence[Change]], Transaction] = lambda asked, _changes: asked,
+) -> tuple[Transaction, tuple[Change, ...]]:
+    """Return a transaction as the package manager resolves it, with what it does.
+
+    :param check: refuses what it would do besides.
+    :param follow: returns what has to be asked in its place, for what it does.
+    :raises PackageError: it cannot be resolved.
+    """
+    for _round in range(_RESOLUTIONS):
+        changes = manager.simulate(asked)
+        check(changes)
+        before, asked = asked, follow(asked, changes)
+        if asked == before:
+            return asked, changes
+    raise PackageError("Failed to resolve the packages: they require each other at other versions.")
+
+
+def with_newer_lists(manager: PackageManager, find: Callable[[], Found], missing: type[Refused] = Refused) -> Found:
+    """Return what C(find) returns, if it has to be after the repositories' lists were fetched anew: those on the host may be older, or missing.
+
+    :param missing: what it raises where they lack something.
+    """
+    try:
+        return find()
+    except missing as refusal:
+        try:
+            manager.refresh()
+        except PackageError as error:
+            raise PackageError(f"{refusal.message} Newer lists could not be fetched. {error}") from error
+        return find()
+
+
+def configure(manager: PackageManager, repository: Repository) -> None:
+    """Configure a repository, and fetch its lists."""
+    manager.add_repository(repository)
+    try:
+        manager.refresh()
+    except PackageError:
+        # A repository that cannot be read would stop every other use of the package manager on this host.
+        manager.remove_repository(repository.identifier)
+        raise
+
+
 def try_request(manager: PackageManager, request: Request, offers: Sequence[Package]) -> None:
     """Ask the real resolver, and change nothing.
 
@@ -46,7 +104,8 @@ def try_request(manager: PackageManager, request: Request, offers: Sequence[Pack
     :raises Refused: the packages are not offered, or the resolver would do more.
     """
     packages = request.select(offers)
-    request.check(manager.simulate(replace(request.transaction(packages), ignore_holds=True)), packages)
+    asked = replace(request.transaction(packages), ignore_holds=True)
+    resolve(manager, asked, lambda changes: request.check(changes, packages))
 
 
 def install(
@@ -57,22 +116,27 @@ def install(
     :param held: what the holds of would keep from being changed.
     :param change: carries the transaction out, where that takes more than the package manager.
     """
-    try:
-        packages = request.select(manager.offered(request.names))
-    except Refused:
-        # What was fetched may be older than the repository.
-        manager.refresh()
-        packages = request.select(manager.offered(request.names))
+    packages = with_newer_lists(manager, lambda: request.select(manager.offered(request.names)))
     asked = request.transaction(packages)
     with released(manager, held):
-        request.check(manager.simulate(asked), packages)
+        resolve(manager, asked, lambda changes: request.check(changes, packages))
         (change or manager.apply)(asked)
 
 
-def package_appliers(manager: PackageManager) -> dict[Kind, Applier[Any]]:
-    """Return how the steps are carried out that every product has."""
+def hold_again(manager: PackageManager, names: Iterable[str]) -> None:
+    """Hold those of some packages that are installed and not held."""
+    hold_installed(manager, set(names).difference(manager.holds()))
 
-    def repair(state: PackageState, _step: Step) -> None:
+
+def packages_in(entries: Sequence[Any]) -> tuple[Package, ...]:
+    """Return the packages in the data of a step: names, or each with its version."""
+    return tuple(Package(entry) if isinstance(entry, str) else Package(*map(str, entry)) for entry in entries)
+
+
+def package_appliers(manager: PackageManager) -> dict[Kind, Applier[Any]]:
+    """Return how the steps are carried out that every product has. What a host was read as has C(held): what is held of the product."""
+
+    def repair(state: Any, _step: Step) -> None:
         # Packages depend on each other at exactly one version: with one of them half done, holds leave the resolver no way
         # out.
         with released(manager, state.held):
@@ -80,14 +144,12 @@ def package_appliers(manager: PackageManager) -> dict[Kind, Applier[Any]]:
         # What comes next may be refused.
         hold_installed(manager, state.held)
 
-    def remove(_state: PackageState, step: Step) -> None:
+    def remove(_state: object, step: Step) -> None:
         manager.apply(Transaction(remove=tuple(map(str, step.data["packages"]))))
 
     return {
         Kind.REPAIR_PACKAGE_DATABASE: repair,
-        Kind.INSTALL_PREREQUISITES: lambda _state, step: manager.apply(
-            Transaction(tuple(Package(str(name)) for name in step.data["packages"]))
-        ),
+        Kind.INSTALL_PREREQUISITES: lambda _state, step: manager.apply(Transaction(packages_in(step.data["packages"]))),
         Kind.HOLD_PACKAGES: lambda _state, step: hold_installed(manager, step.data["packages"]),
         Kind.RELEASE_PACKAGES: lambda _state, step: manager.unhold(list(step.data["packages"])),
         Kind.UNINSTALL_PACKAGES: remove,

@@ -9,8 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .._adapters import cdi_generator
-from .._adapters.package_manager import PackageError
-from .._packages.transactions import Applier, Request, install, package_appliers, run, try_request
+from .._packages.transactions import Applier, Request, configure, install, package_appliers, run, try_request
 from .._plan import Plan, Step
 from .._steps import Kind
 from .._versions import product_version
@@ -79,16 +78,6 @@ def _request(state: ToolkitState, desired: DesiredToolkit) -> Request:
     )
 
 
-def _configure(system: ToolkitSystem, desired: DesiredToolkit) -> None:
-    system.manager.add_repository(system.repository(desired))
-    try:
-        system.manager.refresh()
-    except PackageError:
-        # A repository that cannot be read would stop every other use of the package manager on this host.
-        system.manager.remove_repository(IDENTIFIER)
-        raise
-
-
 def _appliers(system: ToolkitSystem, desired: DesiredToolkit) -> dict[Kind, Applier[ToolkitState]]:
     def settings(_state: ToolkitState, _step: Step) -> None:
         # The packages' scripts may just have written the file: it is read again.
@@ -97,7 +86,7 @@ def _appliers(system: ToolkitSystem, desired: DesiredToolkit) -> dict[Kind, Appl
     return {
         **package_appliers(system.manager),
         Kind.REMOVE_FILE: lambda _state, step: system.remove_file(step.target),
-        Kind.ADD_REPOSITORY: lambda _state, _step: _configure(system, desired),
+        Kind.ADD_REPOSITORY: lambda _state, _step: configure(system.manager, system.repository(desired)),
         Kind.INSTALL_TOOLKIT: lambda state, _step: install(system.manager, _request(state, desired), state.held),
         Kind.ACCEPT_DEVICES: settings,
         Kind.NAME_LOW_LEVEL_RUNTIME: settings,

@@ -91,10 +91,10 @@ SET = PackageSet(
     TOOLKIT,
     "container toolkit",
     PREFIX,
+    "unattended upgrades must not move the container toolkit",
     OLD_PACKAGES,
     DEFAULT_VERSION,
     FLOOR,
-    "unattended upgrades must not move the container toolkit",
 )
 
 

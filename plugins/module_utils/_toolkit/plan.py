@@ -108,7 +108,7 @@ def _present(state: ToolkitState, desired: DesiredToolkit) -> Plan:
         why = _difference(differing) or f"{', '.join(old)} is its predecessor"
         return Step(Kind.INSTALL_TOOLKIT, TOOLKIT, why, disturbs, data)
 
-    steps = SET.repair_steps(state)
+    steps = SET.repair_steps(state.interrupted)
     if desired.repository.manage:
         steps += [
             Step(Kind.REMOVE_FILE, path, "it has the repository without its key (Conflicting Signed-By)")
@@ -146,7 +146,7 @@ def _present(state: ToolkitState, desired: DesiredToolkit) -> Plan:
 
 def _absent(state: ToolkitState, desired: DesiredToolkit) -> Plan:
     names = [name for name in (*PACKAGES, *OLD_PACKAGES) if name in state.packages]
-    steps = SET.repair_steps(state)
+    steps = SET.repair_steps(state.interrupted)
     if state.held:
         steps.append(SET.release_step(state.held, "they are to be removed"))
     if names:

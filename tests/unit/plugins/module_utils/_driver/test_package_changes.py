@@ -17,6 +17,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.package_
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver import packages as names
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired import DesiredDriver, from_options
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.packages import hold_names
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.plan import (
     Repositories,
     plan_absent,
@@ -27,7 +28,6 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.previous i
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.runner import in_lockstep, strayed
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.running import not_built
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.state import Build
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.steps import hold_names
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._driver.plan_cases import (
     BARE,

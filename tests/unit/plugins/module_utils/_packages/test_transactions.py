@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import inspect
+from types import SimpleNamespace
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters import package_manager
@@ -25,15 +26,18 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._packages.package_
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._packages.transactions import (
     Request,
+    configure,
     install,
     package_appliers,
+    resolve,
     try_request,
+    with_newer_lists,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused, Step
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import Kind
 from ansible_collections.gpufleet.nvidia.tests.unit.package_manager import PackageManager
 
-TOOL = PackageSet("tool", "tool", "tool_", ("tool-1",), "2.0.0", "1.5.0", "they move together")
+TOOL = PackageSet("tool", "tool", "tool_", "they move together", ("tool-1",), "2.0.0", "1.5.0")
 NAMES = ("tool-a", "tool-b")
 OFFERS = tuple(Package(name, f"{version}-1") for version in ("2.0.0", "1.0.0") for name in NAMES)
 
@@ -129,6 +133,34 @@ def test_trying_looks_past_holds_and_changes_nothing():
     manager = PackageManager(offers=OFFERS)
     try_request(manager, REQUEST, OFFERS)
     assert manager.asked[0].ignore_holds and manager.log == [] and manager.packages == {}
+
+
+def test_a_transaction_is_resolved_again_with_what_follows_from_it_until_nothing_does():
+    manager, seen = PackageManager(), []
+    asked, changes = resolve(
+        manager, Transaction(OFFERS[:1]), seen.append, lambda _asked, _changes: Transaction(OFFERS[:2])
+    )
+    assert asked.install == OFFERS[:2] and [len(found) for found in seen] == [1, 2] and changes == seen[-1]
+    with pytest.raises(PackageError, match="require each other"):
+        resolve(manager, Transaction(), seen.append, lambda asked, _changes: Transaction((*asked.install, OFFERS[0])))
+
+
+def test_a_repository_whose_lists_cannot_be_fetched_is_taken_away_again():
+    manager = PackageManager()
+    repository = SimpleNamespace(url="https://x", identifier="tool")
+    configure(manager, repository)
+    assert manager.changes == ["add_repository", "refresh"]
+    manager.fails["refresh"] = "no network"
+    with pytest.raises(PackageError, match="no network"):
+        configure(manager, repository)
+    assert manager.log[-1] == ("remove_repository", "tool")
+
+
+def test_lists_that_cannot_be_fetched_anew_are_named_beside_what_they_lack():
+    manager = PackageManager()
+    manager.fails["refresh"] = "no network"
+    with pytest.raises(PackageError, match=r"not offered.*Newer lists could not be fetched\. no network"):
+        with_newer_lists(manager, lambda: select(()))
 
 
 def test_a_repair_leaves_no_hold_off_for_what_comes_next():

@@ -65,7 +65,7 @@ class PlayedSystem(system.ToolkitSystem):
     def repository(self, _desired):
         if self.key != "right":
             raise Refused("key", "it is another one")
-        return type("Repository", (), {"url": "https://x"})
+        return type("Repository", (), {"url": "https://x", "identifier": "nvidia-container-toolkit"})
 
     def write_config(self, text):
         self.config = text
