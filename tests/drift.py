@@ -422,6 +422,11 @@ ROWS: tuple[Row, ...] = (
         pool=PLAIN,
     ),
     Row(
+        "the module of the running kernel is gone",
+        (Kind.BUILD_MODULE,),
+        "dkms unbuild nvidia/$(modinfo -F version nvidia) -k $(uname -r)",
+    ),
+    Row(
         "nouveau is loaded",
         (Kind.BLOCK_KERNEL_MODULE, Kind.RENEW_INITRAMFS, Kind.LOAD_DRIVER, Kind.START_SERVICE),
         f"{_UNLOAD}; virtual-gpu nouveau on",

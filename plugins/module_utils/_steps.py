@@ -62,6 +62,7 @@ class Kind(Enum):
     LOAD_DRIVER = "load driver {version}"
     RELOAD_DRIVER = "reload driver {version}"
     UNLOAD_DRIVER = "unload driver {version}"
+    BUILD_MODULE = "build the module of driver {version} for kernel {target}"
     CREATE_SIGNING_KEY = "create the key {target} that kernel modules are signed with"
     BLOCK_KERNEL_MODULE = "block {target}"
     LOAD_KERNEL_MODULES = "load {modules}"

@@ -21,7 +21,7 @@ from typing import Callable
 from .._formats.numbers import whole_number
 from . import gpu_reset
 from .command import CommandError, Result, find, run
-from .files import HostFiles
+from .files import HostFiles, read_text
 
 Runner = Callable[[Sequence[str]], Result]
 
@@ -49,6 +49,10 @@ _DKMS = "/var/lib/dkms"
 _MODINFO = re.compile(rb"\0(version|license|vermagic)=([^\0\n]{1,256})(?=\0)")
 _UNPACK: Mapping[str, Callable[[bytes], bytes]] = {".ko": bytes, ".xz": lzma.decompress, ".gz": gzip.decompress}
 _SIGNED = b"~Module signature appended~\n"
+#: error: (gcc), Error 2 (make), ERROR (modpost), and not -Werror or error.o.
+_ERROR = re.compile(r"(?:^|[\s:])(?:fatal )?(?:error:|ERROR:|Error \d)")
+#: Seconds that a build may take: nine minutes on a slow, loaded host.
+_BUILD_TIMEOUT = 3600
 
 
 @dataclass(frozen=True)
@@ -294,6 +298,31 @@ def parse_blocked(text: str, name: str) -> bool:
         rf"^(?:blacklist\s+{re.escape(name)}|(?:install|alias)\s+{re.escape(name)}\s+(?:/bin/true|/bin/false|off))\s*$"
     )
     return re.search(pattern, text, re.MULTILINE) is not None
+
+
+def build_module(name: str, version: str, kernel: str, again: bool) -> str:
+    """Have DKMS build and install a module; return why it could not, with the first error of its log, or an empty string.
+
+    :param again: also where DKMS takes it for installed.
+    :raises CommandError: there is no dkms, or it does not end.
+    """
+    of = ["-m", name, "-v", version, "-k", kernel]
+    # install --force alone takes what is built already (DKMS 3.0.10).
+    commands = [["dkms", "build", "--force", *of], ["dkms", "install", "--force", *of]]
+    for command in commands if again else [["dkms", "install", *of]]:
+        answer = run(command, timeout=_BUILD_TIMEOUT)
+        if answer.rc != 0:
+            log = f"/var/lib/dkms/{name}/{version}/build/make.log"
+            error = first_error(read_text(log) or "")
+            said = " ".join((answer.stderr.strip() or answer.stdout.strip()).split())[-400:]
+            return f"{error} (see {log})" if error else f"{' '.join(command)}: {said or 'it said nothing'}"
+    return ""
+
+
+def first_error(log: str) -> str:
+    """Return the first line of a build's log that tells of an error, in at most 300 characters; empty where none does."""
+    lines = (line.strip() for line in log.splitlines())
+    return next((line[:300] for line in lines if _ERROR.search(line)), "")
 
 
 def renew_initramfs(command: Sequence[str]) -> bool:

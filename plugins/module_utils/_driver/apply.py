@@ -18,6 +18,7 @@ from .._packages.transactions import package_appliers, with_newer_lists
 from .._plan import NotInEffect, Plan, Refused, Step, carry_out
 from .._steps import Kind
 from .desired import DesiredDriver
+from .dkms import with_modules
 from .packages import closure
 from .plan import DriverPlan, first_refusal, with_installed_version
 from .post_install import PostInstall
@@ -106,7 +107,7 @@ def run_stage(system: DriverSystem, desired: DesiredDriver, check: bool) -> Driv
     steps = [*repaired, *plan.plan.steps]
     wanted = "remove the driver" if desired.state == "absent" else f"install driver {plan.version}"
     try:
-        installed, exactly = _install(system, before, desired, plan, wanted)
+        installed, exactly = _install(system, before, desired, plan, wanted, steps)
         if plan.stop is not None:
             raise Stopped(plan.stop, steps)
         if plan.not_offered is not None:
@@ -141,16 +142,23 @@ def _refuse_disruption(system: DriverSystem, host: Host, desired: DesiredDriver,
     changes = plan.transaction is not None or bool(plan.unknown)
     version = plan.version or with_installed_version(host, desired).version if desired.state != "absent" else ""
     # What stands in the way of the driver that there will be: nouveau stands in nobody's way before.
-    there = replace(host, on_disk=version or "another") if changes and desired.state != "absent" else host
+    there = with_modules(host, plan.plan.steps)
+    if changes and desired.state != "absent":
+        there = replace(host, on_disk=version or "another")
     follows = run.plan(there, changes)
     first_refusal(disruption_refusals(host, desired, version, (*plan.plan.steps, *follows.steps), run.noticed))
 
 
+def _builds(step: Step) -> bool:
+    return step.kind in (Kind.BUILD_MODULE, Kind.INSTALL_PREREQUISITES)
+
+
 def _install(
-    system: DriverSystem, before: Host, desired: DesiredDriver, plan: DriverPlan, wanted: str
+    system: DriverSystem, before: Host, desired: DesiredDriver, plan: DriverPlan, wanted: str, steps: list[Step]
 ) -> tuple[Host, DesiredDriver]:
     """Carry out the plan of the packages; return the host with them, and what is wanted of it: the version that was resolved, not any of the branch.
 
+    :param steps: all of the run so far, to which those are added that only show afterwards.
     :raises NotInEffect: they are not as planned, or the module was not built. The driver that runs is left alone then.
     """
     installed = before
@@ -166,7 +174,14 @@ def _install(
     if plan.stop is not None:
         apply_packages(system, before, desired, plan)
     elif plan.plan.changes:
-        carry_out(wanted, plan.plan, lambda _plan: apply_packages(system, before, desired, plan), plan_again)
+        # Scripts of packages build for the running kernel, and not for every other one.
+        _done, left = carry_out(
+            wanted, plan.plan, lambda _plan: apply_packages(system, before, desired, plan), plan_again, waits=_builds
+        )
+        if left:
+            rest = replace(plan, plan=Plan(tuple(left)), transaction=None)
+            carry_out(wanted, rest.plan, lambda _plan: apply_packages(system, installed, desired, rest), plan_again)
+            steps += left
     unbuilt = not_built(installed, exactly) if desired.state != "absent" and installed.gpus else ""
     if unbuilt and plan.stop is None:
         raise NotInEffect(f"Failed to {wanted}: {unbuilt}")
@@ -231,7 +246,7 @@ def plan_packages(system: DriverSystem, host: Host, desired: DesiredDriver, chec
 
 def _predicted(system: DriverSystem, host: Host, desired: DesiredDriver, plan: DriverPlan) -> DriverReport:
     """Return the report of check mode: the plan, resolved, and what would follow from it on the host as it would be."""
-    imagined = host
+    imagined = with_modules(host, plan.plan.steps)
     if plan.transaction is not None or plan.unknown:
         imagined = replace(host, on_disk=plan.version or None, library=plan.version or None)
     run = PostInstall(system, desired)

@@ -9,6 +9,7 @@ EPEL, which has to be there before the driver), the compiler, and the headers.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from dataclasses import replace
 
 from .._adapters.package_manager import Package, PackageManager, Transaction
 from .._distributions.kernels import Headers, build_caveat, headers, later_headers, toolchain, toolchains
@@ -16,7 +17,8 @@ from .._plan import Refused, Step
 from .._steps import Kind
 from .._versions import numbers
 from .desired import PREFIX, DesiredDriver
-from .selection import NotOffered
+from .packages import DKMS
+from .selection import NotOffered, names_of
 from .state import Host
 
 DKMS_PACKAGE = "dkms"
@@ -112,25 +114,61 @@ def enable(manager: PackageManager, step: Step) -> None:
     manager.refresh()
 
 
-def lacking(host: Host, offered: Iterable[Package]) -> tuple[Package, ...]:
-    """Return the packages to install for the running kernel and the later ones.
+def build_steps(host: Host, desired: DesiredDriver) -> list[Step]:
+    """Return the steps that build the module of the installed driver for the kernels without one, where DKMS has its source."""
+    known = [build for build in host.builds if build.version == host.version]
+    if names_of(host, desired).module != DKMS or not known:
+        return []
+    steps = []
+    for kernel in host.unbuilt:
+        states = sorted({build.state for build in known if build.kernel in (None, kernel)}) or ["added"]
+        data = {
+            "name": known[0].name,
+            "version": host.version,
+            "again": bool({"broken", "installed"}.intersection(states)),
+        }
+        which = "runs" if kernel == host.kernel else "is booted next"
+        why = f"this kernel {which} and has no module of the driver; DKMS: {', '.join(states)}"
+        steps.append(Step(Kind.BUILD_MODULE, kernel, why, (), data))
+    return steps
+
+
+def with_modules(host: Host, steps: Iterable[Step]) -> Host:
+    """Return the host as it is after the modules were built."""
+    built = any(step.kind is Kind.BUILD_MODULE and step.target == host.kernel for step in steps)
+    return replace(host, on_disk=host.version) if built else host
+
+
+def lacking(host: Host, kernels: Collection[str], offered: Iterable[Package]) -> tuple[Package, ...]:
+    """Return the packages to install for kernels that modules are built for, and for the later ones.
 
     :param offered: what the repositories have, at least of L(header_names).
-    :raises NotOffered: the running kernel has no headers, and nobody offers them.
+    :raises NotOffered: one of the kernels has no headers, and nobody offers them.
     """
     known, found = tuple(offered), []
-    for position, item in enumerate(() if host.headers else headers(host.distribution.kernels, host.kernel)):
-        package = _newest(item, known)
-        if package is not None:
-            found.append(package)
-        elif position == 0:
-            raise NotOffered(
-                "the kernel",
-                f"modules have to be built for the running kernel {host.kernel}, but the repositories do not offer its "
-                f"headers ({item.name})",
-                "Boot the newest kernel of the distribution, whose headers are offered, or add the repository that has them.",
-            )
+    for kernel in _without_headers(host, kernels):
+        for position, item in enumerate(headers(host.distribution.kernels, kernel)):
+            package = _newest(item, known)
+            if package is not None:
+                found.append(package)
+            elif position == 0:
+                raise _no_headers(host, kernel, item.name)
     return (*found, *later_packages(host, known))
+
+
+def _no_headers(host: Host, kernel: str, name: str) -> NotOffered:
+    reason = f"modules have to be built for the running kernel {kernel}"
+    if kernel != host.kernel:
+        reason = f"the kernel {kernel} is booted next and has no module of the driver"
+    return NotOffered(
+        "the kernel",
+        f"{reason}, but the repositories do not offer its headers ({name})",
+        "Boot the newest kernel of the distribution, whose headers are offered, or add the repository that has them.",
+    )
+
+
+def _without_headers(host: Host, kernels: Collection[str]) -> list[str]:
+    return [kernel for kernel in kernels if not (host.headers if kernel == host.kernel else host.next_headers)]
 
 
 def later_packages(host: Host, offered: Iterable[Package]) -> tuple[Package, ...]:
@@ -149,8 +187,12 @@ def later_lacking(host: Host) -> tuple[Headers, ...]:
 
 
 def as_recorded(host: Host) -> tuple[Package, ...]:
-    """Return what the repositories offer for later kernels as far as the facts tell: all but what they did not have when they were last asked."""
-    return tuple(Package(item.name, item.version) for item in later_lacking(host) if item.name not in host.not_offered)
+    """Return what the repositories offer of headers as far as the facts tell: all but what they did not have when they were last asked."""
+    now = [
+        item for kernel in _without_headers(host, host.unbuilt) for item in headers(host.distribution.kernels, kernel)
+    ]
+    later = [item for item in later_lacking(host) if item.name not in host.not_offered]
+    return tuple(Package(item.name, item.version) for item in (*now, *later))
 
 
 def build_warnings(host: Host, offered: Iterable[Package]) -> list[str]:
@@ -177,15 +219,10 @@ def not_offered(host: Host, offered: Iterable[Package]) -> tuple[str, ...]:
     return tuple(item.name for item in later_lacking(host) if _newest(item, known) is None)
 
 
-def header_names(host: Host) -> tuple[str, ...]:
+def header_names(host: Host, kernels: Collection[str]) -> tuple[str, ...]:
     """Return the names whose offered versions L(lacking) needs to know."""
-    now = () if host.headers else headers(host.distribution.kernels, host.kernel)
-    return (*(item.name for item in now), *later_names(host))
-
-
-def later_names(host: Host) -> tuple[str, ...]:
-    """Return the names whose offered versions L(later_packages) needs to know."""
-    return tuple(item.name for item in later_lacking(host))
+    now = [item for kernel in _without_headers(host, kernels) for item in headers(host.distribution.kernels, kernel)]
+    return tuple(item.name for item in (*now, *later_lacking(host)))
 
 
 def _newest(item: Headers, offered: Iterable[Package]) -> Package | None:

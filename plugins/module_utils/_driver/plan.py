@@ -21,7 +21,7 @@ from .._plan import Plan, Refused, Step
 from .._steps import Kind
 from . import dkms, secure_boot
 from .desired import PREFIX, DesiredDriver
-from .dkms import as_recorded, build_warnings, lacking, later_packages, not_offered
+from .dkms import as_recorded, build_warnings, lacking, not_offered
 from .fabric import imex_warnings
 from .floors import shortfall, warnings
 from .packages import DKMS, closure, of_other_branch, of_other_generation
@@ -111,7 +111,9 @@ def packages_differ(host: Host, desired: DesiredDriver) -> str:
     if host.flavour is not None and host.flavour != desired.flavour:
         return f"the {host.flavour} kernel modules are installed"
     names = names_of(host, desired)
-    following = [name for name in names.loose if host.kernel not in name] if follows_kernels(host, desired) else []
+    loose = names.loose if follows_kernels(host, desired) else ()
+    # A kernel that has its module may have lost the package that brought it.
+    following = [name for name in loose if host.kernel not in name or host.kernel in host.unbuilt]
     missing = [name for name in (*names.required, *following) if name not in host.packages]
     if missing:
         return f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} not installed"
@@ -170,7 +172,8 @@ def plan_present(
         if keyless:
             raise secure_boot.unsigned(host)
         if builds:
-            steps.extend(_header_steps(host, later_packages(host, repositories.offered)))
+            steps.extend(_header_steps(host, lacking(host, host.unbuilt, repositories.offered)))
+            steps.extend(dkms.build_steps(host, desired))
             notes.extend(build_warnings(host, repositories.offered))
         steps.extend(hold_steps(host, desired))
         notes.extend(_version_warnings(host.version or "", desired))
@@ -204,7 +207,11 @@ def plan_present(
     transaction = Transaction(
         selection.packages, tuple(sorted(leftovers)), allow_downgrades=True, recommends=desired.variant == "full"
     )
-    headers = _header_steps(host, lacking(host, repositories.offered)) if selection.module == DKMS else []
+    headers = (
+        _header_steps(host, lacking(host, {host.kernel, *host.unbuilt}, repositories.offered))
+        if selection.module == DKMS
+        else []
+    )
     steps += [
         *_preparations(host, desired, selection.version, selection.stream, repositories, headers, selection.pinning),
         _main_step(host, selection.version, transaction, why),

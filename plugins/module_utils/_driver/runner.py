@@ -24,7 +24,7 @@ from .._plan import Refused, Step
 from .._steps import Kind
 from . import dkms
 from .desired import PREFIX, REPOSITORY_NAME, DesiredDriver
-from .dkms import header_names, later_names
+from .dkms import header_names
 from .packages import DKMS, LOOSE_NAMES, closure, hold_names, versioned
 from .plan import DriverPlan, Repositories, packages_differ, plan_absent, plan_present, plan_previous
 from .previous import to_write
@@ -64,9 +64,9 @@ def make_plan(system: DriverSystem, host: Host, desired: DesiredDriver) -> Drive
     builds = names_of(host, desired).module == DKMS
     if not packages_differ(host, desired):
         # Headers come from the distribution's own repositories, which are there whatever else is.
-        later = later_names(host) if builds else ()
+        later = header_names(host, host.unbuilt) if builds else ()
         return plan_present(host, desired, Repositories(configured, system.manager.offered(later) if later else ()))
-    asked = (*names_to_ask(host, desired), *(header_names(host) if builds else ()))
+    asked = (*names_to_ask(host, desired), *(header_names(host, {host.kernel, *host.unbuilt}) if builds else ()))
     version = system.manager.installed().get(dkms.DKMS_PACKAGE, "")
     needs_dkms = builds and dkms.names(host) != () and not version
     offered = system.manager.offered((*asked, *(dkms.names(host) if needs_dkms else ()))) if configured else ()
@@ -258,6 +258,7 @@ def apply_packages(system: DriverSystem, host: Host, desired: DesiredDriver, pla
         Kind.ENABLE_REPOSITORIES: lambda _host, step: dkms.enable(manager, step),
         Kind.ENABLE_MODULE_STREAM: lambda _host, step: manager.enable_stream(MODULE, str(step.data["stream"])),
         Kind.CREATE_FILE: lambda _host, step: system.write_file(str(step.data["path"]), str(step.data["text"])),
+        Kind.BUILD_MODULE: lambda _host, step: system.build_module(step),
         Kind.CREATE_SIGNING_KEY: lambda _host, _step: system.create_signing_key(host),
         Kind.PIN_DRIVER: lambda _host, step: _pin(system, step),
         **dict.fromkeys(PACKAGES, change),

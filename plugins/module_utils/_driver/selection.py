@@ -78,9 +78,11 @@ def names_of(host: Host, desired: DesiredDriver) -> Names:
     branch = desired.branch_number
     names = archive_of(host, desired).names[desired.flavour, desired.variant]
     kernel, flavours = host.kernel, host.kernel_flavours
+    # A kernel that is booted next gets its compiled module, too.
+    loose = [fill(names.loose, branch=branch, kernel=each, flavours=flavours) for each in (kernel, *host.unbuilt)]
     return Names(
         fill(names.required, branch=branch, kernel=kernel, flavours=flavours),
-        fill(names.loose, branch=branch, kernel=kernel, flavours=flavours),
+        tuple(dict.fromkeys(name for each in loose for name in each)),
         fill(names.optional, branch=branch, kernel=kernel),
         names.module,
     )

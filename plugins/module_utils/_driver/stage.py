@@ -12,6 +12,7 @@ from typing import Any
 from .._adapters.package_manager import Package
 from .._plan import Refused, StagePlan, Step
 from .desired import from_variables
+from .dkms import with_modules
 from .plan import Repositories, plan_absent, plan_present, plan_previous, with_installed_version
 from .previous import Remains, from_values
 from .refusals import board_warnings, refusals, rollout_refusals
@@ -62,7 +63,8 @@ def stage(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> StagePlan:
             version, unknown = with_installed_version(host, wanted).version, planned.unknown or None
         if wanted.state != "absent":
             users, seen = gpu_users(facts), seen_in_facts(host)
-            running = plan_running(host, wanted, noticed, users, bool(planned.unknown), seen)
+            there = with_modules(host, planned.plan.steps)
+            running = plan_running(there, wanted, noticed, users, bool(planned.unknown), seen)
     except Refused as refusal:
         return StagePlan("driver", True, refusals=(refusal,))
     steps = (*planned.plan.steps, *running)

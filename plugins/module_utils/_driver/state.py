@@ -37,11 +37,12 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Build:
-    """A DKMS build of the driver's modules."""
+    """A DKMS build of the driver's modules, C(name) being what DKMS calls them."""
 
     version: str
     kernel: str | None
     state: str
+    name: str = "nvidia"
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,8 @@ class Host:
 
     :param kernel: the release that the modules have to be for.
     :param headers: whether modules can be built for it now.
+    :param next_kernel: the release that is booted next, where that is another one; C(next_module) the version of the driver's module for it, and
+        C(next_headers) whether one can be built.
     :param kernel_packages: names of the installed packages that follow a kernel or bring headers; None where they are not known.
     :param not_offered: which packages with headers of later kernels the repositories did not have when they were last asked.
     :param packages: installed packages of the driver, by name.
@@ -93,6 +96,9 @@ class Host:
     gpus: tuple[Gpu, ...] = ()
     nvswitches: int = 0
     headers: bool = False
+    next_kernel: str = ""
+    next_module: str | None = None
+    next_headers: bool = True
     kernel_packages: tuple[str, ...] | None = None
     not_offered: tuple[str, ...] = ()
     secure_boot: bool | None = None
@@ -134,6 +140,12 @@ class Host:
         return self.versions[0] if len(self.versions) == 1 else None
 
     @property
+    def unbuilt(self) -> tuple[str, ...]:
+        """Return the kernels, of the running one and the next, that have no module of the installed driver."""
+        modules = {self.kernel: self.on_disk, **({self.next_kernel: self.next_module} if self.next_kernel else {})}
+        return tuple(kernel for kernel, module in modules.items() if self.version not in (None, module))
+
+    @property
     def held(self) -> tuple[str, ...]:
         """Return what is held of the driver: also packages that are gone, whose locks would keep every other version out."""
         own = hold_names(self.packages, self.kernel_packages)
@@ -161,7 +173,7 @@ def from_facts(facts: Mapping[str, Any], **seen: Any) -> Host:
     driver = facts.get("driver") or {}
     fabric = facts.get("fabric") or {}
     manager = fabric.get("manager") or {}
-    daemon = driver.get("persistence_daemon") or {}
+    daemon, following = driver.get("persistence_daemon") or {}, driver.get("next_kernel") or {}
     values: dict[str, Any] = {
         "distribution": distribution_of(host),
         "machine": str(host.get("architecture") or ""),
@@ -169,6 +181,8 @@ def from_facts(facts: Mapping[str, Any], **seen: Any) -> Host:
         "gpus": tuple(map(_gpu, cards_on_bus(facts))),
         "nvswitches": int(fabric.get("nvswitches") or 0),
         "headers": bool(host.get("kernel_headers")),
+        "next_kernel": str(following.get("release") or ""),
+        "next_module": following.get("version"),
         "kernel_packages": None if host.get("kernel_packages") is None else tuple(host["kernel_packages"]),
         "not_offered": tuple(host.get("headers_not_offered") or ()),
         "secure_boot": host.get("secure_boot"),
@@ -180,7 +194,7 @@ def from_facts(facts: Mapping[str, Any], **seen: Any) -> Host:
         "nouveau_loaded": bool(driver.get("nouveau_loaded")),
         "modules": tuple(driver.get("modules") or ()),
         "builds": tuple(
-            Build(str(build.get("version")), build.get("kernel"), str(build.get("state")))
+            Build(str(build.get("version")), build.get("kernel"), str(build.get("state")), str(build["name"]))
             for build in driver.get("dkms") or ()
             if str(build.get("name", "")).startswith("nvidia")
         ),

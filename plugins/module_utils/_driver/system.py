@@ -17,6 +17,8 @@ from .._adapters.host_reader import HostReader
 from .._adapters.installed_packages import is_kernel_package
 from .._adapters.kernel import (
     UNLOAD_ORDER,
+    build_module,
+    has_headers,
     is_blocked,
     load_module,
     module_exists,
@@ -33,7 +35,7 @@ from .._distributions.distributions import MODULE_KEY
 from .._facts.document import read_document
 from .._facts.host import NOT_OFFERED, not_offered_text
 from .._formats.host_names import wants_link
-from .._plan import Refused
+from .._plan import NotInEffect, Refused, Step
 from .._runtime.unit_reload import reload_units, unmask
 from .._users import User, holders_of
 from . import previous
@@ -83,6 +85,7 @@ class DriverSystem:
             holds=self._manager.holds(),
             missing_for_holds=self._manager.missing_for_holds(),
             interrupted=self._manager.interrupted(),
+            next_headers=has_headers(self._files, host.next_kernel),
             signing=_signing(host, installed) if host.secure_boot else None,
             free_mib=_free_mib(),
         )
@@ -172,6 +175,16 @@ class DriverSystem:
         if signing is not None:
             usual = (signing.key, signing.certificate) == (own.key, own.certificate)
             module_signing.create(signing.key, signing.certificate, own.command if usual else ())
+
+    def build_module(self, step: Step) -> None:
+        """Have DKMS build and install the driver's module for a kernel.
+
+        :raises NotInEffect: it could not; says why.
+        """
+        name, version = str(step.data["name"]), str(step.data["version"])
+        complaint = build_module(name, version, step.target, bool(step.data["again"]))
+        if complaint:
+            raise NotInEffect(f"Failed to {step.what}: {complaint}")
 
     def module_exists(self, name: str, kernel: str) -> bool:
         return module_exists(name, kernel)

@@ -284,3 +284,24 @@ def test_the_initial_file_system_is_only_renewed_where_there_is_a_program_for_it
     answers["dracut"] = "missing"
     assert not kernel.renew_initramfs(["dracut"])
     assert calls == ["update-initramfs -u"]
+
+
+def test_a_module_is_built_for_a_kernel_and_again_where_dkms_takes_it_for_installed(commands):
+    calls, _answers = commands
+    assert kernel.build_module("nvidia", "580.1", "6.1", False) == ""
+    assert kernel.build_module("nvidia", "580.1", "6.1", True) == ""
+    of = "-m nvidia -v 580.1 -k 6.1"
+    assert calls == [f"dkms install {of}", f"dkms build --force {of}", f"dkms install --force {of}"]
+
+
+def test_a_build_that_fails_says_the_first_error_of_its_log_or_what_dkms_said(commands, monkeypatch):
+    _calls, answers = commands
+    answers["dkms"] = (10, "", "Error! Bad return status\n for module build")
+    monkeypatch.setattr(kernel, "read_text", lambda _path: None)
+    failed = kernel.build_module("nvidia", "580.1", "6.1", False)
+    assert failed == "dkms install -m nvidia -v 580.1 -k 6.1: Error! Bad return status for module build"
+    log = "make -Werror error.o\n  nv.c:7:9: error: implicit declaration\nmake[2]: *** [nv.o] Error 1\n"
+    monkeypatch.setattr(kernel, "read_text", lambda _path: log)
+    failed = kernel.build_module("nvidia", "580.1", "6.1", False)
+    assert failed == "nv.c:7:9: error: implicit declaration (see /var/lib/dkms/nvidia/580.1/build/make.log)"
+    assert kernel.first_error("make[2]: *** [nv.o] Error 1") and not kernel.first_error("Error! x")

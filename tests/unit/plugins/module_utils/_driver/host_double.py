@@ -17,6 +17,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.running im
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.state import Gpu, Host
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.host_names import IMEX_NODES_FILE, IMEX_UNIT
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex import Imex
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import NotInEffect
 from ansible_collections.gpufleet.nvidia.tests.unit.package_manager import PackageManager
 
 OLD, NEW = "580.178.04", "580.190.01"
@@ -70,6 +71,8 @@ class System:
         self.files = {}
         self.user_list = ()
         self.builds = True
+        self.known_builds = ()
+        self.build_error = ""
         self.blocked = True
         self.unit = UNIT
         self.load_error = self.unload_error = ""
@@ -87,6 +90,7 @@ class System:
             interrupted=self.manager.interrupted(),
             loaded=self.loaded,
             on_disk=version if self.builds else None,
+            builds=self.known_builds,
             library=packages.get("libcuda1", "").partition("-")[0] or None,
             flavour="open" if version else None,
             source="nvidia" if packages else "runfile" if self.loaded else None,
@@ -156,6 +160,12 @@ class System:
         if name == "nvidia":
             self.loaded = None
         return ""
+
+    def build_module(self, step):
+        self.log.append(f"build {step.data['name']} {step.data['version']} for {step.target}")
+        if self.build_error:
+            raise NotInEffect(f"Failed to {step.what}: {self.build_error}")
+        self.builds = True
 
     def module_exists(self, name, _kernel):
         return name == "ipmi_msghandler"

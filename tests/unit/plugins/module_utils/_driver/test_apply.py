@@ -21,7 +21,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.running im
     persistence_drop_in,
     without_drop_in,
 )
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.state import Signing
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.state import Build, Signing
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.steps import preferences
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.host_names import PERSISTENCE_UNIT, wants_link
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
@@ -267,6 +267,44 @@ def test_an_installation_that_builds_nothing_is_a_failure_and_the_running_driver
         run_stage(system, DesiredDriver(version=NEW), check=False)
     assert system.loaded == OLD and not [line for line in system.log if line.startswith("unload")]
     assert system.record.pending == ""
+
+
+def without_module(loaded=OLD):
+    """Return a host whose kernel lost the module that DKMS knows how to build, loaded as it may be."""
+    system = ready()
+    system.loaded, system.builds, system.known_builds = loaded, False, (Build(OLD, None, "added"),)
+    return system
+
+
+def test_a_kernel_without_the_module_gets_it_built_and_nothing_is_reloaded_for_it():
+    system = without_module()
+    # The loaded driver is the right one: whoever uses it goes on.
+    system.user_list = (User(HOLDER, "python3", 42),)
+    assert [step.kind for step in run_stage(system, DesiredDriver(), check=True).steps] == [Kind.BUILD_MODULE]
+    report = run_stage(system, DesiredDriver(), check=False)
+    assert system.log == [f"build nvidia {OLD} for {system.base.kernel}"] and not report.reboot
+    assert not run_stage(system, DesiredDriver(), check=False).changed
+    system = without_module(loaded=None)
+    run_stage(system, DesiredDriver(), check=False)
+    assert system.loaded == OLD and system.log[0].startswith("build")
+
+
+def test_a_module_that_cannot_be_built_is_a_failure_with_the_first_error_of_its_log():
+    system = without_module()
+    system.build_error = "nv.c:1: error: too few arguments (see /var/lib/dkms/nvidia/1/build/make.log)"
+    with pytest.raises(Failed, match=r"build the module of driver .* error: too few arguments \(see .*make\.log\)"):
+        run_stage(system, DesiredDriver(), check=False)
+
+
+def test_a_driver_whose_packages_did_not_build_for_the_next_kernel_is_built_for_it_in_the_same_run():
+    system = ready()
+    system.known_builds = (Build(NEW, None, "added"),)
+    system.base = replace(system.base, next_kernel="6.1.0-51-amd64")
+    system.build_module = lambda step: setattr(system, "base", replace(system.base, next_module=step.data["version"]))
+    report = run_stage(system, DesiredDriver(version=NEW), check=False)
+    (built,) = (step for step in report.steps if step.kind is Kind.BUILD_MODULE)
+    assert built.target == "6.1.0-51-amd64" and "is booted next" in built.why
+    assert not run_stage(system, DesiredDriver(version=NEW), check=False).changed
 
 
 def test_a_driver_that_does_not_load_is_a_failure():

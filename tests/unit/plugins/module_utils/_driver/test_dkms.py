@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -11,7 +12,9 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.package_
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._distributions.distributions import DISTRIBUTIONS
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver import dkms, runner
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired import DesiredDriver
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.state import Gpu, Host
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.plan import packages_differ
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.selection import names_of
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.state import Build, Gpu, Host
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._packages.repository_options import DesiredRepository
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.tests.unit.package_manager import PackageManager
@@ -148,3 +151,70 @@ def test_the_drivers_repository_goes_again_when_epel_cannot_be_had():
     with pytest.raises(Refused, match="it is gone"):
         runner.ensure_repository(made, host(), DesiredDriver(), runner.make_plan(made, host(), DesiredDriver()))
     assert manager.log[-1] == ("remove_repository", "gpufleet-nvidia-driver")
+
+
+LOST = replace(
+    host(("debian", "12")),
+    kernel="6.1.0-50-amd64",
+    packages={"nvidia-kernel-open-dkms": f"{VERSION}-1"},
+    source="nvidia",
+    flavour="open",
+)
+
+
+@pytest.mark.parametrize(
+    ("states", "again"),
+    [({None: "added"}, False), ({"6.1.0-50-amd64": "built"}, False), ({"6.1.0-50-amd64": "broken"}, True)],
+)
+def test_the_module_is_built_for_the_running_kernel_and_the_next_one(states, again):
+    builds = tuple(Build(VERSION, kernel, state, "nvidia-current") for kernel, state in states.items())
+    lost = replace(LOST, builds=builds, next_kernel="6.1.0-51-amd64", next_module="580.126.09")
+    steps = dkms.build_steps(lost, DesiredDriver())
+    assert [(step.target, step.data["name"]) for step in steps] == [
+        ("6.1.0-50-amd64", "nvidia-current"),
+        ("6.1.0-51-amd64", "nvidia-current"),
+    ]
+    assert steps[0].data["again"] is again
+    assert dkms.with_modules(lost, steps).on_disk == VERSION and dkms.with_modules(lost, steps[1:]).on_disk is None
+    there = replace(lost, on_disk=VERSION, next_module=VERSION)
+    assert dkms.build_steps(there, DesiredDriver()) == [] and dkms.with_modules(there, []) == there
+    # Without its source, DKMS has nothing to build.
+    assert dkms.build_steps(replace(lost, builds=()), DesiredDriver()) == []
+
+
+def test_headers_come_first_for_each_kernel_that_lacks_its_module():
+    lost = replace(LOST, headers=False, next_kernel="6.1.0-51-amd64", next_headers=False, kernel_packages=())
+    names = ["linux-headers-6.1.0-50-amd64", "linux-headers-6.1.0-51-amd64", "linux-headers-amd64"]
+    assert list(dkms.header_names(lost, lost.unbuilt)) == names
+    assert [package.name for package in dkms.lacking(lost, lost.unbuilt, dkms.as_recorded(lost))] == names
+    for offered, reason in (
+        ("", "for the running kernel 6.1.0-50"),
+        (names[0], "6.1.0-51-amd64 is booted next and has no module"),
+    ):
+        with pytest.raises(Refused, match=f"{reason}.*do not offer its headers"):
+            dkms.lacking(lost, lost.unbuilt, [Package(offered)])
+
+
+def test_a_compiled_module_that_a_kernel_lost_is_installed_for_it():
+    kernel, following = "6.8.0-60-generic", "6.8.0-61-generic"
+    desired = DesiredDriver(source="distribution")
+    names = (
+        "nvidia-headless-no-dkms-580-server-open",
+        "nvidia-utils-580-server",
+        "linux-modules-nvidia-580-server-open-generic",
+    )
+    ubuntu = Host(
+        DISTRIBUTIONS["ubuntu", "24.04"],
+        "x86_64",
+        kernel,
+        kernel_packages=("linux-image-generic",),
+        packages=dict.fromkeys(names, f"{VERSION}-0ubuntu1"),
+        on_disk=VERSION,
+        next_kernel=following,
+        next_module=VERSION,
+    )
+    module = "linux-modules-nvidia-580-server-open-"
+    assert packages_differ(ubuntu, desired) == ""
+    assert packages_differ(replace(ubuntu, on_disk=None), desired) == f"{module}{kernel} is not installed"
+    assert packages_differ(replace(ubuntu, next_module=None), desired) == f"{module}{following} is not installed"
+    assert f"{module}{following}" in names_of(replace(ubuntu, next_module=None), desired).loose
