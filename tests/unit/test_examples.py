@@ -33,6 +33,7 @@ def ansible(*command):
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("playbook", ["site.yml", "install.yml"])
 def test_the_playbooks_of_pull_are_playbooks(playbook):
     inventory = str(EXAMPLES / "fleet" / "inventory.yml")
