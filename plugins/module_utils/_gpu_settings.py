@@ -42,8 +42,6 @@ class Ecc:
 class ClockSpeeds:
     """Frequencies in MHz, pairs of memory and graphics where nothing else is said.
 
-    :param graphics: the present one.
-    :param max: the highest.
     :param application: those that applications run at; C(default) those of the board.
     :param locked_graphics: lowest and highest, as the clock was locked since the driver was loaded; C(locked_memory) the same.
     """

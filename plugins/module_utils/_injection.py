@@ -40,7 +40,6 @@ FIRST_KUBELET_WITH_CDI = (1, 29)
 class Injection:
     """How containers of a pool get their devices.
 
-    :param method: C(cdi), C(volume_mounts) or C(envvar).
     :param default_runtime: whether containers without a runtime class run under nvidia-container-runtime.
     """
 
@@ -114,7 +113,6 @@ def read(variables: Mapping[str, Any]) -> Injection:
 def refuse_runtime(injection: Injection, runtime: str, version: str | None) -> Refused | None:
     """Return why the runtime that a host really has cannot do what the pool describes, or None.
 
-    :param runtime: C(nvidia_toolkit_runtime).
     :param version: of that runtime, as the facts have it; None proves nothing.
     """
     known = RUNTIMES.get(runtime)
@@ -147,10 +145,7 @@ def docker_warning(injection: Injection, runtime: str) -> str | None:
 
 
 def accepted_by(facts: Mapping[str, Any]) -> dict[str, bool]:
-    """Return for each method whether a host does it, as far as its facts say.
-
-    :param facts: the document of M(gpufleet.nvidia.gpu_info).
-    """
+    """Return for each method whether a host does it, as far as its facts say."""
     toolkit = facts.get("toolkit") or {}
     found = {ENVVAR: toolkit.get("accept_envvar_unprivileged"), VOLUME_MOUNTS: toolkit.get("accept_volume_mounts")}
     answers = [
@@ -165,9 +160,6 @@ def accepted_by(facts: Mapping[str, Any]) -> dict[str, bool]:
 def hides_driver(context: Mapping[str, Any], runtime_class: Any, facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield why a container that has to see all GPUs, such as the device plugin's, gets none of them on a host, and no driver libraries.
 
-    :param context: its C(securityContext).
-    :param runtime_class: of its pod.
-    :param facts: of the host.
     :returns: the field that decides, C(securityContext) or C(runtimeClassName), and the reason.
     """
     capabilities = context.get("capabilities")

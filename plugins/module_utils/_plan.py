@@ -49,7 +49,6 @@ class Step:
 
     :param kind: what is done. Whoever needs to know what a step does reads this and C(data), never its text.
     :param target: the key of what it acts on: a PCI address, a package, a unit, a path, the name of a daemon.
-    :param why: why it has to be done, for people.
     :param disturbs: who notices, for people: instances, clients, pods, services; empty when nobody does.
     :param data: what code needs to carry it out or to judge it (plain, JSON-serialisable values).
     """
@@ -94,8 +93,6 @@ class Plan:
 
     :param steps: in the order in which they are applied; empty when nothing is to do.
     :param before: the part of the present state that the plan changes, for C(--diff).
-    :param after: the same part as it will be.
-    :param warnings: what the user should know although it stops nothing.
     """
 
     steps: tuple[Step, ...] = ()
@@ -134,12 +131,10 @@ class Verdict(Enum):
 class StagePlan:
     """What one stage of C(site) (driver, toolkit, runtime, mig, sharing) would do on one host, from facts alone.
 
-    :param stage: the stage's name.
     :param needed: whether the stage's module has to run. False only when the facts already prove the desired state.
     :param steps: what is known of the change; may be incomplete when C(unknown) is set.
     :param unknown: why the plan cannot be complete yet (for example: no driver, so no live profiles), or None.
     :param refusals: requests that can never be met on this host.
-    :param warnings: what the user should know although it stops nothing.
     :param unread: what the facts do not tell, so that nothing can be concluded from them, or None.
     """
 
@@ -233,7 +228,6 @@ def awaited_reboot(reasons: Sequence[str], allowed: bool, variable: str) -> str:
     """Return how a step names, among those whom it disturbs, a host that cannot do without a reboot.
 
     :param reasons: why it cannot, as things are now.
-    :param allowed: whether the user allows the reboot.
     :param variable: with which they do.
     """
     named = [

@@ -16,18 +16,12 @@ _DEEPEST = 40
 
 
 def is_printable(text: str, lines: bool = False) -> bool:
-    """Whether a text has no control characters, escape sequences, lone surrogates and marks that turn the direction of writing.
-
-    :param lines: whether it may have several lines.
-    """
+    """Whether a text has no control characters, escape sequences, lone surrogates and marks that turn the direction of writing."""
     return text.isprintable() or (lines and text.replace("\n", "").replace("\t", "").isprintable())
 
 
 def printable(value: Any, lines: bool = False, longest: int = LONGEST, depth: int = 0) -> Any:
-    """Return plain data with C(?) for what cannot be shown, a space for the end of a line, and no text longer than C(longest).
-
-    :param lines: whether texts keep their lines.
-    """
+    """Return plain data with C(?) for what cannot be shown, a space for the end of a line, and no text longer than C(longest)."""
     if isinstance(value, str):
         if len(value) <= longest and is_printable(value, lines):
             return value

@@ -31,7 +31,6 @@ def succeed(
 
     :param name: what was planned, for the headers of C(--diff).
     :param parts: what C(--diff) shows beside the steps, where it is not the state before and after.
-    :param more: what else the module returns.
     """
     for warning in plan.warnings:
         module.warn(warning)

@@ -16,7 +16,6 @@ CDI, VOLUME_MOUNTS, ENVVAR = "cdi", "volume_mounts", "envvar"
 class ContainerRuntime:
     """A container runtime, or a Kubernetes distribution that brings containerd and a kubelet and generates the configuration of both at every start.
 
-    :param title: as people write it.
     :param program: which C(--version) is asked of.
     :param units: of systemd, without suffix.
     :param first_with_cdi: the first release that injects the CDI devices which the kubelet names.

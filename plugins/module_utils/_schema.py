@@ -55,7 +55,6 @@ def text(longest: int = LONGEST, pattern: str = "", lines: bool = False) -> Sche
 
     :param longest: characters that it may have.
     :param pattern: a regular expression that all of it has to match.
-    :param lines: whether it may have several lines.
     """
     matches = re.compile(pattern).fullmatch if pattern else None
 
@@ -89,10 +88,7 @@ OUTPUT = text(LONGEST_OUTPUT, lines=True)
 
 
 def number(low: int = 0, high: int = _LARGEST, real: bool = False) -> Schema:
-    """An integer between two bounds, which are included.
-
-    :param real: whether it may have a fraction.
-    """
+    """An integer between two bounds, which are included."""
 
     def schema(value: Any, path: str) -> Any:
         if value is None:

@@ -27,7 +27,6 @@ class User:
     """Who uses something of a host.
 
     :param name: as people call it, such as C(python3).
-    :param pid: of a process, None where there is none or it is not known.
     :param detail: what else tells it from others, such as its pod.
     """
 
@@ -49,7 +48,6 @@ PROCESSES_UNKNOWN = User(UNREPORTED, "unknown", detail="NVML reports no processe
 class GpuUsers:
     """The users of one GPU.
 
-    :param everybody: of the GPU and all of its parts.
     :param instances: by id of the GPU instance, those who are on none of its compute instances.
     :param compute: by ids of the GPU instance and of the compute instance.
     """

@@ -60,11 +60,7 @@ def read_contents(
     nvml_answer: Callable[[], dict[str, Any]],
     services_answer: Callable[[], Services],
 ) -> dict[str, Any]:
-    """Return the facts document of the host.
-
-    :param nvml_answer: waits for what L(nvml.begin_gpus) reads.
-    :param services_answer: waits for what L(services.read_services) reads.
-    """
+    """Return the facts document of the host."""
     devices = read_pci_devices(source.files)
     if devices is None:
         source.note("pci", "/sys/bus/pci/devices is not there")

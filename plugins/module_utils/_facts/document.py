@@ -28,7 +28,6 @@ _ASKED = (*(runtime.program for runtime in RUNTIMES.values()), "nv-fabricmanager
 def read_document(source: HostReader, archive: str | None = None, subsets: Sequence[str] = ()) -> dict[str, Any]:
     """Return the facts document of the host.
 
-    :param archive: a zip file with pynvml that was sent for this call.
     :param subsets: of C(SUBSETS), what to add.
     """
     # Before there are threads: a process that is forked has none but its own.

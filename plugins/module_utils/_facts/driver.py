@@ -28,7 +28,6 @@ _RUNFILE_MARKS = ("/usr/bin/nvidia-uninstall", "/usr/bin/nvidia-installer")
 def driver_source(files: HostFiles, packages: Sequence[InstalledPackage], present: bool) -> str | None:
     """Return who the driver is from: C(nvidia), C(distribution) or C(runfile), or None where there is none.
 
-    :param packages: the driver's installed packages.
     :param present: whether there is a module or a library at all.
     """
     # The libraries for programs of a newer CUDA come with images of containers, whose driver is that of their host.

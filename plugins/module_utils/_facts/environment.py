@@ -73,7 +73,6 @@ def read_fabric(
     """Return the part C(fabric): NVSwitches and the fabric manager, or what a host of a rack has of IMEX; their versions must equal the driver's.
 
     :param state: of the GPUs on the fabric, from NVML; None where there is none.
-    :param packages: NVIDIA's installed ones.
     """
     devices = source.files.names(_NVSWITCH_DEVICES)
     on_bus = sum(1 for device in pci or () if device.kind == "nvswitch")
@@ -153,10 +152,7 @@ def read_toolkit(
 def read_dcgm(
     source: HostReader, packages: Sequence[InstalledPackage] | None, locks: Sequence[str] | None, services: Services
 ) -> dict[str, Any]:
-    """Return the part C(dcgm): its packages, its program, and its host engine.
-
-    :param locks: as of L(read_toolkit).
-    """
+    """Return the part C(dcgm): its packages, its program, and its host engine."""
     installed = {package.name: package.version for package in packages or () if is_dcgm(package.name)}
     return {
         "packages": installed if packages is not None else None,

@@ -36,7 +36,6 @@ def collect(
 ) -> Evidence:
     """Return the evidence for all checks.
 
-    :param archive: a zip file with pynvml that was sent for this call.
     :param cuda_check: argument list of the user's CUDA program, C(auto) alone for what the host has; empty for none.
     :param cuda_limit: seconds that it may take.
     :param dcgm_level: of C(dcgmi diag); 0 for none.

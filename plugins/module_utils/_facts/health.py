@@ -25,10 +25,7 @@ _RECORD = 8192
 
 
 def read_health(source: HostReader, devices: Sequence[Mapping[str, Any]] | None) -> dict[str, Any]:
-    """Return how C(nvidia-smi) ended (None where it is not installed), a program of the CUDA samples, and the Xid and SXid errors of the kernel's log.
-
-    :param devices: the part C(pci) of the facts.
-    """
+    """Return how C(nvidia-smi) ended (None where it is not installed), a program of the CUDA samples, and the Xid and SXid errors of the kernel's log."""
     if not source.files.local:
         source.note("health", "only the running host can tell")
         return {"nvidia_smi": None, "cuda_program": None, "xids": None, "sxids": None}

@@ -34,11 +34,7 @@ def unavailable(code: str, reason: str) -> dict[str, Any]:
 
 
 def begin_gpus(source: HostReader, archive: str | None, subsets: Sequence[str] = ()) -> Callable[[], dict[str, Any]]:
-    """Start to read the GPUs, and return what waits for the parts C(nvml) and C(gpus) of the facts, and C(fabric_state).
-
-    :param archive: a zip file with pynvml that was sent for this call.
-    :param subsets: as L(gpus.read_gpus) has them.
-    """
+    """Start to read the GPUs, and return what waits for the parts C(nvml) and C(gpus) of the facts, and C(fabric_state)."""
     running = source.files if source.files.local else HostFiles()
     if library_path(running) is None and not os.environ.get("LD_LIBRARY_PATH"):
         # Without the library NVML cannot answer, and looking for pynvml would only cost time.

@@ -82,10 +82,7 @@ def _slots(profiles: Sequence[ProfileFacts], path: str) -> Iterator[tuple[int, i
 
 
 def _arrangements(slots: Collection[tuple[int, int, int]]) -> int:
-    """Return in how many ways places can be chosen without overlap.
-
-    :param slots: as of L(_slots).
-    """
+    """Return in how many ways places can be chosen without overlap."""
     from_here = [1] * (SLICES + 1)
     for unit in range(SLICES - 1, -1, -1):
         from_here[unit] = from_here[unit + 1] + sum(from_here[unit + slot[2]] for slot in slots if slot[1] == unit)

@@ -88,7 +88,6 @@ def apply(
     """Carry out a plan, from the journal's first line to its last.
 
     :param plan: makes the plan anew after every surprise.
-    :param before: the GPUs as they are.
     :param last: the journal of the run before, which may have been cut off.
     :param entry: the journal's first line; the former layout is filled in.
     :param make_way: what is done before the first step, when the journal is on the disk; what it raises ends the run.

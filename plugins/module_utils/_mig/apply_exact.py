@@ -29,9 +29,7 @@ _WHY = Certificate(NOT_REQUESTED, "it is not part of the layout that is restored
 def plan_exact(gpus: Sequence[NodeGpu], records: Sequence[GpuRecord], no_reset: Mapping[int, str]) -> MigPlan:
     """Return the plan that brings GPUs to a layout with its places.
 
-    :param gpus: all GPUs of the host.
     :param records: the layout; GPUs that it does not name are left alone.
-    :param no_reset: why GPUs cannot be reset now, by index.
     """
     changes: list[GpuChange] = []
     missing: list[str] = []

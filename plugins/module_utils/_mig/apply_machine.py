@@ -51,12 +51,9 @@ class Done:
 class Machine:
     """The GPUs of this host.
 
-    :param nvml: an open NVML.
-    :param journal: where every step is written down first.
     :param variables: of the role: C(nvidia_mig_disruption), C(nvidia_mig_reset), C(nvidia_mig_busy_instances), C(nvidia_mig_allocations) (what the
         kubelet allocated to pods counts only with C(read): at boot its record is of pods that ended) and C(nvidia_mig_restart_services).
     :param files: the files of the host, for who holds a GPU.
-    :param reset: resets the GPU at a PCI address and returns what the tool said.
     """
 
     def __init__(

@@ -76,7 +76,6 @@ class Unexportable(Exception):
 def export(gpus: Sequence[NodeGpu], label: str) -> dict[str, Any]:
     """Return the GPUs, the layout in our form, and mig-parted's file.
 
-    :param label: of the configuration in mig-parted's file.
     :raises Unexportable: a GPU does not tell its layout; what is exported without it would be wrong.
     """
     layouts: dict[int, DesiredGpu] = {}

@@ -46,12 +46,9 @@ class AfterChangeFailed(Exception):
 class Prepared:
     """What was read and what is planned.
 
-    :param variables: what is asked for.
     :param original: whether what the GPUs had before the collection changed them comes back, and is forgotten with what is recorded.
     :param found: the plan for the GPUs, as far as it is known.
-    :param interrupted: the journal of a run before that was cut off, or None.
     :param owed: services that such a run left stopped, or with GPUs that are not there any more.
-    :param steps: all steps: of the GPUs, and what follows them.
     """
 
     variables: Mapping[str, Any]
@@ -104,10 +101,7 @@ def plan(machine: Machine, gpus: Sequence[NodeGpu], to_original: bool = False) -
 
 
 def plan_offline(files: HostFiles, variables: Mapping[str, Any], reason: str) -> StagePlan:
-    """Return what is known of the plan of a host whose driver does not answer yet: from the PCI bus and the table of boards.
-
-    :param reason: why the driver does not answer.
-    """
+    """Return what is known of the plan of a host whose driver does not answer yet: from the PCI bus and the table of boards."""
     return stage(view_of({"nvml": {"available": False, "reason": reason}, "gpus": [], "pci": _cards(files)}), variables)
 
 

@@ -34,10 +34,7 @@ class Certificate:
         C(place_needed): every layout puts something else there. C(costs_more): every layout that keeps it destroys more
         instances. C(surplus): keeping it costs as much, because another instance would have to go in its place, or the
         wanted instances of its profile are busy ones elsewhere.
-    :param text: the same as a sentence.
-    :param layouts: how many layouts were looked at.
     :param layouts_with_it: how many of them have the instance at its place.
-    :param fewest_destroyed: how many instances the plan destroys.
     :param fewest_destroyed_keeping_it: how many the best layout that keeps it destroys, or None when none keeps it.
     :param occupants: what the layouts put on its units, by profile: in how many layouts.
     """
@@ -66,14 +63,8 @@ def certify(
 ) -> Certificate:
     """Return why an instance goes.
 
-    :param instance: the instance that is destroyed.
-    :param slot: its slot as a bit, or 0 when its profile or place is not in the table.
-    :param shape: the geometry of the GPU.
-    :param request: what is wanted, by profile.
     :param layouts: the layouts of the request that keep the pinned instances.
     :param existing: the slots of all instances that exist.
-    :param total: how many instances exist.
-    :param kept: how many of them the plan keeps.
     """
     wanted = describe(request)
     destroyed = total - kept

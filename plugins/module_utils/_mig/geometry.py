@@ -29,13 +29,7 @@ Request = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Slot:
-    """A profile at a place.
-
-    :param profile: index of the profile in the geometry's table.
-    :param start: first unit.
-    :param size: units.
-    :param units: the units as bits.
-    """
+    """A profile at a place."""
 
     profile: int
     start: int
@@ -293,7 +287,6 @@ def nearest(shape: Geometry, request: Request, keeping: int = 0, count: int = 3)
     Nearest is the fewest instances exchanged, then the fewest removed and added, then the most compute kept.
 
     :param keeping: slots that must stay where they are (busy instances).
-    :param count: how many to return.
     """
 
     def distance(other: Request) -> tuple[int, int, int, Request]:

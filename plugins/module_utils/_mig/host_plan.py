@@ -46,8 +46,6 @@ class ModeChange:
 class GpuChange:
     """What happens to one GPU.
 
-    :param plan: its instances.
-    :param toggle: its mode.
     :param deferred: why the change of mode has to wait for a reboot, and the instances with it; None when it need not.
     :param reboot: whether who applies the plan reboots the host for that.
     """
@@ -110,9 +108,7 @@ def _kept(keep: Keep) -> PlacedInstance:
 class MigPlan:
     """What happens to a host.
 
-    :param changes: one for every selected GPU, by index.
     :param left_alone: GPUs that keep what they have because somebody uses it, and why (disruption C(idle_only)).
-    :param missing: what the desired state wants and no plan can give, because something in use is in its place.
     """
 
     changes: tuple[GpuChange, ...]
@@ -160,11 +156,9 @@ def plan_host(
 ) -> MigPlan:
     """Return the plan of a host.
 
-    :param gpus: all GPUs of the host.
     :param desired_gpus: what the selected ones are to be, by index.
     :param variables: of the role: C(nvidia_mig_disruption), and C(nvidia_mig_reboot), whether a GPU that cannot be reset may wait for a reboot;
         otherwise it refuses the host.
-    :param no_reset: why GPUs cannot be reset now, by index.
     :raises Refused: the desired state cannot be met; nothing was touched.
     """
     disruption = str(variables.get("nvidia_mig_disruption") or REFUSE)
@@ -223,11 +217,7 @@ def _steps(
     disturbs: Sequence[str] = (),
     data: Mapping[str, Any] | None = None,
 ) -> tuple[Step, ...]:
-    """Return what is done to one entry of C(gpus), in order.
-
-    :param disturbs: whom the change of mode disturbs.
-    :param data: what its steps say besides.
-    """
+    """Return what is done to one entry of C(gpus), in order."""
     mode, details = [], {"gone": devices_of(gpu), **(data or {})}
     if change.set_mode and change.mode == KEEP:
         mode.append(gpu_step(Kind.CANCEL_MIG_CHANGE, gpu, "the mode is as wanted"))

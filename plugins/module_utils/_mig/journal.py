@@ -32,12 +32,7 @@ class Entry:
 
     :param started: UTC, ISO 8601.
     :param boot_id: of the boot in which the run began.
-    :param program: C(mig) or C(boot).
-    :param previous: every GPU before the run began.
-    :param request: what was asked for.
-    :param steps: the steps that were begun, in order.
     :param outcome: how it ended, or None when the run was cut off.
-    :param message: what there is to say about the end.
     :param services: the services that ran before and that the run stops or restarts.
     :param followed: whether everything that has to follow the change was done, those services included.
     """
@@ -111,10 +106,7 @@ def parse(text: str) -> Entry | None:
 
 
 class Journal:
-    """The journal file of a host.
-
-    :param path: where it is.
-    """
+    """The journal file of a host."""
 
     def __init__(self, path: str = JOURNAL_PATH) -> None:
         self.path = path

@@ -37,8 +37,6 @@ def select(devices: Any, gpus: Sequence[Mapping[str, Any]], path: str) -> list[M
     """Return the GPUs that C(devices) means.
 
     :param devices: C(all), or one or a list of indices, UUIDs (C(GPU-...)) and PCI addresses.
-    :param gpus: entries of C(gpus) of the facts.
-    :param path: where C(devices) stands in the user's variables.
     :raises Refused: for something that names no GPU of the host.
     """
     if devices == "all":
@@ -132,9 +130,6 @@ def predefined_layout(name: str, profiles: Sequence[GpuInstanceProfile], thing: 
 
     :param name: C(all-disabled), C(all-enabled) (MIG on, no instances), C(all-balanced), or C(all-) and a profile
         (C(+) may be written as a dot): as many instances of it as the GPU holds.
-    :param profiles: what the GPU offers.
-    :param thing: the path into the user's variables.
-    :param of: how the GPU is called.
     :raises Refused: for a name that this GPU has no layout for.
     """
     if name == ALL_DISABLED:
@@ -200,11 +195,7 @@ def check_strategy(strategy: str) -> None:
 
 
 def check_against_strategy(strategy: str, found: Mapping[int, DesiredGpu], others: Sequence[Mapping[str, Any]]) -> None:
-    """Refuse what the plugin would refuse, or hide.
-
-    :param found: what the selected GPUs are to be, by index.
-    :param others: entries of C(gpus) of the facts that no layout selects.
-    """
+    """Refuse what the plugin would refuse, or hide."""
     enabled = [index for index, desired in found.items() if desired.enabled]
     if not enabled:
         return

@@ -36,8 +36,6 @@ def read(document: Any, source: str = "mig-parted's file") -> dict[str, list[dic
     therefore turned round. What mig-parted lets through is refused here: profile names that it cannot parse, which it
     treats as no instances at all.
 
-    :param document: the file's content.
-    :param source: how refusals call the file.
     :raises Refused: when it is not a valid file.
     """
     if not isinstance(document, Mapping):
@@ -103,7 +101,6 @@ def write(label: str, gpus: Mapping[int, DesiredGpu], total: int) -> dict[str, A
 
     GPUs that are to be alike share an entry. Since every GPU is in one entry only, their order does not matter.
 
-    :param label: the configuration's label.
     :param gpus: by index; GPUs that are not in it stay out of the file, and mig-parted leaves them alone.
     :param total: how many GPUs the host has: C(all) is written only when every one of them is meant.
     """

@@ -18,10 +18,7 @@ from .profiles import compute_name
 class ComputeInstance:
     """A compute instance that exists.
 
-    :param id: the driver's id inside its GPU instance.
-    :param slices: its compute slices.
     :param busy: who uses it, for people: C(python3 (pid 812)) or a pod; empty when idle.
-    :param uuid: of the MIG device that it is, where that is known.
     """
 
     id: int
@@ -35,10 +32,6 @@ class GpuInstance:
     """A GPU instance that exists.
 
     :param id: the driver's id; says nothing about the place.
-    :param profile: the name of its profile.
-    :param start: the first unit of the placement grid that it occupies.
-    :param size: how many units it occupies.
-    :param compute: its compute instances.
     :param busy: who uses the instance beside the users of its compute instances.
     """
 
@@ -72,7 +65,6 @@ class GpuInstance:
 class DesiredInstance:
     """One GPU instance that is wanted.
 
-    :param profile: the name of a GPU instance profile of the GPU.
     :param compute: slices of each compute instance inside, widest first.
     """
 
@@ -84,7 +76,6 @@ class DesiredInstance:
 class DesiredGpu:
     """What one GPU is to be.
 
-    :param enabled: whether MIG mode is on.
     :param instances: the GPU instances, in a stable order; empty when MIG is off, or on without instances.
     """
 
@@ -124,7 +115,6 @@ def describe(counts: Mapping[str, int]) -> str:
 class ComputeChange:
     """What changes inside a GPU instance.
 
-    :param destroy: compute instances that go.
     :param create: slices of compute instances that are made, widest first.
     """
 
@@ -149,9 +139,6 @@ def compute_change(existing: Sequence[ComputeInstance], wanted: Sequence[int]) -
 
     Busy ones are kept first. A compute instance wider than one slice may need the place of an idle one that could
     stay, and where compute instances sit is not known here; so idle ones are made anew beside a wider new one.
-
-    :param existing: the compute instances of a GPU instance.
-    :param wanted: slices of each compute instance that is wanted.
     """
     if len(existing) == len(wanted) == 1 and existing[0].slices == wanted[0]:
         return _NOTHING

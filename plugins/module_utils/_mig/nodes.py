@@ -68,8 +68,6 @@ def deepen(
 ) -> list[Request] | None:
     """Return what each GPU takes, or None when the totals cannot be placed.
 
-    :param target: the totals, by profile.
-    :param options: what each GPU can take, cheapest first.
     :param held: what each GPU holds now, by profile of the totals.
     :param foreign: how many instances each GPU holds of profiles that the totals have none of.
     :param sizes: memory units of each profile, to weigh groups of profiles with.
@@ -211,7 +209,6 @@ _PER_GPU = "Write instances per GPU."
 class NodePlan:
     """The plans of the GPUs of a host.
 
-    :param gpus: by index.
     :param left_alone: GPUs that keep what they have because somebody uses it, and why; only with C(idle_only).
     """
 
@@ -226,7 +223,6 @@ class NodePlan:
 def plan_node(gpus: Sequence[NodeGpu], desired_gpus: Mapping[int, DesiredGpu], disruption: str = REFUSE) -> NodePlan:
     """Return the plans of all GPUs that have a desired state.
 
-    :param gpus: the GPUs of the host.
     :param desired_gpus: what they are to be, by index.
     :param disruption: C(refuse): one GPU that cannot reach its desired state without touching something busy refuses the host.
         C(idle_only): such a GPU is left alone and reported, the others are planned. C(force): busy instances may go.
@@ -282,10 +278,7 @@ def distribute(
     GPUs that are given nothing have MIG off, so that they stay whole GPUs. Among the distributions that destroy the
     fewest, one is preferred that changes few modes and fills GPUs up, which is a preference and not an optimum.
 
-    :param totals: how many instances of each GPU instance profile the host is to have.
-    :param gpus: the GPUs that may be used.
     :param disruption: as in C(plan_node); busy instances are untouchable unless it is C(force).
-    :param thing: what a refusal names: the path into the user's variables.
     :raises Refused: when the totals do not fit; names what does.
     """
     names = tuple(sorted(name for name, count in totals.items() if count))

@@ -40,7 +40,6 @@ def read(journal: Journal) -> tuple[GpuRecord, ...]:
 def keep(journal: Journal, present: Iterable[GpuRecord], recorded: Iterable[GpuRecord]) -> None:
     """Keep what GPUs have that were not changed before. It is on the disk on return.
 
-    :param present: the GPUs as they are, before a change.
     :param recorded: the GPUs that the collection brings back at boot, and has changed therefore.
     """
     before = read(journal)

@@ -48,7 +48,6 @@ def plan_gpu(
     :param profiles: the profiles with their placements, from the driver where there is one, else the board's.
     :param disruption: C(refuse) and C(idle_only) never touch a busy instance, C(force) may. (What the first two differ
         in, leaving one GPU alone or refusing the whole host, is decided in C(nodes.plan_node).)
-    :param thing: what a refusal names: the GPU, or the path into the user's variables.
     :raises Refused: when the desired state cannot be met, or not without touching a busy instance.
     """
     desired = _with_names_of(desired, profiles, thing)
@@ -297,8 +296,6 @@ class Create:
     """An instance that is made.
 
     :param profile: its profile; C(profile_id) may be None where the table does not know it.
-    :param start: the first unit of its place.
-    :param size: the units of its place.
     :param compute: slices of the compute instances inside, widest first.
     """
 
@@ -322,8 +319,6 @@ class GpuPlan:
     """What one GPU goes through. Applied in this order: destroy, change what stays, create.
 
     :param desired: what the GPU is to be, with the GPU's own profile names.
-    :param keep: instances that stay.
-    :param destroy: instances that go.
     :param create: instances that are made; destroying everything first makes their order irrelevant.
     :param unknown: why the plan cannot be made without a driver, or None. Then nothing else is set.
     """
@@ -339,10 +334,7 @@ class GpuPlan:
         return bool(self.destroy or self.create or any(keep.change.destroy or keep.change.create for keep in self.keep))
 
     def steps(self, gpu: Mapping[str, Any]) -> tuple[Step, ...]:
-        """Return the plan as steps.
-
-        :param gpu: the GPU in the form of the facts document.
-        """
+        """Return the plan as steps."""
         wanted = f"wanted: {self.desired}"
         found = []
         for destroy in self.destroy:

@@ -70,7 +70,6 @@ def parse(name: str, thing: str = "MIG profile") -> ProfileName:
     A compute instance that fills its GPU instance is the same as no compute part: C(3c.3g.20gb) equals C(3g.20gb).
 
     :param name: such as C(1g.10gb), C(1c.3g.20gb), C(1g.24gb+me.all), C(2g.48gb-me); case does not matter.
-    :param thing: what the refusal names: the path into the user's variables.
     :raises Refused: when the name does not follow the grammar.
     """
     match = _NAME.match(name.strip().lower()) if isinstance(name, str) else None
@@ -98,11 +97,7 @@ def parse(name: str, thing: str = "MIG profile") -> ProfileName:
 
 
 def compute_name(gpu_instance: str, compute_slices: int) -> str:
-    """Return the name of a MIG device: C(1c.3g.20gb), or C(3g.20gb) when the compute instance fills the GPU instance.
-
-    :param gpu_instance: name of a GPU instance profile.
-    :param compute_slices: slices of the compute instance.
-    """
+    """Return the name of a MIG device: C(1c.3g.20gb), or C(3g.20gb) when the compute instance fills the GPU instance."""
     if parse(gpu_instance).gpu_slices == compute_slices:
         return gpu_instance
     return f"{compute_slices}c.{gpu_instance}"
@@ -116,9 +111,7 @@ def resolve(
 ) -> GpuInstanceProfile:
     """Return the GPU instance profile that a name means on a GPU.
 
-    :param name: a profile name; its compute part is not looked at.
     :param profiles: what the GPU offers: read from the driver where there is one, else the board's.
-    :param thing: what a refusal names: the path into the user's variables.
     :param of: which GPU or board the profiles belong to, for the refusal.
     :raises Refused: when no profile, or more than one, is meant; names the nearest profiles.
     """

@@ -138,7 +138,6 @@ def recorded_gpus(facts: Mapping[str, Any]) -> tuple[GpuRecord, ...]:
 def record_step(facts: Mapping[str, Any], gpus: Iterable[GpuRecord], profiles: Profiles) -> Step | None:
     """Return the step that records GPUs, or None where a boot makes them so already. The one place where MIG is compared with its record.
 
-    :param gpus: what is to be recorded.
     :param profiles: what the GPUs offer, by UUID: a profile has other names in other releases of the driver.
     """
     recorded = {_canonical(gpu, profiles) for gpu in recorded_gpus(facts)}

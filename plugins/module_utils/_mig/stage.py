@@ -26,13 +26,7 @@ STAGE = "mig"
 
 @dataclass(frozen=True)
 class LayoutPlan:
-    """What a layout makes of the GPUs of a host.
-
-    :param desired: what the selected GPUs are to be.
-    :param plan: what happens to them.
-    :param warnings: what the user should know although it stops nothing.
-    :param unknown: what cannot be planned yet.
-    """
+    """What a layout makes of the GPUs of a host."""
 
     desired: DesiredLayout
     plan: MigPlan
@@ -43,9 +37,6 @@ class LayoutPlan:
 def plan_layout(gpus: Sequence[NodeGpu], variables: Mapping[str, Any], no_reset: Mapping[int, str]) -> LayoutPlan:
     """Return the plan of a host with a driver.
 
-    :param gpus: all GPUs of the host.
-    :param variables: those of the role, under their full names.
-    :param no_reset: why GPUs cannot be reset now, by index.
     :raises Refused: the layout cannot be met; nothing was touched.
     """
     desired = _desired(variables, [gpu.facts for gpu in gpus])

@@ -34,9 +34,6 @@ _NEEDED = ("mig", "gpu_instances", "uuid", "pci_address", "minor")
 class NodeGpu:
     """One GPU of a host.
 
-    :param index: its index.
-    :param profiles: what it offers, with placements.
-    :param current: the instances that exist.
     :param enabled: whether MIG is on now, or None when unknown.
     :param busy: who uses the GPU or a part of it; while MIG is off such a GPU cannot be partitioned without force.
     :param facts: its entry of C(gpus) of the facts. C(problem) in it says why it cannot be changed now: it is lost, or NVML keeps back what a
@@ -267,9 +264,5 @@ def devices_of(gpu: Mapping[str, Any]) -> list[str]:
 
 
 def instance_title(gpu: Mapping[str, Any], instance: Mapping[str, Any]) -> str:
-    """Return how people call a GPU instance: C(GPU 0 (0000:18:00.0): 3g.40gb at 4:4).
-
-    :param gpu: what L(_steps.gpu_title) takes.
-    :param instance: C(profile), C(start) and C(size).
-    """
+    """Return how people call a GPU instance: C(GPU 0 (0000:18:00.0): 3g.40gb at 4:4)."""
     return f"{gpu_title(gpu)}: {instance['profile']} at {instance['start']}:{instance['size']}"

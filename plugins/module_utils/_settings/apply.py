@@ -70,7 +70,6 @@ def record(path: str = RECORD) -> Settings | None:
 def apply(steps: Plan, wanted: Settings, nvml: Nvml, reset: Callable[[str], str] = reset_gpu) -> None:
     """Carry out the steps.
 
-    :param reset: resets the GPU at a PCI address and returns what the tool said.
     :raises SettingsError: a step failed; running again goes on from there.
     """
     for step in steps.steps:

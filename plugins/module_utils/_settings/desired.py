@@ -34,7 +34,6 @@ class Settings:
     :param power_limit: in watts.
     :param graphics_clocks: the lowest and the highest frequency in MHz that the clock is locked to; C(memory_clocks) the same.
     :param application_clocks: the frequency in MHz of the memory and of the graphics engine.
-    :param ecc: whether ECC is on.
     """
 
     power_limit: int | None = has(number())

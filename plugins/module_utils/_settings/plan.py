@@ -30,7 +30,6 @@ _WATT = 1
 class EccPolicy:
     """How ECC may be brought into effect.
 
-    :param reset: whether a GPU may be reset.
     :param reboot: whether the host may be rebooted where one cannot be.
     """
 

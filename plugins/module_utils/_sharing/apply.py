@@ -46,10 +46,7 @@ class SharingError(Exception):
 
 
 def observe(nvml: Nvml | None) -> Observed:
-    """Read the sharing of this host.
-
-    :param nvml: an open NVML, or None on a host without a loaded driver.
-    """
+    """Read the sharing of this host."""
     processes = program_processes(HostFiles(), mps_control.PROGRAM)
     shaped = [state.facts for state in nvml.gpus()] if nvml else []
     add_allocations(shaped, read_allocations(HostFiles()))

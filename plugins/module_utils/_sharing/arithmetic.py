@@ -34,12 +34,7 @@ class ClientLimits:
 
 @dataclass(frozen=True)
 class Share:
-    """A pod's request "N GiB over M GPUs", resolved.
-
-    :param memory_mib: N, in MiB.
-    :param gpus: M.
-    :param per_gpu_mib: what the pod gets on each of the M GPUs.
-    """
+    """A pod's request "N GiB over M GPUs", resolved."""
 
     memory_mib: int
     gpus: int
@@ -49,7 +44,6 @@ class Share:
 def memory_mib(text: str, thing: str) -> int:
     """Return the size that C(text) names, such as C(4GiB) or C(512MiB), in MiB.
 
-    :param thing: the path into the user's variables, for the message.
     :raises Refused: no number with one of the units MiB, GiB, TiB, or no whole number of MiB. C(4GB) and C(4G) are refused,
         because one reads 4000 MB and the other 4096 MiB into them.
     """
@@ -98,7 +92,6 @@ def refuse_too_many_clients(replicas: int, limit: int, of: str, thing: str) -> N
     """Refuse more MPS clients than a device has.
 
     :param limit: L(architectures.mps_clients), or what the daemon of the device plugin starts with.
-    :param of: what has the limit, for the message.
     :raises Refused: the clients beyond the limit would find no room; the daemon of the device plugin would not even start.
     """
     if replicas > limit:
@@ -113,7 +106,6 @@ def share(memory: str, gpus: int, thing: str) -> Share:
     """Resolve "N GiB over M GPUs" into what the pod gets on each GPU.
 
     :param memory: N with its unit, such as C(8GiB).
-    :param gpus: M.
     :raises Refused: N, in the unit in which it is written, cannot be divided by M.
     """
     total = memory_mib(memory, thing)

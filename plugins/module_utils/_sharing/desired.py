@@ -156,10 +156,7 @@ def _number(desired: Mapping[str, Any], name: str, default: int) -> int:
 
 
 def _refuse(sharing: Sharing, memory_slice: str) -> None:
-    """Refuse variables that exclude each other, or have no effect together.
-
-    :param memory_slice: C(nvidia_sharing_memory_slice) as the user wrote it.
-    """
+    """Refuse variables that exclude each other, or have no effect together."""
     _refuse_compute_mode(sharing)
     _refuse_migration(sharing)
     _refuse_contradictions(sharing, memory_slice)

@@ -114,7 +114,6 @@ def host_sharing(
 ) -> HostSharing:
     """Return what the host has to keep.
 
-    :param gpus: entries of C(gpus) of the facts document.
     :param branch: of the driver, which decides how many clients a GPU has; None when it is not known.
     :param multi_user: whether the host's MPS has a multi-user server; None when only the branch of the driver says.
     :raises Refused: a limit names no GPU, a slice does not fit, a device has fewer clients, or there are no MIG devices to serve.
@@ -327,7 +326,6 @@ def refuse_clients(
     A slice of memory promises a number of clients only where the cluster counts them; elsewhere it is what one client gets. Nothing
     is refused as long as the memory that decides is not known.
 
-    :param gpu: entry of C(gpus) of the facts document.
     :param device: the MIG device of it that is shared, with C(profile) of the compute instance and C(memory_mib) of its GPU
         instance; None when it is the whole GPU.
     :raises Refused: the reason names the limit.
@@ -355,10 +353,7 @@ def refuse_clients(
 def refuse_clients_of_devices(
     sharing: Sharing, gpu: Mapping[str, Any], branch: int | None, devices: Sequence[Mapping[str, Any]]
 ) -> None:
-    """Refuse more clients than the MIG devices of a GPU have; the smallest device says how many all of them can have.
-
-    :param devices: as L(refuse_clients) takes them.
-    """
+    """Refuse more clients than the MIG devices of a GPU have; the smallest device says how many all of them can have."""
     for device in sorted(devices, key=lambda one: parse(str(one["profile"])).compute):
         refuse_clients(sharing, gpu, branch, device)
 

@@ -32,7 +32,6 @@ class HostOptions:
     :param scope: C(node), one daemon in the directories that the device plugin expects; C(gpu), one for each GPU; C(instance), one
         for each MIG device.
     :param percentage: active thread percentage of a client; 0 means all threads (100).
-    :param priority: C(normal) or C(below_normal).
     :param multi_user: whether clients of several users share a server; None leaves it to what the daemon serves.
     :param limits_mib: GPU index to memory of a client in MiB, for GPUs that differ from the pool's slice.
     :param protocol: of the control daemon: 2, which every release speaks, or 3.
@@ -54,10 +53,7 @@ class Sharing:
     :param replicas: into how many devices a GPU (or MIG device) is divided; 0 when the slice decides, the resources differ, or nothing
         is shared.
     :param resource_replicas: the same by resource, as it is called before it is renamed; a resource that is not named is not shared.
-    :param slice_mib: memory of one slice on one GPU, or None.
-    :param gpus_per_pod: over how many GPUs a pod of this pool spreads.
     :param time_slice: the hardware's time slice; C(default) leaves the driver's.
-    :param mps_manager: who runs the MPS daemon.
     :param backend: who counts and enforces memory slices.
     :param rename: whether shared devices get a name of their own, C(nvidia.com/gpu.shared).
     :param mps_scope: with C(mps_manager) C(host), what one daemon serves.
@@ -148,8 +144,6 @@ class Guarantee:
 
     :param counted_by: who keeps two pods from being given the same slice.
     :param enforced_by: who stops a process that takes more; C(nobody) where nothing does.
-    :param visible_in_nvidia_smi: what nvidia-smi shows inside the pod.
-    :param limit: what the guarantee does not cover.
     """
 
     counted_by: str

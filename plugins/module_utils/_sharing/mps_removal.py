@@ -61,7 +61,6 @@ def leftovers() -> tuple[str, ...]:
 def plan(observed: Observed, present: Sequence[str], disruption: str, gpus: bool) -> Plan:
     """Return the steps that take sharing off the host.
 
-    :param present: L(leftovers).
     :param gpus: whether the GPUs can be asked: without a driver they have nothing that was set.
     :raises Refused: a daemon with clients would have to end.
     """

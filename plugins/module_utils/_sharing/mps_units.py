@@ -81,10 +81,7 @@ MULTI_USER_OPTIONS = ("-M", "-multiuser-server")
 
 
 def unit_text(program: str, python: str = "/usr/bin/python3") -> str:
-    """Return the text of C(gpufleet-mps@.service).
-
-    :param program: path of the host program.
-    """
+    """Return the text of C(gpufleet-mps@.service)."""
     return UNIT_TEXT.format(program=program, python=python, kubelets=_KUBELETS)
 
 

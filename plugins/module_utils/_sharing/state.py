@@ -32,7 +32,6 @@ class ObservedDaemon:
     :param responds: whether it answers the health question with a float.
     :param percentage: default active thread percentage, None when it does not respond.
     :param limits: default limit of each device as the daemon prints it, in the order of C(configured.devices).
-    :param priority: default client priority.
     :param shm: whether its /dev/shm is the directory that C(configured) says; None where that cannot be read.
     :param pods: those that the kubelet gave one of its devices, whether or not a client of theirs runs; nobody where it does not respond.
     """
@@ -85,11 +84,7 @@ class ForeignDaemon:
 class Observed:
     """The sharing of a host as it was read.
 
-    :param recorded: what the host restores at boot.
-    :param installed: whether the control program of MPS is there.
     :param multi_user: whether its release can let clients of several users share a server.
-    :param protocol_3: whether its release speaks protocol 3.
-    :param foreign_daemons: control daemons of others.
     :param shm_mounted: whether the shared memory of pods' MPS is mounted, or would be after a reboot.
     """
 
@@ -142,10 +137,7 @@ def _is_enabled(facts: Mapping[str, Any], name: str) -> bool:
 
 
 def pods_of(daemon: Daemon, gpus: Sequence[Mapping[str, Any]]) -> tuple[User, ...]:
-    """Return the pods that were given a device of a daemon.
-
-    :param gpus: with their C(allocations).
-    """
+    """Return the pods that were given a device of a daemon."""
     found: list[User] = []
     for gpu in gpus:
         parts = (part for one in gpu.get("gpu_instances") or () for part in one.get("compute_instances") or ())
