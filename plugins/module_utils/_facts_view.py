@@ -41,9 +41,8 @@ _VERSIONS = mapping(not_null(_NAME))
 _RECORD = mapping(anything)
 _LOGGED = items(
     fields(
-        {"number": number(0, 65535), "pci_address": _NAME, "text": OUTPUT},
-        required=("number", "pci_address", "text"),
-    ),
+        {"number": number(0, 65535), "pci_address": _NAME, "text": OUTPUT}, required=("number", "pci_address", "text")
+    )
 )
 #: What no planner looks at has no view.
 _HEALTH = fields(

@@ -64,12 +64,7 @@ class DesiredLayout(NamedTuple):
     unselected: tuple[int, ...]
 
 
-def desired_layout(
-    layout: Any,
-    strategy: str,
-    gpus: Sequence[Gpu],
-    disruption: str = REFUSE,
-) -> DesiredLayout:
+def desired_layout(layout: Any, strategy: str, gpus: Sequence[Gpu], disruption: str = REFUSE) -> DesiredLayout:
     """Return what the layout makes of the GPUs of a host.
 
     :param layout: the user's C(nvidia_mig_layout); None or an empty list selects nothing.
@@ -236,9 +231,7 @@ def _counts(instances: Any, path: str) -> list[tuple[ProfileName, int, str]]:
         where = f"{path}['{name}']"
         if not isinstance(count, int) or isinstance(count, bool) or not 0 <= count <= _MOST_INSTANCES:
             raise Refused(
-                where,
-                f"{count!r} must be an integer from 0 to {_MOST_INSTANCES}",
-                "Write the number of instances.",
+                where, f"{count!r} must be an integer from 0 to {_MOST_INSTANCES}", "Write the number of instances."
             )
         found.append((parse(name, where), count, where))
     if not any(count for _name, count, _where in found):

@@ -263,11 +263,7 @@ def _of_all(refusals: Sequence[Refused]) -> Refused:
 
 def _refuse_busy_whole(gpu: NodeGpu, desired: DesiredGpu, disruption: str, thing: str) -> None:
     if gpu.busy and gpu.enabled is False and desired.enabled and disruption != FORCE:
-        raise Refused(
-            thing,
-            f"MIG cannot be switched on while the GPU is in use: {', '.join(gpu.busy)}",
-            IN_USE_REMEDY,
-        )
+        raise Refused(thing, f"MIG cannot be switched on while the GPU is in use: {', '.join(gpu.busy)}", IN_USE_REMEDY)
 
 
 def distribute(

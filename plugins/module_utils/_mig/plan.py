@@ -169,11 +169,7 @@ def _switch_off(current: Sequence[GpuInstance], desired: DesiredGpu, disruption:
     busy = [instance for instance in current if instance.users]
     if busy and disruption != FORCE:
         who = "; ".join(f"{instance.place} (id {instance.id}) by {', '.join(instance.users)}" for instance in busy)
-        raise Refused(
-            thing,
-            f"MIG cannot be switched off while an instance is in use: {who}",
-            IN_USE_REMEDY,
-        )
+        raise Refused(thing, f"MIG cannot be switched off while an instance is in use: {who}", IN_USE_REMEDY)
     certificate = Certificate(MODE_OFF, "MIG is switched off, and no instance outlives its mode")
     return GpuPlan(desired, destroy=tuple(Destroy(instance, certificate) for instance in _in_order(current)))
 

@@ -104,10 +104,7 @@ def compute_name(gpu_instance: str, compute_slices: int) -> str:
 
 
 def resolve(
-    name: str | ProfileName,
-    profiles: Sequence[GpuInstanceProfile],
-    thing: str = "MIG profile",
-    of: str = "this GPU",
+    name: str | ProfileName, profiles: Sequence[GpuInstanceProfile], thing: str = "MIG profile", of: str = "this GPU"
 ) -> GpuInstanceProfile:
     """Return the GPU instance profile that a name means on a GPU.
 

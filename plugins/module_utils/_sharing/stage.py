@@ -128,11 +128,7 @@ def _steps_of_boards(sharing: Sharing, strategy: str, facts: Facts, branch: int 
 
 
 def _steps_of_cards(
-    sharing: Sharing,
-    strategy: str,
-    facts: Facts,
-    branch: int | None,
-    gpus: Sequence[Mapping[str, Any]],
+    sharing: Sharing, strategy: str, facts: Facts, branch: int | None, gpus: Sequence[Mapping[str, Any]]
 ) -> tuple[Step, ...]:
     if not gpus or strategy != "none" or sharing.host.scope == "instance":
         return ()
@@ -150,11 +146,7 @@ def _steps_of_cards(
 
 
 def _on_mig(
-    sharing: Sharing,
-    desired: Mapping[str, Any],
-    gpus: Sequence[GpuFacts],
-    facts: Facts,
-    branch: int | None,
+    sharing: Sharing, desired: Mapping[str, Any], gpus: Sequence[GpuFacts], facts: Facts, branch: int | None
 ) -> StagePlan:
     """With MIG the devices to share are those that the stage before this one makes; when it changes nothing, those that are there.
 
@@ -177,11 +169,7 @@ def _on_mig(
 
 
 def _planned(
-    sharing: Sharing,
-    desired: Mapping[str, Any],
-    wanted: HostSharing,
-    facts: Facts,
-    gpus: Sequence[Mapping[str, Any]],
+    sharing: Sharing, desired: Mapping[str, Any], wanted: HostSharing, facts: Facts, gpus: Sequence[Mapping[str, Any]]
 ) -> StagePlan:
     disruption = str(desired.get("nvidia_sharing_mps_disruption") or "refuse")
     plan = sharing_plan.plan(from_facts(facts, gpus, wanted), wanted, disruption)
