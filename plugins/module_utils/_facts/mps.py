@@ -17,7 +17,7 @@ from .._adapters.command import CommandError
 from .._adapters.host_reader import HostReader
 from .._adapters.mps_control import MpsControl, MpsControl3, MpsError, multi_user_option_of, program_in
 from .._adapters.processes import ProgramProcess, program_processes
-from .._sharing.mps_instances import ROOT, is_instance
+from .._sharing.mps_instances import ROOT, is_daemon, is_instance
 
 CONTROL = "nvidia-cuda-mps-control"
 SERVER = "nvidia-cuda-mps-server"
@@ -28,9 +28,8 @@ _ROOT_IN_CONTAINER = "/mps"
 _MOST_DEVICES = 64
 
 
-def is_daemon(process: ProgramProcess) -> bool:
-    """Tell a control daemon from the client of the same name: only the daemon was started with C(-d) or C(-f)."""
-    return process.command_line[0].endswith(CONTROL) and any(word in ("-d", "-f") for word in process.command_line[1:])
+def _is_control_daemon(process: ProgramProcess) -> bool:
+    return process.command_line[0].endswith(CONTROL) and is_daemon(process.command_line)
 
 
 def read_mps_control(source: HostReader) -> dict[str, Any]:
@@ -51,11 +50,13 @@ def read_mps_control(source: HostReader) -> dict[str, Any]:
 def read_mps(source: HostReader) -> list[dict[str, Any]]:
     """Return the part C(mps) of the facts, by process id."""
     processes = program_processes(source.files, CONTROL, SERVER)
-    daemons = [process for process in processes if is_daemon(process)]
+    daemons = [process for process in processes if _is_control_daemon(process)]
     found = []
     for position, daemon in enumerate(daemons):
         path = f"mps[{position}]"
-        servers = [process.pid for process in processes if process.parent == daemon.pid and not is_daemon(process)]
+        servers = [
+            process.pid for process in processes if process.parent == daemon.pid and not _is_control_daemon(process)
+        ]
         # Ours have a /dev/shm of their own, and the host's paths otherwise.
         contained = daemon.foreign and not is_instance(daemon.unit)
         pipe = _pipe_directory(daemon)

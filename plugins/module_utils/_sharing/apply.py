@@ -160,7 +160,7 @@ def _foreign_daemons(processes: Sequence[ProgramProcess]) -> tuple[ForeignDaemon
     found = []
     for process in processes:
         environment = process.environment or {}
-        if not _is_daemon(process) or mps_instances.is_instance(process.unit):
+        if not mps_instances.is_daemon(process.command_line) or mps_instances.is_instance(process.unit):
             continue
         # Anybody can call a program so. A user's own daemon that has a GPU is seen by its server, which computes there.
         if process.user:
@@ -172,11 +172,6 @@ def _foreign_daemons(processes: Sequence[ProgramProcess]) -> tuple[ForeignDaemon
         devices = tuple(named) if all(item.startswith(("GPU-", "MIG-")) for item in named) else ()
         found.append(ForeignDaemon(process.pid, devices, process.foreign))
     return tuple(found)
-
-
-def _is_daemon(process: ProgramProcess) -> bool:
-    """The client of the same name has no such option."""
-    return any(word in ("-d", "-f", "--daemon", "--foreground") for word in process.command_line[1:])
 
 
 def _environment(name: str) -> str:
@@ -237,7 +232,10 @@ def _ask(silent: ObservedDaemon, daemon: Daemon, processes: Sequence[ProgramProc
 def _has_shm(daemon: Daemon, processes: Sequence[ProgramProcess]) -> bool | None:
     """Whether the daemon's /dev/shm is the directory that its clients get; None where no process of it can be looked into."""
     for process in processes:
-        if _is_daemon(process) and (process.environment or {}).get("CUDA_MPS_PIPE_DIRECTORY") == daemon.pipe_directory:
+        if (
+            mps_instances.is_daemon(process.command_line)
+            and (process.environment or {}).get("CUDA_MPS_PIPE_DIRECTORY") == daemon.pipe_directory
+        ):
             return files.same(f"/proc/{process.pid}/root{_HOST_SHM}", daemon.shm_directory or _HOST_SHM)
     return None
 

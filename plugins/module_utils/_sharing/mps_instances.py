@@ -2,10 +2,14 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""By what MPS daemons are known on a host: the systemd unit of its own, and the directory below which those that serve pods are. Pure."""
+"""By what MPS daemons and shared devices are known: the unit of a host's own daemon, the directory of those that serve pods, names of resources. Pure."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+#: The name under which the device plugin offers a GPU.
+GPU = "nvidia.com/gpu"
 UNIT = "gpufleet-mps@.service"
 #: The device plugin's C(mps.root): it mounts C(<root>/<resource>/pipe) and C(<root>/shm), as /dev/shm, into pods.
 ROOT = "/run/nvidia/mps"
@@ -22,9 +26,11 @@ def is_instance(unit: str | None) -> bool:
     return unit is not None and unit.startswith(f"{before}@") and unit.endswith(after)
 
 
-GPU = "nvidia.com/gpu"
-
-
 def mig_resource(profile: str) -> str:
     """Return the extended resource of a MIG profile under the strategy mixed."""
     return f"nvidia.com/mig-{profile.replace('+', '.')}"
+
+
+def is_daemon(command_line: Sequence[str]) -> bool:
+    """Tell a control daemon from the client of the same name, which has no such option."""
+    return any(word in ("-d", "-f", "--daemon", "--foreground") for word in command_line[1:])

@@ -87,8 +87,9 @@ def test_a_daemon_is_asked_in_its_own_protocol(host, words, environment, protoco
     assert (found["percentage"], found["clients"]) == (float(protocol), protocol - 2)
 
 
-def test_the_default_pipe_directory_and_the_foreground(host):
-    host.process(900, [f"/usr/bin/{CONTROL}", "-f"], environment={})
+@pytest.mark.parametrize("option", ["-f", "--foreground", "--daemon"])
+def test_the_default_pipe_directory_and_the_foreground(host, option):
+    host.process(900, [f"/usr/bin/{CONTROL}", option], environment={})
     host.daemons["/tmp/nvidia-mps"] = Daemon()
     assert read_mps(host.source())[0]["pipe_directory"] == "/tmp/nvidia-mps"
 
