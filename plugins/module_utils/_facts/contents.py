@@ -104,11 +104,10 @@ def read_contents(
         document["mig_parted"] = read_mig_parted(source)
     document["unknown"] = dict(sorted(source.unknown.items()))
     # Names of processes, for one, are whatever somebody called them.
-    return {name: _shown(name, part) for name, part in document.items()}
-
-
-def _shown(name: str, part: Any) -> Any:
-    return printable(part, lines=True, longest=LONGEST_OUTPUT) if name in _WITH_OUTPUT else printable(part)
+    return {
+        name: printable(part, lines=True, longest=LONGEST_OUTPUT) if name in _WITH_OUTPUT else printable(part)
+        for name, part in document.items()
+    }
 
 
 def _holders(source: HostReader) -> list[dict[str, Any]]:

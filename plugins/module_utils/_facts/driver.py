@@ -63,7 +63,7 @@ def read_driver(
         "library_version": _read_library(source),
         "flavour": kernel.loaded_flavour(files) or (disk.flavour if disk else None),
         "source": driver_source(files, packages or (), loaded is not None or disk is not None),
-        "packages": None if packages is None else _driver_packages(packages),
+        "packages": None if packages is None else {one.name: one.version for one in packages if is_driver(one.name)},
         "holds": holds,
         "nouveau_loaded": kernel.is_loaded(files, "nouveau"),
         "modules": list(modules),
@@ -86,10 +86,6 @@ def _read_parameters(files: HostFiles) -> dict[str, dict[str, str]]:
     found = parameters.configured(files.read(parameters.FILE))
     shown = parameters.loaded(files.read(parameters.LOADED), list(found))
     return {"configured_parameters": found, "loaded_parameters": shown} if found else {}
-
-
-def _driver_packages(packages: Sequence[InstalledPackage]) -> dict[str, str]:
-    return {package.name: package.version for package in packages if is_driver(package.name)}
 
 
 def _read_library(source: HostReader) -> str | None:

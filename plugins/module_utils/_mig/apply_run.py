@@ -202,7 +202,8 @@ def report(prepared: Prepared, outcome: MigOutcome | None = None) -> dict[str, A
     if outcome is None:
         last, after = prepared.found.plan, None
         destroyed, created = (
-            _planned(prepared, kind) for kind in (Kind.DESTROY_GPU_INSTANCE, Kind.CREATE_GPU_INSTANCE)
+            [instance_title(step.data, step.data) for step in prepared.steps.steps if step.kind is kind]
+            for kind in (Kind.DESTROY_GPU_INSTANCE, Kind.CREATE_GPU_INSTANCE)
         )
         done = Done(destroyed=destroyed, created=created)
     else:
@@ -227,10 +228,6 @@ def report(prepared: Prepared, outcome: MigOutcome | None = None) -> dict[str, A
         "clients_to_notify": list(to_notify(_services(prepared.variables))) if prepared.changes else [],
         "interrupted_run": None if prepared.interrupted is None else prepared.interrupted.as_dict(),
     }
-
-
-def _planned(prepared: Prepared, kind: Kind) -> list[str]:
-    return [instance_title(step.data, step.data) for step in prepared.steps.steps if step.kind is kind]
 
 
 def _change_gpus(machine: Machine, prepared: Prepared, clients: Clients) -> MigOutcome:

@@ -79,7 +79,9 @@ def deepen(
     low = (1 << (_WIDTH * len(target))) - 1
     low_guard = guard & low
     # Fields are sums, so the integer of an option is a sum over its instances.
-    basis = [_pack(_fields(unit, groups, sizes)) for unit in _units(len(target))]
+    columns = range(len(target))
+    units = [tuple(int(column == other) for other in columns) for column in columns]
+    basis = [_pack(_fields(unit, groups, sizes)) for unit in units]
     packed = [[sum(map(mul, option.take, basis)) for option in choices] for choices in options]
     count = len(options)
     most, have = [0] * (count + 1), [0] * (count + 1)
@@ -180,10 +182,6 @@ def _prices(target: Request, options: Sequence[Sequence[Option]]) -> list[int]:
         prices = [price + step * one / length**0.5 for price, one in zip(prices, lacking)]
         step *= 0.92
     return [round(price * _UNIT) for price in best]
-
-
-def _units(columns: int) -> list[Request]:
-    return [tuple(int(column == other) for other in range(columns)) for column in range(columns)]
 
 
 def _groups(columns: int) -> list[tuple[int, ...]]:

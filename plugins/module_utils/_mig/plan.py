@@ -62,7 +62,8 @@ def plan_gpu(
         layouts: tuple[int, ...] = (existing,)
     else:
         layouts = shape.layouts_of(request)
-        missing = [name for name in sorted(desired.counts) if not _placed(profiles, name)]
+        placed = {profile.name for profile in profiles if profile.placements is not None}
+        missing = sorted(set(desired.counts) - placed)
         if not layouts and missing:
             return GpuPlan(desired, unknown=_unknown(shape, request, missing, thing, desired))
         if not layouts:
@@ -121,10 +122,6 @@ def _request_of(shape: Geometry, layout: int) -> tuple[int, ...]:
     return tuple(request)
 
 
-def _placed(profiles: Sequence[GpuInstanceProfile], name: str) -> bool:
-    return any(profile.name == name and profile.placements is not None for profile in profiles)
-
-
 def _unknown(shape: Geometry, request: tuple[int, ...], missing: Sequence[str], thing: str, desired: DesiredGpu) -> str:
     """Return why nothing can be planned, after refusing what is impossible wherever instances can be placed."""
     for count, profile in zip(request, shape.profiles):
@@ -171,7 +168,8 @@ def _switch_off(current: Sequence[GpuInstance], desired: DesiredGpu, disruption:
         who = "; ".join(f"{instance.place} (id {instance.id}) by {', '.join(instance.users)}" for instance in busy)
         raise Refused(thing, f"MIG cannot be switched off while an instance is in use: {who}", IN_USE_REMEDY)
     certificate = Certificate(MODE_OFF, "MIG is switched off, and no instance outlives its mode")
-    return GpuPlan(desired, destroy=tuple(Destroy(instance, certificate) for instance in _in_order(current)))
+    in_order = sorted(current, key=lambda instance: instance.start)
+    return GpuPlan(desired, destroy=tuple(Destroy(instance, certificate) for instance in in_order))
 
 
 def _best(
@@ -265,10 +263,6 @@ def _plan(
         destroy=tuple(sorted(destroy, key=lambda gone: gone.instance.start)),
         create=tuple(sorted(create, key=lambda made: made.start)),
     )
-
-
-def _in_order(current: Sequence[GpuInstance]) -> list[GpuInstance]:
-    return sorted(current, key=lambda instance: instance.start)
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,8 @@ from .state import ObservedGpu
 
 #: Two readings of a limit may differ by what a board rounds.
 _WATT = 1
+#: A board runs at the nearest clock that it has, which may be the next above the limit: steps are 15 MHz or less.
+_CLOCK_STEP = 15
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,8 @@ def plan(gpus: Sequence[ObservedGpu], wanted: Settings, record: Settings | None,
             steps.append(Step(Kind.RECORD_SETTINGS, RECORD, "it is restored from there after a reboot"))
         else:
             steps.append(Step(Kind.REMOVE_FILE, RECORD, "nothing is set any longer"))
-    return Plan(tuple(steps), before=_state(gpus), after={"wanted": wanted.as_dict()})
+    before = {gpu.facts.title: gpu.settings.as_dict() for gpu in gpus}
+    return Plan(tuple(steps), before=before, after={"wanted": wanted.as_dict()})
 
 
 def _refuse_power(gpu: ObservedGpu, wanted: Settings) -> None:
@@ -197,11 +200,12 @@ def _power(gpu: ObservedGpu, wanted: Settings, former: Settings, reset: bool) ->
     target = wanted.power_limit
     if target is None and former.power_limit is not None:
         target = power.default
-    if target is None or (not reset and _same_watts(power.limit, target)):
+    same = power.limit is not None and target is not None and abs(power.limit - target) <= _WATT
+    if target is None or (same and not reset):
         return []
     own = wanted.power_limit is None
     why = f"it is {power.limit} W" + (", and the board's own has to be restored" if own else "")
-    return [gpu_step(Kind.SET_POWER_LIMIT, gpu.facts, why, (), {"watts": int(target)})]
+    return [gpu_step(Kind.SET_POWER_LIMIT, gpu.facts, why, (), {"watts": target})]
 
 
 def _clocks(gpu: ObservedGpu, wanted: Settings, former: Settings, reset: bool) -> list[Step]:
@@ -218,7 +222,7 @@ def _clocks(gpu: ObservedGpu, wanted: Settings, former: Settings, reset: bool) -
                 steps.append(gpu_step(Kind.UNLOCK_CLOCKS, gpu.facts, "it is no longer to be locked", (), data))
             continue
         locked = speeds.locked_graphics if name == GRAPHICS else speeds.locked_memory
-        faster = name == GRAPHICS and present is not None and present > _step_above(clocks[1])
+        faster = name == GRAPHICS and present is not None and present > clocks[1] + _CLOCK_STEP
         if reset or locked != clocks or faster:
             why = (
                 f"it runs at {present} MHz" if faster else f"it is locked to {_mhz(locked)}" if locked else "it is not"
@@ -243,15 +247,6 @@ def _application_clocks(gpu: ObservedGpu, wanted: Settings, former: Settings, re
     return [gpu_step(Kind.SET_APPLICATION_CLOCKS, gpu.facts, f"they are {_both(present)}", (), data)]
 
 
-def _same_watts(one: Any, other: Any) -> bool:
-    return one is not None and other is not None and abs(int(one) - int(other)) <= _WATT
-
-
-def _step_above(highest: int) -> int:
-    """A board runs at the nearest clock that it has, which may be the next above the limit: steps are 15 MHz or less."""
-    return highest + 15
-
-
 def _on(value: Any) -> str:
     return "unknown" if value is None else "on" if value else "off"
 
@@ -262,7 +257,3 @@ def _mhz(clocks: Clocks) -> str:
 
 def _both(clocks: Clocks | None) -> str:
     return "unknown" if clocks is None else f"{clocks[0]} MHz memory and {clocks[1]} MHz graphics"
-
-
-def _state(gpus: Sequence[ObservedGpu]) -> dict[str, Any]:
-    return {gpu.facts.title: gpu.settings.as_dict() for gpu in gpus}

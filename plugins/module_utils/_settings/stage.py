@@ -37,10 +37,6 @@ def stage(facts: Facts, desired: Mapping[str, Any]) -> StagePlan:
     if any(gpu.facts.settings is None for gpu in gpus):
         unread = "the facts are of an earlier release, which did not read the settings of GPUs"
         return StagePlan(STAGE, needed=True, unread=unread)
-    found = plan(gpus, wanted, former, ecc_policy_of(desired))
+    reset = str(desired.get(f"{PREFIX}reset") or "auto") == "auto"
+    found = plan(gpus, wanted, former, EccPolicy(reset, bool(desired.get(f"{PREFIX}reboot"))))
     return StagePlan(STAGE, needed=found.changes, steps=found.steps, warnings=found.warnings)
-
-
-def ecc_policy_of(desired: Mapping[str, Any]) -> EccPolicy:
-    """Return how ECC may be brought into effect."""
-    return EccPolicy(str(desired.get(f"{PREFIX}reset") or "auto") == "auto", bool(desired.get(f"{PREFIX}reboot")))

@@ -72,7 +72,8 @@ def observe(nvml: Nvml | None) -> Observed:
         multi_user=mps_control.multi_user_option() is not None,
         protocol_3=mps_control.has_protocol_3(),
         foreign_daemons=_foreign_daemons(processes),
-        shm_mounted=_shm_mounted(),
+        # What the device plugin's daemon mounts there is not enabled as a unit.
+        shm_mounted=systemd.available() and bool(systemd.enabled([mps_units.SHM_UNIT])),
     )
 
 
@@ -238,11 +239,6 @@ def _has_shm(daemon: Daemon, processes: Sequence[ProgramProcess]) -> bool | None
         ):
             return files.same(f"/proc/{process.pid}/root{_HOST_SHM}", daemon.shm_directory or _HOST_SHM)
     return None
-
-
-def _shm_mounted() -> bool:
-    """Whether this host mounts the shared memory of pods' MPS; what the device plugin's daemon mounts there is not enabled as a unit."""
-    return systemd.available() and bool(systemd.enabled([mps_units.SHM_UNIT]))
 
 
 def _apply_step(step: Step, daemons: Mapping[str, Daemon], wanted: HostSharing, nvml: Nvml | None) -> None:

@@ -269,7 +269,8 @@ def _refuse_contradictions(sharing: Sharing, memory_slice: str) -> None:
             "Write one number such as nvidia_sharing_replicas: 4, or set nvidia_sharing_mode: time_slicing.",
         )
     if sharing.counted and sharing.slice_mib:
-        given = sharing.replicas or _shown(sharing.resource_replicas)
+        by_resource = ", ".join(f"{resource}: {number}" for resource, number in sharing.resource_replicas)
+        given = sharing.replicas or by_resource
         raise Refused(
             "nvidia_sharing_replicas",
             f"both nvidia_sharing_replicas ({given}) and nvidia_sharing_memory_slice ({memory_slice}) are set",
@@ -384,7 +385,3 @@ def _without_number(sharing: Sharing) -> Refused:
         f"{sharing.mode} needs the number of slices",
         "Set nvidia_sharing_replicas (2 or more), or nvidia_sharing_memory_slice such as 4GiB.",
     )
-
-
-def _shown(pairs: tuple[tuple[str, int], ...]) -> str:
-    return ", ".join(f"{resource}: {number}" for resource, number in pairs)
