@@ -2,14 +2,21 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Show what the time of the hosts of a run was spent on, by stage."""
+"""Show what the time of the hosts of a run was spent on, by stage, and on which nodes the cluster does not know of the change yet."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import hosts_of
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.stage_times import REGISTERED, shown, stage_time
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.text import shortened
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import ControllerAction, registered
+
+_STALE = (
+    "{nodes}: the GPU instances changed, and the device plugin and the DRA driver read them when they start. Where they run on these nodes, restart their "
+    "pods (kubectl delete pod), so that the nodes offer what there is now. gpufleet.nvidia.repartition does so itself."
+)
 
 
 class ActionModule(ControllerAction):
@@ -22,6 +29,14 @@ class ActionModule(ControllerAction):
             times = {stage: stage_time(stage, registered(variables, name)) for stage, name in REGISTERED.items()}
             hosts[host] = {stage: time for stage, time in times.items() if time is not None}
         self._display.display("\n" + shown(hosts))
+        results = {host: registered(task_vars["hostvars"][host], "nvidia_mig_result") or {} for host in hosts}
+        # A reboot has started them again.
+        changed = [host for host, one in results.items() if one.get("changed") and not one.get("reboot_required")]
+        nodes = [
+            one.name for one in hosts_of(changed, task_vars) if ((one.facts or {}).get("kubelet") or {}).get("active")
+        ]
+        if nodes:
+            self._display.warning(_STALE.format(nodes=shortened(nodes)))
         return {
             "seconds": {
                 host: {stage: {"elapsed": one.elapsed, **one.waits, "ours": one.ours} for stage, one in times.items()}

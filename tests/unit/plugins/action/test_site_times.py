@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import pytest
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions import site_times
 
 
@@ -24,3 +25,21 @@ def test_the_stages_that_ran_are_shown_and_the_others_are_not(call):
     assert result["seconds"]["a"]["driver"]["ours"] == 2.0 and result["seconds"]["b"] == {}
     assert result["seconds"]["a"]["driver"]["ansible"] == 8.0
     assert result["changed"] is False
+
+
+@pytest.mark.parametrize(
+    ("kubelet", "mig", "named"),
+    [
+        ({"active": True}, {"changed": True}, True),
+        ({"active": True}, {"changed": False}, False),
+        ({"active": True}, {"skipped": True}, False),
+        ({"active": True}, {"changed": True, "reboot_required": True}, False),
+        ({"active": False}, {"changed": True}, False),
+        (None, {"changed": True}, False),
+    ],
+)
+def test_the_nodes_that_offer_former_instances_are_named_with_what_is_to_restart(call, bare_facts, kubelet, mig, named):
+    read = {"elapsed": 1.0, "gpu": {**bare_facts, "kubelet": kubelet}}
+    hostvars = {name: {"gpu_facts_host": read, "nvidia_mig_result": mig} for name in ("a", "b")}
+    _result, display = call(site_times, {"hosts": ["a", "b"]}, {"hostvars": hostvars, "groups": {}})
+    assert [text.startswith("a, b: the GPU instances changed") for text in display.warnings] == [True] * named
