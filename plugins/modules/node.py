@@ -28,7 +28,7 @@ options:
         O(max_unavailable), and the last one returns it to service, unless somebody else had cordoned it.
       node_server: >-
         Chooses whether the device plugin or the DRA driver serves a node of a pool that is migrated, by the label C(gpufleet.github.io/migrated-to),
-        and waits until the other one has left. Refused if no DaemonSet would serve the node.
+        and waits until the other one has left. Refused if no DaemonSet would serve the node, or if a run for something else was cut off there.
       node_state: >-
         Waits until no pod of O(without_pods) runs on a node, and reads it.
       repartition_node: >-
@@ -82,6 +82,7 @@ options:
   poll: {type: float, description: Seconds between two checks.}
   reason: {type: str, description: "Why the node failed, or was handed over for manual repair."}
   record: {type: dict, description: The record so far.}
+  recorded: {type: str, description: Content of the file on the host with the record of its last rollout. Empty if there is none.}
   restart:
     description: >-
       Label selectors of the pods that are deleted first, not in check mode. What the node offers counts only when pods of the same controllers have
@@ -93,7 +94,8 @@ options:
   state:
     description:
       - V(paused) or V(resumed) of the pods (O(action=gpu_clients)).
-      - V(chosen) has O(server) serve the node, V(cleared) removes the device plugin's resources from its status (O(action=node_server)).
+      - V(surveyed) only reads which of them serves the node, V(chosen) has O(server) serve it, V(cleared) removes the device plugin's resources
+        from its status (O(action=node_server)).
       - The step that begins, or the outcome (O(action=upgrade_node), O(action=heal_node), O(action=repartition_node)). V(done) means finished and
         verified, V(failed) out of service, V(handed-over) out of service until it is repaired manually, V(refused) in service as before, because
         nothing was changed.
@@ -130,6 +132,7 @@ in_use: {description: "Every device that pods hold, with the UIDs of these pods.
 labels: {description: "The labels of the node, or those that were changed.", type: dict, returned: "node_state, gpu_clients"}
 leave: {description: Pods that hold one of RV(gone_devices)., type: list, elements: str, returned: evict_gpu_pods of devices}
 not_evicted: {description: "Why pods could not be evicted, by pod. Draining the node can resolve only this.", type: dict, returned: when there are any}
+moved: {description: Whether O(server) serves the node already., type: bool, returned: node_server}
 pods: {description: UIDs of the pods on the node that have not ended., type: list, elements: str, returned: node_server}
 record: {description: The new record., type: dict, returned: "heal_node, upgrade_node"}
 resources: {description: The resources that would be removed., type: list, elements: str, returned: node_server in check mode}

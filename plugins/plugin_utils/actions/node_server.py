@@ -2,17 +2,25 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Say on a node who serves its GPUs, wait until the other one has left it, and remove what that left in the node's status."""
+"""See and say on a node who serves its GPUs, wait until the other one has left it, and remove what that left in the node's status."""
 
 from __future__ import annotations
 
 import time
 from typing import Any
 
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import Cluster
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.documents import read_json
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import Unfit
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import ApiError, Cluster
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster_action import ClusterAction
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import pods, served
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.objects import OWN_NAMESPACES, own
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.objects import (
+    OWN_NAMESPACES,
+    annotations_of,
+    labels_of,
+    own,
+)
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade import DONE, PREFIX, Record, from_values
 
 _PAUSE = 2.0
 
@@ -21,17 +29,42 @@ class ActionModule(ClusterAction):
     OPTIONS = {
         "node": {"type": "str", "required": True},
         "server": {"type": "str", "choices": [served.PLUGIN, served.DRA], "required": True},
-        "state": {"type": "str", "choices": ["chosen", "cleared"], "required": True},
+        "state": {"type": "str", "choices": ["surveyed", "chosen", "cleared"], "required": True},
+        "recorded": {"type": "str", "default": ""},
+        "target": {"type": "str", "default": ""},
         "namespaces": OWN_NAMESPACES,
         "timeout": {"type": "int", "default": 300},
         "settle": {"type": "int", "default": 15},
     }
 
     def act(self, arguments: dict[str, Any], _task_vars: dict[str, Any]) -> dict[str, Any]:
+        if arguments["state"] == "surveyed":
+            return self._survey(arguments)
         cluster = self.cluster(arguments)
         if arguments["state"] == "chosen":
             return self._choose(cluster, arguments)
         return self._clear(cluster, arguments)
+
+    def _survey(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Return whether the node was moved already, unless a run for something else was cut off on its host."""
+        if not arguments["kubernetes"]:
+            why = "gpu_node_kubernetes is false: a migration is between two servers of a cluster. Set it to true."
+            return {"failed": True, "msg": why}
+        try:
+            node = self.cluster(arguments).node(arguments["node"])
+        except ApiError as error:
+            # The plan names all hosts that are no nodes.
+            if error.status != 404:
+                raise
+            node = {}
+        earlier, noted = _record(arguments["recorded"]), annotations_of(node)
+        # The node's record is written before the host's: a run that was killed between the two has ended.
+        ended = (noted.get(f"{PREFIX}upgrade-state"), noted.get(f"{PREFIX}upgrade-to")) == (DONE, earlier.target)
+        if earlier.interrupted and earlier.target != arguments["target"] and not ended:
+            why = f"An earlier run was cut off here on its way to {earlier.target} ({earlier.state})."
+            remedy = "Finish it first: gpufleet.nvidia.upgrade or gpufleet.nvidia.migrate continues it."
+            return {"failed": True, "msg": f"{why} {remedy}"}
+        return {"moved": labels_of(node).get(served.MIGRATED_LABEL) == arguments["server"]}
 
     def _choose(self, cluster: Cluster, arguments: dict[str, Any]) -> dict[str, Any]:
         node, server = arguments["node"], arguments["server"]
@@ -84,3 +117,11 @@ class ActionModule(ClusterAction):
                 remedy = "Remove the device plugin's pod from the node, and run again."
                 return {"failed": True, "changed": changed, "msg": f"Failed to clear node {node}: {why}. {remedy}"}
             time.sleep(_PAUSE)
+
+
+def _record(text: str) -> Record:
+    """Return the record in the file of a host; an empty one where there is none, or none that can be read, which the plan says."""
+    try:
+        return from_values(read_json(text)) if text else Record()
+    except (ValueError, Unfit):
+        return Record()

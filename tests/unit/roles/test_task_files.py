@@ -115,11 +115,6 @@ def test_each_turn_is_a_task_file_that_a_host_in_its_turn_includes(work, reason)
     assert "__gpu_upgrade_reverts | bool" in files["revert.yml"]["when"]
 
 
-def test_the_steps_that_a_survey_knows_are_those_of_the_record():
-    variables = yaml.safe_load((REPOSITORY / "roles/gpu_upgrade/vars/main.yml").read_text(encoding="utf-8"))
-    assert tuple(variables["__gpu_upgrade_steps"]) == UPGRADE_STEPS
-
-
 _PRIVATE = re.compile(r"\b__g?[a-z]+_[a-z0-9_]+\b")
 #: Who gives a variable its value: a key of vars, set_fact or a vars file; register; the variable of a loop.
 _GIVEN = re.compile(r"^\s*(?:- )?(__[a-z0-9_]+):|\b(?:register|loop_var|index_var): (__[a-z0-9_]+)", re.MULTILINE)

@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions import node_server
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import ApiError
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import served
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade import UPGRADE_STEPS, Record
 
 
 def daemon_set(uid, operator):
@@ -23,11 +25,12 @@ class FakeCluster:
         self.sets = [daemon_set(operator, operator) for operator in sets]
         self.stays, self.again = stays, again
         self.labels: dict[str, str] = {}
+        self.annotations: dict[str, str] = {}
         self.resources = ["nvidia.com/gpu"]
 
     def node(self, _name):
         return {
-            "metadata": {"labels": self.labels},
+            "metadata": {"labels": self.labels, "annotations": self.annotations},
             "status": {"capacity": dict.fromkeys(["cpu", *self.resources], "0")},
         }
 
@@ -63,9 +66,9 @@ class FakeCluster:
 def run(call, monkeypatch):
     monkeypatch.setattr(node_server, "_PAUSE", 0.01)
 
-    def do(cluster, state, check_mode=False, timeout=5, settle=0):
+    def do(cluster, state, check_mode=False, timeout=5, settle=0, **more):
         monkeypatch.setattr(node_server.ActionModule, "cluster", lambda _self, _arguments: cluster)
-        arguments = {"node": "a", "server": "dra", "state": state, "timeout": timeout, "settle": settle}
+        arguments = {"node": "a", "server": "dra", "state": state, "timeout": timeout, "settle": settle, **more}
         result, _shown = call(node_server, arguments, {}, check_mode=check_mode)
         return result
 
@@ -114,3 +117,45 @@ def test_nothing_of_a_tenant_serves_a_node_or_is_waited_for(run):
     forged = {"metadata": {"namespace": "tenant", "name": "forged", "uid": "f", "ownerReferences": owner}}
     cluster.pods_on = lambda name: [*there(name), forged]
     assert sorted(run(cluster, "chosen")["pods"]) == ["f", "u2"]
+
+
+MIGRATION, UPGRADE = "GPUs served by dra", "driver 580.178.04"
+
+
+def survey(run, cluster, **record):
+    return run(cluster, "surveyed", target=MIGRATION, recorded=Record(**record).as_text() if record else "")
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_a_survey_says_whether_the_node_was_moved_and_changes_nothing(run, moved):
+    cluster = FakeCluster()
+    cluster.labels = {served.MIGRATED_LABEL: "dra" if moved else "device-plugin"}
+    before = dict(cluster.labels)
+    for record in ({}, {"state": "done", "target": UPGRADE}, {"state": "evicting", "target": MIGRATION}):
+        assert survey(run, cluster, **record) == {"changed": False, "moved": moved}
+    assert cluster.labels == before
+
+
+@pytest.mark.parametrize("state", UPGRADE_STEPS)
+def test_a_host_on_which_an_upgrade_was_cut_off_is_refused_unless_its_node_knows_of_the_end(run, state):
+    cluster = FakeCluster()
+    assert survey(run, cluster, state=state, target=UPGRADE)["msg"] == (
+        f"An earlier run was cut off here on its way to driver 580.178.04 ({state}). Finish it first: gpufleet.nvidia.upgrade or "
+        "gpufleet.nvidia.migrate continues it."
+    )
+    cluster.annotations = Record("done", target="driver 575").annotations()
+    assert survey(run, cluster, state=state, target=UPGRADE)["failed"], "the end of another rollout"
+    cluster.annotations = Record("done", target=UPGRADE).annotations()
+    assert survey(run, cluster, state=state, target=UPGRADE)["moved"] is False
+
+
+def test_what_is_no_record_and_no_node_is_left_to_the_plan_and_plain_hosts_are_refused(run):
+    for text in ("[1]", "{", '{"state": "almost"}'):
+        assert run(FakeCluster(), "surveyed", recorded=text)["moved"] is False
+
+    class Nobody(FakeCluster):
+        def node(self, name):
+            raise ApiError(404, f"read node {name}", "not found")
+
+    assert survey(run, Nobody())["moved"] is False
+    assert run(None, "surveyed", kubernetes=False)["msg"].startswith("gpu_node_kubernetes is false: a migration is")
