@@ -55,7 +55,7 @@ class ActionModule(ClusterAction):
 
     def act(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
         cluster = self.cluster(arguments) if arguments["kubernetes"] else None
-        if cluster and arguments["lease_namespace"]:
+        if cluster and arguments["lease_namespace"] and not self._task.check_mode:
             self.hold_lease(cluster, arguments, arguments["lease_namespace"], arguments["lease_duration"])
         run = UpgradeRun(constants.DEFAULT_LOCAL_TMP)
         # What goes back because it failed is not asked, and a migration changes no driver.

@@ -14,7 +14,7 @@ import pytest
 from ansible import constants
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.utc_time import text_of
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import cluster_lease
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions import upgrade_waves
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions import upgrade_node, upgrade_waves
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade import Record
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.upgrade_run import UpgradeRun
 
@@ -84,10 +84,13 @@ def test_a_file_of_a_host_that_is_no_record_leaves_the_host_alone(call):
     assert "a is left out: its record in /var/lib/gpufleet/upgrade.json cannot be read" in shown.warnings[0]
 
 
-def test_check_mode_takes_no_lease(plan_cluster):
+def test_check_mode_takes_no_lease(plan_cluster, call):
     cluster = Nodes("node-a")
     assert plan_cluster(cluster, ("a", True), check=True)["order"] == ["a"]
+    step = {"node": "node-a", "state": "evicting", "target": TARGET, "lease_namespace": "default"}
+    assert call(upgrade_node, step, AT_A, True)[0]["record"]["state"] == "evicting"
     assert cluster.held is None
+    assert "failed" not in call(upgrade_node, step, AT_A)[0] and cluster.held
 
 
 def moment(**ago):
