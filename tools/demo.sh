@@ -64,7 +64,7 @@ EOF
 
     say "What site.yml would do on a host of the pool training"
     "${here[@]}" .venv/bin/ansible-playbook "${inventory[@]}" gpufleet.nvidia.plan --limit gpu-training-1,localhost \
-        -e gpu_plan_fail_on_drift=false -e gpu_kubernetes_output_directory="$PWD/$gitops" | tee "$output/plan.log"
+        -e gpu_plan_fail=false -e gpu_kubernetes_output_directory="$PWD/$gitops" | tee "$output/plan.log"
 
     say "The MIG stage, on 8 x H100 80GB, and what is there afterwards"
     "${here[@]}" bash -c '

@@ -70,7 +70,7 @@ agree() {
     local changes answer
     changes=$(table "$1")
     if [ -z "$inventory" ] || [ -z "$changes" ] || [ "${GPUFLEET_CHANGE:-}" = yes ]; then return 0; fi
-    ansible-playbook --inventory "$inventory" gpufleet.nvidia.plan --extra-vars gpu_plan_fail_on_drift=false
+    ansible-playbook --inventory "$inventory" gpufleet.nvidia.plan --extra-vars gpu_plan_fail=false
     printf '\nThe scenario %s changes the hosts of %s: %s.\nType yes to go on: ' "$1" "$inventory" "$changes"
     read -r answer || answer=''
     [ "$answer" = yes ] || { echo "Nothing was changed." >&2; return 1; }

@@ -89,6 +89,11 @@ RENAMED = {
         "Rename it.",
     ),
 }
+#: Former names of variables that still count where the present one has its default, until 2.0.0.
+FORMER = {
+    **{f"nvidia_driver_repository_key_{part}": f"nvidia_driver_key_{part}" for part in ("url", "file", "fingerprint")},
+    "gpu_plan_fail": "gpu_plan_fail_on_drift",
+}
 #: The roles whose variables describe a host, in the order in which C(site) runs them.
 HOST_ROLES = (
     "gpu_facts",
@@ -178,7 +183,7 @@ def inventory_lines(extra: Mapping[str, Any]) -> list[str]:
     """Return the lines of the inventory for variables of the host roles that were given with C(-e), which end with the run: the next C(site) would
     take back what they brought.
     """
-    names = {name for role in HOST_ROLES for name in role_interface(role).options}
+    names = {name for role in HOST_ROLES for name in role_interface(role).options} | set(FORMER.values())
     return [f"{name}: {json.dumps(plain(extra[name]))}" for name in sorted(names.intersection(extra))]
 
 
@@ -204,8 +209,10 @@ def values_of(
     """Return the values of those variables of a host that are set or have a default, and why some of them cannot be read."""
     found, refusals = {}, []
     for name in sorted(names):
+        default, former = defaults.get(name), FORMER.get(name)
+        given = former if former and former in variables and variables.get(name, default) == default else name
         try:
-            value = value_of(name, variables, template, defaults.get(name))
+            value = value_of(str(given), variables, template, default)
         except Refused as refusal:
             refusals.append(refusal)
             continue
@@ -319,6 +326,15 @@ def _explained(interface: RoleInterface, message: str, given: Mapping[str, Any])
     return Refused(name, message, remedy)
 
 
+def deprecations(variables: Mapping[str, Any]) -> list[str]:
+    """Return what is to be said of former names among the variables of a host, which still count."""
+    return [
+        f"{old}: its name is {new}. The former name counts until 2.0.0."
+        for new, old in FORMER.items()
+        if old in variables
+    ]
+
+
 def renamed(name: str) -> Refused:
     """Return the refusal of a variable of an earlier release, which names what replaces it."""
     why, remedy = RENAMED[name]
@@ -368,7 +384,9 @@ def _names(roles: tuple[str, ...]) -> tuple[tuple[str, ...], frozenset[str]]:
 def names_of_all_roles() -> frozenset[str]:
     """Return the names that have a meaning for some role: its variables, and the results that its tasks register."""
     everywhere = [role_interface(role) for role in os.listdir(_ROLES)]
-    return frozenset().union(*(set(one.defaults) | set(one.options) | one.registered for one in everywhere))
+    return frozenset(FORMER.values()).union(
+        *(set(one.defaults) | set(one.options) | one.registered for one in everywhere)
+    )
 
 
 def registered(folder: str) -> frozenset[str]:

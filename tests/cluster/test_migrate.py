@@ -244,7 +244,7 @@ def test_the_same_deployments_run_before_during_and_after_and_back_again(pool):
     pool.offers_again()
     assert pool.served() == dict.fromkeys(NODES), "the tree alone moves nothing"
     plan = pool.play(
-        "plan", "-e", f"gpu_cluster_kubeconfig={pool.lab('kubeconfig').strip()}", "-e", "gpu_plan_fail_on_drift=false"
+        "plan", "-e", f"gpu_cluster_kubeconfig={pool.lab('kubeconfig').strip()}", "-e", "gpu_plan_fail=false"
     )
     assert "node-a, node-b: served by the device plugin, until gpufleet.nvidia.migrate moves them" in plan
     assert "pods that request nvidia.com/mig-1g.10gb: N may land on" in plan

@@ -111,8 +111,8 @@ class Host:
         self.fleet = fleet
         self.repository = {
             "url": fleet.variables["nvidia_driver_repository_url"],
-            "key_file": fleet.variables["nvidia_driver_key_file"],
-            "key_fingerprint": fleet.variables["nvidia_driver_key_fingerprint"],
+            "key_file": fleet.variables["nvidia_driver_repository_key_file"],
+            "key_fingerprint": fleet.variables["nvidia_driver_repository_key_fingerprint"],
         }
 
     def sh(self, script: str) -> str:

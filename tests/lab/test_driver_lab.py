@@ -30,7 +30,7 @@ class DriverLab:
     def __init__(self, fleet: Any) -> None:
         self.fleet = fleet
         self.lab = fleet.lab
-        self.fingerprint = fleet.variables["nvidia_driver_key_fingerprint"]
+        self.fingerprint = fleet.variables["nvidia_driver_repository_key_fingerprint"]
 
     def sh(self, script: str, check: bool = True) -> str:
         return self.lab.sh(HOST, script, check=check)

@@ -181,7 +181,7 @@ def driver(fleet, *options, **arguments):
     repository = {
         "url": f"file://{REPOSITORY}",
         "key_file": f"{REPOSITORY}/cuda-archive-keyring.gpg",
-        "key_fingerprint": fleet.variables["nvidia_driver_key_fingerprint"],
+        "key_fingerprint": fleet.variables["nvidia_driver_repository_key_fingerprint"],
     }
     version = fleet.lab.sh(HOST, "cat /sys/module/nvidia/version").strip()
     return fleet.module(

@@ -157,7 +157,7 @@ def test_every_variable_is_refused_before_the_host_is_touched(fleet):
 
 
 def test_impossible_desired_states_are_reported_by_the_plan_and_do_not_end_it(fleet):
-    run = fleet.play("plan", "-e", f"gpu_plan_report={fleet.folder}/bad.json", "-e", "gpu_plan_fail_on_drift=false")
+    run = fleet.play("plan", "-e", f"gpu_plan_report={fleet.folder}/bad.json", "-e", "gpu_plan_fail=false")
     report = json.loads((fleet.folder / "bad.json").read_text())
     assert set(report["hosts"]) == {*BAD, MIG}
     assert all(report["hosts"][host]["impossible"] for host in BAD), run.text
@@ -194,7 +194,7 @@ def test_the_plan_of_hosts_that_drift_ends_with_another_status_than_0(fleet):
     assert run.rc != 0
     assert "2 hosts: 0 as described, 2 to change" in run.text
     assert sorted(path.name for path in facts.iterdir()) == [f"{MIG}.json", f"{MPS}.json"]
-    one = fleet.play("plan", "--limit", MPS, "-e", "gpu_plan_fail_on_drift=false")
+    one = fleet.play("plan", "--limit", MPS, "-e", "gpu_plan_fail=false")
     assert one.rc == 0, one.text
     assert "1 hosts: 0 as described, 1 to change" in one.text
 
@@ -205,7 +205,7 @@ def test_the_plan_works_from_recorded_facts_without_the_hosts(fleet):
     try:
         run = fleet.play("plan", "-e", f"gpu_plan_facts_directory={facts}", "-e", "gpu_plan_offline=true")
         assert "2 hosts: 0 as described, 2 to change, 0 impossible, 0 unread" in run.text
-        live = fleet.play("plan", "-e", "gpu_plan_fail_on_drift=false")
+        live = fleet.play("plan", "-e", "gpu_plan_fail=false")
         assert "1 unread" in live.text
     finally:
         fleet.lab.run("start", MPS)

@@ -123,7 +123,7 @@ def test_slices_write_the_tree_and_the_records_of_one_run(inventory, tmp_path):
                 "-e",
                 f"gpu_plan_facts_directory={tmp_path / f'{name}-records'}",
                 "-e",
-                "gpu_plan_fail_on_drift=false",
+                "gpu_plan_fail=false",
             ]
             tree = ["-e", f"gpu_kubernetes_output_directory={tmp_path / name}"]
             run(inventory, "gpufleet.nvidia.plan", *records, *tree, *limit)
@@ -142,7 +142,7 @@ def test_sliced_jobs_of_awx_write_the_records_of_one_run_and_one_job_the_tree(in
     jobs = {"whole": inventory, **{f"slice-{hosts[0]}": sliced(tmp_path, hosts) for hosts in SLICES}}
     for name, hosts in jobs.items():
         records = tmp_path / ("whole-records" if hosts == inventory else "slices-records")
-        options = [f"gpu_plan_facts_directory={records}", "gpu_plan_fail_on_drift=false"]
+        options = [f"gpu_plan_facts_directory={records}", "gpu_plan_fail=false"]
         # Each job is a container with a checkout of its own.
         tree = f"gpu_kubernetes_output_directory={tmp_path / name}"
         run(hosts, "gpufleet.nvidia.plan", *(text for option in (*options, tree) for text in ("-e", option)))

@@ -271,7 +271,6 @@ def refuse_credentials_in(url: str, variable: str) -> None:
 def access_variables(variable: str) -> str:
     """Return the names of the variables that take what must not be in the address C(variable)."""
     prefix = variable[: variable.rfind("_key_url" if variable.endswith("_key_url") else "_url")]
-    prefix = prefix if prefix.endswith("_repository") else f"{prefix}_repository"
     return f"{prefix}_username with {prefix}_password"
 
 

@@ -72,9 +72,8 @@ def from_variables(variables: Mapping[str, Any]) -> DesiredDriver:
     :raises Refused: they contradict each other.
     """
     given = {name[len(PREFIX) :]: value for name, value in variables.items() if name.startswith(PREFIX)}
-    names = ("url", "username", "password")
-    repository = {name: given.get(name, "") for name in ("key_url", "key_file", "key_fingerprint")}
-    repository.update((name, given.get(f"repository_{name}", "")) for name in names)
+    names = ("url", "key_url", "key_file", "key_fingerprint", "username", "password")
+    repository = {name: given.get(f"repository_{name}", "") for name in names}
     repository["manage"] = given.get("manage_repository", True)
     rack = {name: given.get(f"imex_{name}") for name in ("nodes", "restart", "remove_nodes")}
     rack["mode"] = given.get("imex")
@@ -90,7 +89,7 @@ def from_options(options: Mapping[str, Any]) -> DesiredDriver:
     plain = {name: _text(options.get(name), getattr(default, name)) for name in _TEXTS}
     desired = DesiredDriver(
         **plain,
-        repository=read_repository(options.get("repository") or {}, PREFIX, f"{PREFIX}key_url"),
+        repository=read_repository(options.get("repository") or {}, PREFIX),
         hold=bool(options.get("hold", True)),
         reboot=bool(options.get("reboot", False)),
         persistence=bool(options.get("persistence", True)),
@@ -158,14 +157,14 @@ def _check(desired: DesiredDriver) -> None:
     if desired.state == "present" and own and repository.manage and desired.source != "distribution":
         if not (repository.key_url or repository.key_file):
             raise Refused(
-                f"{PREFIX}key_url",
+                f"{PREFIX}repository_key_url",
                 "a repository of your own needs the key that signs it",
-                f"Give {PREFIX}key_url or {PREFIX}key_file, and {PREFIX}key_fingerprint; "
+                f"Give {PREFIX}repository_key_url or {PREFIX}repository_key_file, and {PREFIX}repository_key_fingerprint; "
                 f"or configure the repository yourself and set {PREFIX}manage_repository: false.",
             )
         if not repository.key_fingerprint:
             raise Refused(
-                f"{PREFIX}key_fingerprint",
+                f"{PREFIX}repository_key_fingerprint",
                 "a signing key is only trusted by its fingerprint",
                 "Give all hexadecimal digits of it.",
             )

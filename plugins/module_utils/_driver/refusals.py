@@ -154,10 +154,10 @@ def key_refusals(host: Host, desired: DesiredDriver) -> list[Refused]:
     if key.is_known:
         return []
     named = f" ({key.file})" if key.file else ""
-    file = "" if key.file else f" and {PREFIX}key_url"
+    file = "" if key.file else f" and {PREFIX}repository_key_url"
     return [
         Refused(
-            f"{PREFIX}key_fingerprint",
+            f"{PREFIX}repository_key_fingerprint",
             f"no two sources confirm the fingerprint of the key{named} of NVIDIA's repository for {host.distribution.name}",
             f"Give all hexadecimal digits of it, from NVIDIA{file}; or configure the repository yourself and set {PREFIX}manage_repository: false.",
         )

@@ -115,7 +115,7 @@ class DriverSystem:
         digest = "" if own or fingerprint else known.digest
         if not fingerprint and not digest:
             raise Refused(
-                f"{PREFIX}key_fingerprint",
+                f"{PREFIX}repository_key_fingerprint",
                 f"the collection knows no key of the repository {url}",
                 "Give all hexadecimal digits of the fingerprint, from its owner.",
             )

@@ -37,29 +37,28 @@ class DesiredRepository:
     credentials: Credentials | None = None
 
     def signing_key(
-        self, url: str, key_url: str, fingerprint: str, fetch: Fetch, variables: str, digest: str = ""
+        self, url: str, key_url: str, fingerprint: str, fetch: Fetch, prefix: str, digest: str = ""
     ) -> bytes:
         """Return the key that signs the repository at C(url).
 
         :param key_url: where it is fetched from unless the user says otherwise.
         :param fingerprint: of the right one; empty where its C(digest) is known alone.
-        :param variables: the prefix of C(key_url) and C(key_file), for messages.
+        :param prefix: of the role's variables, for messages.
         :raises Refused: the key file cannot be read.
         :raises KeyRefused: the key is another one.
         """
         if self.key_file:
-            source, content = self.key_file, _read(self.key_file, f"{variables}key_file")
+            source, content = self.key_file, _read(self.key_file, f"{prefix}repository_key_file")
         else:
-            source = check_url(self.key_url or key_url, f"{variables}key_url")
+            source = check_url(self.key_url or key_url, f"{prefix}repository_key_url")
             content = fetch(source, for_server_of(source, url, self.credentials))
         return verified_key(content, fingerprint, source) if fingerprint else key_of_digest(content, digest, source)
 
 
-def read_repository(option: Mapping[str, Any], prefix: str, key_url: str) -> DesiredRepository:
+def read_repository(option: Mapping[str, Any], prefix: str) -> DesiredRepository:
     """Return what the option C(repository) of a module says.
 
     :param prefix: of the role's variables.
-    :param key_url: the variable with the address of the key.
     :raises Refused: credentials stand in an address, or cannot be taken as they are.
     """
     names = ("url", "key_url", "key_file", "key_fingerprint", "username", "password")
@@ -67,7 +66,7 @@ def read_repository(option: Mapping[str, Any], prefix: str, key_url: str) -> Des
     manage = bool(option.get("manage", True))
     username, password = texts.pop("username"), texts.pop("password")
     refuse_credentials_in(texts["url"], f"{prefix}repository_url")
-    refuse_credentials_in(texts["key_url"], key_url)
+    refuse_credentials_in(texts["key_url"], f"{prefix}repository_key_url")
     credentials = checked_credentials(prefix, texts["url"], username, password, manage)
     return DesiredRepository(**texts, manage=manage, credentials=credentials)
 

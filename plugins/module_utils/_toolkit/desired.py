@@ -66,5 +66,5 @@ def from_options(options: Mapping[str, Any], injection: Injection | None = None)
         cdi=options["cdi"],
         hold=options["hold"],
         allow_vulnerable=options["allow_vulnerable"],
-        repository=read_repository(options["repository"], PREFIX, f"{PREFIX}repository_key_url"),
+        repository=read_repository(options["repository"], PREFIX),
     )

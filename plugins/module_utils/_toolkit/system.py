@@ -124,7 +124,7 @@ class ToolkitSystem:
             url, wanted = self.url(desired), desired.repository
             # A mirror carries NVIDIA's signatures, so NVIDIA's key is right for it unless the site signs anew.
             fingerprint = wanted.key_fingerprint or KEY_FINGERPRINT
-            key = wanted.signing_key(url, KEY_URL, fingerprint, self._fetch, f"{PREFIX}repository_")
+            key = wanted.signing_key(url, KEY_URL, fingerprint, self._fetch, PREFIX)
             # NVIDIA signs the metadata of its rpm repository, which have the packages' checksums, and not the packages.
             self._repository = Repository(
                 IDENTIFIER,

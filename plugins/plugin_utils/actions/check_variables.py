@@ -20,7 +20,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.text import 
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import ControllerAction
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import is_true, plain
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import GPU_HOSTS, refuse_keywords
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import value_of
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import deprecations, value_of
 
 #: Playbooks that do to hosts what their descriptions say: what is wrong with one ends them. The others say it, and go on with what they were asked.
 _BY_DESCRIPTION = ("site", "upgrade", "rollback", "repartition", "migrate")
@@ -52,6 +52,7 @@ class ActionModule(ControllerAction):
         described: list[tuple[str, Refused]] = []
         end = "Nothing was changed."
         unknown: dict[str, list[str]] = {}
+        former: dict[str, None] = {}
         members = frozenset(groups.get(GPU_HOSTS) or ())
         # Hosts with the same description are planned once.
         planned: dict[str, tuple[Refused, ...]] = {}
@@ -59,6 +60,7 @@ class ActionModule(ControllerAction):
         for one in hosts_of(hosts, task_vars):
             host, variables = one.name, one.variables
             found = playbook_variables.check(playbook, variables)
+            former.update(dict.fromkeys(deprecations(variables)))
             wrong += [(host, refusal) for refusal in found.refusals]
             for name, value in found.of_run.items():
                 first = firsts.setdefault(name, (host, value))
@@ -78,6 +80,8 @@ class ActionModule(ControllerAction):
             stops = playbook in _BY_DESCRIPTION and not _may_be_skipped(variables)
             (wrong if stops else described).extend((host, refusal) for refusal in planned[key])
             end = f"Nothing was changed. {_STOP}" if stops and planned[key] else end
+        for sentence in former:
+            self._display.warning(sentence)
         for name, where in unknown.items():
             self._display.warning(f"{shortened(where)}: gpufleet.nvidia has no variable {name}.")
         said = refusals.of_hosts(described)

@@ -14,6 +14,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions impor
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import FleetAction, described
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of, is_true, plain
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import Racks, pools
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import deprecations
 
 
 class ActionModule(FleetAction):
@@ -35,6 +36,8 @@ class ActionModule(FleetAction):
                 "msg": f"{message}: {unread}" if arguments.get("facts") else f"{message}.",
             }
 
+        for sentence in deprecations(task_vars):
+            self._display.warning(sentence)
         description = describe(
             host,
             task_vars,

@@ -44,8 +44,8 @@ def repository_variables(repository: Path, address: str) -> dict[str, str]:
     return {
         "lab_repository_url": address,
         "nvidia_driver_repository_url": f"file://{REPOSITORY_IN_HOST}/{key.parent}",
-        "nvidia_driver_key_file": f"{REPOSITORY_IN_HOST}/{key}",
-        "nvidia_driver_key_fingerprint": fingerprint,
+        "nvidia_driver_repository_key_file": f"{REPOSITORY_IN_HOST}/{key}",
+        "nvidia_driver_repository_key_fingerprint": fingerprint,
         "nvidia_toolkit_repository_url": f"file://{REPOSITORY_IN_HOST}/libnvidia-container/stable/deb",
         "nvidia_toolkit_repository_key_file": f"{REPOSITORY_IN_HOST}/libnvidia-container/gpgkey",
         "nvidia_toolkit_repository_key_fingerprint": fingerprint,

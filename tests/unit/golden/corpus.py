@@ -318,8 +318,8 @@ _IMEX = {"nvidia_driver_imex": "host"}
 _METRICS = {"nvidia_health_metrics": True}
 _OWN_MIRROR = {
     "nvidia_driver_repository_url": "https://mirror.example/cuda",
-    "nvidia_driver_key_file": "/etc/keys/nvidia.asc",
-    "nvidia_driver_key_fingerprint": "A" * 40,
+    "nvidia_driver_repository_key_file": "/etc/keys/nvidia.asc",
+    "nvidia_driver_repository_key_fingerprint": "A" * 40,
 }
 _OWN_TOOLKIT_MIRROR = {
     "nvidia_toolkit_repository_url": "https://mirror.example/toolkit",
@@ -335,9 +335,9 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "nvidia_driver_repository_url": (_OWN_MIRROR,),
     "nvidia_driver_repository_username": ({**_OWN_MIRROR, "nvidia_driver_repository_username": "reader"},),
     "nvidia_driver_repository_password": ("secret",),
-    "nvidia_driver_key_url": ("https://mirror.example/key.asc",),
-    "nvidia_driver_key_file": ("/etc/keys/nvidia.asc",),
-    "nvidia_driver_key_fingerprint": ("A" * 40,),
+    "nvidia_driver_repository_key_url": ("https://mirror.example/key.asc",),
+    "nvidia_driver_repository_key_file": ("/etc/keys/nvidia.asc",),
+    "nvidia_driver_repository_key_fingerprint": ("A" * 40,),
     "nvidia_driver_imex_group": ({**_IMEX, "nvidia_driver_imex_group": "rack_1"},),
     "nvidia_driver_imex_address": ({**_IMEX, "nvidia_driver_imex_address": "10.0.0.1"},),
     "nvidia_driver_module_parameters": ({"nvidia_driver_module_parameters": {"NVreg_EnableStreamMemOPs": 1}},),

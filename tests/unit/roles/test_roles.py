@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 import yaml
+from ansible.parsing.dataloader import DataLoader
+from ansible.template import Templar, trust_as_template
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions import remove_gate
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import registered
 
@@ -161,6 +163,19 @@ def test_the_connection_to_the_cluster_is_handed_to_the_actions_of_one_group():
                 "context",
                 "api_timeout",
             }
+
+
+@pytest.mark.parametrize(
+    ("variables", "passed"),
+    [({}, ""), ({"old": "a"}, "a"), ({"old": "a", "new": "b"}, "b"), ({"new": "b"}, "b")],
+)
+def test_the_driver_is_given_the_key_under_its_former_names_too(variables, passed):
+    (task,) = load(ROLES[0].parent / "nvidia_driver" / "tasks" / "install.yml")
+    repository = task["gpufleet.nvidia.driver"]["repository"]
+    for part in ("key_url", "key_file", "key_fingerprint"):
+        names = {"new": f"nvidia_driver_repository_{part}", "old": f"nvidia_driver_{part}"}
+        given = {names["new"]: "", **{names[which]: value for which, value in variables.items()}}
+        assert Templar(DataLoader(), variables=given).template(trust_as_template(repository[part])) == passed
 
 
 def test_remove_shows_its_steps_once_with_the_plan():

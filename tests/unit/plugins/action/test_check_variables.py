@@ -55,6 +55,26 @@ def test_a_variable_of_an_earlier_release_is_refused_with_its_successor(call):
     assert [entry["hosts"] for entry in result["refusals"]] == [["a"]], "once"
 
 
+def test_a_former_name_still_counts_and_its_successor_is_named_once(call):
+    former = {
+        "nvidia_driver_repository_url": "https://mirror.example.com/x",
+        "nvidia_driver_key_url": "https://mirror.example.com/k",
+    }
+    hosts = {name: {**former, "nvidia_driver_key_fingerprint": "A" * 40} for name in ("a", "b")}
+    result, shown = check(call, hosts, playbook="site")
+    assert "failed" not in result
+    assert shown.warnings == [
+        f"nvidia_driver_{name}: its name is nvidia_driver_repository_{name}. The former name counts until 2.0.0."
+        for name in ("key_url", "key_fingerprint")
+    ]
+
+
+def test_a_former_name_of_a_playbook_has_the_type_of_its_successor(call):
+    result, shown = check(call, {"a": {"gpu_plan_fail_on_drift": "perhaps"}}, playbook="plan")
+    assert "gpu_plan_fail" in result["msg"]
+    assert [one.partition(".")[0] for one in shown.warnings] == ["gpu_plan_fail_on_drift: its name is gpu_plan_fail"]
+
+
 def test_whether_boards_that_nobody_described_can_be_divided_so_is_left_to_the_host(call):
     of_second = {"devices": [1], "instances": {"1g.10gb": 7}}
     for layout, refused in ([of_second], ""), ([{**of_second, "divices": "all"}], "nvidia_mig_layout[0].divices"):

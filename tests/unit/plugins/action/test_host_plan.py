@@ -47,6 +47,14 @@ def test_what_is_not_needed_is_said_as_well(plan):
     assert "  gpu-1: mig: nothing to do" in shown.lines
 
 
+def test_the_former_name_of_a_variable_warns(plan):
+    _result, shown = plan(nvidia_driver_key_file="/k")
+    assert (
+        "nvidia_driver_key_file: its name is nvidia_driver_repository_key_file. The former name counts until 2.0.0."
+        in shown.warnings
+    )
+
+
 def test_templates_are_rendered(plan):
     layout = trust_as_template("{{ layout_of_the_night }}")
     result, _shown = plan(nvidia_mig_strategy="mixed", nvidia_mig_layout=layout, layout_of_the_night="all-balanced")

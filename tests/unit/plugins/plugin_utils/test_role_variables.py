@@ -13,9 +13,13 @@ import yaml
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import role_variables
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import (
+    FORMER,
     HOST_ROLES,
+    RENAMED,
     VariablesRefused,
     collect,
+    entry_points,
+    inventory_lines,
     refusals_of,
     role_interface,
     validated,
@@ -52,6 +56,19 @@ def test_values_are_brought_to_their_type():
     desired = collected(nvidia_sharing_gpus_per_pod="4", nvidia_toolkit_hold="no", nvidia_driver_branch=580)
     assert (desired["nvidia_sharing_gpus_per_pod"], desired["nvidia_toolkit_hold"]) == (4, False)
     assert desired["nvidia_driver_branch"] == "580"
+
+
+def test_a_former_name_counts_where_the_present_one_has_its_default():
+    new, old = "nvidia_driver_repository_key_url", "nvidia_driver_key_url"
+    for given, taken in (({old: "a"}, "a"), ({old: "a", new: ""}, "a"), ({old: "a", new: "b"}, "b"), ({new: "b"}, "b")):
+        desired = collected(**given)
+        assert desired[new] == taken and old not in desired
+    assert inventory_lines({old: "a", "other": 1}) == ['nvidia_driver_key_url: "a"']
+
+
+def test_a_former_name_is_of_no_present_variable():
+    known = {name for role in ROLES.iterdir() for options in entry_points(role.name).values() for name in options}
+    assert set(FORMER) <= known and not known & (set(FORMER.values()) | set(RENAMED))
 
 
 def test_templates_are_rendered():

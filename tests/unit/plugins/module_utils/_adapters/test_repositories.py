@@ -97,7 +97,7 @@ URL = "https://mirror.example.com/nvidia"
 #: Words that are in no message of ours.
 PASSWORD = "zebra-Crossing9"
 SECRET = Credentials("hosts", PASSWORD)
-KEY = {"nvidia_driver_key_fingerprint": "0" * 40, "nvidia_driver_key_file": "/k"}
+KEY = {"nvidia_driver_repository_key_fingerprint": "0" * 40, "nvidia_driver_repository_key_file": "/k"}
 
 
 def variables(**given):
@@ -119,7 +119,7 @@ ADDRESSES = [
     ("plan", "variable", "remedy"),
     [
         (driver, "nvidia_driver_repository_url", "nvidia_driver_repository_username"),
-        (driver, "nvidia_driver_key_url", "nvidia_driver_repository_username"),
+        (driver, "nvidia_driver_repository_key_url", "nvidia_driver_repository_username"),
         (toolkit, "nvidia_toolkit_repository_url", "nvidia_toolkit_repository_username"),
         (toolkit, "nvidia_toolkit_repository_key_url", "nvidia_toolkit_repository_username"),
     ],

@@ -142,13 +142,13 @@ def test_a_key_that_no_two_sources_confirm_has_to_be_given(identifier, version, 
     # The full variant, whose packages are called alike everywhere and follow no kernel.
     variables = {"nvidia_driver_variant": "full", "nvidia_driver_flavour": "open"}
     (refusal,) = stage(given, variables).refusals
-    assert refusal.thing == "nvidia_driver_key_fingerprint"
+    assert refusal.thing == "nvidia_driver_repository_key_fingerprint"
     assert "no two sources confirm the fingerprint" in refusal.reason
-    known = {**variables, "nvidia_driver_key_fingerprint": FINGERPRINT}
+    known = {**variables, "nvidia_driver_repository_key_fingerprint": FINGERPRINT}
     if identifier == "ubuntu":
-        assert "and nvidia_driver_key_url" in refusal.remedy
+        assert "and nvidia_driver_repository_key_url" in refusal.remedy
         assert stage(given, known).refusals
-        known["nvidia_driver_key_url"] = "https://mirror.example.com/key.pub"
+        known["nvidia_driver_repository_key_url"] = "https://mirror.example.com/key.pub"
     assert not stage(given, known).refusals
     assert not stage(given, {**variables, "nvidia_driver_manage_repository": False}).refusals
     host = from_facts(given)
