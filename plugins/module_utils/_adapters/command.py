@@ -67,8 +67,6 @@ def run(
 ) -> Result:
     """Run C(command) and return its result.
 
-    :param command: argument list; the program may be a bare name, which is looked up in the system directories.
-    :param timeout: seconds after which the command is killed and L(CommandError) is raised.
     :param environment: variables added to the caller's environment; the locale is always C.
     :param allowed: exit statuses that are accepted, or None to accept every one.
     :raises CommandError: the program is missing, it ran out of time, or its status is not in C(allowed).

@@ -64,7 +64,6 @@ def next_kernel(files: HostFiles) -> tuple[str | None, str | None]:
 class Grub:
     """What decides which kernel is booted.
 
-    :param following: the kernel that is booted next; None where that is not known.
     :param boots_once: whether the configuration takes an entry that was chosen for one boot (C(next_entry)).
     :param entries: what GRUB calls the menu entry of a kernel, by release; recovery entries are not among them.
     :param program: what the names of GRUB's programs begin with; None where the host has none.

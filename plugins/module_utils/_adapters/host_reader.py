@@ -53,11 +53,7 @@ def begin(function: Callable[[], _Result]) -> Callable[[], _Result]:
 
 @dataclass
 class HostReader:
-    """Everything that reading facts needs from outside.
-
-    :param run: runs a command of the host. With another host's root only commands that take files are run.
-    :param unknown: why a value is missing, by its path in the document.
-    """
+    """Everything that reading facts needs from outside. With another host's root only commands that take files are run."""
 
     files: HostFiles
     run: Callable[[Sequence[str]], Result] = run_command

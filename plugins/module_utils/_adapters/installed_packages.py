@@ -29,11 +29,7 @@ _VERSION_LOCK = re.compile(
 
 @dataclass(frozen=True)
 class InstalledPackage:
-    """An installed package.
-
-    :param vendor: maintainer (deb) or vendor (rpm).
-    :param state: dpkg's word (C(installed), C(half-configured), ...); rpm has only installed ones.
-    """
+    """An installed package, with its maintainer (deb) or vendor (rpm) and dpkg's word for its state; rpm has only installed ones."""
 
     name: str
     version: str

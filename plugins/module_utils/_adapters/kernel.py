@@ -57,12 +57,7 @@ _BUILD_TIMEOUT = 3600
 
 @dataclass(frozen=True)
 class DiskModule:
-    """The module nvidia as it would be loaded.
-
-    :param flavour: C(open), C(proprietary), or None where the licence is neither of the known ones.
-    :param signer: the name in the certificate of the key that signed it; None where it is not signed.
-    :param key: the serial number of that certificate, as modinfo shows it.
-    """
+    """The module nvidia as it would be loaded. C(signer) and C(key): name and serial number in the certificate of the key that signed it."""
 
     version: str | None
     flavour: str | None

@@ -142,8 +142,6 @@ class Nvml:
     def profiles(self, index: int, remaining: bool = True) -> list[dict[str, Any]]:
         """Return the live table of GPU instance profiles of one GPU, as C(profiles) of the facts; empty on a board without MIG. Places and remaining
         capacity are None where the driver does not tell them: while MIG is off, branch 580 does.
-
-        :raises NvmlError: NVML fails otherwise than by saying that a profile does not exist.
         """
         device = self.device(index)
         if index not in self._profiles:
@@ -274,9 +272,7 @@ COMPUTE_MODES = {"default": 0, "prohibited": 2, "exclusive_process": 3}
 
 def set_mig_mode(nvml: Nvml, index: int, enabled: bool) -> str:
     """Ask for MIG mode C(enabled) on one GPU. The call succeeds even when the mode does not change yet: the activation status tells the truth.
-
-    :returns: C(active), C(in_use) (somebody holds the GPU) or C(reset_required), or the error's name.
-    :raises NvmlError: the driver refused.
+    Returns C(active), C(in_use) (somebody holds the GPU) or C(reset_required), or the error's name.
     """
     status = int(nvml.library.call("nvmlDeviceSetMigMode", nvml.device(index), int(enabled)))
     return {0: ACTIVE, IN_USE: PENDING_IN_USE, RESET_REQUIRED: PENDING_RESET}.get(status, f"status {status}")

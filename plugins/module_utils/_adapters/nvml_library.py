@@ -152,11 +152,7 @@ class PynvmlMissing(Exception):
 
 
 def load_pynvml(archive: str | None = None) -> ModuleType:
-    """Return the module pynvml.
-
-    :param archive: a zip file with pynvml in it, sent for this call; None when there is none.
-    :raises PynvmlMissing: it is nowhere.
-    """
+    """Return the module pynvml, of the zip file C(archive) where one was sent for this call. Raises PynvmlMissing: it is nowhere."""
     for place in (archive, HOST_PROGRAM):
         if place and os.path.isfile(place) and place not in sys.path:
             sys.path.insert(0, place)
@@ -217,12 +213,7 @@ class Process:
 
 @dataclass(frozen=True)
 class GpuState:
-    """One GPU as NVML sees it.
-
-    :param facts: it as an entry of C(gpus) of the facts document, the one form in which planners take it.
-    :param device_id: device and vendor in the form of mig-parted's device-filter: C(0x233010DE).
-    :param subsystem_id: the same for the subsystem: C(0x16C110DE).
-    """
+    """One GPU: an entry of C(gpus) of the facts document, and its ids in the form of mig-parted's device-filter, C(0x233010DE)."""
 
     facts: dict[str, Any]
     device_id: str | None = None

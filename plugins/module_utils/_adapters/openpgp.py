@@ -100,10 +100,8 @@ def verified_key(content: bytes, fingerprint: str, source: str) -> bytes:
 
 
 def key_of_digest(content: bytes, digest: str, source: str) -> bytes:
-    """Return the binary form of a key file that is known by its SHA-256.
-
-    :param digest: of the file without its lines C(Version), which say only what wrote it.
-    :raises KeyRefused: it is another file, or holds no key.
+    """Return the binary form of a key file that is known by its SHA-256, without its lines C(Version). Raises KeyRefused: it is another, or holds no
+    key.
     """
     lines = [line for line in content.splitlines(keepends=True) if not line.startswith(b"Version")]
     found = hashlib.sha256(b"".join(lines)).hexdigest()

@@ -35,11 +35,7 @@ class PackageError(Exception):
 
 @dataclass(frozen=True)
 class Package:
-    """A package at a version.
-
-    :param version: as the package manager spells it (C(3:580.126.09-1.el9)); empty for "the manager's choice".
-    :param origin: where it is offered (a repository's URL or id); empty for an installed package.
-    """
+    """A package at a version, empty for "the manager's choice". C(origin): the URL or id of the repository that offers it; empty for an installed one."""
 
     name: str
     version: str = ""

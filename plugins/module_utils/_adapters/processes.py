@@ -65,11 +65,7 @@ class HolderScan:
 
 @dataclass(frozen=True)
 class ProgramProcess:
-    """A running process that was found by its program's name.
-
-    :param foreign: whether it runs in another mount namespace: its paths are not the host's.
-    :param unit: the systemd service that it belongs to, or None; a container has a scope, and processes that a user starts a session.
-    """
+    """A running process that was found by its program's name. C(foreign): whether it runs in another mount namespace: its paths are not the host's."""
 
     pid: int
     parent: int

@@ -49,7 +49,6 @@ REPOSITORY_OPTION: dict[str, Any] = {
 class Repository:
     """A package repository as it will be configured.
 
-    :param key: the signing key, binary or armoured, checked by L(verified_key) before it gets here.
     :param signed_metadata: rpm only; whether the metadata are signed too, and not only the packages.
     :param signed_packages: rpm only; false where only the metadata are signed, which have the packages' checksums.
     """
@@ -218,11 +217,8 @@ class Credentials:
 
 
 def checked_credentials(prefix: str, url: str, username: str, password: str, manage: bool) -> Credentials | None:
-    """Return what a mirror is accessed with; None where it asks for nothing.
-
-    :param prefix: of the variables C(repository_url), C(repository_username) and C(repository_password), for messages.
-    :param manage: whether the collection configures the repository.
-    :raises Refused: they contradict each other, or cannot be written as they are.
+    """Return what a mirror is accessed with; None where it asks for nothing. C(prefix): of the variables C(repository_url), C(repository_username)
+    and C(repository_password), for messages.
     """
     if not (username or password):
         return None

@@ -33,8 +33,6 @@ class Architecture:
     """What an architecture decides.
 
     :param nvml: its number in NVML's answer (nvmlDeviceArchitecture_t of nvml.h).
-    :param compute_capabilities: of the boards of this architecture, oldest first, as C(major.minor).
-    :param last_driver_branch: the last driver branch that supports it, or None while it is supported.
     :param mig_toggle_needs_reset: whether changing the MIG mode takes effect only after a reset of the GPU.
     :param mps_clients_device_plugin: most replicas that k8s-device-plugin accepts with MPS; it compares the compute capability with 7.5 and so gives
         Volta the limit of older GPUs.

@@ -26,11 +26,9 @@ class Placements:
 class GpuInstanceProfile:
     """One kind of GPU instance that a board (or a live driver) offers.
 
-    :param name: as the driver prints it, such as C(1g.10gb+me).
     :param nvml_profile: the part of the NVML constant after C(NVML_GPU_INSTANCE_PROFILE_).
     :param nvml_enum: the index passed to C(nvmlDeviceGetGpuInstanceProfileInfo).
     :param profile_id: the ID column of C(nvidia-smi mig -lgip), unlike C(nvml_enum).
-    :param gpu_slices: the G of the name.
     :param memory_mib: memory of an instance in MiB; differs a little between drivers.
     :param source: key of C(SOURCES) for the numbers; C(live) for a profile read from NVML.
     """
@@ -66,12 +64,7 @@ NVLINK5_MODULES = ("mlx5_core", "mlx5_ib", "ib_umad")
 
 @dataclass(frozen=True)
 class FirstDriver:
-    """The first driver version that drives a device.
-
-    :param pci_device_id: as in C(Board.pci_device_ids): boards of one row may have been supported at different times.
-    :param mig: whether that version has MIG on it already.
-    :param source: key of C(SOURCES).
-    """
+    """The first driver version that drives a device, of which boards of one row may have several, and whether it has MIG on it already."""
 
     pci_device_id: str
     version: str
@@ -87,12 +80,9 @@ class Board:
     :param total_memory_mib: memory in MiB as a driver reports it, with ECC as the board is delivered; on boards with GDDR6 that is less than the
         label says. Drivers before 510 report a little less.
     :param memory_label: the size in the vendor's name of the product, such as C(80GB); a label, not a measure.
-    :param compute_slices: how many compute slices MIG divides the board into.
     :param placement_grid_units: how many memory units MIG divides the board into; not always a power of two.
-    :param source: where the identity comes from, for boards without profiles.
     :param nvlink5_switches: L(SWITCHES_IN_HOST) or L(SWITCHES_IN_RACK) for boards with NVLink 5. Their switches are not found on the PCI bus as
         NVSwitches are: the GPU decides (gpu-operator#2781). None for all other boards, whether they have NVLink or not.
-    :param first_drivers: of the devices for which a source names one.
     """
 
     key: str

@@ -35,10 +35,8 @@ def board(key: str) -> Board:
 
 
 def described_board(key: str, thing: str) -> Board:
-    """Return the board that a person means: the one with this key, or the only one whose key begins with it. C(l40s) is C(l40s-48gb).
-
-    :param thing: where the key stands, such as C(gpu_facts_gpus[0].board).
-    :raises Refused: the table has no such board, or several.
+    """Return the board that a person means: the one with this key, or the only one whose key begins with it. C(l40s) is C(l40s-48gb). Raises Refused:
+    the table has no such board, or several.
     """
     begins = [_BY_KEY[key]] if key in _BY_KEY else [one for one in BOARDS if one.key.startswith(f"{key}-")]
     if len(begins) == 1:

@@ -31,12 +31,7 @@ ZYPPER_LOCK = "zypper_lock"
 
 @dataclass(frozen=True)
 class SigningKey:
-    """The key of a repository, by one of two marks.
-
-    :param file: its name in the repository; empty where no source has it.
-    :param fingerprint: of the key; empty where no source has it.
-    :param digest: SHA-256 of the key file without its lines C(Version), for where the fingerprint is in no source.
-    """
+    """The key of a repository, by its fingerprint, or the SHA-256 of its file without lines C(Version) where the fingerprint is in no source."""
 
     file: str = ""
     fingerprint: str = ""
@@ -78,12 +73,7 @@ class DkmsRepositories:
 
 @dataclass(frozen=True)
 class ModuleKey:
-    """The key that DKMS signs modules with, which it makes when it builds the first one, too late for Secure Boot.
-
-    :param key: path of the private key, unless the site's configuration of dkms names another.
-    :param certificate: path of its certificate in DER, likewise.
-    :param command: the distribution's own program that makes it; empty where dkms makes it itself.
-    """
+    """The key that DKMS signs modules with, which it makes with the first one, too late for Secure Boot; C(command): of the distribution's own program."""
 
     key: str
     certificate: str

@@ -120,7 +120,6 @@ def image_metapackages(release: str, installed: Iterable[str]) -> dict[str, str]
     installed (generic and generic-hwe-24.04), and any of them may bring the next kernel. After an update and before the reboot none of them depends
     on the running kernel any more, so that only the flavour ties them to it.
 
-    :param release: of the running kernel.
     :returns: such as C({"linux-image-virtual-hwe-24.04": "generic-hwe-24.04"}): there are no module packages for virtual.
     """
     match = _UBUNTU_RELEASE.fullmatch(release)

@@ -35,7 +35,6 @@ class Specification:
 
     :param drivers: versions of the driver whose libraries it mounts.
     :param nodes: the device nodes, with their major numbers; None where that is left to the runtime.
-    :param hooks: programs that the runtime runs on the host for each container.
     """
 
     path: str
@@ -64,7 +63,6 @@ class CdiState:
 
     :param stale: why the collection's own has to be written anew; empty when it is right, or nothing can be compared.
     :param leftovers: specifications of the GPUs beside it that describe what is not there.
-    :param unreadable: other files that cannot be read, which may be of anything.
     """
 
     stale: str = ""

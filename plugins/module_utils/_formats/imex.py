@@ -29,10 +29,8 @@ MODES = (UNMANAGED, HOST, MASKED)
 
 @dataclass(frozen=True)
 class DesiredImex:
-    """What the host does with IMEX.
-
-    :param mode: C(host) runs the service here, C(masked) leaves it to ComputeDomains, C(unmanaged) leaves everything as it is.
-    :param nodes: the addresses of the rack's hosts, in the order of the file, which all of them share.
+    """What the host does with IMEX. C(mode): C(host) runs the service here, C(masked) leaves it to ComputeDomains, C(unmanaged) leaves everything as
+    it is.
     """
 
     mode: str = UNMANAGED

@@ -89,10 +89,8 @@ class Pair:
 
 @dataclass(frozen=True)
 class Statement:
-    """A table header or a pair with the whole lines it stands on (C(text[start:end]), line break included).
-
-    :param table: the path of the header, or of the table that the pair belongs to.
-    :param crosses_array: whether that table is an element of an array of tables.
+    """A table header or a pair with the whole lines it stands on (C(text[start:end]), line break included). C(crosses_array): whether that table is
+    an element of an array of tables.
     """
 
     start: int

@@ -33,11 +33,7 @@ _WITHOUT_NVLINK = ("Tesla T4", "NVIDIA T4")
 
 @dataclass(frozen=True)
 class Policy:
-    """What a run may do.
-
-    :param retry: whether hosts that were handed over, or have failed twice, are tried again from the beginning.
-    :param recurrence: seconds in which a fault that comes back counts as one that was not repaired.
-    """
+    """What a run may do. C(recurrence): seconds in which a fault that comes back counts as one that was not repaired."""
 
     now: datetime.datetime
     retry: bool = False

@@ -39,7 +39,6 @@ _NAME = text(256)
 class Attempt:
     """One attempt to repair a host.
 
-    :param faults: what it was against: subject and kind of each fault.
     :param outcome: C(repaired), C(failed), or empty while it goes on or when it was cut off.
     :param tries: how often it came to the repair itself.
     """
@@ -65,8 +64,6 @@ class Attempt:
 class RepairRecord:
     """What is known of the repairs of a host.
 
-    :param state: a step, an end, or empty where nothing was ever tried.
-    :param boot_id: the boot in which the errors of C(dealt_with) were logged.
     :param dealt_with: errors of the kernel's log after which the host was repaired: they stay in the log until the next boot.
     :param initial_unschedulable: whether somebody else had cordoned the node before; it stays so.
     """

@@ -36,11 +36,7 @@ class CommandAnswer:
 
 @dataclass(frozen=True)
 class DcgmRun:
-    """How C(dcgmi diag) ended.
-
-    :param installed: whether there is a C(dcgmi) on the host; without one the answer is empty.
-    :param why: why it is a lower level than was asked for, or empty.
-    """
+    """How C(dcgmi diag) ended, and why it ran at a lower level than was asked for, or empty."""
 
     level: int
     answer: CommandAnswer
@@ -70,8 +66,6 @@ class Sxid:
 class Evidence:
     """Everything that the checks look at. Nothing else is read while they run.
 
-    :param nvidia_smi: None where it is not installed.
-    :param xids: None where the kernel's log cannot be read.
     :param cuda_by_dcgm: how C(dcgmi diag) ended that was run in place of a CUDA program.
     :param cuda_unproven: why neither was run although CUDA is to be proven by what is there; empty where nothing is asked for.
     :param owed: whether C(dcgmi diag) has to accept the host still, because C(site) changed it.

@@ -72,11 +72,7 @@ class UnreadableDiagnosis(Exception):
 
 @dataclass(frozen=True)
 class DiagnosticResult:
-    """What a test says of one GPU, or of another part of the host.
-
-    :param status: C(Pass), C(Fail), C(Warn), C(Skip) or C(Not Run).
-    :param configurable: whether all that it found is a matter of configuration.
-    """
+    """What a test says of one GPU, or of another part of the host. C(configurable): whether all that it found is a matter of configuration."""
 
     test: str
     subject: str

@@ -55,10 +55,8 @@ def remembered(checkpoint: str | None, units: Mapping[str, systemd.Unit]) -> Rem
 
 
 def plan(found: Remembered, pods: Collection[str], start_only: bool = False) -> Plan:
-    """Return the steps after which the kubelet remembers nothing of NVIDIA's device plugin, and runs.
-
-    :param pods: UIDs of the pods that there are on the node.
-    :raises Refused: a pod still holds a device, of whatever vendor: the kubelet would give it to another one.
+    """Return the steps after which the kubelet remembers nothing of NVIDIA's device plugin, and runs. Raises Refused: a pod still holds a device, of
+    whatever vendor: the kubelet would give it to another one.
     """
     ours = {name for name in found.registered | {name for _uid, name in found.held} if name.startswith(NVIDIA)}
     if start_only or not ours:

@@ -70,12 +70,7 @@ class RemovedWith(Enum):
 
 @dataclass(frozen=True)
 class Artifact:
-    """What a host has of the collection.
-
-    :param path: of the file; an asterisk stands for anything.
-    :param remover: the module that takes it away, or puts the file back as it was.
-    :param folder: whether C(path) is a folder of the collection's own, with all that is in it.
-    """
+    """What a host has of the collection, and the module that takes it away, or puts the file back. In a path an asterisk stands for anything."""
 
     path: str
     what: str

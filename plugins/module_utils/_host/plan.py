@@ -41,12 +41,7 @@ class UnitFile:
 
 @dataclass(frozen=True)
 class Present:
-    """What is on the host.
-
-    :param python: the interpreter that read the host, which its units have to call.
-    :param metrics_directory: where metrics are written; empty where they are not.
-    :param metrics_active: whether their timer runs; None where systemd did not say.
-    """
+    """What is on the host. C(python): the interpreter that read the host, which its units have to call."""
 
     sha256: str | None = None
     version: str | None = None

@@ -43,11 +43,7 @@ def metrics_directory(desired: Mapping[str, Any]) -> str:
 
 
 def stage(facts: Facts, desired: Mapping[str, Any]) -> StagePlan:
-    """Plan the program and its units.
-
-    :param desired: the variables of all host roles, and C(PROGRAM).
-    :raises Refused: the directory of the metrics cannot be used.
-    """
+    """Plan the program and its units. Raises Refused: the directory of the metrics cannot be used."""
     directory = metrics_directory(desired)
     present = Present.from_facts(facts.host_program)
     if not (directory or present.anything or _restores(facts, desired)):
