@@ -250,7 +250,7 @@ def read_allocations(files: HostFiles) -> dict[str, list[dict[str, Any]]]:
     """
     found: dict[str, list[dict[str, Any]]] = {}
     entries: list[HeldDevices] = []
-    for path, read in ((CHECKPOINT, _given), (CLAIMS, read_claims)):
+    for path, read in ((CHECKPOINT, lambda text: read_checkpoint(text, "").entries), (CLAIMS, read_claims)):
         size = files.size(path)
         if size is None:
             continue
@@ -282,7 +282,3 @@ def read_allocations(files: HostFiles) -> dict[str, list[dict[str, Any]]]:
                 )
             found.setdefault(key, []).append(said)
     return found
-
-
-def _given(written: str) -> tuple[HeldDevices, ...]:
-    return read_checkpoint(written, "").entries

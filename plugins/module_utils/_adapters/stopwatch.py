@@ -69,7 +69,10 @@ class Stopwatch:
     def _watch(self) -> None:
         last = time.monotonic()
         while not self._ended.wait(_PAUSE):
-            found = activity(_programs(os.getpid()), _in_driver())
+            # A thread is inside a call of NVML where its innermost function is one of pynvml's, which wait for the library.
+            frames = sys._current_frames().values()
+            in_driver = any(frame.f_globals.get("__name__") == _PYNVML for frame in frames)
+            found = activity(_programs(os.getpid()), in_driver)
             now = time.monotonic()
             self._seconds[found] = self._seconds.get(found, 0.0) + now - last
             last = now
@@ -89,11 +92,6 @@ def _age() -> float:
     if len(fields) < 20:
         return 0.0
     return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - int(fields[19]) / os.sysconf("SC_CLK_TCK"))
-
-
-def _in_driver() -> bool:
-    """Return whether a thread is inside a call of NVML: its innermost function is one of pynvml's, which wait for the library."""
-    return any(frame.f_globals.get("__name__") == _PYNVML for frame in sys._current_frames().values())
 
 
 def _programs(pid: int) -> list[str]:

@@ -166,7 +166,7 @@ def expose(samples: Sequence[Sample]) -> str:
     for metric in METRICS:
         mine = sorted(_lines(metric, [sample for sample in samples if sample.metric is metric]))
         if mine:
-            lines += [f"# HELP {metric.name} {_help(metric.help)}", f"# TYPE {metric.name} {metric.kind}", *mine]
+            lines += [f"# HELP {metric.name} {metric.help}", f"# TYPE {metric.name} {metric.kind}", *mine]
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -185,10 +185,6 @@ def _escaped(text: str) -> str:
     # A path that is not UTF-8 has parts that cannot be written.
     shown = text.encode("utf-8", "replace").decode()
     return shown.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-
-
-def _help(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("\n", "\\n")
 
 
 def _number(value: float) -> str:

@@ -129,3 +129,10 @@ def healthy_facts():
         },
         "unknown": {},
     }
+
+
+def judge(outcome, status, *texts):
+    """Compare the outcome of a check, and what it says and recommends."""
+    assert outcome.status == status, outcome
+    for text in texts:
+        assert text in f"{outcome.evidence}. {outcome.next_step}"

@@ -18,12 +18,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.hardware i
     recovery,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import CommandAnswer
-
-
-def judge(outcome, status, *texts):
-    assert outcome.status == status, outcome
-    for text in texts:
-        assert text in f"{outcome.evidence}. {outcome.next_step}"
+from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._health.hosts import judge
 
 
 def test_pci(evidence, facts):

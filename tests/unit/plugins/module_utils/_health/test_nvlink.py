@@ -8,15 +8,10 @@ import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health import repair_faults
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.nvlink import fabric as check
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.nvlink import is_forming
+from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._health.hosts import judge
 
 IN_RACK = ("fabric manager of the rack", "switch trays")
 COMPLETED = {"state": "completed", "status": 0, "degraded": [], "summary": "healthy"}
-
-
-def judge(outcome, status, *texts):
-    assert outcome.status == status, outcome
-    for text in texts:
-        assert text in f"{outcome.evidence}. {outcome.next_step}"
 
 
 @pytest.mark.proves("fabric", "health", rows=["nvswitch"])

@@ -22,12 +22,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.software i
     reason_unproven,
 )
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._health import dcgm_outputs as outputs
-
-
-def judge(outcome, status, *texts):
-    assert outcome.status == status, outcome
-    for text in texts:
-        assert text in f"{outcome.evidence}. {outcome.next_step}"
+from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._health.hosts import judge
 
 
 @pytest.mark.parametrize(
