@@ -263,11 +263,11 @@ def test_a_text_in_the_log_alone_takes_nothing_out_of_service(given):
     assert (found.action, found.decided, found.needed, found.disturbed) == (Action.NOTHING, (), False, ())
 
 
-@pytest.mark.parametrize("sign", ["uncorrected", "remap_pending", "remap_failed"])
+@pytest.mark.parametrize("sign", [{"uncorrected": 1}, {"remap_pending": True}, {"remap_failed": True}], ids=repr)
 def test_a_second_sign_of_the_driver_confirms_an_error(sign):
-    found = plan(silent_with(**{sign: True}), xids=[Xid(48, "0000:18:00", "")])
+    found = plan(silent_with(**sign), xids=[Xid(48, "0000:18:00", "")])
     assert (FIRST, "xid_48") in found.keys
-    other = plan(silent_with(**{sign: True}), xids=[Xid(48, "0000:2a:00", "")])
+    other = plan(silent_with(**sign), xids=[Xid(48, "0000:2a:00", "")])
     assert (SECOND, "xid_48") not in other.keys
 
 
