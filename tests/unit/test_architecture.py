@@ -95,7 +95,7 @@ def test_no_two_files_import_each_other_inside_a_room_either():
 
 #: What every domain has, and names of files that several rooms still have.
 SHAPE = {"__init__", "desired", "state", "plan", "apply", "stage"}
-SHARED_NAMES = {"clients", "host", "mig_parted", "packages", "refusals", "selection", "system"}
+SHARED_NAMES = {"host", "packages", "refusals", "system"}
 
 
 def test_a_file_is_found_by_its_name():
