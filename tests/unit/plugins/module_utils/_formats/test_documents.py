@@ -104,6 +104,7 @@ def test_any_text_is_read_or_refused_with_a_value_error(data, noise, place):
 def test_nothing_else_reads_texts_that_others_write():
     """What is left reads what the same process, or the collection's own package, wrote."""
     own = {
+        "doc_fragments/variables.py": "the specifications of the collection's roles",
         "module_utils/_formats/documents.py": "the reader itself",
         "module_utils/_formats/json_edit.py": "an editor, which needs the members as they are written",
         "module_utils/_facts/nvml.py": "the answer of a child of its own",
