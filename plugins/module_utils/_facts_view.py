@@ -90,6 +90,7 @@ class DriverFacts(View):
     library_version: str | None = has(_NAME)
     flavour: str | None = has(_NAME)
     source: str | None = has(_NAME)
+    vendor: str | None = has(_TEXT)
     packages: Mapping[str, str] | None = has(_VERSIONS)
     holds: tuple[str, ...] | None = has(_TEXTS)
     nouveau_loaded: bool | None = has(boolean)

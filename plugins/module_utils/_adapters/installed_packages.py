@@ -153,7 +153,7 @@ _DRIVER = re.compile(
     r"linux-(open|signatures|objects)-nvidia|xserver-xorg-video-nvidia|firmware-nvidia-gsp|libnvcuvid|libnvoptix|"
     r"libnvsdm|nvlsm$|nvlink5"
 )
-#: Names that only NVIDIA's own repositories have (host.md, section 2.2). Debian's archive has nvidia-open-kernel-dkms.
+#: Names that only NVIDIA's own repositories have (host.md, section 2.2), for packages without a vendor. Debian's archive has nvidia-open-kernel-dkms.
 _ONLY_NVIDIA = re.compile(
     r"cuda-drivers|nvidia-open(-\d|$)|nvidia-driver-(cuda|open|pinning)|nvidia-kernel-open-dkms$|"
     r"kmod-nvidia-(open|latest)-dkms$"
@@ -172,10 +172,26 @@ _RPM_PATTERNS = (
 )
 
 
+#: In the vendor (rpm) or maintainer (deb) of a distribution's own packages.
+_DISTRIBUTION = re.compile(
+    r"debian|ubuntu|canonical|red ?hat|suse|fedora|rocky|almalinux|oracle|amazon|centos", re.IGNORECASE
+)
+
+
 def from_nvidia(package: InstalledPackage) -> bool:
-    """Return whether a package is from one of NVIDIA's repositories, or a copy of one, and not from the distribution."""
+    """Return whether a package is from one of NVIDIA's repositories, or a copy of one: others have packages of the same names."""
     vendor = package.vendor.lower()
-    return "@nvidia.com" in vendor or vendor.startswith("nvidia") or bool(_ONLY_NVIDIA.match(package.name))
+    return (
+        "@nvidia.com" in vendor
+        or vendor.startswith("nvidia")
+        or (not vendor and bool(_ONLY_NVIDIA.match(package.name)))
+    )
+
+
+def other_vendor(packages: Iterable[InstalledPackage]) -> str:
+    """Return who packages are from that are neither NVIDIA's nor a distribution's, such as C(RPM Fusion); empty for nobody."""
+    vendors = (package.vendor for package in packages if package.vendor and not from_nvidia(package))
+    return next((vendor for vendor in vendors if not _DISTRIBUTION.search(vendor)), "")
 
 
 def is_driver(name: str) -> bool:

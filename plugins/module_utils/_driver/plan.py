@@ -26,7 +26,7 @@ from .fabric import imex_warnings
 from .floors import shortfall, warnings
 from .packages import DKMS, closure, of_other_branch, of_other_generation
 from .previous import Record, Remains
-from .refusals import board_warnings, judged_version, mig_warnings, refusals, runfile_refusals, space_refusals, too_old
+from .refusals import board_warnings, foreign_refusals, judged_version, mig_warnings, refusals, space_refusals, too_old
 from .reload import Impact
 from .selection import (
     NotOffered,
@@ -226,7 +226,7 @@ def plan_absent(host: Host, remains: Remains, noticed: Impact | None = None) -> 
 
     Each is looked for by itself: a removal that was cut off may have left any of them without the others.
     """
-    first_refusal(runfile_refusals(host, f"{PREFIX}state", "Remove it with nvidia-uninstall."))
+    first_refusal(foreign_refusals(host, f"{PREFIX}state"))
     installed = closure(host.packages)
     steps = SET.repair_steps(host.interrupted, "an earlier run was cut off")
     if host.held:

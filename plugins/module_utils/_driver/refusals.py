@@ -109,11 +109,7 @@ def board_warnings(host: Host) -> list[str]:
 
 def source_refusals(host: Host, desired: DesiredDriver) -> list[Refused]:
     """Return why the wanted source cannot follow the one that is installed; sources are never mixed."""
-    found = runfile_refusals(
-        host,
-        f"{PREFIX}source",
-        "Remove it with nvidia-uninstall first, or leave it alone with nvidia_driver_state: unmanaged.",
-    )
+    found = foreign_refusals(host, f"{PREFIX}source", f" first, or leave it alone with {PREFIX}state: unmanaged")
     if found:
         return found
     installed, wanted = host.source, desired.archive_source
@@ -122,26 +118,43 @@ def source_refusals(host: Host, desired: DesiredDriver) -> list[Refused]:
         installed = "distribution"
     if installed is None or installed == wanted or not host.packages:
         return []
+    first, name = (f"Set {PREFIX}source: {installed}, or remove", _SOURCES.get(installed, ""))
+    if installed == "vendor":
+        first, name = f"Leave it alone with {PREFIX}state: unmanaged, or remove", host.vendor
     return [
         Refused(
             f"{PREFIX}source",
-            f"the installed driver {host.version or ', '.join(host.versions)} is from {_name(installed)}, and packages of "
-            f"{_name(wanted)} define the same files",
-            f"Set {PREFIX}source: {installed}, or remove the driver first with {PREFIX}state: absent and then run again.",
+            f"the installed driver {host.version or ', '.join(host.versions)} is from {name}, and packages of "
+            f"{_SOURCES[wanted]} define the same files",
+            f"{first} the driver first with {PREFIX}state: absent and then run again.",
         )
     ]
 
 
-def runfile_refusals(host: Host, thing: str, remedy: str) -> list[Refused]:
-    """Return that no package manager installed the driver, where it is so."""
-    if host.source != "runfile":
+_SOURCES = {"nvidia": "NVIDIA's repository", "distribution": "the distribution's archive"}
+#: Who has installed a driver that no package has, by the C(source) of the facts, with how it is removed.
+FOREIGN = {
+    "runfile": ("NVIDIA's .run installer", "Remove it with nvidia-uninstall"),
+    "container": (
+        "the GPU Operator's driver container (/run/nvidia/driver)",
+        "Have the operator leave the driver to the host (ClusterPolicy, driver.enabled: false)",
+    ),
+    "outside": (
+        "something other than a package of the host, such as a mount into a container",
+        "Remove it the way it was installed",
+    ),
+}
+
+
+def foreign_refusals(host: Host, thing: str, otherwise: str = "") -> list[Refused]:
+    """Return that no package manager installed the driver, where it is so.
+
+    :param otherwise: what follows the remedy.
+    """
+    if host.source not in FOREIGN:
         return []
-    reason = "no package has the driver: NVIDIA's .run installer installed it, or it is mounted from outside, as in a container"
-    return [Refused(thing, reason, remedy)]
-
-
-def _name(source: str) -> str:
-    return "NVIDIA's repository" if source == "nvidia" else "the distribution's archive"
+    who, remedy = FOREIGN[host.source]
+    return [Refused(thing, f"no package has the driver: it was installed by {who}", f"{remedy}{otherwise}.")]
 
 
 def key_refusals(host: Host, desired: DesiredDriver) -> list[Refused]:

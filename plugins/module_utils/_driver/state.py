@@ -78,7 +78,7 @@ class Host:
     :param not_offered: which packages with headers of later kernels the repositories did not have when they were last asked.
     :param packages: installed packages of the driver, by name.
     :param loaded: version of the loaded module; C(on_disk) of the module file; C(library) of user space.
-    :param source: who installed the driver: C(nvidia), C(distribution), C(runfile), or None.
+    :param source: who installed the driver: C(nvidia), C(distribution), a key of L(FOREIGN), C(vendor) for packages of C(vendor), or None.
     :param signing: with Secure Boot, what DKMS signs modules with; None where it was not read.
     :param free_mib: free space in MiB, by the paths (joined with commas) that share a file system.
     :param configured_parameters: of the module, in our file; C(loaded_parameters) the values that the loaded module has of them.
@@ -110,6 +110,7 @@ class Host:
     library: str | None = None
     flavour: str | None = None
     source: str | None = None
+    vendor: str = ""
     nouveau_loaded: bool = False
     modules: tuple[str, ...] = ()
     builds: tuple[Build, ...] = ()
@@ -191,6 +192,7 @@ def from_facts(facts: Mapping[str, Any], **seen: Any) -> Host:
         **{name: driver.get(f"{name}_version") for name in ("loaded", "on_disk", "library")},
         "flavour": driver.get("flavour"),
         "source": driver.get("source"),
+        "vendor": str(driver.get("vendor") or ""),
         "nouveau_loaded": bool(driver.get("nouveau_loaded")),
         "modules": tuple(driver.get("modules") or ()),
         "builds": tuple(

@@ -15,7 +15,7 @@ from typing import Any
 from .._adapters import grub, kernel, module_signing
 from .._adapters.files import HostFiles
 from .._adapters.host_reader import HostReader
-from .._adapters.installed_packages import InstalledPackage, from_nvidia, is_driver, read_packages
+from .._adapters.installed_packages import InstalledPackage, from_nvidia, is_driver, other_vendor, read_packages
 from .._adapters.kernel import DiskModule
 from .._formats import module_parameters as parameters
 from .nvml import LIBRARY, library_path, library_version
@@ -23,10 +23,12 @@ from .services import Services
 
 #: What NVIDIA's installer leaves behind, and no package has.
 _RUNFILE_MARKS = ("/usr/bin/nvidia-uninstall", "/usr/bin/nvidia-installer")
+#: Where the GPU Operator's driver container mounts its own root on the host.
+_CONTAINER_MARK = "/run/nvidia/driver/usr/bin/nvidia-smi"
 
 
-def driver_source(files: HostFiles, packages: Sequence[InstalledPackage], present: bool) -> str | None:
-    """Return who the driver is from: C(nvidia), C(distribution) or C(runfile), or None where there is none.
+def driver_source(files: HostFiles, packages: Sequence[InstalledPackage], present: bool) -> dict[str, str | None]:
+    """Return C(source), who the driver is from, None where there is none; with its C(vendor) where that is neither NVIDIA nor the distribution.
 
     :param present: whether there is a module or a library at all.
     """
@@ -35,10 +37,13 @@ def driver_source(files: HostFiles, packages: Sequence[InstalledPackage], presen
         package for package in packages if is_driver(package.name) and not package.name.startswith("cuda-compat")
     ]
     if drivers:
-        return "nvidia" if any(from_nvidia(package) for package in drivers) else "distribution"
-    if present or any(files.exists(mark) for mark in _RUNFILE_MARKS):
-        return "runfile"
-    return None
+        if any(from_nvidia(package) for package in drivers):
+            return {"source": "nvidia"}
+        vendor = other_vendor(drivers)
+        return {"source": "vendor", "vendor": vendor} if vendor else {"source": "distribution"}
+    if any(files.exists(mark) for mark in _RUNFILE_MARKS):
+        return {"source": "runfile"}
+    return {"source": None if not present else "container" if files.exists(_CONTAINER_MARK) else "outside"}
 
 
 def read_driver(
@@ -62,7 +67,7 @@ def read_driver(
         "on_disk_version": disk.version if disk else None,
         "library_version": _read_library(source),
         "flavour": kernel.loaded_flavour(files) or (disk.flavour if disk else None),
-        "source": driver_source(files, packages or (), loaded is not None or disk is not None),
+        **driver_source(files, packages or (), loaded is not None or disk is not None),
         "packages": None if packages is None else {one.name: one.version for one in packages if is_driver(one.name)},
         "holds": holds,
         "nouveau_loaded": kernel.is_loaded(files, "nouveau"),

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.refusals import FOREIGN
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.reload import SERVICES
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import gpu_title
@@ -71,12 +72,11 @@ def _driver(facts: Mapping[str, Any], removal: Removal) -> Iterator[Refused]:
             "Repair the driver (gpufleet.nvidia.verify says how), or remove /etc/gpufleet/mig.json and /var/lib/gpufleet/mig-original.json on "
             "the host to leave the GPUs as they are.",
         )
-    if removal.driver and (facts.get("driver") or {}).get("source") == "runfile":
-        yield Refused(
-            "gpu_remove_driver",
-            "the driver was installed by NVIDIA's .run installer, whose files no package manager knows",
-            "Set it to false, and remove the driver with nvidia-uninstall.",
-        )
+    source = (facts.get("driver") or {}).get("source")
+    if removal.driver and source in FOREIGN:
+        who, remedy = FOREIGN[source]
+        reason = f"the driver was installed by {who}, whose files no package manager knows"
+        yield Refused("gpu_remove_driver", reason, f"Set it to false. {remedy}.")
 
 
 def _clients(facts: Mapping[str, Any], removal: Removal) -> Iterator[Refused]:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Any, Callable
 
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.refusals import FOREIGN
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import Facts, view_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.documents import read_yaml
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.driver_versions import (
@@ -140,9 +141,8 @@ def _driver(reader: _Reader, served: Served, rack: Found) -> None:
     unmanaged = {"nvidia_driver_state": "unmanaged"}
     if driver.get("source") not in ("nvidia", "distribution") or not is_driver_version(str(version)):
         reader.variables.update(unmanaged)
-        how = {"runfile": "NVIDIA's .run installer, or is mounted from outside"}.get(
-            str(driver.get("source")), "something other than a package of the host"
-        )
+        how = FOREIGN.get(str(driver.get("source")), FOREIGN["outside"])[0]
+        how = f"packages of {driver['vendor']}" if driver.get("vendor") else how
         if served.driver:
             reader.notes.append(
                 f"the GPU Operator's container installs driver {version}: nvidia_driver_state is unmanaged"

@@ -113,6 +113,7 @@ def test_a_driver_of_the_run_installer_is_not_ours_to_remove():
     given = facts(driver={"source": "runfile"})
     assert said(given) == []
     assert "nvidia-uninstall" in said(given, Removal(driver=True))[0]
+    assert "driver.enabled: false" in said(facts(driver={"source": "container"}), Removal(driver=True))[0]
 
 
 def test_what_is_left_names_what_stayed():

@@ -160,7 +160,7 @@ def test_other_packages(name):
     [
         ("nvidia-open", "", True),
         ("nvidia-open-580", "", True),
-        ("nvidia-driver-cuda", "somebody who rebuilt it", True),
+        ("nvidia-driver-cuda", "negativo17.org", False),
         ("nvidia-driver-pinning-580", "", True),
         ("libnvidia-compute", "NVIDIA <cudatools@nvidia.com>", True),
         ("kmod-nvidia", "NVIDIA Corporation", True),

@@ -201,6 +201,28 @@ def test_sources_are_never_mixed_and_the_way_out_is_named():
         plan_present(installed(), DesiredDriver(source="distribution", flavour="open", branch="535"), offers(NEW))
 
 
+@pytest.mark.parametrize(
+    ("source", "who", "remedy"),
+    [
+        (
+            "runfile",
+            "by NVIDIA's .run installer",
+            "with nvidia-uninstall first, or leave it alone with nvidia_driver_state: unmanaged",
+        ),
+        ("container", "by the GPU Operator's driver container", r"driver.enabled: false\) first"),
+        ("outside", "by something other than a package", "the way it was installed first"),
+        (
+            "vendor",
+            "is from negativo17.org, and packages of NVIDIA's repository",
+            "unmanaged, or remove the driver first with",
+        ),
+    ],
+)
+def test_a_driver_of_somebody_else_is_called_what_it_is(source, who, remedy):
+    with pytest.raises(Refused, match=f"{who}.*{remedy}"):
+        plan_present(installed(source=source, vendor="negativo17.org"), DesiredDriver(), offers(NEW))
+
+
 def test_ubuntus_packages_are_recognised_by_their_names():
     host = replace(
         BARE,

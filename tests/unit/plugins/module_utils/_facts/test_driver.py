@@ -145,6 +145,8 @@ NVIDIA = InstalledPackage("nvidia-open", "580.126.09-1", "NVIDIA <cudatools@nvid
 DEBIAN = InstalledPackage(
     "nvidia-driver", "535.309.01-0+deb12u1", "Debian NVIDIA Maintainers <x@lists.alioth.debian.org>"
 )
+#: Under names that NVIDIA's repositories have, too.
+NEGATIVO = InstalledPackage("nvidia-driver-cuda", "3:580.126.09-1.el9", "negativo17.org")
 TOOLKIT = InstalledPackage("nvidia-container-toolkit", "1.20.0-1", "NVIDIA CORPORATION <cudatools@nvidia.com>")
 
 
@@ -157,8 +159,13 @@ COMPAT = InstalledPackage("cuda-compat-13-0", "580.95.05-0ubuntu1", "cudatools <
     [
         ([NVIDIA], True, None, "nvidia"),
         ([DEBIAN, TOOLKIT], True, None, "distribution"),
-        ([TOOLKIT], True, None, "runfile"),
-        ([COMPAT], True, None, "runfile"),
+        ([NEGATIVO], True, None, "vendor"),
+        # A package that a site has built itself does not make the driver somebody else's.
+        ([NEGATIVO, NVIDIA], True, None, "nvidia"),
+        ([TOOLKIT], True, None, "outside"),
+        ([COMPAT], True, None, "outside"),
+        ([TOOLKIT], True, "/run/nvidia/driver/usr/bin/nvidia-smi", "container"),
+        ([], False, "/run/nvidia/driver/usr/bin/nvidia-smi", None),
         ([COMPAT], False, None, None),
         ([], False, "/usr/bin/nvidia-uninstall", "runfile"),
         ([TOOLKIT], False, None, None),
@@ -167,7 +174,8 @@ COMPAT = InstalledPackage("cuda-compat-13-0", "580.95.05-0ubuntu1", "cudatools <
 def test_source(tree, packages, present, mark, source):
     if mark:
         tree.write(mark)
-    assert driver_source(tree.files, packages, present) == source
+    found = driver_source(tree.files, packages, present)
+    assert found["source"] == source and found.get("vendor") == (NEGATIVO.vendor if source == "vendor" else None)
 
 
 def test_services(tree):
