@@ -12,7 +12,12 @@ from dataclasses import replace
 from typing import Any, Callable
 
 from ansible import constants as C
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup import cards_on_bus, described_board
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup import (
+    MACHINE_DRIVERS,
+    cards_of_machines,
+    cards_on_bus,
+    described_board,
+)
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._dcgm.stage import stage as dcgm
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.stage import stage as driver
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import Facts, view_of
@@ -43,6 +48,7 @@ STAGES: dict[str, StageFunction] = {
     "sharing": sharing,
     "dcgm": dcgm,
 }
+_PASSTHROUGH = "gpu_facts_passthrough"
 #: Those that write units of systemd.
 _WRITE_UNITS = ("driver", "boot", "sharing")
 
@@ -55,7 +61,8 @@ def plan_stages(document: Mapping[str, Any], desired: Mapping[str, Any]) -> dict
     :return: plans by stage; of a host that was read without root, or has no GPUs or others than described, only one, that says so.
     """
     facts = view_of(document)
-    for name, refusal in (("privileges", _without_root(facts)), ("hardware", _other_gpus(facts, desired))):
+    hardware = _of_machines(facts, desired) or _other_gpus(facts, desired)
+    for name, refusal in (("privileges", _without_root(facts)), ("hardware", hardware)):
         if refusal:
             return {name: StagePlan(name, needed=True, refusals=(refusal,))}
     plans = {}
@@ -78,6 +85,10 @@ def plan_stages(document: Mapping[str, Any], desired: Mapping[str, Any]) -> dict
         plans["mig"] = replace(plans["mig"], refusals=(*plans["mig"].refusals, former))
     if lost:
         plans = _beside_lost_gpus(plans, f"GPU {', '.join(str(gpu.index) for gpu in lost)}")
+    machines = ", ".join(str(card.get("address")) for card in cards_of_machines(facts))
+    if machines:
+        note = f"virtual machines have the GPUs {machines}: they are left alone"
+        plans["driver"] = replace(plans["driver"], warnings=(*plans["driver"].warnings, note))
     writing = next((plan for name, plan in plans.items() if name in _WRITE_UNITS and plan.steps), None)
     if writing is not None:
         plans[writing.stage] = replace(writing, warnings=(*writing.warnings, *refused_reload(facts, desired)))
@@ -160,6 +171,31 @@ def _beside_lost_gpus(plans: Mapping[str, StagePlan], lost: str) -> dict[str, St
             reasons = "; ".join(refusal.reason for refusal in plans[name].refusals)
             found[name] = replace(plans[name], refusals=(), unread=f"{lost} fell off the bus, and without it {reasons}")
     return found
+
+
+def _of_machines(facts: Facts, desired: Mapping[str, Any]) -> Refused | None:
+    """Return that virtual machines have other GPUs than the description gives them: by PCI address, or so many."""
+    if facts.pci is None:
+        return None
+    given, there = desired.get(_PASSTHROUGH) or [], [str(card.get("address")) for card in cards_of_machines(facts)]
+    if isinstance(given, list):
+        addresses = sorted(_address(str(one)) for one in given)
+        described, same = ", ".join(addresses) or "none", addresses == there
+    else:
+        described, same = f"{given} GPUs", not isinstance(given, bool) and str(given) == str(len(there))
+    if same:
+        return None
+    return Refused(
+        _PASSTHROUGH,
+        f"the description gives {described[:300]} to virtual machines, and their kernel drivers ({', '.join(sorted(MACHINE_DRIVERS))}) have "
+        f"{', '.join(there) or 'none'}",
+        "Correct the variable, or bind the GPUs to the other driver and reboot.",
+    )
+
+
+def _address(text: str) -> str:
+    """Return a PCI address as the kernel writes it; lspci leaves the domain out."""
+    return f"0000:{text.lower()}" if text.count(":") == 1 else text.lower()
 
 
 def _other_gpus(facts: Facts, desired: Mapping[str, Any]) -> Refused | None:

@@ -108,10 +108,24 @@ def board_of(gpu: Mapping[str, Any]) -> Board | None:
     return found or find_board(gpu.get("device_id"), gpu.get("name"), gpu.get("memory_mib"))
 
 
-def cards_on_bus(facts: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return those entries of C(pci) of the facts that are GPUs, in the order in which NVML numbers them: by address."""
+#: Kernel drivers by which a host gives devices to virtual machines.
+MACHINE_DRIVERS = frozenset(("vfio-pci", "pci-stub", "nvgrace-gpu-vfio-pci", "xen-pciback"))
+
+
+def all_cards(facts: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return those entries of C(pci) of the facts that are GPUs, by address, whoever drives them."""
     cards = (card for card in facts.get("pci") or () if card.get("kind") == "gpu")
     return sorted(cards, key=lambda card: str(card.get("address")))
+
+
+def cards_on_bus(facts: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the GPUs that are the host's own, in the order in which NVML numbers them: not those that virtual machines have."""
+    return [card for card in all_cards(facts) if card.get("kernel_driver") not in MACHINE_DRIVERS]
+
+
+def cards_of_machines(facts: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the GPUs that are given to virtual machines."""
+    return [card for card in all_cards(facts) if card.get("kernel_driver") in MACHINE_DRIVERS]
 
 
 def gpus_on_bus(facts: Mapping[str, Any]) -> list[dict[str, Any]]:

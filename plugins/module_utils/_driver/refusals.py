@@ -263,6 +263,19 @@ def rollout_refusals(host: Host, desired: DesiredDriver, rolled_out: Mapping[str
     ]
 
 
+def kernel_driver_refusals(host: Host) -> list[Refused]:
+    """Return which GPUs another kernel driver has; nouveau gives them up with a reboot, which is planned."""
+    return [
+        Refused(
+            str(gpu),
+            f"the kernel driver {gpu.kernel_driver} has it, so the driver nvidia cannot use it",
+            f"Block {gpu.kernel_driver} (a line 'blacklist {gpu.kernel_driver.lower()}' in a file of /etc/modprobe.d), rebuild the initramfs and reboot.",
+        )
+        for gpu in host.gpus
+        if gpu.kernel_driver not in (None, "nvidia", "nouveau")
+    ]
+
+
 def refusals(host: Host, desired: DesiredDriver) -> list[Refused]:
     """Return everything that facts alone rule out for C(state: present)."""
     found = [
@@ -270,6 +283,7 @@ def refusals(host: Host, desired: DesiredDriver) -> list[Refused]:
         *source_refusals(host, desired),
         *key_refusals(host, desired),
         *fabric_refusals(host, desired),
+        *kernel_driver_refusals(host),
     ]
     # The distribution may have no driver of its own, which is told when its packages are looked for.
     return [*(found or kernel_refusals(host, desired)), *floor_refusals(host, desired)]

@@ -24,12 +24,14 @@ class Gpu:
     """A GPU on the PCI bus, seen without a driver.
 
     :param architecture: lower case, or None where the device is not in the table of boards.
+    :param kernel_driver: the module that has it, or None.
     """
 
     address: str
     device_id: str
     architecture: str | None = None
     board: str | None = None
+    kernel_driver: str | None = None
 
     def __str__(self) -> str:
         return f"{self.board or self.device_id} ({self.address})"
@@ -225,6 +227,5 @@ def _held_names(driver: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _gpu(device: Mapping[str, Any]) -> Gpu:
-    return Gpu(
-        str(device.get("address")), str(device.get("device_id")), device.get("architecture"), device.get("board")
-    )
+    names = ("architecture", "board", "kernel_driver")
+    return Gpu(str(device.get("address")), str(device.get("device_id")), **{name: device.get(name) for name in names})

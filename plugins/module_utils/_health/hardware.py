@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .._boards.lookup import cards_on_bus
+from .._boards.lookup import cards_of_machines, cards_on_bus
 from .report import DRIVER_ROLE, LOAD_ON_DISK, Evidence, Outcome, failed, passed, skipped, warning
 
 
@@ -107,7 +107,9 @@ def nvml(evidence: Evidence) -> Outcome:
         return failed(f"NVML does not see {', '.join(missing)}", _FALLEN)
     if not gpus:
         return failed("NVML sees no GPU", _FALLEN)
-    return passed(f"NVML sees {len(gpus)} GPUs")
+    given = cards_of_machines(evidence.facts)
+    machines = f"; virtual machines have {len(given)} more" if given else ""
+    return passed(f"NVML sees {len(gpus)} GPUs{machines}")
 
 
 _FALLEN = "Look for Xid 79 and NVRM messages in the kernel's log, then drain and power-cycle the host"

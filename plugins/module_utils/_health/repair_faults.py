@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .._boards.lookup import cards_on_bus
+from .._boards.lookup import all_cards
 from .._formats.cdi import cdi_of
 from .._formats.host_names import CDI_UNIT, FABRIC_UNIT, MIG_UNIT, PERSISTENCE_UNIT, SETTINGS_UNIT, SHARING_UNIT
 from .._mig.state import has_mig
@@ -152,7 +152,7 @@ def _nvml(evidence: Evidence) -> Iterator[Fault | str]:
 
 
 def _bus(evidence: Evidence, gpus: int | None) -> Iterator[Fault | str]:
-    on_bus = cards_on_bus(evidence.facts)
+    on_bus = all_cards(evidence.facts)
     if evidence.facts.get("pci") is not None and gpus is not None and len(on_bus) < gpus:
         remedy = "Power-cycle the host; check that the board is seated and powered"
         yield _host("gpu_missing", f"the PCI bus shows {len(on_bus)} of {gpus} GPUs", Action.REBOOT, remedy=remedy)
@@ -169,7 +169,7 @@ def _unseen(evidence: Evidence) -> list[Mapping[str, Any]]:
     if gpus is None:
         return []
     seen = {gpu.get("pci_address") for gpu in gpus}
-    return [device for device in cards_on_bus(evidence.facts) if device["address"] not in seen]
+    return [device for device in all_cards(evidence.facts) if device["address"] not in seen]
 
 
 def _is_taken(device: Mapping[str, Any]) -> bool:

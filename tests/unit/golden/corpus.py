@@ -330,6 +330,7 @@ _OWN_TOOLKIT_MIRROR = {
 VALUES: dict[str, tuple[Any, ...]] = {
     "gpu_facts_pool": ("other",),
     "gpu_facts_gpus": ([{"board": "h100-80gb-sxm", "count": 8}], [{"board": "l40s-48gb", "count": 4}]),
+    "gpu_facts_passthrough": (2,),
     "nvidia_driver_branch": ("575", "590"),
     "nvidia_driver_version": ("580.178.04", "580.159.03"),
     "nvidia_driver_repository_url": (_OWN_MIRROR,),

@@ -57,6 +57,42 @@ def test_a_contradiction_is_refused_once_and_names_both_variables():
     assert "nvidia_toolkit_cdi is false" in refusal.reason
 
 
+def of_machines(*drivers):
+    """Return a bare host with one GPU for each of the kernel drivers."""
+    cards = [
+        {**BARE["pci"][0], "address": f"0000:1{index}:00.0", "kernel_driver": name}
+        for index, name in enumerate(drivers)
+    ]
+    return {**BARE, "pci": cards}
+
+
+@pytest.mark.parametrize("given", [["0000:10:00.0", "0000:11:00.0"], ["11:00.0", "10:00.0"], 2, "2"])
+def test_a_host_that_gives_half_of_its_gpus_to_virtual_machines_is_planned_for_the_rest(given):
+    host = of_machines("vfio-pci", "pci-stub", None, "nvidia")
+    declared = {"gpu_facts_gpus": [{"board": "l40s-48gb", "count": 2}]}
+    plans = plan_stages(host, desired(gpu_facts_passthrough=given, **declared))
+    assert list(plans) == list(STAGES) and [r.message for plan in plans.values() for r in plan.refusals] == []
+    assert "virtual machines have the GPUs 0000:10:00.0, 0000:11:00.0: they are left alone" in plans["driver"].warnings
+
+
+@pytest.mark.parametrize("given", [[], 1, True, "all", ["0000:10:00.0", "0000:12:00.0"]])
+def test_gpus_of_virtual_machines_that_nobody_described_are_named(given):
+    plans = plan_stages(of_machines("vfio-pci", "vfio-pci", None), desired(gpu_facts_passthrough=given))
+    (refusal,) = plans["hardware"].refusals
+    assert refusal.thing == "gpu_facts_passthrough" and "have 0000:10:00.0, 0000:11:00.0" in refusal.reason
+
+
+def test_a_host_whose_gpus_all_go_to_virtual_machines_is_none_of_the_group():
+    (refusal,) = plan_stages(of_machines("vfio-pci"), desired(gpu_facts_passthrough=1))["hardware"].refusals
+    assert refusal.thing == "the group gpu_hosts"
+
+
+def test_a_gpu_that_another_kernel_driver_has_is_refused_and_nouveau_is_not():
+    (refusal,) = plan_stages(of_machines("NovaCore"), desired())["driver"].refusals
+    assert "NovaCore has it" in refusal.reason and "blacklist novacore" in refusal.remedy
+    assert plan_stages(of_machines("nouveau"), desired())["driver"].refusals == ()
+
+
 def test_no_facts_at_all_raise_nothing():
     assert all(isinstance(plan, StagePlan) for plan in plan_stages({"schema": 1}, desired()).values())
 

@@ -81,8 +81,10 @@ def test_nvml(evidence, facts):
     judge(hardware.nvml(evidence()), "failed", "cannot reach GPU 1")
     del facts["gpus"][1]
     judge(hardware.nvml(evidence()), "failed", "does not see 0000:2a:00.0", "power-cycle")
+    facts["pci"][1]["kernel_driver"] = "NovaCore"
+    judge(hardware.nvml(evidence()), "failed", ", bound to NovaCore", "unbind")
     facts["pci"][1]["kernel_driver"] = "vfio-pci"
-    judge(hardware.nvml(evidence()), "failed", ", bound to vfio-pci", "unbind")
+    judge(hardware.nvml(evidence()), "passed", "1 GPUs; virtual machines have 1 more")
     facts["gpus"], facts["pci"] = [], None
     judge(hardware.nvml(evidence()), "failed", "sees no GPU")
     facts["nvml"] = {"available": False, "reason": "the NVML library killed its caller (SIGSEGV)."}
