@@ -116,6 +116,7 @@ class RuntimeFacts(View):
     cdi: bool | None = has(boolean)
     cgroup_drivers: Mapping[str, str] | None = has(_VERSIONS)
     monitors: Mapping[str, str | None] | None = has(mapping(_TEXT))
+    leftovers: tuple[str, ...] | None = has(_TEXTS)
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ OPTIONS: dict[str, dict[str, tuple[str, dict[str, Any]]]] = {
     "container_runtime": {
         "default": ("nvidia_toolkit_default_runtime", {"type": "bool", "default": False}),
         "enable_cdi": ("nvidia_toolkit_cdi", {"type": "bool", "default": True}),
+        "move_former": ("nvidia_toolkit_move_former", {"type": "bool", "default": False}),
         "restart": ("nvidia_toolkit_restart", {"type": "str", "choices": ["auto", "never"], "default": "auto"}),
         "disruption": ("nvidia_toolkit_disruption", {"type": "str", "choices": ["refuse", "force"], "default": "refuse"}),
     },

@@ -37,7 +37,13 @@ from .._formats.toml_read import TomlError
 from .._health.metric_units import METRICS_SERVICE, METRICS_TIMER, TIMER_LINK, directory_of
 from .._mig.journal_lines import JOURNAL_PATH, is_over, lines_of
 from .._printable import LONGEST_OUTPUT
-from .._runtime.state import RuntimeConfiguration, containerd_configuration, crio_configuration, docker_configuration
+from .._runtime.state import (
+    RuntimeConfiguration,
+    containerd_configuration,
+    crio_configuration,
+    docker_configuration,
+    leftovers_of,
+)
 from .._runtimes import DISTRIBUTIONS, KUBELETS, RUNTIMES
 from .._sharing.mps_instances import UNIT as MPS_UNIT
 from .._toolkit import config as toolkit_config
@@ -327,6 +333,9 @@ def read_runtimes(source: HostReader, services: Services) -> dict[str, Any]:
             "default_runtime": configuration.default_runtime if configuration else None,
             "cdi": configuration.cdi if configuration else None,
         }
+        leftovers = leftovers_of(name, source.files, found[name]["active"] is False)
+        if leftovers:
+            found[name]["leftovers"] = leftovers
         if configuration and not configuration.has_type:
             found[name]["has_type"] = False
         if configuration and configuration.cgroup_driver:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from .._adapters import systemd
@@ -21,10 +22,10 @@ from .._formats.json_edit import JsonError
 from .._formats.toml_read import TomlError
 from .._plan import Plan, Refused
 from .._runtimes import DISTRIBUTIONS
-from .._steps import Kind
-from .desired import DesiredRuntime, Effective, FileChange
+from .._steps import ASIDE, Kind
+from .desired import DesiredRuntime, Effective, FileChange, Files
 from .engines import PENDING_FOLDER, Engine, RuntimeFailure
-from .plan import Service, plan
+from .plan import Merged, Service, plan
 
 _RESTART_TIMEOUT = 300.0
 #: Seconds that a restarted k3s, or a reloaded dockerd, gets until what it has in force is as described.
@@ -40,6 +41,7 @@ class RuntimeChange:
     before: Effective
     after: Effective
     service: Service
+    moves: tuple[str, ...] = ()
 
 
 def observe_and_plan(engine: Engine, desired: DesiredRuntime, restart: str, disruption: str) -> RuntimeChange:
@@ -57,15 +59,25 @@ def observe_and_plan(engine: Engine, desired: DesiredRuntime, restart: str, disr
                 planned.pop(change.path, None)
             else:
                 planned[change.path] = change.after
-        before = engine.present(files)
+        before, broken = _present(engine, files, edited)
         after = engine.merged(planned) if edited.changed or engine.name in DISTRIBUTIONS else before
     except (TomlError, JsonError) as error:
         raise Refused(
             f"configuration of {engine.name}", f"it cannot be read or edited: {error}", "Correct the file by hand."
         ) from error
     service = engine.service()
-    planned_steps = plan(engine.name, desired, edited, before, after, service, restart, disruption)
-    return RuntimeChange(planned_steps, edited.changed, before.effective, after.effective, service)
+    planned_steps = plan(engine.name, desired, edited, before, after, service, restart, disruption, broken)
+    return RuntimeChange(planned_steps, edited.changed, before.effective, after.effective, service, edited.moves)
+
+
+def _present(engine: Engine, files: Mapping[str, str], edited: Files) -> tuple[Merged, bool]:
+    """Return what is in force, and whether the runtime refuses its files as they are, which those that are planned may mend."""
+    try:
+        return engine.present(files), False
+    except RuntimeFailure:
+        if not edited.changed:
+            raise
+        return Merged(Effective(), ""), True
 
 
 def apply(engine: Engine, desired: DesiredRuntime, outcome: RuntimeChange) -> Effective:
@@ -78,7 +90,10 @@ def apply(engine: Engine, desired: DesiredRuntime, outcome: RuntimeChange) -> Ef
         _note_pending(str(service.unit))
     for change in outcome.changes:
         _put(change.path, change.after)
-    kinds = (Kind.RESTART_SERVICE, Kind.RELOAD_SERVICE)
+    moved = {path: _free(path + ASIDE) for path in outcome.moves}
+    for path, aside in moved.items():
+        os.replace(path, aside)
+    kinds = (Kind.RESTART_SERVICE, Kind.RELOAD_SERVICE, Kind.START_SERVICE)
     action = next((step.kind for step in outcome.plan.steps if step.kind in kinds), None)
     try:
         _take_over(action, service)
@@ -86,6 +101,8 @@ def apply(engine: Engine, desired: DesiredRuntime, outcome: RuntimeChange) -> Ef
     except (CommandError, RuntimeFailure) as error:
         for change in reversed(outcome.changes):
             _put(change.path, change.before)
+        for path, aside in moved.items():
+            os.replace(aside, path)
         said = _put_back(action, service)
         raise RuntimeFailure(f"{error}. The former files are restored{said}.") from error
     if action:
@@ -96,6 +113,10 @@ def apply(engine: Engine, desired: DesiredRuntime, outcome: RuntimeChange) -> Ef
 def _take_over(action: Kind | None, service: Service) -> None:
     if action is Kind.RESTART_SERVICE:
         systemd.restart(str(service.unit), timeout=_RESTART_TIMEOUT)
+    elif action is Kind.START_SERVICE:
+        # systemd has given up on it.
+        run(["systemctl", "reset-failed", str(service.unit)])
+        systemd.start(str(service.unit), timeout=_RESTART_TIMEOUT)
     elif action is Kind.RELOAD_SERVICE:
         # dockerd's unit reloads by SIGHUP; neither needs nor gets a daemon-reload, which takes GPUs from containers.
         run(["systemctl", "reload", str(service.unit)], allowed=(0,))
@@ -126,6 +147,16 @@ def _read_back(engine: Engine, desired: DesiredRuntime, settle: float, changed: 
 def _note_pending(unit: str) -> None:
     boot = read_text("/proc/sys/kernel/random/boot_id") or ""
     write_whole(f"{PENDING_FOLDER}/restart-{unit}", f"{boot} {time.monotonic_ns() // 1000}\n")
+
+
+def _free(path: str) -> str:
+    """Return a name that nothing has yet."""
+    return next(
+        name
+        for number in range(1, 1000)
+        for name in [f"{path}{number if number > 1 else ''}"]
+        if not os.path.lexists(name)
+    )
 
 
 def _put(path: str, text: str | None) -> None:

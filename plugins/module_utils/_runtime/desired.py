@@ -27,23 +27,27 @@ class DesiredRuntime:
     :param default: whether it is the one that containers get that ask for none.
     :param enable_cdi: whether CDI devices are to be enabled where the runtime does not enable them by itself.
     :param binary: absolute path of nvidia-container-runtime.
+    :param move_former: whether a toolkit that the GPU Operator has left is moved out of the way of k3s and RKE2.
     """
 
     present: bool = True
     default: bool = False
     enable_cdi: bool = True
     binary: str = BINARY
+    move_former: bool = False
 
 
 def from_variables(variables: Mapping[str, Any]) -> DesiredRuntime:
     """Return the desired state in the role's variables, under their full names."""
     options = {"default": variables["nvidia_toolkit_default_runtime"], "enable_cdi": variables["nvidia_toolkit_cdi"]}
-    return from_options({**options, "state": "present", "binary": BINARY})
+    former = variables.get("nvidia_toolkit_move_former", False)
+    return from_options({**options, "state": "present", "binary": BINARY, "move_former": former})
 
 
 def from_options(options: Mapping[str, Any]) -> DesiredRuntime:
     """Return the desired state in the module's options."""
-    return DesiredRuntime(options["state"] == "present", options["default"], options["enable_cdi"], options["binary"])
+    names = ("default", "enable_cdi", "binary", "move_former")
+    return DesiredRuntime(options["state"] == "present", **{name: options[name] for name in names})
 
 
 @dataclass(frozen=True)
@@ -61,10 +65,11 @@ class FileChange:
 
 @dataclass(frozen=True)
 class Files:
-    """The outcome of an editor: every file it looked at, and what the user should know."""
+    """The outcome of an editor: every file it looked at, what the user should know, and folders that are in the way."""
 
     changes: tuple[FileChange, ...]
     warnings: tuple[str, ...] = ()
+    moves: tuple[str, ...] = ()
 
     @property
     def changed(self) -> tuple[FileChange, ...]:

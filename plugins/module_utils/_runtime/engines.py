@@ -15,6 +15,7 @@ import os
 import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Callable
 
 from .._adapters.command import CommandError, Result, find, run
@@ -24,7 +25,7 @@ from .._formats.numbers import whole_number
 from .._versions import numbers, version_in
 from . import containerd, crio, docker, rancher
 from .containerd_keys import imports_of, read_all
-from .desired import DesiredRuntime, Effective, Files
+from .desired import BINARY, DesiredRuntime, Effective, Files
 from .plan import Merged, Service
 
 Runner = Callable[..., Result]
@@ -113,20 +114,28 @@ class Containerd(Engine):
             else:
                 # What a pattern matches on the host is not what is planned: a file that is moved aside is still there.
                 follows = imported or imports_of(self._main, text, self.version)
-                _write(main, containerd.importing(text, imported) if follows else text)
-                dump = _output(self._run, ["containerd", "--config", main, "config", "dump"])
+                _write(main, containerd.importing(text, list(imported)) if follows else text)
+                try:
+                    dump = _output(self._run, ["containerd", "--config", main, "config", "dump"])
+                except RuntimeFailure as error:
+                    # The copies are gone before anybody reads this.
+                    said = str(error)
+                    for copy, path in {**imported, main: self._main}.items():
+                        said = said.replace(copy, path)
+                    raise RuntimeFailure(said) from error
         section = containerd.section(dump)
         return Merged(containerd.effective(dump), json.dumps(section, sort_keys=True))
 
-    def _copies(self, files: Mapping[str, str], folder: str) -> list[str]:
-        """Copy the imported files, in the order in which they are read, and return where the copies are."""
+    def _copies(self, files: Mapping[str, str], folder: str) -> dict[str, str]:
+        """Copy the imported files, in the order in which they are read, and return of which file each copy is."""
         order = read_all(
             self._main, files.get, lambda pattern: (p for p in files if containerd.covers(pattern, p)), self.version
         )
-        copies = []
+        copies = {}
         for number, (path, text) in enumerate(list(order.items())[1:]):
-            copies.append(os.path.join(folder, f"{number:04d}.toml"))
-            _write(copies[-1], containerd.importing(text, []) if imports_of(path, text, self.version) else text)
+            copy = os.path.join(folder, f"{number:04d}.toml")
+            copies[copy] = path
+            _write(copy, containerd.importing(text, []) if imports_of(path, text, self.version) else text)
         return copies
 
     def service(self) -> Service:
@@ -259,6 +268,11 @@ class Rancher(Engine):
 
     def edit(self, files: Mapping[str, str], desired: DesiredRuntime) -> Files:
         edited = rancher.edit(self.name, files, desired)
+        if desired.present and os.path.lexists(f"{rancher.FORMER}/{os.path.basename(BINARY)}"):
+            refusal = rancher.former_refusal(self.name, desired.move_former)
+            if refusal is not None:
+                raise refusal
+            edited = replace(edited, moves=(rancher.FORMER,))
         wanted = any(c.path == self._places.default_runtime and c.after for c in edited.changed)
         if wanted and "--default-runtime" not in _output(self._run, [self._program, "agent", "--help"]):
             raise RuntimeFailure(

@@ -64,11 +64,13 @@ def plan(
     service: Service,
     restart: str = "auto",
     disruption: str = "refuse",
+    broken: bool = False,
 ) -> Plan:
     """Return the steps from the files as they are to C(files).
 
     :param restart: C(auto) or C(never).
     :param disruption: C(refuse) or C(force): whether running containers may be lost.
+    :param broken: whether the runtime refuses its files as they are.
     :raises Refused: the runtime would not have what is desired, or containers would be lost.
     """
     shortfalls = after.effective.shortfalls(desired)
@@ -79,6 +81,7 @@ def plan(
             "Another file that it reads says otherwise.",
         )
     steps = [_file_step(change) for change in files.changed]
+    steps += [Step(Kind.MOVE_ASIDE, path, f"{runtime} takes what a former toolkit left there") for path in files.moves]
     warnings = list(files.warnings)
     effective_change = before.text != after.text
     if service.active and (effective_change or service.restart_pending):
@@ -94,6 +97,8 @@ def plan(
                 steps.append(Step(Kind.RELOAD_SERVICE, str(service.unit), why))
             else:
                 steps.append(_restart_step(runtime, service, why, disruption))
+    if broken and not service.active and service.unit and restart != "never":
+        steps.append(Step(Kind.START_SERVICE, service.unit, "it did not start with its former files"))
     return Plan(
         steps=tuple(steps),
         before={change.path: change.before for change in files.changed},

@@ -22,14 +22,18 @@ from dataclasses import dataclass
 
 from .._formats.toml_edit import BEGIN, END, render_tables
 from .._formats.toml_read import Path
+from .._plan import Refused
 from .containerd import RUNTIME_TYPE, effective
-from .desired import NAME, DesiredRuntime, Effective, FileChange, Files
+from .desired import BINARY, NAME, DesiredRuntime, Effective, FileChange, Files
 
 _BLOCK = re.compile(rf"(?:\A|\n){re.escape(BEGIN)}\n.*?{re.escape(END)}(?:\n|\Z)", re.DOTALL)
 #: Templates that keep the detection of runtimes: the base template, or its list of found runtimes.
 _DETECTS = re.compile(r"\{\{-?\s*template\s+\"base\"\s+\.\s*-?\}\}|\.ExtraRuntimes\b")
 #: The CRI plugin in a template of each version.
 _CRI = {2: "io.containerd.grpc.v1.cri", 3: "io.containerd.cri.v1.runtime"}
+#: Where the GPU Operator puts its toolkit, in which k3s and RKE2 look before /usr/bin.
+FORMER = "/usr/local/nvidia/toolkit"
+_BASE = re.compile(r"\{\{-?\s*template\s+\"base\"")
 _VERSION = re.compile(r"^\s*version\s*=\s*([0-9]{1,4})\b", re.MULTILINE)
 
 
@@ -63,6 +67,9 @@ def edit(distribution: str, files: Mapping[str, str], desired: DesiredRuntime) -
     :param files: texts by path, of those in L(places) that exist; the generated one is not changed.
     """
     where = places(distribution)
+    for path in (where.template, where.template_v3) if desired.present else ():
+        if path in files:
+            _refuse_stub(distribution, path, _without_block(files[path]))
     changes = [
         FileChange(path, files[path], _template(files[path], version, desired))
         for path, version in ((where.template, 2), (where.template_v3, 3))
@@ -72,6 +79,28 @@ def edit(distribution: str, files: Mapping[str, str], desired: DesiredRuntime) -
     wanted = default if desired.present and desired.default else None
     changes.append(FileChange(where.default_runtime, files.get(where.default_runtime), wanted))
     return Files(tuple(changes))
+
+
+def former_refusal(distribution: str, move: bool) -> Refused | None:
+    """Return that a toolkit of the GPU Operator would be taken for the host's, unless it may be moved."""
+    if move:
+        return None
+    return Refused(
+        FORMER,
+        f"the GPU Operator has left its toolkit there, and {distribution} takes nvidia-container-runtime from there before {BINARY}",
+        "Switch the operator's toolkit off (toolkit.enabled: false), then remove the folder, or set nvidia_toolkit_move_former: true.",
+    )
+
+
+def _refuse_stub(distribution: str, path: str, text: str) -> None:
+    """Refuse a template with which the distribution would not start: without the base template, it has to be whole."""
+    missing = [key for key in ("root", "state", "address") if not re.search(rf"^\s*{key}\s*=", text, re.MULTILINE)]
+    if missing and not _BASE.search(text):
+        raise Refused(
+            path,
+            f'it has neither {{{{ template "base" . }}}} nor {", ".join(missing)}, so {distribution} would not start with it',
+            "Remove it, for another tool may have left it, or begin it with the base template; nothing was changed.",
+        )
 
 
 def expected(distribution: str, files: Mapping[str, str], binary: str) -> Effective:

@@ -11,8 +11,10 @@ from typing import Any
 
 from .. import _injection as injection
 from .._plan import Refused, StagePlan, Step
+from .._steps import Kind
 from .desired import BINARY, DesiredRuntime, Effective, from_variables
 from .plan import plan_effective
+from .rancher import FORMER, former_refusal
 
 
 def stage(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> StagePlan:
@@ -37,7 +39,12 @@ def stage(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> StagePlan:
         return StagePlan("runtime", True, unknown=f"{injection.VARIABLE} is refused")
     if refusal is not None:
         return StagePlan("runtime", True, refusals=(refusal,))
-    steps = steps_from_facts(runtime, found, from_variables(desired))
+    wanted, leftovers = from_variables(desired), tuple(found.get("leftovers") or ())
+    former = former_refusal(runtime, wanted.move_former) if FORMER in leftovers else None
+    if former is not None:
+        return StagePlan("runtime", True, refusals=(former,))
+    why = f"it is in the way of {runtime}, and an earlier toolkit left it"
+    steps = (*steps_from_facts(runtime, found, wanted), *(Step(Kind.MOVE_ASIDE, path, why) for path in leftovers))
     unread = None if steps or found.get("version") else f"{runtime} does not say its version"
     return StagePlan("runtime", bool(steps) or unread is not None, steps, unread=unread)
 

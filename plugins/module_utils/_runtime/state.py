@@ -10,12 +10,15 @@ Formats: host.md, sections 7.3 and 7.4.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
 from .._adapters.files import HostFiles
 from .._formats.documents import read_json
 from .._formats.toml_read import dig, loads
+from .._runtimes import DISTRIBUTIONS
+from . import containerd, rancher
 from .containerd_keys import merged, read_all, top, version_by_format
 
 
@@ -163,3 +166,14 @@ def crio_configuration(files: HostFiles) -> RuntimeConfiguration:
     main = "/etc/crio/crio.conf"
     paths = [path for path in (main, *files.glob("/etc/crio/crio.conf.d/*")) if files.exists(path)]
     return replace(parse_crio([files.read(path) or "" for path in paths]), path=paths[0] if paths else None)
+
+
+def leftovers_of(runtime: str, files: HostFiles, dead: bool) -> list[str]:
+    """Return what an earlier toolkit left in the way of a runtime: drop-ins of one that does not run, and what k3s and RKE2 would take for the host's."""
+    if runtime in DISTRIBUTIONS:
+        return [rancher.FORMER] if files.exists(f"{rancher.FORMER}/nvidia-container-runtime") else []
+    found = []
+    for path in containerd.LEFTOVERS if runtime == "containerd" and dead else ():
+        with suppress(ValueError):
+            found += [path] if containerd.is_leftover(files.read(path) or "") else []
+    return found

@@ -167,6 +167,30 @@ def test_a_host_with_containerd(tree):
     assert len(tree.calls) == 2
 
 
+def test_a_drop_in_of_a_former_toolkit_counts_where_containerd_does_not_run(tree):
+    left = "/etc/containerd/conf.d/99-nvidia.toml"
+    tree.program("/usr/bin/containerd")
+    tree.answers["containerd"] = "containerd github.com/containerd/containerd v1.7.22 x"
+    tree.write(left, V2_DROP_IN)
+    tree.write("/etc/containerd/config.d/99-nvidia.toml", "= no TOML")
+    tree.folder("/run/systemd/system")
+    for active, leftovers in ((set(), [left]), ({"containerd.service"}, None)):
+        tree.active = active
+        source = tree.source()
+        assert read_runtimes(source, read_services(source))["containerd"].get("leftovers") == leftovers
+
+
+@pytest.mark.parametrize("runtime", ["k3s", "rke2"])
+def test_the_toolkit_of_a_former_operator_is_in_the_way_of_k3s_and_rke2(tree, runtime):
+    for program in (runtime, "containerd"):
+        tree.program(f"/usr/local/bin/{program}")
+    assert "leftovers" not in read_runtimes(tree.source(local=False), Services())[runtime]
+    tree.write("/usr/local/nvidia/toolkit/nvidia-container-runtime")
+    found = read_runtimes(tree.source(local=False), Services())
+    assert found[runtime]["leftovers"] == ["/usr/local/nvidia/toolkit"] and "leftovers" not in found["containerd"]
+    check_facts({"schema": 1, "runtimes": found})
+
+
 def test_all_runtimes_without_configuration(tree):
     for program in ("containerd", "dockerd", "crio", "k3s", "rke2"):
         tree.program(f"/usr/local/bin/{program}")

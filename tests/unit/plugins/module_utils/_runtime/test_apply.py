@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import CommandError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
@@ -14,6 +16,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime import co
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.desired import DesiredRuntime
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.engines import RuntimeFailure
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.plan import Merged, Service
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import ASIDE, Kind
 
 DESIRED = DesiredRuntime()
 TEXT = "version = 2\n# mine\n"
@@ -144,3 +147,53 @@ def test_reload(monkeypatch):
     module._take_over(module.Kind.RELOAD_SERVICE, Service("docker.service"))
     module._take_over(None, Service())
     assert ran == [["systemctl", "reload", "docker.service"]]
+
+
+def dead(engine):
+    """Make it a runtime that does not start with what its file says before it is edited."""
+    broken = engine.path.read_text()
+    engine.active = False
+    merged = engine.merged
+
+    def judged(files):
+        if files[str(engine.path)] == broken:
+            raise RuntimeFailure("config.toml: unsupported version")
+        return merged(files)
+
+    engine.merged = judged
+
+
+def test_a_runtime_that_its_files_keep_from_starting_is_brought_back(engine, monkeypatch):
+    dead(engine)
+    calls = []
+    monkeypatch.setattr(module, "run", lambda command, **_options: calls.append(command))
+    monkeypatch.setattr(module.systemd, "start", engine.restart)
+    made = outcome(engine)
+    assert made.plan.steps[-1].kind is Kind.START_SERVICE
+    assert module.apply(engine, DESIRED, made).shortfalls(DESIRED) == ()
+    assert calls == [["systemctl", "reset-failed", "containerd.service"]]
+
+
+def test_a_runtime_that_the_change_does_not_mend_says_why(engine):
+    def refuses(_files):
+        raise RuntimeFailure("config.toml: unsupported version")
+
+    engine.merged = refuses
+    with pytest.raises(RuntimeFailure, match="unsupported version"):
+        outcome(engine)
+
+
+def test_a_former_toolkit_is_moved_aside_and_comes_back_where_the_runtime_does_not(engine, tmp_path):
+    former = tmp_path / "toolkit"
+    former.mkdir()
+    (tmp_path / f"toolkit{ASIDE}").mkdir()
+    edit = engine.edit
+    engine.edit = lambda files, desired: replace(edit(files, desired), moves=(str(former),))
+    made = outcome(engine)
+    assert [step.target for step in made.plan.steps if step.kind is Kind.MOVE_ASIDE] == [str(former)]
+    engine.broken = True
+    with pytest.raises(RuntimeFailure, match="former files are restored"):
+        module.apply(engine, DESIRED, made)
+    assert former.is_dir()
+    module.apply(engine, DESIRED, outcome(engine))
+    assert not former.exists() and (tmp_path / f"toolkit{ASIDE}2").is_dir()

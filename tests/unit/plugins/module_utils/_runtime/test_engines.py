@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import CommandError, Result
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime import containerd_keys
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime import engines as module
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.desired import DesiredRuntime
@@ -125,6 +126,22 @@ class TestContainerd:
         engine._run.answers[("containerd", "--config")] = 1
         with pytest.raises(module.RuntimeFailure, match="it said no"):
             engine.merged({str(tmp_path / "config.toml"): "version = 9\n"})
+
+    def test_what_containerd_refuses_is_named_by_the_files_of_the_host(self, tmp_path):
+        engine, programs = self.engine(tmp_path)
+
+        def refuses(command, **_options):
+            if "config" not in command:
+                return programs(command)
+            (imported,) = containerd_keys.imports_of(command[2], (tmp_path / command[2]).read_text(), (2,))
+            raise CommandError(command, f"failed to load {imported}: version 4")
+
+        engine._run = refuses
+        main, left = str(tmp_path / "config.toml"), str(tmp_path / "conf.d" / "a.toml")
+        with pytest.raises(
+            module.RuntimeFailure, match=f"--config {main} config dump.*failed to load {left}: version 4"
+        ):
+            engine.merged({main: 'version = 2\nimports = ["conf.d/*.toml"]\n', left: "version = 4\n"})
 
     def test_a_broken_cri_plugin(self, tmp_path, monkeypatch):
         engine, programs = self.engine(tmp_path)
@@ -252,6 +269,17 @@ class TestRancher:
         files = engine.files()
         assert engine.present(files).text == engine.merged(files).text
         assert engine.in_force().binary == BINARY
+
+    def test_a_former_toolkit_is_refused_or_moved(self, k3s, tmp_path, monkeypatch):
+        engine, _programs, _where = k3s
+        monkeypatch.setattr(module.rancher, "FORMER", str(tmp_path / "toolkit"))
+        assert engine.edit({}, DESIRED).moves == ()
+        (tmp_path / "toolkit").mkdir()
+        (tmp_path / "toolkit" / "nvidia-container-runtime").write_text("")
+        with pytest.raises(Refused, match="set nvidia_toolkit_move_former: true"):
+            engine.edit({}, DESIRED)
+        assert engine.edit({}, DesiredRuntime(move_former=True)).moves == (str(tmp_path / "toolkit"),)
+        assert engine.edit({}, DesiredRuntime(present=False)).moves == ()
 
     def test_default_runtime_needs_the_option(self, k3s):
         engine, programs, where = k3s

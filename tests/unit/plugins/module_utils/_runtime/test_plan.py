@@ -15,6 +15,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.desired i
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.plan import Merged, Service, file_diffs, plan
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.stage import stage
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import Kind
 
 DESIRED = DesiredRuntime()
 BEFORE = Merged(Effective(default_runtime="runc", runtimes=("runc",)), "before")
@@ -153,6 +154,21 @@ class TestStage:
         made = self.run({**self.FACTS, **found}, **variables)
         assert made.needed
         assert [s.kind.key for s in made.steps] == [step]
+
+    def test_a_leftover_is_moved_aside(self):
+        made = self.run({**self.FACTS, "leftovers": ["/etc/containerd/conf.d/99-nvidia.toml"]})
+        assert [(step.kind, step.target) for step in made.steps] == [
+            (Kind.MOVE_ASIDE, "/etc/containerd/conf.d/99-nvidia.toml")
+        ]
+
+    def test_a_former_toolkit_is_named_and_moved_only_where_the_pool_says_so(self):
+        found = {"k3s": {**self.FACTS, "version": "1.33.1", "leftovers": ["/usr/local/nvidia/toolkit"]}}
+        given = {**self.VARIABLES, "nvidia_toolkit_runtime": "k3s"}
+        (refusal,) = stage({"runtimes": found}, given).refusals
+        assert "takes nvidia-container-runtime from there before /usr/bin" in refusal.reason
+        assert "nvidia_toolkit_move_former: true" in refusal.remedy
+        made = stage({"runtimes": found}, {**given, "nvidia_toolkit_move_former": True})
+        assert made.refusals == () and [step.kind for step in made.steps] == [Kind.MOVE_ASIDE]
 
     def test_not_installed_is_refused_with_what_is(self):
         assert "no container runtime is" in self.run(None).refusals[0].message

@@ -4,19 +4,25 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.toml_read import loads
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime import rancher
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.desired import DesiredRuntime
 
 PRESENT, DEFAULT, ABSENT = DesiredRuntime(), DesiredRuntime(default=True), DesiredRuntime(present=False)
 K3S, RKE2 = rancher.places("k3s"), rancher.places("rke2")
 BASE = '{{ template "base" . }}\n\n[plugins."io.containerd.grpc.v1.cri".registry]\nconfig_path = "/etc/x"\n'
-OWN_V2 = """version = 2
-[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+WHOLE = (
+    'root = {{ printf "%q" .Root }}\nstate = {{ printf "%q" .State }}\n[grpc]\n  address = {{ printf "%q" .Address }}\n'
+)
+OWN_V2 = f"""version = 2
+{WHOLE}[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
   runtime_type = "io.containerd.runc.v2"
 [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
-  SystemdCgroup = {{ .SystemdCgroup }}
+  SystemdCgroup = {{{{ .SystemdCgroup }}}}
 """
 OWN_V3 = OWN_V2.replace("version = 2", "version = 3").replace("grpc.v1.cri", "cri.v1.runtime")
 EXTRA = OWN_V2 + '{{range $k, $v := .ExtraRuntimes}}\n[plugins.cri.containerd.runtimes."{{$k}}"]\n{{end}}\n'
@@ -55,22 +61,40 @@ def test_templates_that_detect_the_runtime_stay(text):
     [
         (K3S.template, OWN_V2, "io.containerd.grpc.v1.cri"),
         (K3S.template_v3, OWN_V3, "io.containerd.cri.v1.runtime"),
-        (K3S.template, "version = 1\n[plugins.cri]\n", "cri"),
+        (K3S.template, f"version = 1\n{WHOLE}[plugins.cri]\n", "cri"),
         (K3S.template, OWN_V2[:-1], "io.containerd.grpc.v1.cri"),
-        (K3S.template, "", "io.containerd.grpc.v1.cri"),
     ],
-    ids=["version 2", "version 3", "version 1", "no last line break", "empty"],
+    ids=["version 2", "version 3", "version 1", "no last line break"],
 )
 def test_other_templates_get_the_runtime_appended(path, text, section):
     changed = after({path: text}, PRESENT)[path]
     assert changed.startswith(text)
-    rendered = changed.replace("{{ .SystemdCgroup }}", "true")
+    rendered = re.sub(r"\{\{ printf .*?\}\}", '"/run/x"', changed.replace("{{ .SystemdCgroup }}", "true"))
     assert loads(rendered)["plugins"][section]["containerd"]["runtimes"]["nvidia"]["options"] == {
         "BinaryName": "/usr/bin/nvidia-container-runtime",
         "SystemdCgroup": True,
     }
     assert after({path: changed}, PRESENT) == {}
     assert after({path: changed}, ABSENT) == {path: text}
+
+
+@pytest.mark.parametrize(
+    ("text", "missing"),
+    [
+        ("", "root, state, address"),
+        ("version = 2\n[plugins.cri]\n", "root, state, address"),
+        (OWN_V2.replace("state =", "# state ="), "state"),
+        # Appended to, it is still a stub.
+        ("# >>> a tool\nimports = []\n", "root, state, address"),
+    ],
+)
+@pytest.mark.parametrize("place", ["template", "template_v3"])
+def test_a_template_with_which_the_node_would_not_start_is_refused(place, text, missing):
+    path = getattr(RKE2, place)
+    with pytest.raises(Refused, match=f"nor {missing}, so rke2 would not start") as refused:
+        after({path: text}, PRESENT, "rke2")
+    assert refused.value.thing == path
+    assert after({path: text}, ABSENT, "rke2") == {}
 
 
 @pytest.mark.proves("runtime", "", rows=["k3s", "rke2"])
