@@ -200,6 +200,7 @@ def test_an_installed_driver_that_follows_another_kernel_is_mended():
         "linux-image-generic-hwe-24.04",
         packages=packages,
         flavour="open",
+        on_disk=VERSION,
         source="distribution",
     )
     assert "linux-modules-nvidia-580-server-open-generic-hwe-24.04 is not installed" in packages_differ(on, ARCHIVE)
@@ -360,21 +361,21 @@ def test_dkms_gets_the_compiler_of_the_kernel_before_it_builds(release, compiler
 def test_another_kernels_headers_are_not_taken():
     on = host(("sles", "15"), "6.4.0-150600.23.2-default")
     other, own = (Package("kernel-default-devel", f"6.4.0-150600.23.{minor}") for minor in ("25.1", "2.1"))
-    assert lacking(on, [other, own]) == (own,)
+    assert lacking(on, [on.kernel], [other, own]) == (own,)
     with pytest.raises(Refused, match="do not offer its headers"):
-        lacking(on, [other])
+        lacking(on, [on.kernel], [other])
 
 
 def test_the_next_kernels_headers_are_a_step_and_their_lack_a_warning():
     on = host(("debian", "12"), "6.1.0-50-amd64", headers=True)
-    assert header_names(on) == ("linux-headers-amd64",)
+    assert header_names(on, [on.kernel]) == ("linux-headers-amd64",)
     metapackage = Package("linux-headers-amd64", "6.1.176-1")
-    assert lacking(on, [metapackage]) == (Package("linux-headers-amd64"),)
+    assert lacking(on, [on.kernel], [metapackage]) == (Package("linux-headers-amd64"),)
     assert later_warnings(on, [metapackage]) == []
     assert "do not offer linux-headers-amd64" in later_warnings(on, [])[0]
     assert "is not known" in later_warnings(replace(on, kernel="6.6.1-mine"), [])[0]
     there = replace(on, kernel_packages=("linux-headers-amd64",))
-    assert (header_names(there), later_warnings(there, [])) == ((), [])
+    assert (header_names(there, [on.kernel]), later_warnings(there, [])) == ((), [])
 
 
 def settled(*kernel_packages):
@@ -422,7 +423,7 @@ def test_what_was_not_offered_is_no_step_again_until_the_kernel_changes():
     assert "do not offer linux-headers-amd64" in " ".join(plan.warnings)
     # The module asks the repositories anew whatever is recorded.
     on = host(("debian", "12"), "6.1.0-50-amd64", headers=True, not_offered=("linux-headers-amd64",))
-    assert lacking(on, [Package("linux-headers-amd64", "6.1.176-1")]) == (Package("linux-headers-amd64"),)
+    assert lacking(on, [on.kernel], [Package("linux-headers-amd64", "6.1.176-1")]) == (Package("linux-headers-amd64"),)
 
 
 @pytest.mark.parametrize(
