@@ -171,7 +171,7 @@ def fields(known: Mapping[str, Schema], required: Sequence[str] = (), into: Call
             return found
         made = into(**{name: found[name] for name in kept if found.get(name) is not None})
         if isinstance(made, View):
-            object.__setattr__(made, "_given", tuple(name for name in found if name in kept))
+            made.__dict__["_given"] = {name: getattr(made, name) for name in found if name in kept}
         return made
 
     return schema
@@ -183,25 +183,35 @@ _View = TypeVar("_View", bound="View")
 class View(Mapping[str, Any]):
     """Base of a dataclass that a schema makes of a mapping, and that can be read as the mapping too: it has the fields that the document has."""
 
-    _given: Sequence[str] | None = None
+    def _fields(self) -> Mapping[str, Any]:
+        given: dict[str, Any] | None = self.__dict__.get("_given")
+        if given is None:
+            made = ((one.name, getattr(self, one.name), one.default) for one in dataclasses.fields(self))  # type: ignore[arg-type]
+            given = self.__dict__["_given"] = {name: value for name, value, default in made if value != default}
+        return given
 
     def __getitem__(self, name: str) -> Any:
-        if name not in tuple(self):
-            raise KeyError(name)
-        return getattr(self, name)
+        return self._fields()[name]
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return self._fields().get(name, default)
 
     def __iter__(self) -> Iterator[str]:
-        if self._given is not None:
-            return iter(self._given)
-        return (one.name for one in dataclasses.fields(self) if getattr(self, one.name) != one.default)  # type: ignore[arg-type]
+        return iter(self._fields())
 
     def __len__(self) -> int:
-        return sum(1 for _name in self)
+        return len(self._fields())
+
+    def kept(self, name: str, make: Callable[[Any], Any]) -> Any:
+        """Return what follows from it, which is made once."""
+        if name not in self.__dict__:
+            self.__dict__[name] = make(self)
+        return self.__dict__[name]
 
     def but(self: _View, **changes: Any) -> _View:
         """Return it with other values."""
         found = dataclasses.replace(self, **changes)  # type: ignore[type-var]
-        object.__setattr__(found, "_given", tuple(dict.fromkeys((*self, *changes))))
+        found.__dict__["_given"] = {**self._fields(), **changes}
         return found
 
 

@@ -13,6 +13,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ._schema import View
+
 #: Kinds of users: a process that NVML lists, one that has a device file open, a client of an MPS daemon, a pod that was given a device, and what
 #: is not reported.
 PROCESS, HOLDER, MPS_CLIENT, POD, UNREPORTED = "process", "holder", "mps_client", "pod", "unreported"
@@ -63,6 +65,12 @@ class GpuUsers:
 
 def users_of(gpu: Mapping[str, Any]) -> GpuUsers:
     """Return who uses one entry of C(gpus) of the facts. What NVML lists on no instance may be on any of them."""
+    # Every stage asks, and a view does not change.
+    found: GpuUsers = gpu.kept("users", _users_of) if isinstance(gpu, View) else _users_of(gpu)
+    return found
+
+
+def _users_of(gpu: Mapping[str, Any]) -> GpuUsers:
     parts = gpu.get("gpu_instances") or ()
     inside = {(int(one["id"]), int(part["id"])): part for one in parts for part in one.get("compute_instances") or ()}
     placed = merged(*map(_on, (*parts, *inside.values())))
