@@ -6,11 +6,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Optional
 
 from ansible import constants
 from ansible.errors import AnsibleAction, AnsibleError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._printable import LONGEST_OUTPUT, printable
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import cluster_lease, lease_renewal
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import ApiError, Cluster, at_once
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import ControllerAction
@@ -50,3 +54,57 @@ class ClusterAction(ControllerAction):
     def cluster(self, arguments: dict[str, Any]) -> Cluster:
         """Return the connection to the API server."""
         return Cluster(arguments["kubeconfig"], arguments["context"], arguments["api_timeout"], at_once(self._display))
+
+
+Values = dict[str, Any]
+#: An object of the API; None without a cluster.
+Node = Optional[Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one step of a playbook writes to a node, in one change.
+
+    :param before: the state of its record until now; empty where nothing is recorded.
+    :param annotations: with what the next run has to know; C(None) removes one.
+    :param cordon: whether the node takes no pods from now on; None leaves that as it is.
+    :param result: of the action.
+    :param condition: of the node, where it has one that says how its GPUs are.
+    """
+
+    before: str
+    annotations: Mapping[str, str | None]
+    cordon: bool | None
+    result: dict[str, Any]
+    condition: Mapping[str, str] | None = None
+
+
+class NodeStep(ClusterAction):
+    """An action that records a step of a playbook that takes a node out of service, or returns it: of an upgrade, a repair, a repartition."""
+
+    COMMON = {
+        **ClusterAction.COMMON,
+        "node": {"type": "str", "required": True},
+        "reason": {"type": "str", "default": ""},
+        "lease_namespace": {"type": "str", "default": ""},
+        "lease_duration": {"type": "int", "default": 1800},
+    }
+
+    def act(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
+        cluster = self.cluster(arguments) if arguments["kubernetes"] else None
+        if cluster and arguments["lease_namespace"] and not self._task.check_mode:
+            self.hold_lease(cluster, arguments, arguments["lease_namespace"], arguments["lease_duration"])
+        # What is written has to be read again by the next run.
+        arguments["reason"] = str(printable(arguments["reason"], lines=True, longest=LONGEST_OUTPUT))
+        name, node = arguments["node"], cluster.node(arguments["node"]) if cluster else None
+        step = self.step(arguments, task_vars, cluster, node)
+        if cluster and step.result["changed"] and not self._task.check_mode:
+            cluster.change_node(name, step.annotations, step.cordon)
+            if step.condition:
+                cluster.set_condition(name, step.condition)
+        self._display.v(f"{name}: {step.before or 'untouched'} -> {arguments['state']} {arguments['reason']}")
+        return step.result
+
+    @abstractmethod
+    def step(self, arguments: Values, task_vars: Values, cluster: Cluster | None, node: Node) -> Step:
+        """Return what is written to the node."""

@@ -22,7 +22,15 @@ NAMESPACE = "ansible_collections.gpufleet.nvidia.plugins."
 #: Modules that reach files, processes or the network.
 OUTSIDE = {"os", "subprocess", "socket", "glob", "tempfile", "shutil", "pathlib", "fcntl", "ctypes", "urllib", "http"}
 #: The bases of actions that keep what a host says apart from variables.
-SAFE_ACTIONS = {"FleetAction", "ControllerAction", "ClusterAction", "HostAction", "NvmlAction", "ChosenAction"}
+SAFE_ACTIONS = {
+    "FleetAction",
+    "ControllerAction",
+    "ClusterAction",
+    "NodeStep",
+    "HostAction",
+    "NvmlAction",
+    "ChosenAction",
+}
 TABLE = (ROOT / "docs" / "architecture.md").read_text().partition("| room |")[2].partition("\n\n")[0]
 ROWS = re.findall(r"^\| `([\w/]+)`( \*pure\*)? \|", TABLE, re.M)
 ORDER = [room for room, _pure in ROWS]

@@ -25,77 +25,59 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_rec
     from_values,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._printable import LONGEST_OUTPUT, printable
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import cluster_lease
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster_action import ClusterAction
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import Cluster
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster_action import Node, NodeStep, Step, Values
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import repair
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.objects import is_cordoned
 
 
-class ActionModule(ClusterAction):
+class ActionModule(NodeStep):
     OPTIONS = {
-        "node": {"type": "str", "required": True},
         "state": {"type": "str", "choices": [*STEPS, *ENDS], "required": True},
         "record": {"type": "dict", "default": {}},
         "plan": {"type": "dict", "default": {}},
         "forget": {"type": "bool", "default": False},
-        "reason": {"type": "str", "default": ""},
         "bundle": {"type": "str", "default": ""},
         "members": {"type": "list", "elements": "str", "default": []},
         "max_unavailable": {"type": "str", "default": "25%"},
         "condition": {"type": "str", "default": ""},
-        "lease_namespace": {"type": "str", "default": ""},
-        "lease_duration": {"type": "int", "default": 1800},
     }
 
-    def act(self, arguments: dict[str, Any], _task_vars: dict[str, Any]) -> dict[str, Any]:
-        cluster = self.cluster(arguments) if arguments["kubernetes"] else None
-        if cluster and arguments["lease_namespace"] and not self._task.check_mode:
-            self.hold_lease(cluster, arguments, arguments["lease_namespace"], arguments["lease_duration"])
-        before = from_values(arguments["record"])
-        state, unschedulable = arguments["state"], False
-        node = cluster.node(arguments["node"]) if cluster else None
+    def step(self, arguments: Values, task_vars: Values, cluster: Cluster | None, node: Node) -> Step:  # noqa: ARG002
+        before, state = from_values(arguments["record"]), arguments["state"]
         if node is not None:
-            unschedulable = bool((node.get("spec") or {}).get("unschedulable"))
             before = repair.known(before, repair.marks(node))
         if state == STARTED and cluster:
             why = repair.no_room(cluster.nodes(), arguments["members"], arguments["node"], arguments["max_unavailable"])
             if why:
                 remedy = "Repair those first, or raise gpu_heal_max_unavailable."
                 raise Refused(f"node {arguments['node']}", f"it is not taken out of service: {why}", remedy)
-        record = self._record(arguments, before, unschedulable)
-        changed = record != before
-        if cluster and not self._task.check_mode:
-            cordon: bool | None = None
-            if state == STARTED:
-                cordon = True
-            elif state in (DONE, REFUSED):
-                cordon = record.initial_unschedulable
-            marked = repair.marked(state, record.since, record.reason, record.initial_unschedulable)
-            cluster.change_node(arguments["node"], marked, cordon)
-            if arguments["condition"] and node is not None:
-                condition = repair.condition(arguments["condition"], state, record.reason, node, record.since)
-                cluster.set_condition(arguments["node"], condition)
-        self._display.v(f"{arguments['node']}: {before.state or 'untouched'} -> {state} {arguments['reason']}")
-        found = str(arguments["plan"].get("state_before") or "")
-        return {
-            "changed": changed,
+        record = self._record(arguments, before, is_cordoned(node))
+        cordon = True if state == STARTED else record.initial_unschedulable if state in (DONE, REFUSED) else None
+        kind, condition = arguments["condition"], None
+        if kind and node is not None:
+            condition = repair.condition(kind, state, record.reason, node, record.since)
+        result = {
+            "changed": record != before,
             "record": record.values(),
-            "if_failed": ends_if_failed(record, found),
+            "if_failed": ends_if_failed(record, str(arguments["plan"].get("state_before") or "")),
             "text": record.as_text(),
         }
+        marked = repair.marked(state, record.since, record.reason, record.initial_unschedulable)
+        return Step(before.state, marked, cordon, result, condition)
 
     def _record(self, arguments: dict[str, Any], before: RepairRecord, unschedulable: bool) -> RepairRecord:
         now = utc_time.now()
         here = str(cluster_lease.this_run())
         plan, state = arguments["plan"], arguments["state"]
-        reason = str(printable(arguments["reason"], lines=True, longest=LONGEST_OUTPUT))
         if state == STARTED:
             if arguments["forget"]:
                 before = RepairRecord(state=before.state, initial_unschedulable=before.initial_unschedulable)
             faults = tuple((str(one["subject"]), str(one["kind"])) for one in plan.get("faults") or ())
             record = begin(before, Action(plan.get("action") or "nothing"), faults, unschedulable, here, now)
         else:
-            record = advance(before, state, here, now, reason, arguments["bundle"])
+            record = advance(before, state, here, now, arguments["reason"], arguments["bundle"])
         if state in (DONE, HANDED_OVER):
             dealt_with = tuple(map(str, plan.get("dealt_with") or ()))
             record = replace(record, boot_id=str(plan.get("boot_id") or ""), dealt_with=dealt_with)

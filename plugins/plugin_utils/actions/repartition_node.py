@@ -6,40 +6,30 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_record import found_cordoned
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._printable import LONGEST_OUTPUT, printable
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster_action import ClusterAction
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import Cluster
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster_action import Node, NodeStep, Step, Values
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.names import LABEL_PREFIX
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.objects import annotations_of, is_cordoned
 
 INITIAL, REASON = (f"{LABEL_PREFIX}/repartition-{name}" for name in ("initial-unschedulable", "failed-reason"))
 
 
-class ActionModule(ClusterAction):
+class ActionModule(NodeStep):
     OPTIONS = {
-        "node": {"type": "str", "required": True},
         "state": {"type": "str", "choices": ["started", "done", "failed"], "required": True},
         "layout_changed": {"type": "bool", "default": False},
-        "reason": {"type": "str", "default": ""},
     }
 
-    def act(self, arguments: dict[str, Any], _task_vars: dict[str, Any]) -> dict[str, Any]:
+    def step(self, arguments: Values, task_vars: Values, cluster: Cluster | None, node: Node) -> Step:  # noqa: ARG002
         state = arguments["state"]
         # What a run that was cut off did is not known: its node is returned only when a run has come to the end.
         returned = state == "done" or (state == "failed" and not arguments["layout_changed"])
-        if not arguments["kubernetes"]:
-            return {"returned": returned}
-        cluster = self.cluster(arguments)
-        node = cluster.node(arguments["node"])
-        there = annotations_of(node)
+        there, cordoned = annotations_of(node), is_cordoned(node)
         remembered = there.get(INITIAL)
-        found = found_cordoned(is_cordoned(node), remembered == "true", remembered in ("true", "false"))
-        reason = str(printable(arguments["reason"], lines=True, longest=LONGEST_OUTPUT))
-        after = {INITIAL: None if returned else str(found).lower(), REASON: reason or None}
+        found = found_cordoned(cordoned, remembered == "true", remembered in ("true", "false"))
+        after = {INITIAL: None if returned else str(found).lower(), REASON: arguments["reason"] or None}
         cordon = found or not returned
-        changed = cordon != is_cordoned(node) or any(there.get(key) != value for key, value in after.items())
-        if changed and not self._task.check_mode:
-            cluster.change_node(arguments["node"], after, cordon)
-        return {"changed": changed, "returned": returned}
+        changed = cordon != cordoned or any(there.get(key) != value for key, value in after.items())
+        result = {"changed": changed and node is not None, "returned": returned}
+        return Step("started" if remembered else "", after, cordon, result)

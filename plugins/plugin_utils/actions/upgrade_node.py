@@ -12,10 +12,10 @@ from typing import Any
 from ansible import constants
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats import utc_time
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.host_names import UPGRADE_STEPS
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._printable import LONGEST_OUTPUT, printable
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import cluster_lease
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import Cluster
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster_action import ClusterAction
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster_action import Node, NodeStep, Step, Values
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.objects import annotations_of, is_cordoned
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade import (
     MIGRATE,
     REFUSED,
@@ -37,9 +37,8 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.users_of_host impo
 _STARTED = UPGRADE_STEPS[0]
 
 
-class ActionModule(ClusterAction):
+class ActionModule(NodeStep):
     OPTIONS = {
-        "node": {"type": "str", "required": True},
         "state": {"type": "str", "choices": [*UPGRADE_STEPS, DONE, FAILED, REFUSED], "required": True},
         "record": {"type": "dict", "default": {}},
         "origin": {"type": "str", "default": ""},
@@ -48,46 +47,43 @@ class ActionModule(ClusterAction):
         "kernel": {"type": "str", "default": ""},
         "target": {"type": "str", "default": ""},
         "wave": {"type": "int", "default": 0},
-        "reason": {"type": "str", "default": ""},
-        "lease_namespace": {"type": "str", "default": ""},
-        "lease_duration": {"type": "int", "default": 1800},
     }
 
     def act(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
-        cluster = self.cluster(arguments) if arguments["kubernetes"] else None
-        if cluster and arguments["lease_namespace"] and not self._task.check_mode:
-            self.hold_lease(cluster, arguments, arguments["lease_namespace"], arguments["lease_duration"])
+        result = super().act(arguments, task_vars)
         run = UpgradeRun(constants.DEFAULT_LOCAL_TMP)
+        if run.exists:
+            run.record(str(task_vars["inventory_hostname"]), result["record"])
+        driver, former = result["record"]["driver"], result["record"]["former"]
+        if result.pop("driver_changed") and not self._task.check_mode:
+            line = f'nvidia_driver_version: "{driver}"'
+            self._display.display(
+                f"  {arguments['node']}: gpufleet.nvidia.site refuses to install driver {former} again until the inventory says {line}"
+            )
+        return result
+
+    def step(self, arguments: Values, task_vars: Values, cluster: Cluster | None, node: Node) -> Step:
+        state, run = arguments["state"], UpgradeRun(constants.DEFAULT_LOCAL_TMP)
         # What goes back because it failed is not asked, and a migration changes no driver.
-        if arguments["state"] in (_STARTED, ROLLING_BACK) and not arguments["reason"] and not _migrates(run):
+        if state in (_STARTED, ROLLING_BACK) and not arguments["reason"] and not _migrates(run):
             # Since the run was planned, hours may have passed.
             facts, _unread = facts_of(registered(task_vars, "gpu_facts_host"))
             refuse_users({arguments["node"]: (facts, task_vars)}, nodes=cluster is not None)
-        now = utc_time.now()
-        node = cluster.node(arguments["node"]) if cluster else None
-        before = from_annotations(node["metadata"].get("annotations")) if node else from_values(arguments["record"])
-        state = arguments["state"]
-        # What is written has to be read again by the next run.
-        arguments["reason"] = printable(arguments["reason"], lines=True, longest=LONGEST_OUTPUT)
-        record = with_driver(self._record(arguments, before, node, now), before, arguments["driver"])
+        before = from_annotations(annotations_of(node)) if node else from_values(arguments["record"])
+        record = with_driver(self._record(arguments, before, node, utc_time.now()), before, arguments["driver"])
         record = from_values(record.values())
-        changed = replace(record, since="") != replace(before, since="")
-        if changed and cluster and node is not None and not self._task.check_mode:
-            _write(cluster, arguments["node"], record, before, state)
-        if run.exists:
-            run.record(str(task_vars["inventory_hostname"]), record.values())
-        if state == REFUSED and record.driver != before.driver and not self._task.check_mode:
-            line = f'nvidia_driver_version: "{record.driver}"'
-            self._display.display(
-                f"  {arguments['node']}: gpufleet.nvidia.site refuses to install driver {record.former} again until the inventory says {line}"
-            )
-        self._display.v(f"{arguments['node']}: {before.state or 'untouched'} -> {state} {arguments['reason']}")
-        return {
-            "changed": changed,
+        # With the first record the node is cordoned, and uncordoned with the last: never one that people had cordoned.
+        cordon = True if state in (_STARTED, ROLLING_BACK) else None
+        if state == DONE or (state == REFUSED and before.interrupted):
+            cordon = record.initial_unschedulable
+        result = {
+            "changed": replace(record, since="") != replace(before, since=""),
             "record": record.values(),
             "if_failed": asdict(if_failed(record)),
             "text": record.as_text(),
+            "driver_changed": state == REFUSED and record.driver != before.driver,
         }
+        return Step(before.state, record.annotations(), cordon, result)
 
     def _record(self, arguments: dict[str, Any], before: Record, node: Any, now: str) -> Record:
         state = arguments["state"]
@@ -101,7 +97,7 @@ class ActionModule(ClusterAction):
             kept = replace(
                 before, origin=before.origin or arguments["origin"], target=before.target or arguments["target"]
             )
-            unschedulable = bool(((node or {}).get("spec") or {}).get("unschedulable"))
+            unschedulable = is_cordoned(node)
             begun = begin(kept, "", kept.target, kept.wave, unschedulable, who, now)
             return replace(
                 begun,
@@ -113,7 +109,7 @@ class ActionModule(ClusterAction):
                 failed_reason=arguments["reason"],
             )
         if state == _STARTED or not before.interrupted:
-            unschedulable = bool(((node or {}).get("spec") or {}).get("unschedulable"))
+            unschedulable = is_cordoned(node)
             started = begin(
                 before,
                 arguments["origin"],
@@ -131,13 +127,3 @@ class ActionModule(ClusterAction):
 
 def _migrates(run: UpgradeRun) -> bool:
     return run.exists and run.settings.get("work") == MIGRATE
-
-
-def _write(cluster: Cluster, name: str, record: Record, before: Record, state: str) -> None:
-    """Cordon with the first record, and uncordon with the last: never one that people had cordoned."""
-    unschedulable: bool | None = None
-    if state in (_STARTED, ROLLING_BACK):
-        unschedulable = True
-    elif state == DONE or (state == REFUSED and before.interrupted):
-        unschedulable = record.initial_unschedulable
-    cluster.change_node(name, record.annotations(), unschedulable)

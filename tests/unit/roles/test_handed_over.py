@@ -43,7 +43,8 @@ def documented(module):
     """Return the options of a module, or of an action of one, without those of fragments."""
     if " " in module:
         name = module.split()[1]
-        return getattr(import_module(f"{ACTIONS}.{name}").ActionModule, "OPTIONS", {})
+        action = import_module(f"{ACTIONS}.{name}").ActionModule
+        return {**getattr(action, "COMMON", {}), **getattr(action, "OPTIONS", {})}
     text = (ROOT / "plugins" / "modules" / f"{module}.py").read_text(encoding="utf-8")
     found = re.search(r'^DOCUMENTATION = r?"""(.*?)"""', text, re.MULTILINE | re.DOTALL)
     return yaml.safe_load(found[1]).get("options") or {}
