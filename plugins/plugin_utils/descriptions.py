@@ -205,3 +205,16 @@ def _assumed_text(host: Mapping[str, Any], desired: Mapping[str, Any]) -> str:
     runtime = RUNTIMES.get(desired["nvidia_toolkit_runtime"])
     there = f"{system} on {host['architecture']}{f', {runtime.title}' if runtime else ''} and no software of NVIDIA"
     return f"a host with {gpus} (gpu_facts_gpus), {there}"
+
+
+def refusals_of_hosts(found: Iterable[tuple[str, Refused]]) -> list[dict[str, Any]]:
+    """Return every refusal once, in the shape of every module, with the hosts that it is about."""
+    refusals: dict[str, dict[str, Any]] = {}
+    for host, refusal in found:
+        refusals.setdefault(refusal.message, {**refusal.as_dict(), "hosts": []})["hosts"].append(str(host))
+    return list(refusals.values())
+
+
+def sentences(refusals: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return such refusals for people."""
+    return [f"{shortened(refusal['hosts'])}: {refusal['message']}" for refusal in refusals]

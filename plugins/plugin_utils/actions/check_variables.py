@@ -13,9 +13,9 @@ from typing import Any
 
 from ansible.errors import AnsibleActionFail
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import playbook_variables, refusals
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import playbook_variables
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import at_once
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import hosts_of
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import hosts_of, refusals_of_hosts, sentences
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.text import shortened
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import ControllerAction
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import is_true, plain
@@ -84,14 +84,14 @@ class ActionModule(ControllerAction):
             self._display.warning(sentence)
         for name, where in unknown.items():
             self._display.warning(f"{shortened(where)}: gpufleet.nvidia has no variable {name}.")
-        said = refusals.of_hosts(described)
-        for sentence in refusals.sentences(said):
+        said = refusals_of_hosts(described)
+        for sentence in sentences(said):
             at_once(self._display)(sentence)
-        stopping = refusals.of_hosts(wrong)
+        stopping = refusals_of_hosts(wrong)
         result: dict[str, Any] = {"refusals": [*stopping, *said]}
         if wrong:
             result["failed"] = True
-            result["msg"] = "\n".join([*refusals.sentences(stopping), end])
+            result["msg"] = "\n".join([*sentences(stopping), end])
         return result
 
 

@@ -26,10 +26,9 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_rec
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import evidence_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import Unfit
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import refusals
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import Cluster
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster_action import ClusterAction
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import hosts_of
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import hosts_of, refusals_of_hosts
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import objects, repair
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade import from_annotations
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import is_true, plain
@@ -120,7 +119,7 @@ class ActionModule(ClusterAction):
                 }
                 for host, plan in plans.items()
             },
-            "refusals": refusals.of_hosts(refused.items()),
+            "refusals": refusals_of_hosts(refused.items()),
             "nodes": names,
             "members": [node_of(host, task_vars["hostvars"][host]) for host in members],
             "order": repair.order(plans),

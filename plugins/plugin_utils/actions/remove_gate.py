@@ -15,8 +15,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.reload imp
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import gpu_title
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._users import POD, holders_of, mps_pids, named, users_of
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import refusals
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import hosts_of
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import hosts_of, refusals_of_hosts, sentences
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import ControllerAction
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import is_true
 
@@ -189,14 +188,14 @@ class ActionModule(ControllerAction):
             }
         result: dict[str, Any] = {
             "hosts": passed,
-            "refusals": refusals.of_hosts(refused),
+            "refusals": refusals_of_hosts(refused),
             "left": left_in_clusters(hosts, kept),
             "msg": f"gpufleet.nvidia can be removed from {len(hosts)} {'host' if len(hosts) == 1 else 'hosts'}.",
         }
         if refused:
             result["failed"] = True
             end = "Nothing is removed from any host. Correct it, or leave these hosts out with --limit."
-            result["msg"] = "\n".join([*refusals.sentences(result["refusals"]), end])
+            result["msg"] = "\n".join([*sentences(result["refusals"]), end])
         return result
 
 

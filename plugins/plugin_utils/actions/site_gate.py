@@ -14,8 +14,12 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.checks imp
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.software import is_auto
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.stage import STAGE as BOOT
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused, StagePlan, Verdict, verdict_of
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import refusals
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import Description, hosts_of, warnings_of
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import (
+    Description,
+    hosts_of,
+    refusals_of_hosts,
+    warnings_of,
+)
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.plan import HostPlan, equal_plans
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.text import shortened
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import ControllerAction
@@ -117,7 +121,7 @@ class ActionModule(ControllerAction):
             "todo": todo,
             "to_change": [work.host for work in found if work.state == TO_CHANGE],
             "to_accept": [work.host for work in found if _is_accepted_again(work)],
-            "refusals": refusals.of_hosts((work.host, refusal) for work in found for refusal in work.refusals),
+            "refusals": refusals_of_hosts((work.host, refusal) for work in found for refusal in work.refusals),
             "as_described": as_described,
             "msg": f"{as_described} of {len(found)} hosts are as described.",
         }
