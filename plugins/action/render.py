@@ -26,11 +26,6 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import GPU_H
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render import writer
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.clusters import servers
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.fleet import Fleet, GpusUnknown, OfFacts
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.leaving import (
-    CLUSTERS,
-    leaving,
-    removed_clusters,
-)
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.naming import Former, former
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.overrides import HostVariables
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.recorded import RecordedFacts
@@ -75,9 +70,9 @@ class ActionModule(ControllerAction):
             trees = {f"clusters/{cluster.name}": cluster_tree(cluster) for cluster in clusters}
             described = [cluster.name for cluster in clusters]
             others = writer.other_clusters(root, described)
-            removed = removed_clusters(of_run["remove_clusters"], described, others)
+            removed = writer.removed_clusters(of_run["remove_clusters"], described, others)
             nodes = {node for cluster in clusters for item in cluster.configurations for node in item.nodes}
-            gone = leaving(root, _nodes_of(root, trees), {*nodes, *fleet.hosts}, of_run["remove_nodes"])
+            gone = writer.leaving(root, _nodes_of(root, trees), {*nodes, *fleet.hosts}, of_run["remove_nodes"])
             changes = writer.plan(root, trees, of_run["prune"], [f"clusters/{name}" for name in removed])
         except Refused as refusal:
             return {
@@ -108,7 +103,7 @@ class ActionModule(ControllerAction):
             if moved:
                 self._display.warning(
                     f"{root}: nodes that are rendered into another cluster now are still in cluster {name}: {shortened(moved)}. No host of "
-                    f"this inventory is in it. To remove it, set {CLUSTERS}: [{name}]."
+                    f"this inventory is in it. To remove it, set {writer.REMOVE_CLUSTERS}: [{name}]."
                 )
         newer = any(True for _file in recorded.outdated())
         if not self._task.check_mode:

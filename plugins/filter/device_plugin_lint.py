@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any, Callable
 
 from ansible.errors import AnsibleFilterError
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.lint.finding import OF_A_CONFIGURATION
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.lint.lint import lint_files
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.lint.reading import OF_A_CONFIGURATION
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.lint.yaml import HAS_YAML
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
 

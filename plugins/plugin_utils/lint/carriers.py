@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from ...module_utils._formats.documents import read_yaml
 from .chart_values import chart_of, charts
-from .reading import OF_A_CONFIGURATION, below, group_of, mapping, sequence
+from .finding import OF_A_CONFIGURATION, below, group_of, mapping, sequence
 
 
 class Part(NamedTuple):

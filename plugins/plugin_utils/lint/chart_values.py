@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import difflib
 import pkgutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any
 
 from ...module_utils._formats.documents import read_yaml
-from .finding import Report, closest, near
-from .reading import OF_A_CONFIGURATION, below, mapping, sequence
+from .finding import OF_A_CONFIGURATION, Report, below, closest, mapping, near, sequence
 
 PLUGIN, OPERATOR, DISCOVERY = "nvidia-device-plugin", "gpu-operator", "node-feature-discovery"
 EXPORTER, HAMI, DRA_DRIVER, OWN = "dcgm-exporter", "hami", "dra-driver-nvidia-gpu", "gpufleet-nvidia"
@@ -103,10 +102,7 @@ def _paths(values: Mapping[str, Any], prefix: tuple[str, ...]) -> Iterator[str]:
 
 
 def check(chart: str, version: str, values: Mapping[str, Any], report: Report) -> None:
-    """Check values of a chart.
-
-    :param version: of the chart where the file says it; another one than the pinned may read other keys.
-    """
+    """Check values of a chart. Another version than the pinned, where the file says one, may read other keys."""
     if chart == OPERATOR:
         label_fields(values.get(DISCOVERY), f"{DISCOVERY}.", report)
     elif chart == DRA_DRIVER:
@@ -115,13 +111,23 @@ def check(chart: str, version: str, values: Mapping[str, Any], report: Report) -
         return
     pin = charts()[chart][0]
     same = version.lstrip("v") in ("", pin.lstrip("v"))
-    for path, candidates in dead_keys(chart, values):
+    for path, _near in dead_keys(chart, values):
         message = f"no template of the chart {chart} {pin} reads it, so it would have no effect"
-        typo = closest(path, candidates, 0.85) if same else ""
+        typo = _slip(path, charts()[chart][1]) if same else ""
         if typo:
             report.warning(path, message, f"Did you mean {typo}?")
         elif path.partition(".")[0] not in ("global", "nfd"):
             report.note(path, message)
+
+
+def _slip(path: str, known: Iterable[str]) -> str:
+    """Return the key that differs from a path in the letters of one part of it; empty where none does."""
+    for one in sorted(known):
+        parts = path.split(".")[: one.count(".") + 1]
+        wrong = [pair for pair in zip(parts, one.split(".")) if pair[0] != pair[1]]
+        if len(wrong) == 1 and len(parts) == one.count(".") + 1 and closest(wrong[0][0], [wrong[0][1]], 0.8):
+            return one
+    return ""
 
 
 def label_fields(values: Any, above: str, report: Report) -> None:

@@ -16,18 +16,18 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from .finding import Report, join, near
+from .finding import Report, closest, group_of, join, mapping, near, sequence
 from .node import LintedNode
-from .reading import group_of, mapping, sequence
 
 KINDS = ("DeviceClass", "ResourceClaim", "ResourceClaimTemplate")
 #: The driver's name, which is the domain of its attributes.
 DRIVER = "gpu.nvidia.com"
+_OF_NVIDIA = ".nvidia.com"
 GPU, MIG, VFIO = "gpu.nvidia.com", "mig.nvidia.com", "vfio.gpu.nvidia.com"
 _CLASSES = {GPU, MIG, VFIO, "compute-domain-daemon.nvidia.com", "compute-domain-default-channel.nvidia.com"}
 _ALL = {"type", "uuid", "productName"}
 _COMMON = _ALL | {
-    *("brand", "architecture", "cudaComputeCapability", "driverVersion", "cudaDriverVersion", "addressingMode"),
+    *("brand", "architecture", "cudaComputeCapability", "driverVersion", "cudaDriverVersion", "addressingMode")
 }
 _ATTRIBUTES: Mapping[str, set[str]] = {
     GPU: _COMMON,
@@ -67,11 +67,8 @@ def is_claim(document: Mapping[str, Any]) -> bool:
     )
 
 
-def check(document: Mapping[str, Any], node: LintedNode | None, report: Report) -> None:
-    """Check one object.
-
-    :param node: of which the devices are claimed; without one nothing is said of what the cluster has.
-    """
+def check(document: Mapping[str, Any], report: Report) -> None:
+    """Check one object; of the devices that the cluster has something is said where the node is known."""
     for path, name in _by_class(document):
         if name == MIG:
             report.error(
@@ -88,9 +85,9 @@ def check(document: Mapping[str, Any], node: LintedNode | None, report: Report) 
     if kind == "DeviceClass":
         _device_class(str(mapping(document.get("metadata")).get("name")), spec, report)
     elif kind == "ResourceClaim":
-        _devices(mapping(spec.get("devices")), "spec.devices", version, node, report)
+        _devices(mapping(spec.get("devices")), "spec.devices", version, report)
     elif kind == "ResourceClaimTemplate":
-        _devices(mapping(mapping(spec.get("spec")).get("devices")), "spec.spec.devices", version, node, report)
+        _devices(mapping(mapping(spec.get("spec")).get("devices")), "spec.spec.devices", version, report)
 
 
 def _device_class(name: str, spec: Mapping[str, Any], report: Report) -> None:
@@ -109,7 +106,7 @@ def _device_class(name: str, spec: Mapping[str, Any], report: Report) -> None:
         _domain(path, expression, None, report)
 
 
-def _devices(devices: Mapping[str, Any], path: str, version: str, node: LintedNode | None, report: Report) -> None:
+def _devices(devices: Mapping[str, Any], path: str, version: str, report: Report) -> None:
     classes = set()
     classes_of: dict[str, str] = {}
     for number, entry in enumerate(sequence(devices.get("requests"))):
@@ -129,15 +126,22 @@ def _devices(devices: Mapping[str, Any], path: str, version: str, node: LintedNo
         if not isinstance(name, str):
             continue
         classes.add(name)
-        if name.endswith("nvidia.com") and name not in _CLASSES:
-            report.error(join(where, "deviceClassName"), f"the DRA driver has no class {name}", near(name, _CLASSES))
+        if name.endswith(_OF_NVIDIA) and name not in _CLASSES:
+            own = {one.removesuffix(_OF_NVIDIA): one for one in _CLASSES}
+            meant = closest(name.removesuffix(_OF_NVIDIA), own, 0.7)
+            say = report.error if meant else report.note
+            say(
+                join(where, "deviceClassName"),
+                f"the DRA driver has no class {name}",
+                f"Did you mean {own[meant]}?" if meant else "",
+            )
         profiles = set()
         for place, expression in _expressions(request, where):
             _domain(place, expression, name if name in _ATTRIBUTES else None, report)
             profiles |= set(_PROFILE.findall(expression)) if name == MIG else set()
         _memory(name, request, where, report)
-        if node is not None and name in (GPU, MIG):
-            _on_node(name, profiles, request, where, node, report)
+        if report.node is not None and name in (GPU, MIG):
+            _on_node(name, profiles, request, where, report.node, report)
     _constraints(devices, classes, path, report)
 
 
@@ -239,10 +243,7 @@ def _by_class(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _shared_by(entries: Sequence[Any], path: str, classes: Mapping[str, str], report: Report) -> None:
-    """Check C(config) of a claim, or of a DeviceClass: how pods share its devices, which the driver reads only when it prepares the claim.
-
-    :param classes: of the requests of the claim, by their names; of a DeviceClass none.
-    """
+    """Check C(config) of a claim with C(classes) by request, or of a DeviceClass: how pods share devices, which the driver reads when it prepares the claim."""
     for number, entry in enumerate(entries):
         where = f"{path}.config[{number}]"
         opaque = mapping(mapping(entry).get("opaque"))

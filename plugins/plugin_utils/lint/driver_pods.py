@@ -15,17 +15,11 @@ from typing import Any, NamedTuple
 
 from ...module_utils import _injection as injection
 from . import chart_values
-from .finding import Report, join
-from .reading import below, mapping, sequence
+from .finding import Report, below, join, mapping, sequence
 
 PLUGIN, EXPORTER, DISCOVERY = chart_values.PLUGIN, chart_values.EXPORTER, "gpu-feature-discovery"
 #: By program, and by image where no program is named.
-_PROGRAMS: Mapping[str, str] = {
-    PLUGIN: PLUGIN,
-    "k8s-device-plugin": PLUGIN,
-    DISCOVERY: DISCOVERY,
-    EXPORTER: EXPORTER,
-}
+_PROGRAMS: Mapping[str, str] = {PLUGIN: PLUGIN, "k8s-device-plugin": PLUGIN, DISCOVERY: DISCOVERY, EXPORTER: EXPORTER}
 _PRIVILEGED, _SYS_ADMIN = {"privileged": True}, {"capabilities": {"add": ["SYS_ADMIN"]}}
 
 
@@ -51,11 +45,10 @@ def has_pods(document: Mapping[str, Any], chart: str = "") -> bool:
     return any(True for _one in _pods(document, chart))
 
 
-def check(document: Mapping[str, Any], chart: str, facts: Mapping[str, Any] | None, report: Report) -> None:
+def check(document: Mapping[str, Any], chart: str, report: Report) -> None:
     """Check that the pods see the driver of the node; without its facts nothing is said."""
-    host = mapping(mapping(facts).get("gpu", facts))
     for pod in _pods(document, chart):
-        for field, reason in injection.hides_driver(pod.context, pod.runtime_class, host):
+        for field, reason in injection.hides_driver(pod.context, pod.runtime_class, report.host):
             if field == "runtimeClassName":
                 if not pod.opens_driver:
                     report.error(

@@ -2,13 +2,14 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the linter says, and to whom it says it: a finding is an error or a warning, at a path of the file."""
+"""What the linter says, at which level and at which path of a file, and how it reads objects of which it expects nothing."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from ...module_utils._printable import printable
 
@@ -49,11 +50,13 @@ class TooManyFindings(Exception):
 
 @dataclass
 class Report:
-    """Collects findings while a file is read.
+    """Collects findings while a file is read; what adds one too many raises TooManyFindings.
 
-    :raises TooManyFindings: by what adds one too many.
+    :param host: facts of the node on which the file will be used, and C(node), what L(node.node_of) makes of them; empty where it is not known.
     """
 
+    host: Mapping[str, Any] = field(default_factory=dict)
+    node: Any = None
     findings: list[Finding] = field(default_factory=list)
     _known: set[Finding] = field(default_factory=set)
 
@@ -100,3 +103,28 @@ def closest(name: str, known: Iterable[str], cutoff: float) -> str:
 def join(path: str, key: str) -> str:
     """Return the path of C(key) below C(path)."""
     return f"{path}.{key}" if path else key
+
+
+#: A file with one of them is a configuration of the device plugin, whatever else is in it.
+OF_A_CONFIGURATION = {"version", "flags", "sharing"}
+
+
+#: In objects anything may stand anywhere: what is not of the type that was expected counts as empty.
+def mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def sequence(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def below(value: Any, *keys: str) -> Any:
+    """Return what stands below keys, one in the other; None where one of them is missing."""
+    for key in keys:
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value
+
+
+def group_of(document: Mapping[str, Any]) -> str:
+    """Return the group of the API that an object belongs to, such as C(resource.k8s.io)."""
+    return str(document.get("apiVersion")).partition("/")[0]

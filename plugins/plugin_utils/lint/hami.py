@@ -15,9 +15,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, Callable, NamedTuple
 
-from .finding import Report, join, near
+from .finding import Report, join, mapping, near, sequence
 from .node import LintedNode
-from .reading import mapping, sequence
 
 
 class _Kind(NamedTuple):
@@ -64,16 +63,10 @@ def is_hami(document: Mapping[str, Any]) -> bool:
     return "nodeconfig" in document or (isinstance(nvidia, Mapping) and bool(set(_FIELDS) & set(nvidia)))
 
 
-def check(
-    document: Mapping[str, Any], text: str, facts: Mapping[str, Any] | None, node: LintedNode | None, report: Report
-) -> None:
-    """Check one configuration.
-
-    :param text: from which C(document) was read.
-    :param facts: of the node; without them nothing is said of its GPUs.
-    """
+def check(document: Mapping[str, Any], text: str, report: Report) -> None:
+    """Check one configuration, read from C(text); without facts nothing is said of the node's GPUs."""
     if "nodeconfig" in document:
-        _nodes(document, text, facts, node, report)
+        _nodes(document, text, report)
     else:
         _devices(mapping(document.get("nvidia")), report)
 
@@ -118,9 +111,7 @@ def _allowed(entry: Mapping[str, Any], path: str, report: Report) -> None:
             report.error(join(path, "profiles"), message, "Write it as nvidia-smi mig -lgip does, such as 1g.10gb.")
 
 
-def _nodes(
-    document: Mapping[str, Any], text: str, facts: Mapping[str, Any] | None, node: LintedNode | None, report: Report
-) -> None:
+def _nodes(document: Mapping[str, Any], text: str, report: Report) -> None:
     try:
         json.loads(text)
     except ValueError as error:
@@ -129,7 +120,7 @@ def _nodes(
         )
         return
     seen: set[str] = set()
-    here = mapping(mapping(mapping(facts).get("gpu", facts)).get("host")).get("name")
+    here = mapping(report.host.get("host")).get("name")
     for number, entry in enumerate(sequence(document.get("nodeconfig"))):
         path, given = f"nodeconfig[{number}]", mapping(entry)
         name = str(given.get("name") or "")
@@ -141,7 +132,9 @@ def _nodes(
         for key in given:
             if key.lower() not in _OF_A_NODE:
                 report.warning(join(path, key), "HAMi has no such field and ignores it", near(key, _OF_A_NODE))
-        _of_a_node({key.lower(): value for key, value in given.items()}, path, node if name == here else None, report)
+        _of_a_node(
+            {key.lower(): value for key, value in given.items()}, path, report.node if name == here else None, report
+        )
 
 
 def _of_a_node(given: Mapping[str, Any], path: str, node: LintedNode | None, report: Report) -> None:

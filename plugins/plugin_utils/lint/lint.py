@@ -20,18 +20,16 @@ from ...module_utils._formats.documents import read_yaml_documents
 from . import chart_values, dra_claims, driver_pods, hami, mig_layouts, node, operator_objects, rules, together, yaml
 from .carriers import Part, is_carrier, parts_of
 from .decode import fold
-from .finding import ERROR, MOST, Finding, Report, TooManyFindings, closest
-from .plugin_fields import CONFIGURATION, effective
-from .reading import OF_A_CONFIGURATION, below, mapping
+from .finding import ERROR, MOST, OF_A_CONFIGURATION, Finding, Report, TooManyFindings, below, closest, mapping
+from .plugin_fields import CONFIGURATION, FLAGS, effective
+from .plugin_fields import PLUGIN as PLUGIN_FLAGS
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the linter says of a file.
+    """What the linter says of a file: errors first, then the others, or the kind of an object of which it knows nothing.
 
-    :param findings: errors first, then the others, each in the order of the file.
     :param effective: the configuration as the plugin would print it, defaults filled in; None when it refuses the file.
-    :param not_checked: the kind of an object of which the linter knows nothing.
     """
 
     findings: tuple[Finding, ...]
@@ -84,9 +82,9 @@ def lint(
     :param others: further objects of the GPU Operator for the same cluster.
     :param chart: whose values these are, and its version where it is known.
     """
-    report = Report()
+    report = Report(mapping(mapping(facts).get("gpu", facts)), node.node_of(facts))
     try:
-        used = _effective(text, facts, started_with, others, chart, report)
+        used = _effective(text, started_with, others, chart, report)
     except TooManyFindings:
         message = f"it has more than {MOST} findings: the rest was not checked"
         report.findings.insert(
@@ -98,7 +96,6 @@ def lint(
 
 def _effective(
     text: str,
-    facts: Mapping[str, Any] | None,
     started_with: Sequence[str],
     others: Sequence[Mapping[str, Any]],
     chart: tuple[str, str],
@@ -126,18 +123,18 @@ def _effective(
     if chart[0] or driver_pods.has_pods(document):
         if chart[0]:
             chart_values.check(*chart, document, report)
-        driver_pods.check(document, chart[0], facts, report)
+        driver_pods.check(document, chart[0], report)
         if started_with:
-            node.check({}, node.node_of(facts), report, started_with)
+            node.check({}, report, started_with)
         return None
     if dra_claims.is_claim(document):
-        dra_claims.check(document, node.node_of(facts), report)
+        dra_claims.check(document, report)
         return None
     if operator_objects.is_operator(document):
-        operator_objects.check(document, facts, node.node_of(facts), report, others)
+        operator_objects.check(document, report, others)
         return None
     if hami.is_hami(document):
-        hami.check(document, text, facts, node.node_of(facts), report)
+        hami.check(document, text, report)
         return None
     if mig_layouts.is_layouts(document):
         mig_layouts.check(document, report)
@@ -160,7 +157,7 @@ def _effective(
         return None
     # From here on the plugin has read the file; what follows goes wrong later, in the daemon or on the node.
     rules.mps_daemon(config, report)
-    node.check(config, node.node_of(facts), report, started_with)
+    node.check(config, report, started_with)
     return effective(config)
 
 
@@ -173,11 +170,8 @@ _STRATEGY = "DEVICE_LIST_STRATEGY"
 
 
 def lint_files(texts: Mapping[str, str], facts: Mapping[str, Any] | None = None) -> dict[str, Verdict]:
-    """Return what the linter says of each configuration and object in files, by a name that begins with the file's, and of all that are in one folder,
-    or in one C(clusters/NAME), together.
-
-    :param texts: by the paths of the files.
-    :param facts: of the node on which they will be used, as for L(lint).
+    """Return what the linter says of each configuration and object in files, C(texts) by path, by a name that begins with the file's, and of all that are
+    in one folder, or in one C(clusters/NAME), together.
     """
     verdicts: dict[str, Verdict] = {}
     parts: list[Part] = []
@@ -197,11 +191,9 @@ def lint_files(texts: Mapping[str, str], facts: Mapping[str, Any] | None = None)
 
 
 def configurations(name: str, text: str) -> list[Configuration]:
-    """Return what of a file is checked, and what is not, each with a name that says where it is; the file itself when nothing in it is known.
+    """Return what of the file C(name) is checked, and what is not, each with a name that says where it is; the file itself if it cannot be read.
 
     Values of a chart and DaemonSets that name a device list strategy, and no configuration, count as an empty one.
-
-    :param name: of the file.
     """
     return _taken_apart(name, text, _parts(name, text))
 
@@ -225,9 +217,19 @@ def _taken_apart(name: str, text: str, parts: Sequence[Part]) -> list[Configurat
             # Objects of one file may have the same keys.
             place = one.name if one.name not in found else f"{part.place[:-1]} {one.name.partition('[')[2]}"
             found[place] = one._replace(name=place)
-    if not found and not parts and "{{" in text and not _damaged(text):
-        return [Configuration(f"{name}[template]", "", not_checked="template")]
+    if not found and not parts and not _damaged(text) and ("{{" in text or _is_other(text)):
+        kind = "template" if "{{" in text else "a file without kind"
+        return [Configuration(f"{name}[{kind}]", "", not_checked=kind)]
     return list(found.values()) if found or parts else [Configuration(name, text)]
+
+
+def _is_other(text: str) -> bool:
+    """Return whether a text that PyYAML makes nothing of, such as one with tags of others, is no configuration."""
+    try:
+        document = yaml.load(text, Report())
+    except (yaml.YamlError, TooManyFindings, ValueError):
+        return False
+    return isinstance(document, list) or (isinstance(document, dict) and not _is_configuration(document))
 
 
 def _of_part(
@@ -266,7 +268,9 @@ def _of_part(
 
 #: What a text says that is no YAML, if it was to be something that the linter knows.
 _KNOWN = re.compile(r"^\s*['\"]?(sharing|flags|mig-configs|nodeconfig|migStrategy|timeSlicing)['\"]?\s*:", re.MULTILINE)
-_FIELDS = ("version", "flags", "resources", "sharing", "imex")
+_FIELDS = {"version", "flags", "resources", "sharing", "imex"}
+#: Fields below these: in a file whose own names are wrong, they tell what it was to be.
+_INNER = {fold(name) for name in (*FLAGS, *PLUGIN_FLAGS, "plugin", "gfd", "mps", "timeSlicing")}
 
 
 def _damaged(text: str) -> bool:
@@ -277,10 +281,14 @@ def _is_configuration(document: Mapping[str, Any]) -> bool:
     """Return whether a file, or a text in a ConfigMap, is a configuration of the device plugin, of HAMi or of mig-parted."""
     if mig_layouts.is_layouts(document) or hami.is_hami(document):
         return True
-    names = {fold(str(name)) for name in document}
-    if names & {"flags", "sharing", "imex"} or (names and names <= set(_FIELDS)) or document.get("version") == "v1":
+    names = {fold(str(name)): mapping(value) for name, value in document.items()}
+    if {"flags", "sharing", "imex"} & set(names) or {"gpus", "mig"} & set(names.get("resources", {})):
         return True
-    return any(closest(name, ("flags", "sharing"), 0.75) for name in names)
+    if "version" in names and (set(names) <= _FIELDS or (document.get("version") == "v1" and _INNER & set(names))):
+        return True
+    slips = [name for name in names if closest(name, ("flags", "sharing"), 0.75)]
+    inside = {fold(str(inner)) for name in slips for inner in names[name]}
+    return bool(slips) and (set(names) <= {*_FIELDS, *slips} or bool(_INNER & inside))
 
 
 def _is_known(text: str) -> bool:

@@ -13,10 +13,10 @@ from ...module_utils._boards.lookup import BOARDS
 from ...module_utils._mig.mig_parted import read
 from ...module_utils._mig.profiles import nearest, parse
 from ...module_utils._plan import Refused
-from .finding import Report
-from .reading import mapping
+from .finding import Report, mapping
 
 _CONFIGS, _SOURCE = "mig-configs", "the file"
+_DIFFER_BY = 0.05
 
 
 def is_layouts(document: Mapping[str, Any]) -> bool:
@@ -45,10 +45,14 @@ def _profiles(devices: set[str], wanted: Mapping[str, Any], path: str, report: R
     known = {profile.name: profile for board in (named if all_known else BOARDS) for profile in board.profiles}
     for name in wanted:
         parsed = parse(name)
-        if parsed.gpu_instance not in known:
-            whose = " and ".join(board.key for board in named) if all_known else "no board of the table"
-            reason = f"{whose} {'have' if len(named) > 1 else 'has'} {'no' if all_known else 'a'} profile of this name"
-            candidates = nearest(parsed, tuple(known.values()))
-            report.warning(
-                f"{path}['{name}']", reason, f"Did you mean {' or '.join(candidates)}?" if candidates else ""
-            )
+        if parsed.gpu_instance in known:
+            continue
+        whose = " and ".join(board.key for board in named) if all_known else "no board of the table"
+        reason = f"{whose} {'have' if len(named) > 1 else 'has'} {'no' if all_known else 'a'} profile of this name"
+        candidates = nearest(parsed, tuple(known.values()))
+        # Boards that the table does not have may name their profiles a little differently.
+        like = parse(candidates[0])
+        larger = max(like.memory_gb, parsed.memory_gb)
+        alike = like.gpu_slices == parsed.gpu_slices and abs(like.memory_gb - parsed.memory_gb) <= _DIFFER_BY * larger
+        say = report.note if alike and not all_known else report.warning
+        say(f"{path}['{name}']", reason, f"Did you mean {' or '.join(candidates)}?")

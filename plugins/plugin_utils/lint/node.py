@@ -86,11 +86,12 @@ def mig_devices(gpu: Mapping[str, Any]) -> list[str]:
     return profiles
 
 
-def check(config: Mapping[str, Any], node: LintedNode | None, report: Report, started_with: Sequence[str] = ()) -> None:
-    """Check a decoded configuration against C(node); without a node, say only what depends on one.
+def check(config: Mapping[str, Any], report: Report, started_with: Sequence[str] = ()) -> None:
+    """Check a decoded configuration against the node; without one, say only what depends on one.
 
     :param started_with: device list strategies that the plugin is started with, which beat those of the configuration.
     """
+    node: LintedNode | None = report.node
     flags = config.get("flags") or {}
     strategy = flags.get("migStrategy") or "none"
     sharing = config.get("sharing") or {}

@@ -23,10 +23,9 @@ from ...module_utils._plan import Refused
 from ...module_utils._versions import numbers
 from . import chart_values
 from .decode import describe
-from .finding import ERROR, Report, near
+from .finding import ERROR, Report, below, group_of, mapping, near
 from .node import LintedNode
 from .node import check as check_on_node
-from .reading import below, group_of, mapping
 
 POLICY, DRIVER, CLUSTER = "ClusterPolicy", "NVIDIADriver", "GPUCluster"
 #: The node label that the operator sets itself, to give each node to one NVIDIADriver.
@@ -43,28 +42,16 @@ def is_operator(document: Mapping[str, Any]) -> bool:
     return group_of(document) == "nvidia.com" and document.get("kind") in (POLICY, DRIVER, CLUSTER)
 
 
-def check(
-    document: Mapping[str, Any],
-    facts: Mapping[str, Any] | None,
-    node: LintedNode | None,
-    report: Report,
-    others: Sequence[Mapping[str, Any]] = (),
-) -> None:
-    """Check one object.
-
-    :param facts: of the node on which the operator is to act on it; None says nothing of a node.
-    :param others: further objects of the operator for the same cluster, such as those of the same file.
-    """
-    spec = mapping(document.get("spec"))
-    document_facts = mapping(mapping(facts).get("gpu", facts))
-    kind = str(document.get("kind"))
+def check(document: Mapping[str, Any], report: Report, others: Sequence[Mapping[str, Any]] = ()) -> None:
+    """Check one object, beside others of the operator for the same cluster; without facts nothing is said of a node."""
+    spec, kind = mapping(document.get("spec")), str(document.get("kind"))
     if kind in _fields():
         _known(spec, _fields()[kind], "spec", report)
-    if document.get("kind") == POLICY:
-        _policy(spec, document_facts, node, report, others)
-    elif document.get("kind") == DRIVER:
+    if kind == POLICY:
+        _policy(spec, report, others)
+    elif kind == DRIVER:
         _owner(spec, report, others)
-        _driver(spec, "spec", mapping(spec.get("gds")), mapping(spec.get("gdrcopy")), document_facts, report)
+        _driver(spec, "spec", mapping(spec.get("gds")), mapping(spec.get("gdrcopy")), report)
 
 
 @cache
@@ -113,13 +100,7 @@ def _typed(wanted: str) -> tuple[str, list[str]]:
     return kind, [one.strip('"') for one in choices]
 
 
-def _policy(
-    spec: Mapping[str, Any],
-    facts: Mapping[str, Any],
-    node: LintedNode | None,
-    report: Report,
-    others: Sequence[Mapping[str, Any]],
-) -> None:
+def _policy(spec: Mapping[str, Any], report: Report, others: Sequence[Mapping[str, Any]]) -> None:
     kinds = [other.get("kind") for other in others]
     for kind, why, remedy in (
         (POLICY, f"there are two {POLICY} objects: the operator obeys the oldest and ignores the others", "Keep one."),
@@ -137,23 +118,23 @@ def _policy(
                     f"Set spec.{key}.enabled: true, or leave the NRI plugin out.",
                 )
     if driver.get("enabled") is not False and driver.get("useNvidiaDriverCRD") is not True:
-        _driver(driver, "spec.driver", mapping(spec.get("gds")), mapping(spec.get("gdrcopy")), facts, report)
-    if node is not None:
-        _beside_the_host(spec, facts, node, report)
+        _driver(driver, "spec.driver", mapping(spec.get("gds")), mapping(spec.get("gdrcopy")), report)
+    if report.node is not None:
+        _beside_the_host(spec, report.node, report)
 
 
-def _beside_the_host(spec: Mapping[str, Any], facts: Mapping[str, Any], node: LintedNode, report: Report) -> None:
+def _beside_the_host(spec: Mapping[str, Any], node: LintedNode, report: Report) -> None:
     """Check what the operator would put beside, or take from, what the host has already."""
     for key, field, what, why, more in (
         ("driver", "on_disk_version", "driver", "finds it and deploys no driver there, upgrades included", _BY_UPGRADE),
         ("toolkit", "version", "the container toolkit", "installs a second one and points the runtime to it", ""),
     ):
-        version = below(facts, key, field)
+        version = below(report.host, key, field)
         if version and below(spec, key, "enabled") is not False:
             message = f"the host has {what} {version} of its own: the operator {why}"
             report.warning(f"spec.{key}.enabled", message, f"Set spec.{key}.enabled: false{more}.")
     if below(spec, "toolkit", "enabled") is False:
-        _plugin(spec, node, report)
+        _plugin(spec, report)
     manager = mapping(spec.get("migManager"))
     default = mapping(manager.get("config")).get("default", "all-disabled")
     if node.profiles and manager.get("enabled") is not False and default == "all-disabled":
@@ -165,12 +146,12 @@ def _beside_the_host(spec: Mapping[str, Any], facts: Mapping[str, Any], node: Li
         )
 
 
-def _plugin(spec: Mapping[str, Any], node: LintedNode, report: Report) -> None:
+def _plugin(spec: Mapping[str, Any], report: Report) -> None:
     """Check the device plugin as the operator starts it: its environment beats the plugin's own configuration."""
     flags = {"migStrategy": below(spec, "mig", "strategy") or "none"}
     started = () if below(spec, "cdi", "enabled") is False else ("cdi-annotations", "cdi-cri")
-    found = Report()
-    check_on_node({"flags": flags}, node, found, started)
+    found = Report(node=report.node)
+    check_on_node({"flags": flags}, found, started)
     for finding in found.findings:
         add = report.error if finding.level == ERROR else report.warning
         add(f"spec.devicePlugin, started with {finding.path}", finding.message, finding.remedy)
@@ -215,18 +196,9 @@ def _overlap(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 
 def _driver(
-    driver: Mapping[str, Any],
-    path: str,
-    storage: Mapping[str, Any],
-    copy: Mapping[str, Any],
-    facts: Mapping[str, Any],
-    report: Report,
+    driver: Mapping[str, Any], path: str, storage: Mapping[str, Any], copy: Mapping[str, Any], report: Report
 ) -> None:
-    """Check the fields that both kinds of objects have.
-
-    :param storage: of GPUDirect Storage.
-    :param copy: of GDRCopy.
-    """
+    """Check the fields that both kinds of objects have, with those of GPUDirect Storage and of GDRCopy."""
     version, precompiled = str(driver.get("version") or ""), driver.get("usePrecompiled") is True
     for key, section, what in (("gds", storage, "GPUDirect Storage"), ("gdrcopy", copy, "GDRCopy")):
         if precompiled and section.get("enabled") is True:
@@ -256,7 +228,7 @@ def _driver(
         why, instead = found
         report.warning(f"{path}.version", why, f"Write {instead} or newer.")
     if is_driver_version(version) or is_branch(version):
-        _on_boards(version, kernel_modules, path, facts, report)
+        _on_boards(version, kernel_modules, path, report)
 
 
 def _of_nvidia(repository: Any) -> bool:
@@ -264,10 +236,10 @@ def _of_nvidia(repository: Any) -> bool:
     return str(repository or "nvcr.io/nvidia").startswith("nvcr.io/nvidia")
 
 
-def _on_boards(version: str, kernel_modules: str, path: str, facts: Mapping[str, Any], report: Report) -> None:
+def _on_boards(version: str, kernel_modules: str, path: str, report: Report) -> None:
     """Check a driver against the GPUs of a host."""
     try:
-        host = from_facts(facts)
+        host = from_facts(report.host)
     except Refused:
         return
     whole = version if is_driver_version(version) else ""

@@ -184,11 +184,7 @@ def _emptied(section: Any, path: str, decoded: dict[str, Any], report: Report) -
 
 @dataclass(frozen=True)
 class Field:
-    """A field that holds one value.
-
-    :param default: what the plugin takes where the file says nothing.
-    :param choices: all that it accepts; empty where that is no list of words.
-    """
+    """A field that holds one value: what the plugin takes where the file says nothing, and the words that it accepts, if it is a choice."""
 
     decode: go.Decoder
     default: Any = None
@@ -240,11 +236,7 @@ _RESOURCE = go.exact(
     },
 )
 _REPLICATED = go.exact(
-    {
-        "renameByDefault": go.boolean,
-        "failRequestsGreaterThanOne": go.boolean,
-        "resources": go.sequence(_RESOURCE),
-    }
+    {"renameByDefault": go.boolean, "failRequestsGreaterThanOne": go.boolean, "resources": go.sequence(_RESOURCE)}
 )
 _PATTERNS = go.sequence(
     go.exact(

@@ -58,10 +58,7 @@ class YamlError(Exception):
 
 
 def load(text: str, report: Report) -> Any:
-    """Return the first document of C(text) as plain data; None for an empty one.
-
-    :raises YamlError: the plugin would refuse the text.
-    """
+    """Return the first document of C(text) as plain data, None for an empty one; YamlError is what the plugin would refuse."""
     if not HAS_YAML:
         raise YamlError("PyYAML is not installed on the controller")
     if _DIRECTIVE.match(text):
@@ -238,10 +235,7 @@ _Scalar = tuple["str | int | float | bool | None", str]
 
 
 def resolve(tag: str | None, text: str) -> _Scalar:
-    """Return what go-yaml makes of a plain scalar, or of one with an explicit tag.
-
-    :raises YamlError: the explicit tag does not fit, such as that of C(!!int four).
-    """
+    """Return what go-yaml makes of a plain scalar, or of one with an explicit tag, which raises YamlError where it does not fit (C(!!int four))."""
     kind = tag[len(_PREFIX) :] if tag else None
     if kind == "str" or (tag is not None and tag not in _RESOLVABLE):
         return text, ""

@@ -108,7 +108,6 @@ def hami(cluster: Cluster, items: tuple[Configuration, ...]) -> str:
 def dra_driver(cluster: Cluster, items: tuple[Configuration, ...]) -> str:
     """Return values of the DRA driver: whole GPUs and MIG devices, or memory of GPUs, which nobody enforces; and ComputeDomains.
 
-    :param items: those of L(Cluster.of_dra_driver).
     :raises Refused: the cluster's Kubernetes has no such claims, or its pools need two different drivers.
     """
     claims = tuple(item for item in items if item.served_by_dra)
@@ -198,10 +197,7 @@ def _refuse_two_kinds_of_nodes(
 
 
 def _claims_memory(cluster: Cluster, items: tuple[Configuration, ...]) -> bool:
-    """Return whether claims are for memory.
-
-    :raises Refused: pools of one driver differ in that, or added values would have it destroy the hosts' MIG instances.
-    """
+    """Return whether claims are for memory; refuse pools of one driver that differ in that, and values that destroy the hosts' MIG instances."""
     sliced = [item for item in items if item.sharing.consumed]
     whole = [item for item in items if not item.sharing.consumed]
     if sliced and whole:

@@ -37,10 +37,7 @@ def unit_of(item: Configuration, kind: str) -> Slice:
 
 
 def users(item: Configuration, kind: str, share: arithmetic.Share | None = None) -> int:
-    """Return how many pods the pool's description has on a device: one claim is for all of them.
-
-    :param share: what each of them gets by MPS, where that is not what the pool's description says.
-    """
+    """Return how many pods share a device by one claim: as the pool's description says, unless each gets another C(share) by MPS."""
     unit = unit_of(item, kind)
     if not item.sharing.claims_shared:
         return 1
@@ -84,10 +81,7 @@ def _sharing(item: Configuration, kind: str, share: arithmetic.Share | None) -> 
         if share:
             memory, percentage = share.per_gpu_mib, 100 // users(item, kind, share)
         limits = {"defaultPinnedDeviceMemoryLimit": f"{memory}Mi"} if memory else {}
-        return {
-            "strategy": "MPS",
-            "mpsConfig": {"defaultActiveThreadPercentage": int(percentage or 100), **limits},
-        }
+        return {"strategy": "MPS", "mpsConfig": {"defaultActiveThreadPercentage": int(percentage or 100), **limits}}
     if kind != GPU:
         # A MIG device has no time slice of its own: pods share it by the claim alone.
         return {}
@@ -99,10 +93,7 @@ def parts(share: arithmetic.Share) -> dict[str, Any]:
     requests = [
         {
             "name": f"gpu-{number}",
-            "exactly": {
-                "deviceClassName": GPU_CLASS,
-                "capacity": {"requests": {"memory": f"{share.per_gpu_mib}Mi"}},
-            },
+            "exactly": {"deviceClassName": GPU_CLASS, "capacity": {"requests": {"memory": f"{share.per_gpu_mib}Mi"}}},
         }
         for number in range(share.gpus)
     ]

@@ -32,10 +32,7 @@ EXEMPT_LABEL = f"{LABEL_PREFIX}/exempt"
 #: By this label the GPU Operator keeps its device plugin away from a node.
 DEPLOY_PLUGIN_LABEL = "nvidia.com/gpu.deploy.device-plugin"
 #: What the GPU Operator can bring in place of the hosts, by its name in the operator's values: the label that keeps it away from a node.
-DEPLOY_LABELS = {
-    "driver": "nvidia.com/gpu.deploy.driver",
-    "toolkit": "nvidia.com/gpu.deploy.container-toolkit",
-}
+DEPLOY_LABELS = {"driver": "nvidia.com/gpu.deploy.driver", "toolkit": "nvidia.com/gpu.deploy.container-toolkit"}
 MANAGED_BY = {"app.kubernetes.io/managed-by": "gpufleet"}
 
 
@@ -155,11 +152,7 @@ class Configuration:
 
 @dataclass(frozen=True)
 class Cluster:
-    """One cluster, one directory.
-
-    :param options: C(gpu_kubernetes_*) without that prefix.
-    :param runtimes: C(nvidia_toolkit_runtime) of its hosts.
-    """
+    """One cluster, one directory; C(options) are C(gpu_kubernetes_*) without that prefix, C(runtimes) those of its hosts."""
 
     name: str
     options: Mapping[str, Any]
@@ -252,10 +245,7 @@ NOT_PAUSED = {"key": clients.LABEL, "operator": "NotIn", "values": [clients.PAUS
 
 
 def client_affinity(*expressions: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the affinity of pods that hold the driver.
-
-    :param expressions: further conditions on the node's labels.
-    """
+    """Return the affinity of pods that hold the driver, with further conditions on the node's labels."""
     return any_of([*expressions, NOT_PAUSED])
 
 

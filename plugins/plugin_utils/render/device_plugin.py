@@ -32,11 +32,10 @@ CHART = "nvidia-device-plugin"
 
 
 def plugin_file(strategy: str, described: Named, thing: str, origin: str) -> str:
-    """Return the device plugin's configuration file.
+    """Return the device plugin's configuration file; refuse what the linter finds in it, for which there is no file.
 
     :param thing: what it is the file of, for messages.
     :param origin: the variables that it follows from, which its first line says.
-    :raises Refused: the linter finds something in it, which means that the desired state cannot be expressed.
     """
     sharing, capacity = described.sharing, described.capacity
     config: dict[str, Any] = {"version": "v1", "flags": {"migStrategy": strategy}}
@@ -137,10 +136,7 @@ def values(cluster: Cluster, configuration: Configuration) -> str:
             {"migStrategy": configuration.strategy},
         ),
         *injection.plugin_parts(configuration.injection),
-        (
-            "One release for each pool: it runs on this pool's nodes only.",
-            {"nodeSelector": configuration.selector},
-        ),
+        ("One release for each pool: it runs on this pool's nodes only.", {"nodeSelector": configuration.selector}),
         (
             "The pool's nodes are named above; an upgrade of the driver removes the pods for a while.",
             {"affinity": client_affinity(*configuration.unless_labelled, *_of_migration(configuration))},

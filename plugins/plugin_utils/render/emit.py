@@ -29,7 +29,7 @@ class _Dumper(yaml.SafeDumper):
 #: resolve.go); before that they leave out all underscores of a number. ruamel.yaml takes for one what has none but underscores for digits, too.
 _NOT_BARE = re.compile(
     r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?0([oO][0-7]*|[bB][01]*|[xX][0-9a-fA-F.]*([pP][-+]?[0-9]+)?)"
-    r"|[-+]?\.?|[yYnN]|[-+]?\.(inf|nan)|[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}([Tt ].*)?",
+    r"|[-+]?\.?|[yYnN]|[-+]?\.(inf|nan)|[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}([Tt ].*)?"
 )
 
 

@@ -99,10 +99,7 @@ class Fleet:
     """
 
     def __init__(
-        self,
-        groups: Mapping[str, Sequence[str]],
-        recorded: Recorded,
-        before: Before = lambda _cluster: {},
+        self, groups: Mapping[str, Sequence[str]], recorded: Recorded, before: Before = lambda _cluster: {}
     ) -> None:
         self._groups = groups
         self._before = before

@@ -35,13 +35,7 @@ _WITH_CUSTOM_RESOURCES = frozenset({NODE_FEATURE_DISCOVERY, "gpu-operator"})
 
 @dataclass(frozen=True)
 class Release:
-    """One Helm release.
-
-    :param name: of the release.
-    :param values_path: of its values file, relative to the cluster's directory.
-    :param values: the values themselves, as text.
-    :param first: whether others cannot start without it.
-    """
+    """One Helm release: its values as text and the path of their file in the cluster's directory; C(first) where others cannot start without it."""
 
     name: str
     chart: Chart
@@ -133,10 +127,7 @@ def _argocd_object(cluster: Cluster, name: str, source: Mapping[str, Any], wave:
 
 
 def flux(cluster: Cluster, releases: Sequence[Release], folders: Sequence[str]) -> dict[str, list[Mapping[str, Any]]]:
-    """Return, by file name, Kustomizations for the plain objects, and a source and a HelmRelease for each release.
-
-    :param folders: as L(argocd) takes them.
-    """
+    """Return, by file name, Kustomizations for the plain objects and folders, and a source and a HelmRelease for each release."""
     files: dict[str, list[Mapping[str, Any]]] = {"objects": [_kustomization(cluster, OBJECTS)]}
     for folder in folders:
         files[folder] = [_kustomization(cluster, folder)]

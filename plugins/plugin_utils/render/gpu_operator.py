@@ -27,10 +27,7 @@ _ALTERNATIVE = (
 
 
 def strategy_of(cluster: Cluster) -> str:
-    """Return the one MIG strategy of an operator, which it puts on every node as an environment variable.
-
-    :raises Refused: the pools of the cluster cannot live under one operator.
-    """
+    """Return the one MIG strategy that an operator puts on every node as a variable; refuse pools that cannot live under one operator."""
     by_strategy: dict[str, str] = {}
     for item in cluster.plugin_configurations:
         by_strategy.setdefault(item.strategy, item.pool)
@@ -57,10 +54,7 @@ def strategy_of(cluster: Cluster) -> str:
 
 
 def default_of(cluster: Cluster) -> str:
-    """Return the configuration of a node without the label: an operator has one for all pools.
-
-    :raises Refused: the pools name different ones.
-    """
+    """Return the configuration of a node without the label: an operator has one for all pools, and pools that differ are refused."""
     named = {item.choices.default: item.pool for item in cluster.plugin_configurations}
     if len(named) > 1:
         pools = " and ".join(f"{name or 'none'} (pool {pool})" for name, pool in sorted(named.items()))
@@ -95,10 +89,7 @@ def _of_operator(cluster: Cluster, what: str) -> Part:
 
 
 def values(cluster: Cluster, config_map: Mapping[str, Any], mig_config_map_name: str | None) -> str:
-    """Return the values of the operator.
-
-    :param config_map: what L(device_plugin.shared_config_map) returned.
-    """
+    """Return the values of the operator, whose configurations are in C(config_map) (L(device_plugin.shared_config_map))."""
     options = cluster.options
     decided = injection.common(cluster, cluster.plugin_configurations, "GPU Operator")
     environment = injection.operator_plugin_environment(decided)
@@ -109,10 +100,7 @@ def values(cluster: Cluster, config_map: Mapping[str, Any], mig_config_map_name:
         why = "gpu_kubernetes_mig_manager: operator. The node label nvidia.com/mig.config chooses the pool's layout."
     parts: list[Part] = [
         *(_of_operator(cluster, what) for what in DEPLOY_LABELS),
-        (
-            "gpu_kubernetes_runtime_class.",
-            {"operator": {"runtimeClass": options["runtime_class"] or "nvidia"}},
-        ),
+        ("gpu_kubernetes_runtime_class.", {"operator": {"runtimeClass": options["runtime_class"] or "nvidia"}}),
         (
             "nvidia_mig_strategy of the pools. The operator puts it on every node and it beats the pools' files, so there is one.",
             {"mig": {"strategy": strategy_of(cluster)}},

@@ -28,11 +28,7 @@ def extra_values(cluster: Cluster, chart: str) -> dict[str, Any]:
 
 
 def render_values(cluster: Cluster, chart: str, parts: Sequence[Part], of: str = "") -> str:
-    """Return the text of a values file.
-
-    :param of: what of the cluster it is for, such as a pool; empty for all of it.
-    :raises Refused: a key that the pinned chart does not read.
-    """
+    """Return the text of a values file for the cluster, or for a part of it such as a pool (C(of)); refuse keys that the chart does not read."""
     extra = extra_values(cluster, chart)
     all_parts = [
         (note, merged(part, {key: value for key, value in extra.items() if key in part})) for note, part in parts
@@ -49,11 +45,7 @@ def render_values(cluster: Cluster, chart: str, parts: Sequence[Part], of: str =
 
 
 def refuse_dead_keys(chart: str, values: Mapping[str, Any], thing: str) -> None:
-    """Refuse values that the chart would ignore in silence, and those with which what it deploys does not work.
-
-    :param thing: where they stand in the user's variables.
-    :raises Refused: names the key and the nearest that the chart reads.
-    """
+    """Refuse values of the variable C(thing) that the chart would ignore in silence, and those with which what it deploys does not work."""
     for path, near in dead_keys(chart, values):
         reason = f"no template of the chart {chart} {CHARTS[chart].version} reads it, so it would have no effect"
         raise Refused(f"{thing}['{chart}'].{path}", reason, f"It reads {' and '.join(near)}." if near else "")

@@ -97,10 +97,7 @@ def policy_values(cluster: Cluster) -> dict[str, Any]:
 
 
 def kubernetes_version(cluster: Cluster) -> tuple[int, int]:
-    """Return the minor version of the cluster, such as C((1, 34)).
-
-    :raises Refused: C(gpu_kubernetes_version) is none.
-    """
+    """Return the minor version of the cluster, such as C((1, 34)); refuse a C(gpu_kubernetes_version) that is none."""
     text = str(cluster.options["version"])
     match = re.fullmatch(r"v?([0-9]{1,4})\.([0-9]{1,4})(?:\.[0-9]+.*)?", text)
     if match is None:
@@ -111,11 +108,7 @@ def kubernetes_version(cluster: Cluster) -> tuple[int, int]:
 
 
 def common(cluster: Cluster, items: Sequence[Configuration], what: str) -> Injection:
-    """Return the decision of C(items), which one release serves.
-
-    :param what: the release, for the message.
-    :raises Refused: they differ.
-    """
+    """Return the decision of C(items), which one release (C(what)) serves; refuse them where they differ."""
     first = items[0]
     for item in items[1:]:
         if item.injection.method != first.injection.method:
@@ -130,10 +123,7 @@ def common(cluster: Cluster, items: Sequence[Configuration], what: str) -> Injec
 
 
 def refuse_contradictions(cluster: Cluster) -> None:
-    """Refuse what would leave pods without their devices, before anything is written.
-
-    :raises Refused: two variables contradict each other; the message names both.
-    """
+    """Refuse what would leave pods without their devices, before anything is written; the message names both variables."""
     version = kubernetes_version(cluster)
     for item in cluster.configurations:
         injection = item.injection

@@ -24,10 +24,7 @@ _LONGEST_NAME = 63
 
 @dataclass(frozen=True)
 class Former:
-    """A configuration of the tree that was rendered before.
-
-    :param content: what L(content_hash) said of what served its nodes; empty in trees that do not tell.
-    """
+    """A configuration of the tree that was rendered before; its content, a hash of what served its nodes, is empty in trees that do not tell."""
 
     pool: str
     content: str
@@ -36,11 +33,7 @@ class Former:
 
 @dataclass(frozen=True)
 class Kind:
-    """Nodes of a pool that get the same files.
-
-    :param content: the hash of what serves them.
-    :param assumed: whether all of it stands on the table of boards, because none of the hosts was read.
-    """
+    """Nodes of a pool that get the same files, by the hash of what serves them; assumed by the table of boards where none of the hosts was read."""
 
     content: str
     nodes: frozenset[str]
@@ -50,9 +43,7 @@ class Kind:
 def former(text: str | None, source: str) -> dict[str, Former]:
     """Return the configurations of a rendered C(capacity.json) by name; none when there is no such file.
 
-    :param text: the file, or None.
-    :param source: its path, for the message.
-    :raises Refused: it cannot be read. Rendering on would name the configurations anew.
+    :raises Refused: C(source), its path, cannot be read. Rendering on would name the configurations anew.
     """
     if text is None:
         return {}

@@ -39,10 +39,8 @@ Template = Callable[[Any, Variables], Any]
 class HostVariables:
     """Answers which variables a host has.
 
-    :param hostvars: Ansible's.
     :param extra: those given with C(-e).
     :param hosts: the hosts of this run; empty for all of the inventory.
-    :param earlier: the overrides of a host in an earlier run.
     """
 
     def __init__(
@@ -66,12 +64,8 @@ class HostVariables:
     def of_run(self, task_vars: Variables, hosts: Sequence[str], template: Template) -> dict[str, Any]:
         """Return the options of the run (L(OF_RUN)): the same in every playbook, whichever host its task runs on.
 
-        What a play or a role sets stands above the inventory. Of the inventory the hosts of C(gpu_hosts) decide, and localhost where they say
-        nothing.
-
-        :param task_vars: those of the task, raw.
-        :param hosts: those of C(gpu_hosts). The others have to say what the first one says (L(refuse_other_run)).
-        :raises Refused: a value is not what it has to be.
+        What a play or a role sets (C(task_vars), raw) stands above the inventory. Of the inventory C(hosts), those of C(gpu_hosts), decide, all of which
+        have to say what the first one says (L(refuse_other_run)), and localhost where they say nothing.
         """
         role = role_interface("gpu_kubernetes")
         here, local = (self._hostvars.raw_get(str(name)) for name in (task_vars["inventory_hostname"], "localhost"))
@@ -97,10 +91,7 @@ class HostVariables:
         return {name[len(_OF_CLUSTER) :]: value for name, value in values.items()}
 
     def refuse_other_run(self, host: str, variables: Variables, template: Template) -> None:
-        """Refuse a host that says something else of the run than the first one.
-
-        :param variables: those of C(host), raw.
-        """
+        """Refuse a host whose raw variables say something else of the run than the first one's."""
         first, said = self._of_run
         mine = _run_variables(variables, variables, template)
         for name in OF_RUN if mine != said else ():

@@ -29,10 +29,7 @@ _KEPT = ("index", "name", "board", "device_id", "architecture", "memory_mib")
 
 
 class RecordedFacts:
-    """Answers which GPUs a host had when it was last read.
-
-    :param directory: where facts are kept between runs; empty for nowhere.
-    """
+    """Answers which GPUs a host had when it was last read; facts are kept between runs in a directory, if there is one."""
 
     def __init__(self, directory: str) -> None:
         self._directory = directory

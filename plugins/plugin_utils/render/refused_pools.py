@@ -136,10 +136,7 @@ def refuse_name_of_pool(configurations: Sequence[Configuration]) -> None:
 
 
 def refuse_matches(cluster: Cluster) -> None:
-    """Refuse what a node that the inventory does not know would get twice, or would not get.
-
-    :raises Refused: with both pools where two are concerned.
-    """
+    """Refuse what a node that the inventory does not know would get twice, or would not get."""
     for item in cluster.configurations:
         if item.match.by_property:
             _refuse_alone(item)

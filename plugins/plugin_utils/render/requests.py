@@ -60,10 +60,7 @@ def any_size(item: Configuration) -> bool:
 
 
 def answers(cluster: Cluster) -> tuple[Answer, ...]:
-    """Return what each pool says to each request, in the order of the requests.
-
-    :raises Refused: a request cannot be understood, or no pool serves it.
-    """
+    """Return what each pool says to each request, in their order; refuse one that cannot be understood, or that no pool serves."""
     found: list[Answer] = []
     for number, entry in enumerate(cluster.options["requests"]):
         path = f"gpu_kubernetes_requests[{number}]"

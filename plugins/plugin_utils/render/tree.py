@@ -9,16 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...module_utils._plan import Refused
-from . import (
-    addons,
-    claimed_devices,
-    device_plugin,
-    gpu_operator,
-    injection,
-    monitoring,
-    plain_objects,
-    refused_pools,
-)
+from . import addons, claimed_devices, device_plugin, gpu_operator, injection, monitoring, plain_objects, refused_pools
 from .capacity_document import capacity_document
 from .clusters import EXEMPT_LABEL, Cluster
 from .emit import documents, json_text, yaml_text
@@ -32,10 +23,7 @@ _MADE_BY = "Rendered by gpufleet.nvidia.render."
 
 
 def cluster_tree(cluster: Cluster) -> dict[str, str]:
-    """Return every file of C(cluster), path relative to its directory to text.
-
-    :raises Refused: the pools cannot be served together, or a value has no effect.
-    """
+    """Return every file of C(cluster) by its path; refuse pools that cannot be served together, and values without effect."""
     injection.refuse_contradictions(cluster)
     refused_pools.refuse_mixed_backends(cluster)
     refused_pools.refuse_migration(cluster)

@@ -15,12 +15,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Chart:
-    """One upstream chart.
-
-    :param name: of the chart.
-    :param version: of the chart, exactly.
-    :param repository: where Helm finds it; C(oci://) for a registry.
-    """
+    """One chart at an exact version, and where Helm finds it; C(oci://) for a registry."""
 
     name: str
     version: str

@@ -2,10 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Putting a tree on disk: nothing that is as it should be is touched, nothing that a person changed is lost."""
+"""Putting a tree on disk: nothing that is as it should be is touched, nothing that a person changed, or that a part of an inventory lacks, is lost."""
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import json
 import os
@@ -16,6 +17,7 @@ from ansible.inventory.manager import IGNORED
 
 from ...module_utils._adapters.files import read_bytes, remove, write_whole
 from ...module_utils._plan import Refused
+from ..fleet.text import shortened
 from .emit import json_text
 
 VARIABLE = "gpu_kubernetes_output_directory"
@@ -27,14 +29,7 @@ _SCHEMA = 1
 
 @dataclass(frozen=True)
 class Change:
-    """One file that would be written or removed.
-
-    :param action: C(create), C(update) or C(remove).
-    :param path: relative to the output directory.
-    :param before: its text now; empty when it is not there.
-    :param after: its text afterwards; empty when it is removed.
-    :param edited: why somebody else's change would be lost, or empty.
-    """
+    """One file to C(create), C(update) or C(remove) below the output directory, its text now and then; C(edited) says whose change would be lost."""
 
     action: str
     path: str
@@ -44,10 +39,7 @@ class Change:
 
 
 def refuse_unwritable(root: str) -> None:
-    """Find out before anything is planned whether the output directory can be written, or made.
-
-    :raises Refused: it cannot.
-    """
+    """Refuse an output directory that cannot be written, or made, before anything is planned."""
     place = root
     while not os.path.lexists(place):
         place = os.path.dirname(place)
@@ -59,11 +51,7 @@ def refuse_unwritable(root: str) -> None:
 
 
 def refuse_in_inventory(path: str, variable: str, sources: Iterable[str]) -> None:
-    """Refuse a directory whose files Ansible would read as groups and hosts, or as their variables, from the next run on.
-
-    :param sources: the inventories of the run.
-    :raises Refused: it is in a directory that is one of them, and Ansible leaves none of the folders in between out.
-    """
+    """Refuse a directory in one of the run's inventories, whose files Ansible would read as groups, hosts or variables from the next run on."""
     for source in sources:
         inside = os.path.relpath(os.path.realpath(path), os.path.realpath(source)).split(os.sep)
         left_out = any(IGNORED.search(part.encode()) for part in inside if part not in (".", *_OF_VARIABLES))
@@ -78,11 +66,9 @@ def refuse_in_inventory(path: str, variable: str, sources: Iterable[str]) -> Non
 def plan(root: str, trees: Mapping[str, Mapping[str, str]], prune: bool, removed: Iterable[str] = ()) -> list[Change]:
     """Return what has to change on disk.
 
-    :param root: the output directory.
-    :param trees: directory below C(root) to its files.
+    :param trees: directory below the output directory C(root) to its files.
     :param prune: whether files of these directories that an earlier manifest names, and nothing describes any more, go.
     :param removed: directories below C(root) all of whose files go.
-    :raises Refused: in the place of a file or a directory is something else, such as a symbolic link.
     """
     changes: list[Change] = []
     for directory, files in sorted(trees.items()):
@@ -155,10 +141,7 @@ def _directory(root: str, directory: str, files: Mapping[str, str], prune: bool)
 
 
 def refuse_foreign(root: str, path: str) -> None:
-    """Find out whether something else is in the place of a file below C(root), or of a directory on the way to it.
-
-    :raises Refused: there is. A link may lead anywhere, and reading a FIFO never ends.
-    """
+    """Refuse what is in the place of a file below C(root), or of a directory on the way: a link may lead anywhere, and reading a FIFO never ends."""
     place, parts = root, path.split("/")
     for left, part in enumerate(parts, 1 - len(parts)):
         place = os.path.join(place, part)
@@ -222,3 +205,45 @@ def _checksum(content: bytes) -> str:
 
 def _text(content: bytes | None) -> str:
     return "" if content is None else content.decode("utf-8", "replace")
+
+
+#: One tree can have the clusters of several inventories, so a cluster goes only by its name. Of its nodes a few are hosts that were taken out of service.
+#: Many at once are an inventory that is not whole: AWX gives each job of a sliced template one without the hosts of the other slices (get_script_data).
+REMOVE_NODES, REMOVE_CLUSTERS = "gpu_kubernetes_remove_nodes", "gpu_kubernetes_remove_clusters"
+#: The smaller of two slices has half of the hosts or less; the larger one of three hosts has two.
+_MANY = 3
+
+
+def leaving(root: str, before: Collection[str], known: Collection[str], allowed: bool) -> list[str]:
+    """Return which nodes of the tree, C(before), are not C(known) any more.
+
+    :raises Refused: they are a third or more of the nodes, and more than one, and that is not C(allowed).
+    """
+    gone = sorted(set(before) - set(known))
+    if len(gone) > 1 and len(gone) * _MANY >= len(before) and not allowed:
+        raise Refused(
+            root,
+            f"{len(gone)} of the {len(before)} nodes in the tree are not in this inventory and would be removed: {shortened(gone)}. An "
+            "inventory with a part of the hosts, such as that of a sliced job of AWX, must not render",
+            f"Render once, from the whole inventory, and add --skip-tags cluster to jobs with a part of it. If the hosts are gone, set {REMOVE_NODES}: "
+            "true for this run.",
+        )
+    return gone
+
+
+def removed_clusters(named: Collection[str], described: Collection[str], others: Collection[str]) -> list[str]:
+    """Return which of the named clusters are in the tree, and so leave it.
+
+    :param others: clusters in the tree that the inventory does not describe.
+    :raises Refused: the inventory describes one of them, or the tree has none of that name and one of a similar name.
+    """
+    for name in named:
+        near = difflib.get_close_matches(name, others, n=1)
+        if name in described:
+            reason, remedy = "hosts of this inventory are in it", "Take them out of it first (gpu_kubernetes_cluster)."
+        elif name not in others and near:
+            reason, remedy = "the tree has no such cluster", f"Did you mean {near[0]}?"
+        else:
+            continue
+        raise Refused(f"{REMOVE_CLUSTERS}: {name}", reason, remedy)
+    return [name for name in others if name in named]

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.leaving import leaving, removed_clusters
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.writer import leaving, removed_clusters
 
 NODES = [f"gpu-{number}" for number in range(10)]
 
