@@ -4,12 +4,16 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup import BOARDS
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.schema import check_gpus
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import view_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.geometry import Geometry
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.state import profiles_of
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import Unfit
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import Unfit, encode
+from ansible_collections.gpufleet.nvidia.tests.unit.golden import corpus
 
 
 def profile(name, starts, size):
@@ -80,3 +84,24 @@ def test_the_largest_table_that_is_taken_in_can_be_gone_through():
     check_gpus(gpus(table))
     shape = Geometry(profiles_of(gpus(table)[0]))
     assert len(shape.requests()) == 2**14
+
+
+def fields_of(document, path=""):
+    """Return the path of every field that a document has, whatever the names of its mappings and the places in its lists are."""
+    if isinstance(document, dict):
+        free = path.endswith(("packages", "runtimes", "units", "unknown", "monitors", "cgroup_drivers", "parameters"))
+        for name, value in document.items():
+            below = f"{path}.{'*' if free else name}"
+            yield below
+            if not path.endswith(".recorded") or name == "rolled_out":
+                yield from fields_of(value, below)
+    elif isinstance(document, list):
+        for one in document:
+            yield from fields_of(one, f"{path}[]")
+
+
+@pytest.mark.parametrize("name", sorted(corpus.hosts()))
+def test_the_view_has_every_field_that_a_host_sends(name):
+    document = corpus.hosts()[name].facts
+    view = json.loads(json.dumps(encode(view_of(document))))
+    assert set(fields_of(document)) - set(fields_of(view)) <= {".pci[].class"}
