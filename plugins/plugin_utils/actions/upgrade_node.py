@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 from ansible import constants
@@ -79,7 +79,7 @@ class ActionModule(NodeStep):
         result = {
             "changed": replace(record, since="") != replace(before, since=""),
             "record": record.values(),
-            "if_failed": asdict(if_failed(record)),
+            "if_failed": if_failed(record),
             "text": record.as_text(),
             "driver_changed": state == REFUSED and record.driver != before.driver,
         }

@@ -11,7 +11,7 @@ import datetime
 import os
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any, Callable
 
 from ansible import constants
@@ -209,7 +209,7 @@ class ActionModule(ClusterAction):
             "stopped": None,
             "record": record.values(),
             "turn": turn(record, work),
-            "if_failed": asdict(if_failed(record)),
+            "if_failed": if_failed(record),
             "wave": run.number(),
         }
 

@@ -211,27 +211,14 @@ def turn(record: Record, work: str = UPGRADE) -> str:
     return REVERT if record.failed_reason else ROLLBACK
 
 
-@dataclass(frozen=True)
-class IfFailed:
-    """How the turn of a node ends that fails now.
-
-    :param uncordon: whether the node is returned to service, for nothing of its host was changed.
-    :param revert: whether there is something to roll back.
+def if_failed(record: Record) -> dict[str, Any]:
+    """Return how the turn of a node ends that fails with this record: the C(state) that is recorded, whether to C(uncordon) the node, because nothing
+    of its host was changed, and whether there is something to C(revert).
     """
-
-    state: str
-    uncordon: bool = False
-    revert: bool = False
-
-
-def if_failed(record: Record) -> IfFailed:
-    """Return how the turn of a node ends that fails with this record."""
     if record.host_changed:
-        return IfFailed(FAILED, revert=True)
-    if record.interrupted:
-        return IfFailed(REFUSED, uncordon=True)
-    # Nothing was begun. A node that failed earlier stays what it is: out of service by us, and not by people.
-    return IfFailed(FAILED if record.state == FAILED else REFUSED)
+        return {"state": FAILED, "uncordon": False, "revert": True}
+    # Where nothing was begun, a node that failed earlier stays what it is: out of service by us, and not by people.
+    return {"state": FAILED if record.state == FAILED else REFUSED, "uncordon": record.interrupted, "revert": False}
 
 
 @dataclass(frozen=True)

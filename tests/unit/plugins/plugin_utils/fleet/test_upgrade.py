@@ -16,7 +16,6 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.objects impo
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade import (
     UPGRADE_STEPS,
     FleetHost,
-    IfFailed,
     Record,
     advance,
     at_work_elsewhere,
@@ -256,23 +255,23 @@ def test_the_turn_of_a_node_is_what_its_record_asks_for(state, reason, work, res
     ("state", "result"),
     [
         # Nothing was begun: it stays in service, and a node that failed earlier stays out of it.
-        ("", IfFailed("refused")),
-        ("done", IfFailed("refused")),
-        ("refused", IfFailed("refused")),
-        ("failed", IfFailed("failed")),
+        ("", ("refused", False, False)),
+        ("done", ("refused", False, False)),
+        ("refused", ("refused", False, False)),
+        ("failed", ("failed", False, False)),
         # Nothing of the host was changed: the cordon goes.
-        ("started", IfFailed("refused", uncordon=True)),
-        ("waiting-for-jobs", IfFailed("refused", uncordon=True)),
-        ("evicting", IfFailed("refused", uncordon=True)),
+        ("started", ("refused", True, False)),
+        ("waiting-for-jobs", ("refused", True, False)),
+        ("evicting", ("refused", True, False)),
         # The host is not as it was.
-        ("installing", IfFailed("failed", revert=True)),
-        ("verifying", IfFailed("failed", revert=True)),
-        ("rolling-back", IfFailed("failed", revert=True)),
-        ("returning", IfFailed("failed", revert=True)),
+        ("installing", ("failed", False, True)),
+        ("verifying", ("failed", False, True)),
+        ("rolling-back", ("failed", False, True)),
+        ("returning", ("failed", False, True)),
     ],
 )
 def test_how_a_turn_that_fails_ends_depends_on_how_far_the_node_came(state, result):
-    assert if_failed(started(state=state)) == result
+    assert if_failed(started(state=state)) == dict(zip(("state", "uncordon", "revert"), result))
 
 
 MIGRATION = "nvidia.com/gpu by the DRA driver"
