@@ -24,9 +24,9 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import 
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import GPU_HOSTS
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render import writer
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.capacity_document import Former, former
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.clusters import servers
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.fleet import Fleet, GpusUnknown, OfFacts
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.naming import Former, former
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.overrides import HostVariables
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.recorded import RecordedFacts
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.tree import cluster_tree

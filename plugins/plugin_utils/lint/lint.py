@@ -217,7 +217,7 @@ def _taken_apart(name: str, text: str, parts: Sequence[Part]) -> list[Configurat
             # Objects of one file may have the same keys.
             place = one.name if one.name not in found else f"{part.place[:-1]} {one.name.partition('[')[2]}"
             found[place] = one._replace(name=place)
-    if not found and not parts and not _damaged(text) and ("{{" in text or _is_other(text)):
+    if not found and not parts and not _KNOWN.search(text) and ("{{" in text or _is_other(text)):
         kind = "template" if "{{" in text else "a file without kind"
         return [Configuration(f"{name}[{kind}]", "", not_checked=kind)]
     return list(found.values()) if found or parts else [Configuration(name, text)]
@@ -273,10 +273,6 @@ _FIELDS = {"version", "flags", "resources", "sharing", "imex"}
 _INNER = {fold(name) for name in (*FLAGS, *PLUGIN_FLAGS, "plugin", "gfd", "mps", "timeSlicing")}
 
 
-def _damaged(text: str) -> bool:
-    return bool(_KNOWN.search(text))
-
-
 def _is_configuration(document: Mapping[str, Any]) -> bool:
     """Return whether a file, or a text in a ConfigMap, is a configuration of the device plugin, of HAMi or of mig-parted."""
     if mig_layouts.is_layouts(document) or hami.is_hami(document):
@@ -295,7 +291,7 @@ def _is_known(text: str) -> bool:
     try:
         document = next(iter(read_yaml_documents(text)), None)
     except ValueError:
-        return _damaged(text)
+        return bool(_KNOWN.search(text))
     return isinstance(document, Mapping) and "kind" not in document and _is_configuration(document)
 
 

@@ -54,6 +54,9 @@ def check(document: Mapping[str, Any], report: Report, others: Sequence[Mapping[
         _driver(spec, "spec", mapping(spec.get("gds")), mapping(spec.get("gdrcopy")), report)
 
 
+_TYPES: Mapping[str, Any] = {"string": str, "boolean": bool, "integer": int, "number": (int, float)}
+
+
 @cache
 def _fields() -> Mapping[str, Any]:
     found: Mapping[str, Any] = chart_values.table("operator_fields.yml")
@@ -77,27 +80,16 @@ def _known(value: Any, wanted: Any, path: str, report: Report) -> None:
         for number, item in enumerate(value):
             _known(item, wanted[0], f"{path}[{number}]", report)
     else:
-        kind, choices = (
-            ("mapping", [])
-            if isinstance(wanted, Mapping)
-            else ("list", [])
-            if isinstance(wanted, list)
-            else _typed(wanted)
+        kind, *choices = (
+            ["mapping"] if isinstance(wanted, Mapping) else ["list"] if isinstance(wanted, list) else wanted.split()
         )
-        fits = kind in _TYPES and isinstance(value, _TYPES[kind]) and isinstance(value, bool) is (kind == "boolean")
+        fits = isinstance(value, _TYPES.get(kind, ())) and isinstance(value, bool) is (kind == "boolean")
         if not fits:
             report.error(path, f"{describe(value)} where a {kind} is expected: the API server refuses the object")
-        elif choices and value not in choices:
-            message = f"{value!r} must be one of {', '.join(filter(None, choices))}: the API server refuses the object"
-            report.error(path, message, near(str(value), choices))
-
-
-_TYPES: Mapping[str, Any] = {"string": str, "boolean": bool, "integer": int, "number": (int, float)}
-
-
-def _typed(wanted: str) -> tuple[str, list[str]]:
-    kind, *choices = wanted.split()
-    return kind, [one.strip('"') for one in choices]
+        elif choices and value not in {one.strip('"') for one in choices}:
+            known = [one for one in choices if one != '""']
+            message = f"{value!r} must be one of {', '.join(known)}: the API server refuses the object"
+            report.error(path, message, near(str(value), known))
 
 
 def _policy(spec: Mapping[str, Any], report: Report, others: Sequence[Mapping[str, Any]]) -> None:

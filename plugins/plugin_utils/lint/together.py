@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from ...module_utils._formats.documents import read_yaml
 from . import chart_values
@@ -23,17 +23,6 @@ _GPU = "nvidia.com/gpu"
 #: Kinds of which nothing is said but together with others.
 KNOWN = ("Node", "NodeFeatureRule")
 _CONFIG_LABEL, _MIG_LABEL = "nvidia.com/device-plugin.config", "nvidia.com/mig.config"
-
-
-class _Server(NamedTuple):
-    """Values of a chart whose pods serve GPUs.
-
-    :param placement: the section of the values that has C(nodeSelector) and C(affinity), and its path.
-    """
-
-    part: Part
-    path: str
-    placement: Mapping[str, Any]
 
 
 def by_cluster(parts: Iterable[Part]) -> list[list[Part]]:
@@ -52,7 +41,7 @@ def _cluster_of(path: str) -> str:
 
 def check(parts: Sequence[Part]) -> Iterator[tuple[str, Report]]:
     """Yield what is wrong with the documents of one cluster, each with the name of the one that it is said of."""
-    yield from ((place, report) for place, report in _all(parts) if report.findings)
+    yield from (found for found in _all(parts) if found[1].findings)
 
 
 def _all(parts: Sequence[Part]) -> Iterator[tuple[str, Report]]:
@@ -60,14 +49,14 @@ def _all(parts: Sequence[Part]) -> Iterator[tuple[str, Report]]:
     yield from _names(parts)
     yield from _label_fields(parts)
     drivers = [
-        _Server(one, "kubeletPlugin", mapping(one.document.get("kubeletPlugin")))
+        one
         for one in parts
         if one.chart == chart_values.DRA_DRIVER and below(one.document, "resources", "gpus", "enabled") is not False
     ]
     for one in parts:
         if one.chart == chart_values.PLUGIN and below(one.document, "devicePlugin", "enabled") is not False:
             for driver in drivers:
-                yield from _both(_Server(one, "", one.document), driver, parts)
+                yield from _both(one, driver, parts)
 
 
 def _classes(parts: Sequence[Part]) -> Iterator[tuple[str, Report]]:
@@ -131,6 +120,9 @@ def _configurations(parts: Iterable[Part]) -> tuple[dict[str, set[str]], set[str
 def _names(parts: Sequence[Part]) -> Iterator[tuple[str, Report]]:
     """Names that refer to something which is in other files of the cluster; where that is in none of them, nothing is said."""
     of_map, files, layouts = _configurations(parts)
+    named = _named(parts)
+    # Where one of the ConfigMaps is elsewhere, so may be what a label names.
+    known = files.union(*(of_map[name] for name in named)) if named <= set(of_map) else set()
     for one in parts:
         report = Report()
         places = [("config", "map")] if one.chart == chart_values.PLUGIN else []
@@ -142,7 +134,6 @@ def _names(parts: Sequence[Part]) -> Iterator[tuple[str, Report]]:
             _default(one, path, inner, of_map, layouts, report)
         if one.kind == "DaemonSet":
             _env_from(one, of_map, report)
-        known = files.union(*(of_map[name] for name in _named(parts) & set(of_map)))
         for path, labels in _labels(one):
             for label, names in ((_CONFIG_LABEL, known), (_MIG_LABEL, layouts)):
                 value = labels.get(label)
@@ -156,7 +147,8 @@ def _names(parts: Sequence[Part]) -> Iterator[tuple[str, Report]]:
 def _named(parts: Iterable[Part]) -> set[str]:
     """Return the ConfigMaps that device plugins read."""
     paths = (("config", "name"), ("devicePlugin", "config", "name"), ("spec", "devicePlugin", "config", "name"))
-    return {str(below(one.document, *path)) for one in parts if one.chart or one.kind == POLICY for path in paths}
+    found = {below(one.document, *path) for one in parts if one.chart or one.kind == POLICY for path in paths}
+    return {name for name in found if isinstance(name, str) and name}
 
 
 def _default(
@@ -195,22 +187,23 @@ def _labels(one: Part) -> Iterator[tuple[str, Mapping[str, Any]]]:
             yield f"spec.rules[{number}].labels", mapping(below(rule, "labels"))
 
 
-def _both(plugin: _Server, driver: _Server, parts: Sequence[Part]) -> Iterator[tuple[str, Report]]:
+def _both(plugin: Part, driver: Part, parts: Sequence[Part]) -> Iterator[tuple[str, Report]]:
     """Both charts run on every node with a GPU unless they are told on which: that is certain, and all else depends on the labels of nodes."""
-    restrictions = [_restriction(one.placement) for one in (plugin, driver)]
+    placements = (plugin.document, mapping(driver.document.get("kubeletPlugin")))
+    restrictions = [_restriction(one) for one in placements]
     if all(restrictions) and restrictions[0] != restrictions[1]:
         return
-    free = plugin if not restrictions[0] else driver
+    free, path = (driver, "kubeletPlugin.affinity") if restrictions[0] else (plugin, "affinity")
     nodes = next((f"nodes with {one}" for one in restrictions if one), "every node with a GPU")
     served = sorted({_GPU, *filter(None, (_resource(one.document) for one in parts))})
     report = Report()
     report.warning(
-        f"{free.path}.affinity".lstrip("."),
-        f"the device plugin of {plugin.part.file} and the DRA driver of {driver.part.file} run on {nodes} both, and offer the same GPUs twice: as "
+        path,
+        f"the device plugin of {plugin.file} and the DRA driver of {driver.file} run on {nodes} both, and offer the same GPUs twice: as "
         f"{', '.join(served)}, and as devices of claims",
         "Give each of them its own nodes by nodeSelector or affinity; gpufleet.nvidia.render does so by nvidia_sharing_backend.",
     )
-    yield free.part.place, report
+    yield free.place, report
 
 
 def _restriction(placement: Mapping[str, Any]) -> str:

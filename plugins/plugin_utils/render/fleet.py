@@ -30,9 +30,9 @@ from ..plain import plain
 from ..pools import node_of, pool_of, pools
 from ..role_variables import VariablesRefused, collect
 from . import refused_pools
+from .capacity_document import Former, Kind, names
 from .clusters import Cluster, Configuration, content_hash, dns_label, pool_label
 from .device_plugin import plugin_file
-from .naming import Former, Kind, names
 
 #: The roles whose variables say what a cluster shows of a host.
 ROLES = ("gpu_facts", "nvidia_driver", "nvidia_toolkit", "nvidia_mig", "nvidia_sharing", "gpu_node", "gpu_kubernetes")

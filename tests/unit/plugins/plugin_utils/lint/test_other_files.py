@@ -232,6 +232,17 @@ CONFIGURATIONS = item("v1", "ConfigMap", data={"a": "version: v1"})
             "metadata.labels['nvidia.com/device-plugin.config']",
         ),
         ([{"kind": "Node", "metadata": {"name": "n", "labels": {"nvidia.com/device-plugin.config": "b"}}}], "", ""),
+        # It may be in the ConfigMap that is not among these files.
+        (
+            [
+                CONFIGURATIONS,
+                {"config": {"name": "x"}, "migStrategy": "none"},
+                {"config": {"name": "elsewhere"}, "migStrategy": "none"},
+                {"kind": "Node", "metadata": {"name": "n", "labels": {"nvidia.com/device-plugin.config": "b"}}},
+            ],
+            "",
+            "",
+        ),
         (
             [
                 item("v1", "ConfigMap", data={"config.yaml": "version: v1"}),

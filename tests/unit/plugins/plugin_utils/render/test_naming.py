@@ -12,8 +12,13 @@ import pytest
 import yaml
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.expectations import expected
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.capacity_document import (
+    Former,
+    Kind,
+    former,
+    names,
+)
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.fleet import Fleet
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.naming import Former, Kind, former, names
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.tree import cluster_tree
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st

@@ -13,7 +13,7 @@ import yaml
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import clients
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.expectations import chosen, compare, expected
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.naming import former
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.capacity_document import former
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.tree import cluster_tree
 
 MATCH = "gpu_kubernetes_node_match"

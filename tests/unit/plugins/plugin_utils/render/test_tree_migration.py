@@ -14,7 +14,7 @@ import yaml
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import clients
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.lint.lint import lint, lint_files
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.naming import former
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.capacity_document import former
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.tree import cluster_tree
 
 DRA_DEVICES = {
