@@ -34,11 +34,7 @@ class DcgmReport:
 
 
 def read(manager: PackageManager, desired: DesiredDcgm) -> DcgmState:
-    """Return the present state of the host.
-
-    :raises PackageError: the package manager does not answer.
-    :raises CommandError: systemd does not.
-    """
+    """Return the present state of the host. Raises PackageError: the package manager does not answer. Raises CommandError: systemd does not."""
     unit = systemd.unit(DCGM_UNIT)
     disk, _reason = kernel.module_on_disk(HostFiles(), kernel.running_kernel(), run_command)
     return DcgmState(

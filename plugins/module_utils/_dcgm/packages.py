@@ -81,10 +81,7 @@ def is_of_cuda(name: str) -> bool:
 
 
 def cuda_of_branch(branch: int) -> str:
-    """Return the major version of CUDA that a driver branch brings.
-
-    :raises Refused: no source says it.
-    """
+    """Return the major version of CUDA that a driver branch brings. Raises Refused: no source says it."""
     found = next((cuda for first, cuda in _CUDA_OF_BRANCH if branch >= first), None)
     if found is None or branch > _NEWEST_BRANCH:
         raise Refused(

@@ -38,18 +38,12 @@ def cuda_of(state: DcgmState, desired: DesiredDcgm) -> tuple[str, ...]:
 
 
 def plan(state: DcgmState, desired: DesiredDcgm) -> Plan:
-    """Return the steps from C(state) to C(desired).
-
-    :raises Refused: it cannot be met.
-    """
+    """Return the steps from C(state) to C(desired). Raises Refused: it cannot be met."""
     return _present(state, desired) if desired.present else _absent(state)
 
 
 def select(offers: Sequence[Package], wanted: Sequence[str], version: str) -> tuple[Package, ...]:
-    """Return the wanted packages at exactly C(version), of what the repositories offer.
-
-    :raises Refused: one of them is not offered at it; says what is.
-    """
+    """Return the wanted packages at exactly C(version), of what the repositories offer. Raises Refused: one of them is not offered at it; says what is."""
     chosen = at_version(offers, wanted, version)
     if len(chosen) == len(wanted):
         return chosen

@@ -46,10 +46,7 @@ class Failed(Exception):
 
 
 class Stopped(Exception):
-    """What could be done is done, and a person has to do something before the driver can be installed.
-
-    :param refusal: why, and what.
-    """
+    """What could be done is done, and a person has to do something before the driver can be installed. C(refusal): why, and what."""
 
     def __init__(self, refusal: Refused, steps: Sequence[Step]) -> None:
         self.refusal = refusal
@@ -134,10 +131,7 @@ def run_stage(system: DriverSystem, desired: DesiredDriver, check: bool) -> Driv
 
 
 def _refuse_disruption(system: DriverSystem, host: Host, desired: DesiredDriver, plan: DriverPlan) -> None:
-    """Refuse before a package moves what would not be loaded in this run, by who has the driver open now.
-
-    :raises Refused: it is so.
-    """
+    """Refuse before a package moves what would not be loaded in this run, by who has the driver open now. Raises Refused: it is so."""
     run = PostInstall(system, desired)
     changes = plan.transaction is not None or bool(plan.unknown)
     version = plan.version or with_installed_version(host, desired).version if desired.state != "absent" else ""
@@ -189,10 +183,7 @@ def _install(
 
 
 def _take_effect(system: DriverSystem, host: Host, run: PostInstall, wanted: str) -> tuple[Host, list[Step]]:
-    """Have what is installed run; return the host as it is then, and the steps that wait.
-
-    :raises NotInEffect: it does not run.
-    """
+    """Have what is installed run; return the host as it is then, and the steps that wait. Raises NotInEffect: it does not run."""
     plan, after = run.plan(host), host
 
     def plan_again() -> Plan:

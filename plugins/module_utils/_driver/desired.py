@@ -81,10 +81,7 @@ def from_variables(variables: Mapping[str, Any]) -> DesiredDriver:
 
 
 def from_options(options: Mapping[str, Any]) -> DesiredDriver:
-    """Return the desired state in the module's options.
-
-    :raises Refused: they contradict each other.
-    """
+    """Return the desired state in the module's options. Raises Refused: they contradict each other."""
     default = DesiredDriver()
     plain = {name: _text(options.get(name), getattr(default, name)) for name in _TEXTS}
     desired = DesiredDriver(

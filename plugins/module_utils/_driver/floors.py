@@ -117,10 +117,7 @@ def _named(floor: Floor) -> str:
 
 
 def warnings(version: str, floors: Mapping[int, Floor] = FLOORS, month: str = "") -> tuple[str, ...]:
-    """Return what is known against a driver version although it is allowed.
-
-    :param month: as C(END_OF_LIFE) has them; empty for today's.
-    """
+    """Return what is known against a driver version although it is allowed. C(month): as C(END_OF_LIFE) has them; empty for today's."""
     found = []
     if version in _BREAKS_MIXED_NODES:
         found.append(

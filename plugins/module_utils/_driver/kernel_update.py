@@ -45,10 +45,7 @@ class Wanted:
 
 
 def names_to_ask(host: Host) -> tuple[str, ...]:
-    """Return the names whose offered versions L(wanted) needs to know.
-
-    :raises Refused: nobody knows which package brings the newest kernel.
-    """
+    """Return the names whose offered versions L(wanted) needs to know. Raises Refused: nobody knows which package brings the newest kernel."""
     for refusal in space_refusals(host):
         raise refusal
     known = host.kernel_packages or ()
@@ -201,10 +198,7 @@ _SAVED = "Set GRUB_DEFAULT=saved in /etc/default/grub and write GRUB's configura
 
 
 def plan_boot(grub: Grub, release: str) -> Plan:
-    """Return the step that has kernel C(release) booted next; none where it is.
-
-    :raises Refused: GRUB cannot be told.
-    """
+    """Return the step that has kernel C(release) booted next; none where it is. Raises Refused: GRUB cannot be told."""
     thing = f"kernel {release}"
     if release not in grub.kernels:
         raise Refused(thing, f"it is not installed; installed are {', '.join(grub.kernels) or 'none'}")

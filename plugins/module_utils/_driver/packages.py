@@ -73,10 +73,7 @@ _Table = Mapping[tuple[str, str], Names]
 
 
 def _table(full: Names, open_: Names, proprietary: Names, full_proprietary: Names | None = None) -> _Table:
-    """Return the names of one archive by flavour and variant.
-
-    :param full_proprietary: in place of those of C(full).
-    """
+    """Return the names of one archive by flavour and variant. C(full_proprietary): in place of those of C(full)."""
     return {
         (OPEN, COMPUTE): open_,
         (PROPRIETARY, COMPUTE): proprietary,

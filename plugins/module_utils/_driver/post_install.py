@@ -59,10 +59,7 @@ class PostInstall:
         return self._desired.state == "absent"
 
     def plan(self, host: Host, changes: bool = False) -> Plan:
-        """Return the steps on a host whose packages are as wanted.
-
-        :param changes: whether its packages are not known yet, for check mode.
-        """
+        """Return the steps on a host whose packages are as wanted. C(changes): whether its packages are not known yet, for check mode."""
         reload = self._reload(host)
         self.reboot = self.reboot or reload.blockers
         told = {"reboot": REBOOT_NEEDED} if self.reboot else {}

@@ -147,10 +147,7 @@ FOREIGN = {
 
 
 def foreign_refusals(host: Host, thing: str, otherwise: str = "") -> list[Refused]:
-    """Return that no package manager installed the driver, where it is so.
-
-    :param otherwise: what follows the remedy.
-    """
+    """Return that no package manager installed the driver, where it is so. C(otherwise): what follows the remedy."""
     if host.source not in FOREIGN:
         return []
     who, remedy = FOREIGN[host.source]

@@ -51,10 +51,7 @@ _PREPARATIONS = (Kind.ADD_REPOSITORY, Kind.ENABLE_REPOSITORIES)
 
 
 def make_plan(system: DriverSystem, host: Host, desired: DesiredDriver) -> DriverPlan:
-    """Ask the repositories what the plan needs to know, and plan.
-
-    :raises Refused: the desired state cannot be met.
-    """
+    """Ask the repositories what the plan needs to know, and plan. Raises Refused: the desired state cannot be met."""
     if desired.state == "absent":
         return plan_absent(host, system.remains(desired))
     url = system.repository_url(host, desired)

@@ -31,11 +31,7 @@ NOUVEAU_TEXT = f"{MARK}blacklist nouveau\noptions nouveau modeset=0\n"
 
 @dataclass(frozen=True)
 class Unit:
-    """A service that exists on the host.
-
-    :param at_boot: whether it is started at boot.
-    :param masked: whether nothing can start it.
-    """
+    """A service that exists on the host. C(at_boot): whether it is started at boot. C(masked): whether nothing can start it."""
 
     active: bool
     at_boot: bool = True
@@ -112,10 +108,7 @@ def removal_steps(files: Sequence[str]) -> list[Step]:
 
 
 def nouveau_steps(host: Host, blocked: bool | None) -> list[Step]:
-    """Return the steps that keep nouveau from the GPUs.
-
-    :param blocked: whether the configuration of modprobe does so; None where there is no modprobe.
-    """
+    """Return the steps that keep nouveau from the GPUs. C(blocked): whether the configuration of modprobe does so; None where there is no modprobe."""
     if blocked is None or (blocked and not host.nouveau_loaded):
         return []
     why = "it holds the GPUs, so the driver cannot use them" if host.nouveau_loaded else "no package blocks it"
@@ -140,10 +133,7 @@ def parameter_steps(host: Host, desired: DesiredDriver) -> list[Step]:
 
 
 def fabric_steps(host: Host, desired: DesiredDriver, at_boot: bool) -> list[Step]:
-    """Return the steps that load the kernel modules of NVLink 5.
-
-    :param at_boot: whether they are loaded at boot.
-    """
+    """Return the steps that load the kernel modules of NVLink 5. C(at_boot): whether they are loaded at boot."""
     if not needs_modules(host, desired):
         return []
     why = "the fabric manager needs these modules after a reboot too"
@@ -207,10 +197,7 @@ def wanted_units(host: Host, desired: DesiredDriver) -> tuple[str, ...]:
 
 
 def service_steps(host: Host, desired: DesiredDriver, units: Mapping[str, Unit]) -> list[Step]:
-    """Return the steps that have the services of the driver run, now and after a reboot.
-
-    :param units: those of L(wanted_units) that exist.
-    """
+    """Return the steps that have the services of the driver run, now and after a reboot. C(units): those of L(wanted_units) that exist."""
     steps = []
     for name in wanted_units(host, desired):
         unit = units.get(name)

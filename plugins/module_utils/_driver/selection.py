@@ -52,10 +52,7 @@ class Selection:
 
 
 def archive_of(host: Host, desired: DesiredDriver) -> Archive:
-    """Return the table of packages for a desired state on a host.
-
-    :raises Refused: the distribution's own archive has no driver.
-    """
+    """Return the table of packages for a desired state on a host. Raises Refused: the distribution's own archive has no driver."""
     names = host.distribution.archive if desired.archive_source == "distribution" else host.distribution.names
     archive = archive_for(desired.archive_source, names, desired.branch_number)
     if archive is None and names and desired.archive_source == "nvidia":

@@ -26,11 +26,7 @@ _UNASKED = "whether the repositories still have these packages is known once the
 
 
 def stage(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> StagePlan:
-    """Return what the driver stage would do.
-
-    :param facts: the facts document.
-    :param desired: the variables of the role, under their full names.
-    """
+    """Return what the driver stage would do. C(facts): the facts document. C(desired): the variables of the role, under their full names."""
     if desired.get("nvidia_driver_state") == UNMANAGED:
         return StagePlan("driver", False, warnings=_unmanaged_warnings(desired))
     running: tuple[Step, ...] = ()

@@ -67,10 +67,7 @@ class DriverSystem:
         return self._manager
 
     def read(self) -> Host:
-        """Return the present state of the host.
-
-        :raises Refused: it is not supported.
-        """
+        """Return the present state of the host. Raises Refused: it is not supported."""
         facts = read_document(HostReader(self._files))
         host = from_facts(facts)
         if self._manager is None:
@@ -167,20 +164,14 @@ class DriverSystem:
         return _complaint(lambda: unload_module(name))
 
     def create_signing_key(self, host: Host) -> None:
-        """Create the key that DKMS signs modules with.
-
-        :raises CommandError: it could not be created.
-        """
+        """Create the key that DKMS signs modules with. Raises CommandError: it could not be created."""
         signing, own = host.signing, host.distribution.module_key
         if signing is not None:
             usual = (signing.key, signing.certificate) == (own.key, own.certificate)
             module_signing.create(signing.key, signing.certificate, own.command if usual else ())
 
     def build_module(self, step: Step) -> None:
-        """Have DKMS build and install the driver's module for a kernel.
-
-        :raises NotInEffect: it could not; says why.
-        """
+        """Have DKMS build and install the driver's module for a kernel. Raises NotInEffect: it could not; says why."""
         name, version = str(step.data["name"]), str(step.data["version"])
         complaint = build_module(name, version, step.target, bool(step.data["again"]))
         if complaint:

@@ -138,10 +138,7 @@ def importing(text: str, paths: list[str]) -> str:
 
 
 def effective(dump: str) -> Effective:
-    """Return what is in force according to C(containerd config dump) or to a generated file.
-
-    :raises TomlError: the text is not TOML.
-    """
+    """Return what is in force according to C(containerd config dump) or to a generated file. Raises TomlError: the text is not TOML."""
     printed = parse(dump).data
     data = merged([printed], version_by_format(printed))
     number = data.get("version", 1)

@@ -42,11 +42,7 @@ _OWN_PROGRAM = (
 
 @dataclass(frozen=True)
 class Handler:
-    """A runtime handler of CRI-O.
-
-    :param name: of its table.
-    :param settings: of its table.
-    """
+    """A runtime handler of CRI-O. C(name): of its table. C(settings): of its table."""
 
     name: str
     settings: Mapping[str, Any]
@@ -150,10 +146,7 @@ def is_leftover(text: str) -> bool:
 
 
 def effective(config: str) -> Effective:
-    """Return what C(crio config) prints as being in force; CDI is always on (CRI-O 1.23 and newer).
-
-    :raises TomlError: the text is not TOML.
-    """
+    """Return what C(crio config) prints as being in force; CDI is always on (CRI-O 1.23 and newer). Raises TomlError: the text is not TOML."""
     section = parse(config).get(("crio", "runtime"), {})
     runtimes = dig(section, ("runtimes",), {})
     return Effective(

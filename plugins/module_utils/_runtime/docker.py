@@ -57,10 +57,7 @@ def edit(version: tuple[int, ...], text: str | None, desired: DesiredRuntime, ma
 
 
 def effective(text: str | None, version: tuple[int, ...] = ()) -> Effective:
-    """Return what C(daemon.json) puts in force.
-
-    :raises JsonError: it is not JSON.
-    """
+    """Return what C(daemon.json) puts in force. Raises JsonError: it is not JSON."""
     data = load(text or "")
     runtimes = data.get("runtimes", {})
     cdi = dig(data, ("features", "cdi"))

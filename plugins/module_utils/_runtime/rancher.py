@@ -62,10 +62,7 @@ def places(distribution: str) -> Places:
 
 
 def edit(distribution: str, files: Mapping[str, str], desired: DesiredRuntime) -> Files:
-    """Return what the files become.
-
-    :param files: texts by path, of those in L(places) that exist; the generated one is not changed.
-    """
+    """Return what the files become. C(files): texts by path, of those in L(places) that exist; the generated one is not changed."""
     where = places(distribution)
     for path in (where.template, where.template_v3) if desired.present else ():
         if path in files:

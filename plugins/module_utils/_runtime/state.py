@@ -95,10 +95,7 @@ def _cgroup_driver(systemd: object) -> str:
 
 
 def parse_docker(text: str) -> RuntimeConfiguration:
-    """Return what Docker's C(daemon.json) says, without the path.
-
-    :raises ValueError: it is not a JSON object.
-    """
+    """Return what Docker's C(daemon.json) says, without the path. Raises ValueError: it is not a JSON object."""
     document = read_json(text or "{}")
     if not isinstance(document, dict):
         raise ValueError("not a JSON object")
@@ -113,10 +110,7 @@ def parse_docker(text: str) -> RuntimeConfiguration:
 
 
 def parse_crio(texts: Sequence[str]) -> RuntimeConfiguration:
-    """Return what CRI-O's main file and its drop-ins, in order, say; without the path.
-
-    :raises TomlError: one of them is no TOML.
-    """
+    """Return what CRI-O's main file and its drop-ins, in order, say; without the path. Raises TomlError: one of them is no TOML."""
     # Needed on hosts with CRI-O alone.
     from .crio import NAME, Handler, low_level_handler
 
@@ -144,10 +138,7 @@ def parse_crio(texts: Sequence[str]) -> RuntimeConfiguration:
 
 
 def containerd_configuration(main: str, files: HostFiles, version: tuple[int, ...] = ()) -> RuntimeConfiguration:
-    """Return what containerd's files on a host say; C(version) as in L(parse_containerd).
-
-    :raises TomlError: one of them is no TOML.
-    """
+    """Return what containerd's files on a host say; C(version) as in L(parse_containerd). Raises TomlError: one of them is no TOML."""
     texts = read_all(main, files.read, files.glob, version or (2,))
     return replace(parse_containerd([*texts.values()], version), path=main) if texts else RuntimeConfiguration()
 
@@ -159,10 +150,7 @@ def docker_configuration(files: HostFiles) -> RuntimeConfiguration:
 
 
 def crio_configuration(files: HostFiles) -> RuntimeConfiguration:
-    """Return what CRI-O's files on a host say.
-
-    :raises TomlError: one of them is no TOML.
-    """
+    """Return what CRI-O's files on a host say. Raises TomlError: one of them is no TOML."""
     main = "/etc/crio/crio.conf"
     paths = [path for path in (main, *files.glob("/etc/crio/crio.conf.d/*")) if files.exists(path)]
     return replace(parse_crio([files.read(path) or "" for path in paths]), path=paths[0] if paths else None)

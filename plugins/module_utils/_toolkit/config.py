@@ -63,9 +63,6 @@ def accepts(text: str | None, name: str) -> bool:
 
 
 def low_level_runtimes(text: str | None) -> list[str]:
-    """Return the programs, by path or name, of which nvidia-container-runtime calls the first that it finds.
-
-    :raises TomlError: it is not TOML.
-    """
+    """Return the programs, by path or name, of which nvidia-container-runtime calls the first that it finds. Raises TomlError: it is not TOML."""
     found = parse(text or "").get(_RUNTIMES)
     return [str(name) for name in (found if isinstance(found, list) else _DEFAULT_RUNTIMES)]

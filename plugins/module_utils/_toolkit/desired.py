@@ -38,10 +38,7 @@ class DesiredToolkit:
 
 
 def from_variables(variables: Mapping[str, Any]) -> DesiredToolkit:
-    """Return the desired state in the role's variables, under their full names.
-
-    :raises Refused: they contradict each other.
-    """
+    """Return the desired state in the role's variables, under their full names. Raises Refused: they contradict each other."""
     injection = read(variables)
     names = ("version", "runtime", "cdi", "hold", "allow_vulnerable")
     options = {name: variables[f"{PREFIX}{name}"] for name in names}

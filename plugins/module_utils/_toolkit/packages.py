@@ -99,19 +99,13 @@ SET = PackageSet(
 
 
 def vulnerabilities_of(version: str) -> tuple[Vulnerability, ...]:
-    """Return the published vulnerabilities that C(version) has.
-
-    :raises ValueError: as L(product_key).
-    """
+    """Return the published vulnerabilities that C(version) has. Raises ValueError: as L(product_key)."""
     key = product_key(version)
     return tuple(entry for entry in VULNERABILITIES if key < product_key(entry.fixed))
 
 
 def check_version(version: str, allow_vulnerable: bool) -> str:
-    """Return what is known against a version that is allowed all the same; empty for nothing.
-
-    :raises Refused: it is below the floor, or no version.
-    """
+    """Return what is known against a version that is allowed all the same; empty for nothing. Raises Refused: it is below the floor, or no version."""
     try:
         found = vulnerabilities_of(version)
     except ValueError as error:

@@ -23,10 +23,7 @@ from .state import ToolkitState
 
 
 def plan(state: ToolkitState, desired: DesiredToolkit) -> Plan:
-    """Return the steps from C(state) to C(desired).
-
-    :raises Refused: the version is below the security floor, or none.
-    """
+    """Return the steps from C(state) to C(desired). Raises Refused: the version is below the security floor, or none."""
     return _present(state, desired) if desired.present else _absent(state, desired)
 
 

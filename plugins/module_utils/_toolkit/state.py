@@ -50,10 +50,7 @@ class ToolkitState(PackageState):
 
 
 def settings(config: str | None) -> dict[str, Any]:
-    """Return what a state has of C(config.toml) with this text.
-
-    :raises TomlError: it is not TOML.
-    """
+    """Return what a state has of C(config.toml) with this text. Raises TomlError: it is not TOML."""
     return {
         "config": config,
         "accepts": None if config is None else (accepts(config, ACCEPT_ENVVAR), accepts(config, ACCEPT_VOLUME_MOUNTS)),

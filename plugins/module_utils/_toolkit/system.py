@@ -56,19 +56,13 @@ class ToolkitSystem:
         self.manager = manager or manager_for(self._kind)
 
     def url(self, desired: DesiredToolkit) -> str:
-        """Return where the packages come from.
-
-        :raises UrlRefused: nothing may be fetched from there.
-        """
+        """Return where the packages come from. Raises UrlRefused: nothing may be fetched from there."""
         return check_url(
             repository_url(self._kind, platform.machine(), desired.repository.url), f"{PREFIX}repository_url"
         )
 
     def read(self, desired: DesiredToolkit) -> ToolkitState:
-        """Return the present state of the host.
-
-        :raises PynvmlMissing: the GPUs cannot be read without it.
-        """
+        """Return the present state of the host. Raises PynvmlMissing: the GPUs cannot be read without it."""
         installed = self.manager.installed()
         packages = {n: v for n, v in installed.items() if is_toolkit(n) or n in OLD_PACKAGES}
         managed = self._is_configured(desired) if desired.present else True
@@ -148,10 +142,7 @@ class ToolkitSystem:
             os.rmdir(folder)
 
     def enable_refresh(self) -> None:
-        """Enable NVIDIA's units, and start the one that watches.
-
-        :raises CommandError: they are not enabled, or not active, afterwards.
-        """
+        """Enable NVIDIA's units, and start the one that watches. Raises CommandError: they are not enabled, or not active, afterwards."""
         names = _units()
         systemd.enable(names)
         if UNITS[0] in names:
