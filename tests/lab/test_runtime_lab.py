@@ -164,6 +164,10 @@ def test_containerd_1_is_refused_what_it_ignores_silently(tmp_path):
 
 #: In the shape of the template "base" of k3s, and with its fields; its text is longer.
 RANCHER_BASE = """version = {version}
+root = {{{{ printf "%q" .NodeConfig.Containerd.Root }}}}
+state = {{{{ printf "%q" .NodeConfig.Containerd.State }}}}
+[grpc]
+  address = {{{{ printf "%q" .NodeConfig.Containerd.Address }}}}
 [plugins."{section}".containerd.runtimes.runc]
   runtime_type = "io.containerd.runc.v2"
 [plugins."{section}".containerd.runtimes.runc.options]
@@ -175,6 +179,13 @@ RANCHER_BASE = """version = {version}
   BinaryName = "{{{{$v.BinaryName}}}}"
   SystemdCgroup = {{{{ $.SystemdCgroup }}}}
 {{{{ end }}}}"""
+
+
+RANCHER_PLACES = {
+    "Root": "/var/lib/rancher/rke2/agent/containerd",
+    "State": "/run/k3s/containerd",
+    "Address": "/run/k3s/containerd/containerd.sock",
+}
 
 
 @pytest.mark.proves(
@@ -204,7 +215,7 @@ def test_templates_of_k3s_and_rke2_rendered_by_go_and_read_by_containerd(release
     given = {
         "template": edited.get(path, text),
         "base": base,
-        "data": {"SystemdCgroup": True, "ExtraRuntimes": found, "NodeConfig": {}},
+        "data": {"SystemdCgroup": True, "ExtraRuntimes": found, "NodeConfig": {"Containerd": RANCHER_PLACES}},
     }
     done = subprocess.run(
         ["go", "run", str(HERE / "render_template.go")],
