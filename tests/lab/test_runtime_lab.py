@@ -22,8 +22,10 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime import containerd, rancher
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime import engines as adapter
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.apply import observe_and_plan
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.desired import DesiredRuntime
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.plan import Merged
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.plan import Merged, Service
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import ASIDE, Kind
 
 HERE = Path(__file__).resolve().parent
 REPOSITORY = HERE.parents[1]
@@ -144,6 +146,29 @@ def test_a_drop_in_hides_the_section_from_containerd_1(release, tmp_path):
     assert [change.path for change in changed] == [str(drop_in)]
     put(changed)
     assert containerd.merged(containerd.files()).effective.binary == DesiredRuntime().binary
+
+
+@pytest.mark.parametrize("release", ["1.7.35", "2.1.5"])
+def test_a_drop_in_of_a_former_toolkit_with_which_containerd_does_not_start_is_moved_aside(
+    release, tmp_path, monkeypatch
+):
+    """nvidia-ctk wrote the newest version of the format, and this release refuses it beside its own."""
+    containerd = engine(release, tmp_path)
+    main, left = tmp_path / "config.toml", tmp_path / "conf.d" / "99-nvidia.toml"
+    monkeypatch.setattr(adapter.containerd, "LEFTOVERS", (str(left),))
+    left.parent.mkdir()
+    main.write_text('imports = ["conf.d/*.toml"]\n' + V2)
+    table = "plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.nvidia"
+    left.write_text(f"version = 4\n[{table}]\nruntime_type = 'io.containerd.runc.v2'\n")
+    with pytest.raises(adapter.RuntimeFailure, match=f"--config {main} config dump") as refused:
+        containerd.merged(containerd.files())
+    assert "gpufleet-containerd-" not in str(refused.value)
+    monkeypatch.setattr(containerd, "service", lambda: Service("containerd.service"))
+    outcome = observe_and_plan(containerd, DesiredRuntime(), "auto", "refuse")
+    assert outcome.plan.steps[-1].kind is Kind.START_SERVICE
+    assert f"{left} was written by nvidia-ctk and is moved to {left}{ASIDE}" in outcome.plan.warnings
+    put(outcome.changes)
+    assert containerd.merged(containerd.files()).effective.shortfalls(DesiredRuntime()) == ()
 
 
 @pytest.mark.parametrize("release", ["1.6", "1.7.35", "2.1.5", "2.4.2"])
