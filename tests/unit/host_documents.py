@@ -7,12 +7,37 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
+from typing import Any
 
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import Facts, view_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.host_names import BOOT_UNITS
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.metric_units import METRICS_TIMER
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.plan import Present, unit_texts
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import StagePlan
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.mps_instances import instance
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_program import host_program
+
+#: What an entry of a document has at least.
+_LEAST = {
+    "pci": {"address": "0000:f0:00.0"},
+    "mps": {"pid": 900},
+    "holders": {"pid": 900, "command": "python3", "devices": []},
+    "cdi": {"path": "/etc/cdi/x.yaml"},
+}
+
+
+def by_document(stage: Callable[[Facts, Any], StagePlan]) -> Callable[[Any, Any], StagePlan]:
+    """Return a stage that plans from a facts document, completed with what every entry has."""
+
+    def planned(document: Any, variables: Any) -> StagePlan:
+        parts = {name: [{**_LEAST[name], **one} for one in document[name]] for name in _LEAST if document.get(name)}
+        if document.get("gpus"):
+            parts["gpus"] = [{"index": index, **gpu} for index, gpu in enumerate(document["gpus"])]
+        return stage(view_of({**document, **parts}), variables)
+
+    return planned
+
 
 PYTHON = "/usr/bin/python3"
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from .._driver.desired import from_variables as driver_from_variables
+from .._facts_view import DcgmFacts, Facts
 from .._formats.driver_versions import branch_of, is_driver_version
 from .._packages.package_set import attempt
 from .._plan import Refused, StagePlan
@@ -22,18 +23,17 @@ from .state import DcgmState, from_facts
 _LEVEL = "nvidia_health_dcgm_level"
 
 
-def stage(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> StagePlan:
+def stage(facts: Facts, desired: Mapping[str, Any]) -> StagePlan:
     """Return what the stage would do; see docs/architecture.md."""
-    found = facts.get("dcgm") or {}
     if desired[f"{PREFIX}state"] == "present":
         return _present(facts, desired)
-    refusals = _level_without_dcgm(facts, found, desired)
+    refusals = _level_without_dcgm(facts.dcgm, desired)
     if desired[f"{PREFIX}state"] == "unmanaged":
         return StagePlan("dcgm", needed=bool(refusals), refusals=refusals)
     return _planned(facts, from_variables(desired), refusals)
 
 
-def _planned(facts: Mapping[str, Any], wanted: DesiredDcgm, refusals: tuple[Refused, ...] = ()) -> StagePlan:
+def _planned(facts: Facts, wanted: DesiredDcgm, refusals: tuple[Refused, ...] = ()) -> StagePlan:
     state = from_facts(facts, names(wanted.cuda))
     if state is None:
         return StagePlan("dcgm", True, refusals=refusals, unread="the installed packages are not known")
@@ -43,13 +43,11 @@ def _planned(facts: Mapping[str, Any], wanted: DesiredDcgm, refusals: tuple[Refu
     )
 
 
-def _level_without_dcgm(
-    facts: Mapping[str, Any], found: Mapping[str, Any], desired: Mapping[str, Any]
-) -> tuple[Refused, ...]:
+def _level_without_dcgm(dcgm: DcgmFacts | None, desired: Mapping[str, Any]) -> tuple[Refused, ...]:
     """Refuse an acceptance that nothing on the host could run, before the host is changed."""
     level = desired[_LEVEL]
     absent = desired[f"{PREFIX}state"] == "absent"
-    if not level or "dcgm" not in facts or (found.get("dcgmi") and not absent):
+    if not level or dcgm is None or (dcgm.dcgmi and not absent):
         return ()
     why = f"{PREFIX}state is absent" if absent else "the host has no dcgmi"
     return (
@@ -61,11 +59,11 @@ def _level_without_dcgm(
     )
 
 
-def _present(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> StagePlan:
+def _present(facts: Facts, desired: Mapping[str, Any]) -> StagePlan:
     refusals: list[Refused] = []
     wanted = from_variables(desired)
     warning = attempt(refusals, lambda: check_version(wanted.version, wanted.allow_vulnerable)) or ""
-    attempt(refusals, lambda: check_host(facts.get("host") or {}))
+    attempt(refusals, lambda: check_host(facts.host))
     cuda: set[str] = attempt(refusals, lambda: _cuda(facts, desired)) or set()
     wanted = replace(wanted, cuda=tuple(sorted(cuda)))
     state = from_facts(facts, names(wanted.cuda))
@@ -80,7 +78,7 @@ def _present(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> StagePlan:
     return _planned(facts, wanted)
 
 
-def _cuda(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> set[str]:
+def _cuda(facts: Facts, desired: Mapping[str, Any]) -> set[str]:
     """Return the CUDA versions of the driver that is described and of the one that is there: after a rollback that is another one."""
     given = set(desired[f"{PREFIX}cuda"])
     if given:
@@ -88,11 +86,11 @@ def _cuda(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> set[str]:
     branches = []
     if desired["nvidia_driver_state"] == "present":
         branches.append(driver_from_variables(desired).branch_number)
-    there = (facts.get("driver") or {}).get("on_disk_version")
-    if there and is_driver_version(str(there)):
-        branches.append(branch_of(str(there)))
+    there = facts.driver.on_disk_version
+    if there and is_driver_version(there):
+        branches.append(branch_of(there))
     found = {cuda_of_branch(branch) for branch in branches}
-    check_boards(facts.get("pci") or (), sorted(found))
+    check_boards(facts.pci or (), sorted(found))
     return found
 
 

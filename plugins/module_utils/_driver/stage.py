@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .._adapters.package_manager import Package
+from .._facts_view import Facts
 from .._plan import Refused, StagePlan, Step
 from .desired import from_variables
 from .dkms import with_modules
@@ -25,8 +26,8 @@ UNMANAGED = "unmanaged"
 _UNASKED = "whether the repositories still have these packages is known once they are queried"
 
 
-def stage(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> StagePlan:
-    """Return what the driver stage would do. C(facts): the facts document. C(desired): the variables of the role, under their full names."""
+def stage(facts: Facts, desired: Mapping[str, Any]) -> StagePlan:
+    """Return what the driver stage would do. C(desired): the variables of the role, under their full names."""
     if desired.get("nvidia_driver_state") == UNMANAGED:
         return StagePlan("driver", False, warnings=_unmanaged_warnings(desired))
     running: tuple[Step, ...] = ()
@@ -37,22 +38,20 @@ def stage(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> StagePlan:
         if wanted.state == "absent":
             planned, version, unknown = plan_absent(host, Remains(), noticed), "", None
         elif wanted.state == "previous":
-            recorded = facts.get("recorded") or {}
-            if "driver_previous" not in recorded:
+            if "driver_previous" not in facts.recorded:
                 why = "the facts are of an earlier release, which did not read which driver there was before"
                 return StagePlan("driver", True, unread=why)
-            record = from_values(recorded["driver_previous"])
+            record = from_values(facts.recorded.driver_previous)
             # As if the repositories had them all: the module asks.
             offered = tuple(Package(name, version) for name, version in (record.packages if record else {}).items())
             planned = plan_previous(host, wanted, record, Repositories(offered=offered))
             version = planned.version
             unknown = _UNASKED if planned.transaction else None
         else:
-            if not host.gpus and facts.get("pci") is not None:
+            if not host.gpus and facts.pci is not None:
                 note = "there is no NVIDIA GPU on the PCI bus, so no driver is installed"
                 return StagePlan("driver", False, warnings=(note,))
-            rolled_out = (facts.get("recorded") or {}).get("rolled_out")
-            refused = [*refusals(host, wanted), *rollout_refusals(host, wanted, rolled_out)]
+            refused = [*refusals(host, wanted), *rollout_refusals(host, wanted, facts.recorded.rolled_out)]
             if refused:
                 return StagePlan("driver", True, refusals=tuple(refused), warnings=tuple(board_warnings(host)))
             planned = plan_present(host, wanted, None, noticed)

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .. import _injection as injection
+from .._facts_view import Facts
 from .._plan import Refused, StagePlan, Step
 from .._steps import Kind
 from .desired import BINARY, DesiredRuntime, Effective, from_variables
@@ -17,14 +18,15 @@ from .plan import plan_effective
 from .rancher import FORMER, former_refusal
 
 
-def stage(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> StagePlan:
+def stage(facts: Facts, desired: Mapping[str, Any]) -> StagePlan:
     """Return what the stage would do; see docs/architecture.md."""
     runtime = desired["nvidia_toolkit_runtime"]
     if runtime == "none":
         return StagePlan("runtime", needed=False)
-    found = (facts.get("runtimes") or {}).get(runtime)
+    runtimes = facts.runtimes or {}
+    found = runtimes.get(runtime)
     if found is None:
-        others = sorted(facts.get("runtimes") or {})
+        others = sorted(runtimes)
         installed = f"installed: {', '.join(others)}" if others else "no container runtime is"
         absent = Refused(
             "nvidia_toolkit_runtime",
@@ -33,7 +35,7 @@ def stage(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> StagePlan:
         )
         return StagePlan("runtime", True, refusals=(absent,))
     try:
-        refusal = injection.refuse_runtime(injection.read(desired), runtime, found.get("version"))
+        refusal = injection.refuse_runtime(injection.read(desired), runtime, found.version)
     except Refused:
         # Variables that contradict each other are the stage toolkit's to refuse; once is enough.
         return StagePlan("runtime", True, unknown=f"{injection.VARIABLE} is refused")
@@ -45,7 +47,7 @@ def stage(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> StagePlan:
         return StagePlan("runtime", True, refusals=(former,))
     why = f"it is in the way of {runtime}, and an earlier toolkit left it"
     steps = (*steps_from_facts(runtime, found, wanted), *(Step(Kind.MOVE_ASIDE, path, why) for path in leftovers))
-    unread = None if steps or found.get("version") else f"{runtime} does not say its version"
+    unread = None if steps or found.version else f"{runtime} does not say its version"
     return StagePlan("runtime", bool(steps) or unread is not None, steps, unread=unread)
 
 

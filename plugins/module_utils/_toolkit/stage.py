@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .._distributions.distributions import find
+from .._facts_view import Facts
 from .._packages.package_set import attempt
 from .._plan import Refused, StagePlan
 from .._runtime.reload_risk import containers_at_risk
@@ -20,14 +21,14 @@ from .plan import plan
 from .state import from_facts
 
 
-def stage(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> StagePlan:
+def stage(facts: Facts, desired: Mapping[str, Any]) -> StagePlan:
     """Return what the stage would do; see docs/architecture.md."""
     if desired["nvidia_toolkit_runtime"] == "none":
         return StagePlan("toolkit", needed=False)
     wanted = from_variables(desired)
     refusals: list[Refused] = []
     warning = attempt(refusals, lambda: check_version(wanted.version, wanted.allow_vulnerable))
-    attempt(refusals, lambda: find((facts.get("host") or {}).get("distribution") or {}))
+    attempt(refusals, lambda: find(facts.host.distribution))
     warnings = [warning] if warning else []
     if refusals:
         return StagePlan("toolkit", True, refusals=tuple(refusals), warnings=tuple(warnings))
@@ -40,7 +41,7 @@ def stage(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> StagePlan:
     return StagePlan("toolkit", planned.changes, planned.steps, warnings=tuple(warnings))
 
 
-def _reload_warning(facts: Mapping[str, Any], runtime: str) -> list[str]:
+def _reload_warning(facts: Facts, runtime: str) -> list[str]:
     """Return what the packages' own scripts may do to containers: they reload systemd (host.md, section 8)."""
     named = containers_at_risk(facts, runtime)
     if not named:

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._dcgm.packages import names
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._dcgm.stage import stage
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._dcgm.stage import stage as stage_of_facts
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import collect
+from ansible_collections.gpufleet.nvidia.tests.unit.host_documents import by_document
+
+stage = by_document(stage_of_facts)
 
 DEFAULTS = collect({}, lambda value: value)
 INSTALLED = dict.fromkeys(names(["13"]), "1:4.6.0-1")

@@ -12,8 +12,9 @@ import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.apply import Failed, run_stage
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired import DesiredDriver
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.fabric import MODULES_FILE
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.stage import stage
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.stage import stage as stage_of_facts
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.state import Gpu
+from ansible_collections.gpufleet.nvidia.tests.unit.host_documents import by_document
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._driver.host_double import (
     NEW,
     OLD,
@@ -22,6 +23,8 @@ from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._driver
     facts,
     full,
 )
+
+stage = by_document(stage_of_facts)
 
 HGX_B200 = Gpu("0", "0x2901", "blackwell", "b200-180gb")
 

@@ -12,12 +12,13 @@ import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.apply import Failed, run_stage
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired import DesiredDriver, from_options
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.previous import Record
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.stage import stage
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.stage import stage as stage_of_facts
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.state import Gpu
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.host_names import IMEX_NODES_FILE, IMEX_UNIT
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex import DesiredImex
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._users import HOLDER, User
+from ansible_collections.gpufleet.nvidia.tests.unit.host_documents import by_document
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._driver.host_double import (
     DAEMON,
     NEW,
@@ -27,6 +28,8 @@ from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._driver
     facts,
     full,
 )
+
+stage = by_document(stage_of_facts)
 
 GB200 = Gpu("0", "0x2941", "blackwell", "gb200-186gb")
 RACK = DesiredImex("host", ("10.0.0.1", "10.0.0.2"))
@@ -183,7 +186,15 @@ def test_the_stage_refuses_a_restart_that_takes_memory_from_jobs():
     host["gpus"] = [
         {
             "index": 0,
-            "gpu_instances": [{"id": 1, "compute_instances": [{"id": 0, "processes": [{"pid": 6, "name": "x"}]}]}],
+            "gpu_instances": [
+                {
+                    "id": 1,
+                    "profile": "1g.10gb",
+                    "start": 0,
+                    "size": 1,
+                    "compute_instances": [{"id": 0, "profile": "1g.10gb", "processes": [{"pid": 6, "name": "x"}]}],
+                }
+            ],
         }
     ]
     assert stage(host, ON_HOST).refusals

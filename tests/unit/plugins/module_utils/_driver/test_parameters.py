@@ -13,10 +13,13 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._distributions.dis
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired import from_options
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.parameters import coherent_refusals, read
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.running import other_build
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.stage import stage
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.stage import stage as stage_of_facts
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.state import Host
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats import module_parameters
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.tests.unit.host_documents import by_document
+
+stage = by_document(stage_of_facts)
 
 CDMM = (("NVreg_CoherentGPUMemoryMode", "driver"),)
 

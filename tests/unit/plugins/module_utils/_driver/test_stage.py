@@ -11,11 +11,12 @@ import re
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.apply import run_stage
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired import from_variables
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.stage import stage
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.stage import stage as stage_of_facts
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.state import from_facts
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.steps import PACKAGES
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.host_names import PERSISTENCE_UNIT
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import Kind
+from ansible_collections.gpufleet.nvidia.tests.unit.host_documents import by_document
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._driver.host_double import (
     DAEMON,
     FACTS,
@@ -26,6 +27,8 @@ from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._driver
     full,
     ready,
 )
+
+stage = by_document(stage_of_facts)
 
 
 def test_the_stage_is_not_needed_only_when_the_facts_prove_it():
@@ -88,7 +91,8 @@ def test_a_masked_service_is_unmasked_before_it_is_started():
 )
 @pytest.mark.parametrize("change", [{"nvidia_driver_branch": "595"}, {"nvidia_driver_state": "absent"}])
 def test_the_plan_says_whom_another_driver_disturbs_and_whether_the_host_reboots(holders, desired, who, reboot, change):
-    given = {**FACTS, "gpus": [{"gpu_instances": [{"id": 1}, {"id": 2}]}, {"gpu_instances": None}]}
+    instances = [{"id": number, "profile": "1g.10gb", "start": number, "size": 1} for number in (1, 2)]
+    given = {**FACTS, "gpus": [{"gpu_instances": instances}, {"gpu_instances": None}]}
     given.update({"holders": holders} if holders is not None else {})
     planned = stage(given, {**change, **desired})
     *_releases_first, step = planned.steps

@@ -22,7 +22,6 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_lib
     NvmlUnavailable,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.zip_imports import COMPILED
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import view_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.host_names import (
     CDI_UNIT,
     MIG_UNIT,
@@ -45,6 +44,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import NotIn
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import mps_units
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.host import HostSharing
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.mps_instances import UNIT as MPS_UNIT
+from ansible_collections.gpufleet.nvidia.tests.unit.host_documents import by_document
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._host.fake_host import (
     CONTENT,
     PYTHON,
@@ -55,9 +55,7 @@ from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._host.f
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._mig.virtual_gpus import VirtualHost, build
 from hypothesis import given, settings, strategies
 
-
-def stage(document, variables):
-    return stage_of.stage(view_of(document), variables)
+stage = by_document(stage_of.stage)
 
 
 def section(text, key):

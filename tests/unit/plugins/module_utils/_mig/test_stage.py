@@ -7,17 +7,16 @@ from __future__ import annotations
 import copy
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import view_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig import stage as stage_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Verdict
+from ansible_collections.gpufleet.nvidia.tests.unit.host_documents import by_document
 
 LAYOUT = [{"devices": "all", "instances": {"3g.40gb": 1, "2g.20gb": 1, "1g.10gb": 2}}]
 DESIRED = {"nvidia_mig_strategy": "mixed", "nvidia_mig_layout": LAYOUT, "nvidia_mig_disruption": "refuse"}
 PLACES = (("2g.20gb", 0, 2), ("1g.10gb", 2, 1), ("1g.10gb", 3, 1), ("3g.40gb", 4, 4))
 
 
-def stage(document, variables):
-    return stage_of.stage(view_of(document), variables)
+stage = by_document(stage_of.stage)
 
 
 def instance(number, profile, start, size, processes=()):

@@ -18,11 +18,14 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.toml_read
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime import containerd, containerd_keys
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.containerd import MAIN
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.desired import BINARY, DesiredRuntime
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.stage import stage
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.stage import stage as stage_of_facts
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.state import parse_containerd
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.verification import of_stages
+from ansible_collections.gpufleet.nvidia.tests.unit.host_documents import by_document
 from hypothesis import given
 from hypothesis import strategies as st
+
+stage = by_document(stage_of_facts)
 
 _specification = importlib.util.spec_from_file_location("kubespray", Path(__file__).with_name("kubespray.py"))
 kubespray = importlib.util.module_from_spec(_specification)

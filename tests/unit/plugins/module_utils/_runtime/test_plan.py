@@ -14,8 +14,11 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.desired i
     Files,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.plan import Merged, Service, file_diffs, plan
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.stage import stage
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.stage import stage as stage_of_facts
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import Kind
+from ansible_collections.gpufleet.nvidia.tests.unit.host_documents import by_document
+
+stage = by_document(stage_of_facts)
 
 DESIRED = DesiredRuntime()
 BEFORE = Merged(Effective(default_runtime="runc", runtimes=("runc",)), "before")

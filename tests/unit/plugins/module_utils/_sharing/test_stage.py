@@ -7,17 +7,13 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import view_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import stage as stage_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.desired import read
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.host import host_sharing
+from ansible_collections.gpufleet.nvidia.tests.unit.host_documents import by_document
 
-
-def stage(document, variables):
-    complete = {"mps": {"pid": 900}, "pci": {"address": "0000:f0:00.0"}}
-    parts = {name: [{**least, **one} for one in document[name]] for name, least in complete.items() if name in document}
-    return stage_of.stage(view_of({**document, **parts}), variables)
+stage = by_document(stage_of.stage)
 
 
 def gpus(count=2, **changes):

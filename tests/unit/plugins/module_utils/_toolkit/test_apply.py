@@ -21,9 +21,12 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.config im
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.desired import DesiredToolkit
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.packages import PACKAGES
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.plan import check_simulation, plan, select
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.stage import stage
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.stage import stage as stage_of_facts
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.state import ToolkitState, settings
+from ansible_collections.gpufleet.nvidia.tests.unit.host_documents import by_document
 from ansible_collections.gpufleet.nvidia.tests.unit.package_manager import PackageManager
+
+stage = by_document(stage_of_facts)
 
 VERSIONS = ("1.20.0", "1.19.1", "1.19.0")
 DESIRED = DesiredToolkit(cdi=False)
