@@ -41,7 +41,7 @@ def stage(facts: Facts, desired: Mapping[str, Any]) -> StagePlan:
         return StagePlan("runtime", True, unknown=f"{injection.VARIABLE} is refused")
     if refusal is not None:
         return StagePlan("runtime", True, refusals=(refusal,))
-    wanted, leftovers = from_variables(desired), tuple(found.get("leftovers") or ())
+    wanted, leftovers = from_variables(desired), found.leftovers or ()
     former = former_refusal(runtime, wanted.move_former) if FORMER in leftovers else None
     if former is not None:
         return StagePlan("runtime", True, refusals=(former,))
