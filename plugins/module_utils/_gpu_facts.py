@@ -148,9 +148,6 @@ _GPU = of(GpuFacts)
 
 
 def gpu_view(gpu: Mapping[str, Any]) -> GpuFacts:
-    """Return one entry of C(gpus), as it stands in a document or was just read.
-
-    :raises Unfit: it is no such entry.
-    """
+    """Return one entry of C(gpus), as it stands in a document or was just read. Raises Unfit: it is no such entry."""
     found: GpuFacts = gpu if isinstance(gpu, GpuFacts) else check(_GPU, gpu)
     return found

@@ -38,10 +38,7 @@ FIRST_KUBELET_WITH_CDI = (1, 29)
 
 @dataclass(frozen=True)
 class Injection:
-    """How containers of a pool get their devices.
-
-    :param default_runtime: whether containers without a runtime class run under nvidia-container-runtime.
-    """
+    """How containers of a pool get their devices. C(default_runtime): whether containers without a runtime class run under nvidia-container-runtime."""
 
     method: str
     default_runtime: bool = False
@@ -93,10 +90,7 @@ def methods_of(strategies: Iterable[str]) -> list[str]:
 
 
 def read(variables: Mapping[str, Any]) -> Injection:
-    """Return the decision that the variables C(nvidia_toolkit_*) of a pool describe.
-
-    :raises Refused: they contradict each other.
-    """
+    """Return the decision that the variables C(nvidia_toolkit_*) of a pool describe. Raises Refused: they contradict each other."""
     runtime = str(variables.get("nvidia_toolkit_runtime") or "containerd")
     wanted = str(variables.get(VARIABLE) or AUTO)
     method = choose(wanted, runtime)

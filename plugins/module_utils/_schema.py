@@ -38,10 +38,7 @@ class Unfit(Refused):
 
 
 def check(schema: Schema, document: Any) -> Any:
-    """Hold a document against a schema, and return what it says.
-
-    :raises Unfit: the first value that does not fit.
-    """
+    """Hold a document against a schema, and return what it says. Raises Unfit: the first value that does not fit."""
     if document is None:
         raise Unfit("", "it must not be null")
     try:
@@ -221,18 +218,12 @@ def has(schema: Schema, default: Any = None) -> Any:
 
 
 def needs(schema: Schema, default: Any = dataclasses.MISSING) -> Any:
-    """Declare a field that a document has to have.
-
-    :param default: of those that are made by themselves.
-    """
+    """Declare a field that a document has to have. C(default): of those that are made by themselves."""
     return dataclasses.field(default=default, metadata={"schema": schema, "required": True})
 
 
 def of(made: type, version: int | None = None) -> Schema:
-    """The schema of a dataclass, whose fields were declared with L(has) and L(needs).
-
-    :param version: that a record has to have as its C(schema).
-    """
+    """The schema of a dataclass, whose fields were declared with L(has) and L(needs). C(version): that a record has to have as its C(schema)."""
     declared = dataclasses.fields(made)
     known = {one.name: one.metadata["schema"] for one in declared}
     required = [one.name for one in declared if one.metadata["required"]]

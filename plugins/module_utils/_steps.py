@@ -136,10 +136,7 @@ def sentence(kind: Kind, target: str, data: Mapping[str, Any], why: str = "", di
 
 
 def gpu_title(gpu: Mapping[str, Any]) -> str:
-    """Return how people call a GPU, such as C(GPU 0 (0000:18:00.0)).
-
-    :param gpu: an entry of C(gpus) or C(pci) of the facts, or the data of a step on a GPU.
-    """
+    """Return how people call a GPU, such as C(GPU 0 (0000:18:00.0)). C(gpu): an entry of C(gpus) or C(pci) of the facts, or the data of a step on a GPU."""
     address = gpu.get("pci_address") or gpu.get("address")
     return f"GPU {gpu.get('index')} ({address})" if address else f"GPU {gpu.get('index')}"
 

@@ -104,10 +104,7 @@ def allocated(allocations: Iterable[Mapping[str, Any]] | None) -> tuple[User, ..
 
 
 def add_allocations(gpus: Iterable[dict[str, Any]], held: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
-    """Add C(allocations) to entries of C(gpus).
-
-    :param held: by UUID or L(place_of), and under an empty text what concerns every GPU.
-    """
+    """Add C(allocations) to entries of C(gpus). C(held): by UUID or L(place_of), and under an empty text what concerns every GPU."""
     for gpu in gpus:
         parts = [(gpu, place_of(gpu.get("minor")))]
         for one in gpu.get("gpu_instances") or ():
@@ -128,10 +125,7 @@ def place_of(minor: int | None, start: int | None = None) -> str:
 
 
 def processes_on(part: Mapping[str, Any], placed: bool = True) -> tuple[User, ...]:
-    """Return the processes that NVML lists on a GPU, a GPU instance or a compute instance.
-
-    :param placed: whether those count that NVML puts on an instance.
-    """
+    """Return the processes that NVML lists on a GPU, a GPU instance or a compute instance. C(placed): whether those count that NVML puts on an instance."""
     return tuple(
         User(PROCESS, str(one.get("name") or "a process"), int(one["pid"]))
         for one in part.get("processes") or ()

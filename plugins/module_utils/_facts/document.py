@@ -26,10 +26,7 @@ _ASKED = (*(runtime.program for runtime in RUNTIMES.values()), "nv-fabricmanager
 
 
 def read_document(source: HostReader, archive: str | None = None, subsets: Sequence[str] = ()) -> dict[str, Any]:
-    """Return the facts document of the host.
-
-    :param subsets: of C(SUBSETS), what to add.
-    """
+    """Return the facts document of the host. C(subsets): of C(SUBSETS), what to add."""
     # Before there are threads: a process that is forked has none but its own.
     nvml_answer = begin_gpus(source, archive, subsets)
     services_answer = begin(lambda: read_services(source))

@@ -123,10 +123,7 @@ def _read_imex(source: HostReader, services: Services, packages: Sequence[Instal
 def read_toolkit(
     source: HostReader, packages: Sequence[InstalledPackage] | None, locks: Sequence[str] | None
 ) -> dict[str, Any]:
-    """Return the part C(toolkit).
-
-    :param locks: what the package manager holds, as it writes it: names, or dnf's patterns with versions.
-    """
+    """Return the part C(toolkit). C(locks): what the package manager holds, as it writes it: names, or dnf's patterns with versions."""
     installed = {package.name: package.version for package in packages or () if is_toolkit(package.name)}
     present = source.files.find_program("nvidia-ctk") is not None
     names = ("nvidia-container-toolkit", "nvidia-container-toolkit-base")

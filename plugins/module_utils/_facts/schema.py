@@ -20,20 +20,14 @@ _GPUS = fields({"gpus": items(of(GpuFacts), 64)}, required=("gpus",))
 
 
 def check_facts(document: Any) -> Facts:
-    """Return the view of a facts document as a host sent it.
-
-    :raises Unfit: it does not fit, or contradicts itself.
-    """
+    """Return the view of a facts document as a host sent it. Raises Unfit: it does not fit, or contradicts itself."""
     found = view_of(document)
     _check_gpus(found.gpus or ())
     return found
 
 
 def check_gpus(gpus: Any) -> Sequence[GpuFacts]:
-    """Return the part C(gpus) of the facts.
-
-    :raises Unfit: it does not fit, or contradicts itself.
-    """
+    """Return the part C(gpus) of the facts. Raises Unfit: it does not fit, or contradicts itself."""
     found: Sequence[GpuFacts] = check(_GPUS, {"gpus": gpus})["gpus"]
     _check_gpus(found)
     return found

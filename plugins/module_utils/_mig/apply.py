@@ -46,10 +46,7 @@ class NotReached(Exception):
 
 
 class ApplyFailed(Exception):
-    """The desired state was not reached.
-
-    :param outcome: C(restored) or C(not_restored).
-    """
+    """The desired state was not reached. C(outcome): C(restored) or C(not_restored)."""
 
     def __init__(self, message: str, outcome: str, done: Done) -> None:
         self.outcome = outcome

@@ -52,10 +52,7 @@ class Clients:
         return tuple(dict.fromkeys((*self.running, *self.owed)))
 
     def stop(self) -> None:
-        """Stop them for a change of mode.
-
-        :raises ServicesFailed: one does not stop.
-        """
+        """Stop them for a change of mode. Raises ServicesFailed: one does not stop."""
         for service in self.running:
             self._stopped.append(service)
             try:
@@ -85,10 +82,7 @@ class Clients:
 
 
 def active(services: Sequence[str]) -> tuple[str, ...]:
-    """Return those services that run.
-
-    :raises ServicesFailed: systemd does not answer.
-    """
+    """Return those services that run. Raises ServicesFailed: systemd does not answer."""
     try:
         return tuple(name for name, unit in systemd.units(services).items() if unit.is_active)
     except CommandError as error:

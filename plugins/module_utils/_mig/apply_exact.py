@@ -27,10 +27,7 @@ _WHY = Certificate(NOT_REQUESTED, "it is not part of the layout that is restored
 
 
 def plan_exact(gpus: Sequence[NodeGpu], records: Sequence[GpuRecord], no_reset: Mapping[int, str]) -> MigPlan:
-    """Return the plan that brings GPUs to a layout with its places.
-
-    :param records: the layout; GPUs that it does not name are left alone.
-    """
+    """Return the plan that brings GPUs to a layout with its places. C(records): the layout; GPUs that it does not name are left alone."""
     changes: list[GpuChange] = []
     missing: list[str] = []
     for gpu in gpus:

@@ -91,10 +91,7 @@ class Machine:
         return found
 
     def read_gpu(self, index: int) -> NodeGpu:
-        """Return one GPU.
-
-        :raises NvmlError: NVML does not tell which profiles it offers.
-        """
+        """Return one GPU. Raises NvmlError: NVML does not tell which profiles it offers."""
         return self._node_gpu(self.nvml.gpu(index))
 
     def why_no_reset(self, gpu: NodeGpu) -> str | None:

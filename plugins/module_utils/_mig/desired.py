@@ -93,10 +93,7 @@ def desired_layout(layout: Any, strategy: str, gpus: Sequence[Gpu], disruption: 
 
 
 def entries(layout: Any) -> list[tuple[str, Mapping[str, Any]]]:
-    """Return the entries of a layout, each with its path.
-
-    :raises Refused: for what is wrong whatever GPUs a host has.
-    """
+    """Return the entries of a layout, each with its path. Raises Refused: for what is wrong whatever GPUs a host has."""
     if layout is None or (isinstance(layout, (list, str)) and not layout):
         return []
     if isinstance(layout, str):
@@ -149,10 +146,7 @@ def _checked(entry: Any, path: str) -> Mapping[str, Any]:
 
 
 def _refuse_unread(chosen: Sequence[Gpu]) -> None:
-    """Refuse to go on where NVML does not tell what a selected GPU is: it would be passed over, and the run report success.
-
-    :raises Unread: there is one.
-    """
+    """Refuse to go on where NVML does not tell what a selected GPU is: it would be passed over, and the run report success. Raises Unread: there is one."""
     for gpu in chosen:
         if gpu.get("problem") and (gpu.get("mig") or {}).get("supported") is not False:
             raise Unread(
@@ -328,10 +322,7 @@ def _desired_of_node(totals: Any, gpus: Sequence[Gpu], path: str, disruption: st
 
 
 def variables_of(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what is asked for. The layout of state C(original) is on the host.
-
-    :raises Refused: the parameters contradict each other.
-    """
+    """Return what is asked for. The layout of state C(original) is on the host. Raises Refused: the parameters contradict each other."""
     state, layout, strategy = parameters["state"], parameters["layout"], parameters["strategy"]
     if state == "original":
         if layout not in (None, "", []):

@@ -84,10 +84,7 @@ class Geometry:
         self._reachable: dict[int, int] = {}
 
     def request(self, counts: Mapping[str, int]) -> Request:
-        """Return counts by profile name as a request.
-
-        :raises KeyError: for a name that is not in the table.
-        """
+        """Return counts by profile name as a request. Raises KeyError: for a name that is not in the table."""
         request = [0] * len(self.profiles)
         for name, count in counts.items():
             request[self.index[name]] += count

@@ -106,10 +106,7 @@ def _kept(keep: Keep) -> PlacedInstance:
 
 @dataclass(frozen=True)
 class MigPlan:
-    """What happens to a host.
-
-    :param left_alone: GPUs that keep what they have because somebody uses it, and why (disruption C(idle_only)).
-    """
+    """What happens to a host. C(left_alone): GPUs that keep what they have because somebody uses it, and why (disruption C(idle_only))."""
 
     changes: tuple[GpuChange, ...]
     left_alone: Mapping[int, Refused]

@@ -59,10 +59,7 @@ class Entry:
         return self.unfinished or not self.followed
 
     def owed(self, boot_id: str) -> tuple[str, ...]:
-        """Return the services that still have to be started or restarted.
-
-        :param boot_id: of the present boot: a boot starts services by itself.
-        """
+        """Return the services that still have to be started or restarted. C(boot_id): of the present boot: a boot starts services by itself."""
         return self.services if not self.followed and self.boot_id == boot_id else ()
 
     def intention(self) -> dict[str, Any]:

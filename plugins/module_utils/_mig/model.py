@@ -16,10 +16,7 @@ from .profiles import compute_name
 
 @dataclass(frozen=True)
 class ComputeInstance:
-    """A compute instance that exists.
-
-    :param busy: who uses it, for people: C(python3 (pid 812)) or a pod; empty when idle.
-    """
+    """A compute instance that exists. C(busy): who uses it, for people: C(python3 (pid 812)) or a pod; empty when idle."""
 
     id: int
     slices: int
@@ -63,10 +60,7 @@ class GpuInstance:
 
 @dataclass(frozen=True, order=True)
 class DesiredInstance:
-    """One GPU instance that is wanted.
-
-    :param compute: slices of each compute instance inside, widest first.
-    """
+    """One GPU instance that is wanted. C(compute): slices of each compute instance inside, widest first."""
 
     profile: str
     compute: tuple[int, ...]
@@ -74,10 +68,7 @@ class DesiredInstance:
 
 @dataclass(frozen=True)
 class DesiredGpu:
-    """What one GPU is to be.
-
-    :param instances: the GPU instances, in a stable order; empty when MIG is off, or on without instances.
-    """
+    """What one GPU is to be. C(instances): the GPU instances, in a stable order; empty when MIG is off, or on without instances."""
 
     enabled: bool
     instances: tuple[DesiredInstance, ...] = ()
@@ -113,10 +104,7 @@ def describe(counts: Mapping[str, int]) -> str:
 
 @dataclass(frozen=True)
 class ComputeChange:
-    """What changes inside a GPU instance.
-
-    :param create: slices of compute instances that are made, widest first.
-    """
+    """What changes inside a GPU instance. C(create): slices of compute instances that are made, widest first."""
 
     destroy: tuple[ComputeInstance, ...] = ()
     create: tuple[int, ...] = ()

@@ -205,10 +205,7 @@ _PER_GPU = "Write instances per GPU."
 
 @dataclass(frozen=True)
 class NodePlan:
-    """The plans of the GPUs of a host.
-
-    :param left_alone: GPUs that keep what they have because somebody uses it, and why; only with C(idle_only).
-    """
+    """The plans of the GPUs of a host. C(left_alone): GPUs that keep what they have because somebody uses it, and why; only with C(idle_only)."""
 
     gpus: Mapping[int, GpuPlan] = field(default_factory=dict)
     left_alone: Mapping[int, Refused] = field(default_factory=dict)

@@ -141,10 +141,7 @@ def _pinned(
     layouts: Sequence[int],
     thing: str,
 ) -> int:
-    """Return the slots of the busy instances.
-
-    :raises Refused: when no layout of the desired state keeps them all.
-    """
+    """Return the slots of the busy instances. Raises Refused: when no layout of the desired state keeps them all."""
     busy = [(instance, slot) for instance, slot in zip(current, slots) if instance.users]
     pinned = sum(slot for _instance, slot in busy)
     if all(slot for _instance, slot in busy) and any(layout & pinned == pinned for layout in layouts):

@@ -47,10 +47,7 @@ class PlacedInstance:
 
 @dataclass(frozen=True)
 class GpuRecord:
-    """One GPU as it was.
-
-    :param mig: MIG mode; None for a board without MIG, which is never changed.
-    """
+    """One GPU as it was. C(mig): MIG mode; None for a board without MIG, which is never changed."""
 
     uuid: str = needs(text(256))
     pci_address: str = needs(text(256))
@@ -87,10 +84,7 @@ def _in_order(places: Iterable[PlacedInstance]) -> tuple[PlacedInstance, ...]:
 
 
 def gpu_records(data: Any) -> tuple[GpuRecord, ...]:
-    """Read a list of GPUs from plain data, each with its instances in their order on the grid.
-
-    :raises Unreadable: it is no such list.
-    """
+    """Read a list of GPUs from plain data, each with its instances in their order on the grid. Raises Unreadable: it is no such list."""
     try:
         found: Sequence[GpuRecord] = check(_GPUS, {"gpus": data})["gpus"]
     except Unfit as unfit:
@@ -160,10 +154,7 @@ def recorded_layout(gpus: Iterable[GpuRecord], request: Mapping[str, Any]) -> di
 
 
 def read_recorded_layout(document: Any) -> tuple[GpuRecord, ...]:
-    """Return the GPUs of a recorded layout.
-
-    :raises Unreadable: the document is of another schema, or no such document.
-    """
+    """Return the GPUs of a recorded layout. Raises Unreadable: the document is of another schema, or no such document."""
     if not isinstance(document, dict) or document.get("schema") != 1:
         raise Unreadable("it is not a recorded MIG layout of schema 1")
     return gpu_records(document.get("gpus"))

@@ -35,10 +35,7 @@ class LayoutPlan:
 
 
 def plan_layout(gpus: Sequence[NodeGpu], variables: Mapping[str, Any], no_reset: Mapping[int, str]) -> LayoutPlan:
-    """Return the plan of a host with a driver.
-
-    :raises Refused: the layout cannot be met; nothing was touched.
-    """
+    """Return the plan of a host with a driver. Raises Refused: the layout cannot be met; nothing was touched."""
     desired = _desired(variables, [gpu.facts for gpu in gpus])
     plan = plan_host(gpus, desired.gpus, variables, no_reset)
     warnings = [refused.message for refused in plan.left_alone.values()]
@@ -68,10 +65,7 @@ def _desired(variables: Mapping[str, Any], gpus: Sequence[Mapping[str, Any]]) ->
 
 
 def stage(facts: Facts, desired: Mapping[str, Any]) -> StagePlan:
-    """Return what the stage would do.
-
-    :param desired: the variables of the role, under their full names.
-    """
+    """Return what the stage would do. C(desired): the variables of the role, under their full names."""
     try:
         if not (facts.nvml.available and facts.gpus):
             return _without_driver(facts, desired)
@@ -118,10 +112,7 @@ def _not_finished(facts: Facts, gpus: Sequence[NodeGpu], plan: MigPlan, variable
 def _offered_whole(
     facts: Facts, gpus: Sequence[NodeGpu], desired: DesiredLayout, variables: Mapping[str, Any]
 ) -> tuple[str, ...]:
-    """Warn of GPUs that stay in MIG mode under the strategy C(none).
-
-    :raises Refused: they are offered as whole GPUs.
-    """
+    """Warn of GPUs that stay in MIG mode under the strategy C(none). Raises Refused: they are offered as whole GPUs."""
     left = [str(gpu.index) for gpu in gpus if gpu.enabled and gpu.index in desired.unselected]
     if not left or str(variables.get("nvidia_mig_strategy") or "none") != "none":
         return ()

@@ -35,10 +35,7 @@ class SettingsError(Exception):
 
 
 def observe(nvml: Nvml, wanted: Settings) -> list[ObservedGpu]:
-    """Read what the planner needs to know of every GPU.
-
-    :raises NvmlError: NVML does not tell how many GPUs there are.
-    """
+    """Read what the planner needs to know of every GPU. Raises NvmlError: NVML does not tell how many GPUs there are."""
     locks = gpu_reset.read_locks()
     found = []
     for state in nvml.gpus():
@@ -68,10 +65,7 @@ def record(path: str = RECORD) -> Settings | None:
 
 
 def apply(steps: Plan, wanted: Settings, nvml: Nvml, reset: Callable[[str], str] = reset_gpu) -> None:
-    """Carry out the steps.
-
-    :raises SettingsError: a step failed; running again goes on from there.
-    """
+    """Carry out the steps. Raises SettingsError: a step failed; running again goes on from there."""
     for step in steps.steps:
         try:
             _apply(step, wanted, nvml, reset)

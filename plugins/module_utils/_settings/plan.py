@@ -30,10 +30,7 @@ _CLOCK_STEP = 15
 
 @dataclass(frozen=True)
 class EccPolicy:
-    """How ECC may be brought into effect.
-
-    :param reboot: whether the host may be rebooted where one cannot be.
-    """
+    """How ECC may be brought into effect. C(reboot): whether the host may be rebooted where one cannot be."""
 
     reset: bool = True
     reboot: bool = False

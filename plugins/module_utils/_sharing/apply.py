@@ -109,10 +109,7 @@ def control_of(daemon: Daemon) -> MpsControl | MpsControl3:
 
 
 def apply_settings(daemon: Daemon) -> None:
-    """Tell a running daemon its settings, each read back.
-
-    :raises MpsError: it does not answer in time, or a value was not taken.
-    """
+    """Tell a running daemon its settings, each read back. Raises MpsError: it does not answer in time, or a value was not taken."""
     control = control_of(daemon)
     _wait_for_answer(control)
     if isinstance(control, MpsControl3):

@@ -84,10 +84,7 @@ def _compute_modes(gpus: Sequence[ObservedGpu], wanted: HostSharing) -> list[Ste
 
 
 def compute_mode_step(index: int, uuid: str, mode: str, why: str) -> Step:
-    """Return the step that sets the compute mode of a GPU.
-
-    :param uuid: empty before there is a driver to ask.
-    """
+    """Return the step that sets the compute mode of a GPU. C(uuid): empty before there is a driver to ask."""
     return Step(Kind.SET_COMPUTE_MODE, uuid or str(index), why, (), {"index": index, "mode": mode})
 
 

@@ -54,10 +54,7 @@ class ObservedDaemon:
 
 @dataclass(frozen=True)
 class ObservedGpu:
-    """What sharing needs to know of a GPU.
-
-    :param foreign: processes that compute on the GPU and are no clients of MPS.
-    """
+    """What sharing needs to know of a GPU. C(foreign): processes that compute on the GPU and are no clients of MPS."""
 
     index: int
     uuid: str
