@@ -23,7 +23,7 @@ from ...module_utils._plan import Refused
 from ...module_utils._versions import numbers
 from . import chart_values
 from .decode import describe
-from .finding import ERROR, Report, below, group_of, mapping, near
+from .finding import ERROR, Report, below, closest, group_of, mapping, near
 from .node import LintedNode
 from .node import check as check_on_node
 
@@ -75,7 +75,9 @@ def _known(value: Any, wanted: Any, path: str, report: Report) -> None:
                 message = (
                     "the definition of the GPU Operator 26.7 has no such field: the API server drops or refuses it"
                 )
-                report.warning(f"{path}.{name}", message, near(str(name), wanted))
+                # Others may be of another release.
+                slip = closest(str(name).lower(), [one.lower() for one in wanted], 0.75)
+                (report.warning if slip else report.note)(f"{path}.{name}", message, near(str(name), wanted))
     elif isinstance(wanted, list) and isinstance(value, list):
         for number, item in enumerate(value):
             _known(item, wanted[0], f"{path}[{number}]", report)

@@ -154,6 +154,14 @@ def test_files_of_mig_parted(entry, expected):
             {"devicePlugin": {"config": {"defualt": "a"}}},
             ("warning", "spec.devicePlugin.config.defualt", "Did you mean default?"),
         ),
+        (
+            {"operator": {"ofAnotherRelease": 1}},
+            (
+                "note",
+                "spec.operator.ofAnotherRelease",
+                "Known here: annotations, defaultRuntime, initContainer, labels, metrics, runtimeClass, use_ocp_driver_toolkit.",
+            ),
+        ),
         ({"mig": {"strategy": "mixxed"}}, ("error", "spec.mig.strategy", "Did you mean mixed?")),
         ({"driver": {"enabled": "yes"}}, ("error", "spec.driver.enabled", "")),
         ({"driver": {"env": {"A": "b"}}}, ("error", "spec.driver.env", "")),
