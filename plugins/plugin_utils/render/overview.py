@@ -29,7 +29,8 @@ def overview(cluster: Cluster) -> str:
     )
     text += "\n## Nodes\n\n"
     text += _table(["pool", "nodes"], [[_title(item), ", ".join(item.nodes)] for item in cluster.configurations])
-    if not cluster.options["node_feature_discovery"]:
+    by_hand = not cluster.options["node_feature_discovery"]
+    if by_hand and not all(item.match.labels for item in cluster.configurations):
         text += (
             "\n## Labels of the nodes\n\nNothing labels the nodes (`gpu_kubernetes_node_feature_discovery: false`), and without their labels no pod of the "
             "releases or the examples runs on them. Apply the labels\nafter each rendering, and after a node joined:\n\n"

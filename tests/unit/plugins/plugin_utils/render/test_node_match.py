@@ -146,6 +146,8 @@ def test_a_cluster_of_groups_alone_needs_no_rule(clusters_of):
     without = tree_of(clusters_of, {"elastic": {**SLICED, **GROUP}, "named": H100}, node_feature_discovery=False)
     nodes = [item["metadata"]["name"] for item in yaml.safe_load_all(without["node-labels.yaml"])]
     assert nodes == ["named-0", "named-1"]
+    alone = tree_of(clusters_of, {"elastic": {**SLICED, **GROUP}}, node_feature_discovery=False)
+    assert ["-f node-labels.yaml" in tree["README.md"] for tree in (without, alone)] == [True, False]
 
 
 def test_the_gpu_operators_labels_are_set_by_the_same_rule(clusters_of):
