@@ -215,7 +215,7 @@ class StandInSystem(DriverSystem):
                 "open" in name and ("dkms" in name or "kmp" in name or "-open-driver-" in name) for name in packages
             )
             flavour = "open" if is_open else "proprietary"
-        return replace(
+        found = replace(
             self._base,
             packages=packages,
             holds=self.manager.holds(),
@@ -225,6 +225,8 @@ class StandInSystem(DriverSystem):
             kernel_packages=tuple(sorted(filter(is_kernel_package, installed))),
             flavour=flavour,
         )
+        # Nothing is built in a root: the module is there as soon as its packages are.
+        return replace(found, on_disk=found.version)
 
     def repository_url(self, host, desired) -> str:
         # The roots have their repository already, unless the test is about configuring one.
