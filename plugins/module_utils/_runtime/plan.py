@@ -173,7 +173,7 @@ def _drift(runtime: str, found: Mapping[str, Any]) -> list[Step]:
     """Return what brings a configured runtime back that differs from the default one besides its program."""
     steps = []
     if found.get("has_type") is False:
-        why = "it has no runtime_type, without which its containers do not start"
+        why = "it has no runtime_type io.containerd.runc.v2, without which its containers do not start"
         steps.append(_step(Kind.CORRECT_RUNTIME, runtime, why))
     monitors = found.get("monitors") or {}
     others = [(name, path) for name, path in monitors.items() if name != NAME and path != monitors.get(NAME)]

@@ -32,7 +32,7 @@ class RuntimeConfiguration:
     :param binary: the program of that runtime; None where none is named.
     :param default_runtime: what containers without a runtime class get.
     :param cdi: whether CDI is switched on or off; None where the file leaves it to the runtime's default.
-    :param has_type: containerd only: whether that runtime has a C(runtime_type), without which containerd starts no container.
+    :param has_type: containerd only: whether that runtime has the C(runtime_type) of runc, without which containerd starts no container.
     :param cgroup_driver: containerd only: who makes the cgroups of the runtime C(nvidia), C(systemd) or C(cgroupfs).
     :param other_cgroup_driver: the same of runc, which it has to agree with.
     :param monitors: CRI-O only: the program that watches the containers of the runtime C(nvidia), and that of the low-level
@@ -70,7 +70,7 @@ def parse_containerd(texts: Sequence[str], version: tuple[int, ...] = ()) -> Run
         # "io.containerd.grpc.v1.cri", "io.containerd.cri.v1.runtime" or "cri", whichever version is written.
         for name, runtime in dig(plugin, ("containerd", "runtimes"), {}).items():
             runtimes.setdefault(name, {}).update(dig(runtime, ("options",), {}))
-            typed = typed or (name == "nvidia" and bool(dig(runtime, ("runtime_type",))))
+            typed = typed or (name == "nvidia" and dig(runtime, ("runtime_type",)) == containerd.RUNTIME_TYPE)
         default = dig(plugin, ("containerd", "default_runtime_name"), default)
         cdi = dig(plugin, ("enable_cdi",), cdi)
         legacy = dig(plugin, ("systemd_cgroup",), legacy)

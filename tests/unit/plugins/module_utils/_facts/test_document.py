@@ -107,7 +107,7 @@ def build_typical(tree):
     tree.answers["containerd"] = "containerd github.com/containerd/containerd v1.7.22 x"
     tree.write(
         "/etc/containerd/config.toml",
-        'version = 2\n[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.nvidia]\nruntime_type = "x"\n',
+        'version = 2\n[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.nvidia]\nruntime_type = "io.containerd.runc.v2"\n',
     )
     tree.folder("/run/systemd/system")
     tree.active = {

@@ -83,6 +83,11 @@ runtime_type = "io.containerd.runc.v2"
             {"version": 3, "nvidia": True, "has_type": False, "other_cgroup_driver": "systemd"}
             | {"cgroup_driver": "cgroupfs"},
         ),
+        # containerd 2 has none of the shims of containerd 1.
+        (
+            [V3.replace("io.containerd.runc.v2", "io.containerd.runtime.v1.linux")],
+            {"version": 3, "nvidia": True, "cdi": False, "has_type": False, "cgroup_driver": "cgroupfs"},
+        ),
     ],
 )
 def test_containerd(texts, expected):
