@@ -184,14 +184,19 @@ def from_nvidia(package: InstalledPackage) -> bool:
     return (
         "@nvidia.com" in vendor
         or vendor.startswith("nvidia")
-        or (not vendor and bool(_ONLY_NVIDIA.match(package.name)))
+        or (not _builder(package) and bool(_ONLY_NVIDIA.match(package.name)))
     )
+
+
+def _builder(package: InstalledPackage) -> str:
+    """Return the vendor of an rpm package; a deb package has a maintainer with an address, which packages built from others' sources may keep."""
+    return "" if "@" in package.vendor else package.vendor
 
 
 def other_vendor(packages: Iterable[InstalledPackage]) -> str:
     """Return who packages are from that are neither NVIDIA's nor a distribution's, such as C(RPM Fusion); empty for nobody."""
-    vendors = (package.vendor for package in packages if package.vendor and not from_nvidia(package))
-    return next((vendor for vendor in vendors if not _DISTRIBUTION.search(vendor)), "")
+    vendors = (_builder(package) for package in packages if not from_nvidia(package))
+    return next((vendor for vendor in vendors if vendor and not _DISTRIBUTION.search(vendor)), "")
 
 
 def is_driver(name: str) -> bool:

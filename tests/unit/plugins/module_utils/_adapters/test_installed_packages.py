@@ -162,6 +162,8 @@ def test_other_packages(name):
         ("nvidia-open-580", "", True),
         ("nvidia-driver-cuda", "negativo17.org", False),
         ("nvidia-driver-pinning-580", "", True),
+        # Whoever maintains a deb package: its name is NVIDIA's alone.
+        ("nvidia-open", "Somebody <x@example.org>", True),
         ("libnvidia-compute", "NVIDIA <cudatools@nvidia.com>", True),
         ("kmod-nvidia", "NVIDIA Corporation", True),
         ("kmod-nvidia", "RPM Fusion", False),
