@@ -13,6 +13,8 @@ virtual GPUs, and what the MPS daemon says of its clients is a stand-in's.
 from __future__ import annotations
 
 import json
+import re
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -58,6 +60,13 @@ LAYOUT_CHANGE: dict[str, dict[str, Any]] = {
 }
 DRIVER = {"nvidia_driver_state": "present", "nvidia_driver_branch": "595"}
 DRIVER_CHANGE = dict.fromkeys(POOLS, DRIVER)
+#: The runtime's configuration changes on every node, and takes a restart.
+RUNTIME_CHANGE: dict[str, dict[str, Any]] = {pool: {"nvidia_toolkit_default_runtime": True} for pool in POOLS}
+PREVIOUS = "/var/lib/gpufleet/driver-previous.json"
+RECORDS = f"former-layout.json repartition.json heal.json upgrade.json {PREVIOUS}"
+#: From the device plugin to the DRA driver, and back.
+MOVED = {"training": {"nvidia_sharing_backend": "dra", "nvidia_sharing_migrate_from": "mps"}}
+MOVED_BACK = {"training": {"nvidia_sharing_migrate_from": "dra"}}
 #: Only the 2g instances go, and on the other node the 1g ones.
 NIGHT = {
     "training": {"nvidia_mig_layout": [{"devices": "all", "instances": {"3g.40gb": 1, "1g.10gb": 4}}]},
@@ -84,7 +93,7 @@ class Busy:
                 container["resources"]["claims"] = claims
             del pod["spec"]["restartPolicy"]
             items += [*templates, deployment(example, replicas, pod["spec"])]
-        items.append(deployment(MONITOR, 1, {**holding(), "nodeSelector": {"kubernetes.io/hostname": CDI}}))
+        items.append(deployment(MONITOR, 1, {**monitor(), "nodeSelector": {"kubernetes.io/hostname": CDI}}))
         self.nodes.kubectl("create", "-f", "-", text=yaml.safe_dump_all(items))
         wait_for(
             lambda: all(len(self.running(name)) == count for name, count in {**WORKLOADS, MONITOR: 1}.items()), 180
@@ -119,7 +128,7 @@ class Busy:
         self.nodes.kubectl("uncordon", CDI, VARIABLE, SMALL)
         # Whoever describes the hosts next may go back to the former layout, and finds whole GPUs that nobody shares.
         for host in (CDI, VARIABLE):
-            self.on(host, "cd /var/lib/gpufleet && rm -f former-layout.json repartition.json heal.json")
+            self.on(host, f"cd /var/lib/gpufleet && rm -f {RECORDS}")
         self.nodes.begin()
         whole = {"nvidia_mig_layout": "all-disabled"}
         self.nodes.describe({"gpu_kubernetes_version": KUBERNETES}, {"training": whole, "claims": whole})
@@ -184,16 +193,33 @@ class Busy:
 
     # -- what is done ----------------------------------------------------------------------------------------------
 
+    def describe(self, of_pools: Mapping[str, Mapping[str, Any]]) -> None:
+        """Describe the pools, otherwise than at first where C(of_pools) says so."""
+        described = {pool: {**DESCRIBED[pool], **of_pools.get(pool, {})} for pool in POOLS}
+        self.nodes.describe({"gpu_kubernetes_version": KUBERNETES}, described)
+
+    def apply(self, of_pools: Mapping[str, Mapping[str, Any]]) -> None:
+        """Have the cluster be as it is rendered of pools like this."""
+        self.describe(of_pools)
+        self.nodes.play("render")
+        self.nodes.lab("charts", str(self.nodes.tree))
+
     def run(
         self, playbook: str, of_pools: Mapping[str, Mapping[str, Any]], *arguments: str, **options: Any
     ) -> tuple[int, str]:
         """Run a playbook with the pools described like this, and describe them again as they were."""
-        described = {pool: {**DESCRIBED[pool], **of_pools.get(pool, {})} for pool in POOLS}
-        self.nodes.describe({"gpu_kubernetes_version": KUBERNETES}, described)
+        self.describe(of_pools)
         values = {"gpu_cluster_kubeconfig": self.nodes.lab("kubeconfig").strip(), **options}
         done = self.nodes.run(playbook, *arguments, "-e", json.dumps(values))
-        self.nodes.describe({"gpu_kubernetes_version": KUBERNETES}, DESCRIBED)
+        self.describe({})
         return done.returncode, " ".join(f"{done.stdout} {done.stderr}".split())
+
+
+def monitor() -> dict[str, Any]:
+    """A pod like C(holding), whose process stays where its runtime put it: containerd ends the container that it finds empty when it starts again."""
+    spec = holding()
+    spec["containers"][0]["command"] = ["busybox", "chroot", "/host", "virtual-gpu", "hold"]
+    return spec
 
 
 def deployment(name: str, replicas: int, spec: dict[str, Any]) -> dict[str, Any]:
@@ -274,6 +300,60 @@ def test_a_node_is_not_upgraded_under_a_job_that_is_no_pod(busy):
 
 
 @pytest.mark.by_name
+def test_a_runtime_that_is_configured_anew_is_restarted_and_hurts_nobody(busy):
+    shown = "systemctl show --value --property=MainPID containerd"
+    for change in (RUNTIME_CHANGE, {}):
+        before = busy.everything()
+        restarted = {host: busy.on(host, shown) for hosts in POOLS.values() for host in hosts}
+        status, said = busy.run("site", change)
+        assert status == 0, said[-6000:]
+        assert [host for host, former in restarted.items() if busy.on(host, shown) == former] == []
+        # The kubelet looks at its containers every second, and reports every ten.
+        time.sleep(20)
+        assert busy.everything() == before
+
+
+def empties(busy: Busy, host: str, *workloads: str, playbook: str, change: Mapping[str, Any]) -> None:
+    """A playbook has the pods of these workloads leave a node for a while: those, and no others, and those that it has announced."""
+    before, leaving = busy.everything(), busy.of(*workloads)
+    status, said = busy.run(playbook, change, "--limit", host, "--check")
+    assert status == 0, said[-6000:]
+    announced = said.partition(f"{host}: would evict ")[2].partition(" TASK [")[0]
+    assert sorted(re.findall(r"default/[a-z0-9.-]+", announced)) == sorted(leaving), said[-6000:]
+    assert busy.everything() == before, "check mode touches nothing"
+    status, said = busy.run(playbook, change, "--limit", host)
+    assert status == 0, said[-6000:]
+    wait_for(lambda: len(busy.of(*workloads)) == len(leaving), 120)
+    after = busy.everything()
+    again = busy.of(*workloads)
+    assert set(again).isdisjoint(leaving)
+    for found, moved in ((before, leaving), (after, again)):
+        found["pods"] = {title: starts for title, starts in found["pods"].items() if title not in moved}
+        if playbook != "migrate":
+            del found[host]
+    assert after == before
+
+
+@pytest.mark.by_name
+def test_another_driver_and_the_way_back_evict_the_pods_that_were_announced_and_no_others(busy):
+    """And not on the node of a job that is no pod, which has a way back, too, and stays as it is."""
+    before = busy.on(VARIABLE, "cat /sys/module/nvidia/version")
+    claims = ("claims-gpu", "claims-mig-1g-10gb")
+    empties(busy, VARIABLE, *claims, playbook="upgrade", change={"claims": DRIVER})
+    assert busy.on(VARIABLE, "cat /sys/module/nvidia/version").startswith("595.")
+    busy.nodes.lab("exec", CDI, "--", "sh", "-c", f"echo '{busy.on(VARIABLE, f'cat {PREVIOUS}').strip()}' > {PREVIOUS}")
+    unchanged = busy.everything()
+    for arguments in (("--check",), ()):
+        status, said = busy.run("rollback", {}, "--limit", CDI, *arguments)
+        assert status != 0
+        assert f"(PID {busy.job}): they are no pods" in said, said[-6000:]
+        assert busy.everything() == unchanged
+    busy.on(CDI, f"rm {PREVIOUS}")
+    empties(busy, VARIABLE, *claims, playbook="rollback", change={})
+    assert busy.on(VARIABLE, "cat /sys/module/nvidia/version") == before
+
+
+@pytest.mark.by_name
 def test_a_repair_evicts_the_pods_whose_claims_are_on_that_gpu_and_no_others(busy):
     busy.on(VARIABLE, "virtual-gpu recovery --gpu 1 --action 1 --until reset")
     before, leaving = busy.pods(), busy.of("claims-mig-1g-10gb")
@@ -290,6 +370,20 @@ def test_a_repair_evicts_the_pods_whose_claims_are_on_that_gpu_and_no_others(bus
     assert {title: starts for title, starts in after.items() if title in before} == {
         title: starts for title, starts in before.items() if title not in leaving
     }
+
+
+@pytest.mark.by_name
+def test_a_migration_evicts_the_pods_that_were_announced_and_no_others(busy):
+    """There and back. The job that is no pod works on, for neither the driver nor an instance is touched."""
+    leaving = (*(name for name in WORKLOADS if name.startswith("training")), MONITOR)
+    for change in (MOVED, MOVED_BACK):
+        before = busy.everything()
+        busy.apply(change)
+        # The plugin's pods are restarted once, because their affinity changed.
+        time.sleep(20)
+        assert busy.everything() == before, "the tree alone moves nothing"
+        empties(busy, CDI, *leaving, playbook="migrate", change=change)
+    busy.apply({})
 
 
 @pytest.mark.by_name
