@@ -23,7 +23,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import 
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of, plain
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import Racks, pool_of, pools
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import collect, refusals_of, value_of
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.stages import plan_stages
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.stages import PASSTHROUGH, plan_stages
 
 #: The system that is assumed first of a host that nobody has read.
 _FIRST = ("ubuntu", "24.04")
@@ -152,8 +152,10 @@ def assumed_host(desired: Mapping[str, Any]) -> tuple[str, dict[str, StagePlan]]
     everywhere: list[tuple[str, dict[str, StagePlan]]] = []
     said: set[tuple[str, ...]] = set()
     arm = any(gpu["board"] in COHERENT_BOARDS for gpu in gpus)
+    # Which GPUs virtual machines have, only the host tells.
+    of_host = {**desired, PASSTHROUGH: []}
     for host in _assumed_systems(("aarch64", "x86_64") if arm else ("x86_64", "aarch64")):
-        found = _assumed_text(host, desired), plan_stages(_assumed_facts(host, gpus, desired), desired)
+        found = _assumed_text(host, desired), plan_stages(_assumed_facts(host, gpus, desired), of_host)
         here = {refusal.args for stage in found[1].values() for refusal in stage.refusals}
         if not here:
             return found

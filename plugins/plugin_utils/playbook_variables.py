@@ -47,11 +47,12 @@ OWN: dict[str, dict[str, dict[str, Any]]] = {
 }
 #: Roles whose variables a playbook reads, and which nothing else checks before its first host is changed.
 ROLES = {
-    **dict.fromkeys(("site", "render"), ("gpu_kubernetes",)),
+    "site": ("gpu_kubernetes", "gpu_node"),
+    "render": ("gpu_kubernetes",),
     **dict.fromkeys(("plan", "verify", "inspect", "adopt"), ("gpu_node",)),
     **dict.fromkeys(("upgrade", "rollback", "migrate"), ("gpu_upgrade", "gpu_node")),
     "repartition": ("gpu_repartition", "gpu_node", "gpu_kubernetes"),
-    "remove": ("gpu_remove",),
+    "remove": ("gpu_remove", "gpu_node"),
     "heal": ("gpu_heal", "gpu_node"),
 }
 #: A number of hosts, or a percentage; those with true may be a list of them, as Ansible's serial is.

@@ -48,7 +48,7 @@ STAGES: dict[str, StageFunction] = {
     "sharing": sharing,
     "dcgm": dcgm,
 }
-_PASSTHROUGH = "gpu_facts_passthrough"
+PASSTHROUGH = "gpu_facts_passthrough"
 #: Those that write units of systemd.
 _WRITE_UNITS = ("driver", "boot", "sharing")
 
@@ -177,7 +177,7 @@ def _of_machines(facts: Facts, desired: Mapping[str, Any]) -> Refused | None:
     """Return that virtual machines have other GPUs than the description gives them: by PCI address, or so many."""
     if facts.pci is None:
         return None
-    given, there = desired.get(_PASSTHROUGH) or [], [str(card.get("address")) for card in cards_of_machines(facts)]
+    given, there = desired.get(PASSTHROUGH) or [], [str(card.get("address")) for card in cards_of_machines(facts)]
     if isinstance(given, list):
         addresses = sorted(_address(str(one)) for one in given)
         described, same = ", ".join(addresses) or "none", addresses == there
@@ -186,7 +186,7 @@ def _of_machines(facts: Facts, desired: Mapping[str, Any]) -> Refused | None:
     if same:
         return None
     return Refused(
-        _PASSTHROUGH,
+        PASSTHROUGH,
         f"the description gives {described[:300]} to virtual machines, and their kernel drivers ({', '.join(sorted(MACHINE_DRIVERS))}) have "
         f"{', '.join(there) or 'none'}",
         "Correct the variable, or bind the GPUs to the other driver and reboot.",

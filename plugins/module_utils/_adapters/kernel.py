@@ -304,11 +304,14 @@ def build_module(name: str, version: str, kernel: str, again: bool) -> str:
     of = ["-m", name, "-v", version, "-k", kernel]
     # install --force alone takes what is built already (DKMS 3.0.10).
     commands = [["dkms", "build", "--force", *of], ["dkms", "install", "--force", *of]]
+    log = f"/var/lib/dkms/{name}/{version}/build/make.log"
+    # What an earlier build wrote says nothing of this one.
+    former = read_text(log)
     for command in commands if again else [["dkms", "install", *of]]:
         answer = run(command, timeout=_BUILD_TIMEOUT)
         if answer.rc != 0:
-            log = f"/var/lib/dkms/{name}/{version}/build/make.log"
-            error = first_error(read_text(log) or "")
+            now = read_text(log)
+            error = first_error(now) if now and now != former else ""
             said = " ".join((answer.stderr.strip() or answer.stdout.strip()).split())[-400:]
             return f"{error} (see {log})" if error else f"{' '.join(command)}: {said or 'it said nothing'}"
     return ""

@@ -108,8 +108,9 @@ def board_of(gpu: Mapping[str, Any]) -> Board | None:
     return found or find_board(gpu.get("device_id"), gpu.get("name"), gpu.get("memory_mib"))
 
 
-#: Kernel drivers by which a host gives devices to virtual machines.
-MACHINE_DRIVERS = frozenset(("vfio-pci", "pci-stub", "nvgrace-gpu-vfio-pci", "xen-pciback"))
+#: Kernel drivers by which a host gives devices to virtual machines, as sysfs names them (C(pci_driver.name) in Linux: drivers/vfio/pci/nvgrace-gpu/main.c
+#: has KBUILD_MODNAME, drivers/xen/xen-pciback/pci_stub.c has PCISTUB_DRIVER_NAME).
+MACHINE_DRIVERS = frozenset(("vfio-pci", "pci-stub", "nvgrace_gpu_vfio_pci", "pciback"))
 
 
 def all_cards(facts: Mapping[str, Any]) -> list[Mapping[str, Any]]:

@@ -71,8 +71,8 @@ def _settings(record: Any, gpus: Gpus) -> str:
     if wanted is None:
         return f"{SETTINGS_RECORD} cannot be used"
     # Facts of an earlier release have no settings.
-    read = [ObservedGpu(gpu_view({part: gpu.get(part) for part in _SETTABLE})) for gpu in gpus if "settings" in gpu]
     try:
+        read = [ObservedGpu(gpu_view({part: gpu.get(part) for part in _SETTABLE})) for gpu in gpus if "settings" in gpu]
         return _words(plan_settings(read, wanted, wanted, EccPolicy(reset=True, reboot=True)).steps)
     except Refused as refusal:
         return refusal.message

@@ -17,6 +17,7 @@ from .._adapters.mps_control import MpsError
 from .._adapters.nvml_library import NvmlError, NvmlUnavailable, PynvmlMissing
 from .._formats.documents import read_json
 from .._mig.journal import Journal
+from .._plan import Refused
 from . import restore
 from .restore import fail, say
 from .units import RECORDED_MIG, RECORDED_SETTINGS, RECORDED_SHARING
@@ -71,7 +72,7 @@ VERBS: Mapping[str, tuple[_Verb, tuple[str, ...]]] = {
     "status": (status, ()),
 }
 
-_FAILURES = (CommandError, Locked, MpsError, NvmlError, NvmlUnavailable, OSError, PynvmlMissing)
+_FAILURES = (CommandError, Locked, MpsError, NvmlError, NvmlUnavailable, OSError, PynvmlMissing, Refused)
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -88,11 +88,11 @@ def with_newer_lists(manager: PackageManager, find: Callable[[], Found], missing
 
 def configure(manager: PackageManager, repository: Repository) -> None:
     """Configure a repository, and fetch its lists."""
-    manager.add_repository(repository)
     try:
+        manager.add_repository(repository)
         manager.refresh()
     except PackageError:
-        # A repository that cannot be read would stop every other use of the package manager on this host.
+        # A repository that is half written, or cannot be read, would stop every other use of the package manager on this host.
         manager.remove_repository(repository.identifier)
         raise
 

@@ -90,24 +90,36 @@ def apply(engine: Engine, desired: DesiredRuntime, outcome: RuntimeChange) -> Ef
         _note_pending(str(service.unit))
     for change in outcome.changes:
         _put(change.path, change.after)
-    moved = {path: _free(path + ASIDE) for path in outcome.moves}
-    for path, aside in moved.items():
-        os.replace(path, aside)
+    moved: dict[str, str] = {}
     kinds = (Kind.RESTART_SERVICE, Kind.RELOAD_SERVICE, Kind.START_SERVICE)
     action = next((step.kind for step in outcome.plan.steps if step.kind in kinds), None)
     try:
+        for path in outcome.moves:
+            aside = _free(path + ASIDE)
+            os.replace(path, aside)
+            moved[path] = aside
         _take_over(action, service)
         in_force = _read_back(engine, desired, settle=_SETTLE if action else 0.0, changed=action is not None)
-    except (CommandError, RuntimeFailure) as error:
+    except (CommandError, OSError, RuntimeFailure) as error:
         for change in reversed(outcome.changes):
             _put(change.path, change.before)
-        for path, aside in moved.items():
-            os.replace(aside, path)
+        kept = "".join(
+            f", but {aside} could not be moved back" for path, aside in moved.items() if not _moved_back(aside, path)
+        )
         said = _put_back(action, service)
-        raise RuntimeFailure(f"{error}. The former files are restored{said}.") from error
+        raise RuntimeFailure(f"{error}. The former files are restored{kept}{said}.") from error
     if action:
         remove(f"{PENDING_FOLDER}/restart-{service.unit}")
     return in_force
+
+
+def _moved_back(aside: str, path: str) -> bool:
+    """Move a file or folder back, unless there is another one by now."""
+    try:
+        os.replace(aside, path)
+    except OSError:
+        return False
+    return True
 
 
 def _take_over(action: Kind | None, service: Service) -> None:

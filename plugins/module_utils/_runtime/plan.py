@@ -81,7 +81,7 @@ def plan(
             "Another file that it reads says otherwise.",
         )
     steps = [_file_step(change) for change in files.changed]
-    steps += [Step(Kind.MOVE_ASIDE, path, f"{runtime} takes what a former toolkit left there") for path in files.moves]
+    steps += [_move_step(runtime, path, service, restart, disruption) for path in files.moves]
     warnings = list(files.warnings)
     effective_change = before.text != after.text
     if service.active and (effective_change or service.restart_pending):
@@ -138,6 +138,25 @@ def _file_step(change: FileChange) -> Step:
         return Step(Kind.REMOVE_FILE, change.path, "it is not wanted")
     kind = Kind.CREATE_FILE if change.before is None else Kind.CHANGE_FILE
     return Step(kind, change.path, "the runtime's configuration is not as described")
+
+
+def _move_step(runtime: str, path: str, service: Service, restart: str, disruption: str) -> Step:
+    """Move a former toolkit aside. Until the runtime is restarted it starts containers with it, and what was started with it is ended with it."""
+    if service.active and restart == "never":
+        raise Refused(
+            path, f"{service.unit} uses it until it is restarted", "Set restart to auto, or stop the unit first."
+        )
+    if not service.active or service.containers == 0:
+        disturbs: tuple[str, ...] = ()
+    elif disruption != "force":
+        raise Refused(
+            path,
+            "containers that were started with it may run, and could not be ended without it",
+            "Drain the host and end its GPU pods first, or set disruption to force.",
+        )
+    else:
+        disturbs = ("containers that were started with it, which cannot be ended without it",)
+    return Step(Kind.MOVE_ASIDE, path, f"{runtime} takes what a former toolkit left there", disturbs)
 
 
 def _restart_step(runtime: str, service: Service, why: str, disruption: str) -> Step:

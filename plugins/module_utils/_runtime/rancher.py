@@ -33,6 +33,8 @@ _DETECTS = re.compile(r"\{\{-?\s*template\s+\"base\"\s+\.\s*-?\}\}|\.ExtraRuntim
 _CRI = {2: "io.containerd.grpc.v1.cri", 3: "io.containerd.cri.v1.runtime"}
 #: Where the GPU Operator puts its toolkit, in which k3s and RKE2 look before /usr/bin.
 FORMER = "/usr/local/nvidia/toolkit"
+#: What the base template has beside plugins.
+_WHOLE = ("root", "state", "address")
 _BASE = re.compile(r"\{\{-?\s*template\s+\"base\"")
 _VERSION = re.compile(r"^\s*version\s*=\s*([0-9]{1,4})\b", re.MULTILINE)
 
@@ -64,9 +66,13 @@ def places(distribution: str) -> Places:
 def edit(distribution: str, files: Mapping[str, str], desired: DesiredRuntime) -> Files:
     """Return what the files become. C(files): texts by path, of those in L(places) that exist; the generated one is not changed."""
     where = places(distribution)
-    for path in (where.template, where.template_v3) if desired.present else ():
+    generated = files.get(where.generated, "")
+    number = _VERSION.search(generated)
+    # Beside one of version 3 the other is not read where that version is generated.
+    first = where.template_v3 in files and number and number.group(1) == "3"
+    for path in ((where.template_v3,) if first else (where.template, where.template_v3)) if desired.present else ():
         if path in files:
-            _refuse_stub(distribution, path, _without_block(files[path]))
+            _refuse_stub(distribution, path, _without_block(files[path]), generated)
     changes = [
         FileChange(path, files[path], _template(files[path], version, desired))
         for path, version in ((where.template, 2), (where.template_v3, 3))
@@ -89,15 +95,21 @@ def former_refusal(distribution: str, move: bool) -> Refused | None:
     )
 
 
-def _refuse_stub(distribution: str, path: str, text: str) -> None:
+def _refuse_stub(distribution: str, path: str, text: str, generated: str) -> None:
     """Refuse a template with which the distribution would not start: without the base template, it has to be whole."""
-    missing = [key for key in ("root", "state", "address") if not re.search(rf"^\s*{key}\s*=", text, re.MULTILINE)]
-    if missing and not _BASE.search(text):
+    missing = _missing(text)
+    # Releases that hand them to containerd as arguments generate none of them.
+    as_arguments = "[plugins" in generated and len(_missing(generated)) == len(_WHOLE)
+    if missing and not as_arguments and not _BASE.search(text):
         raise Refused(
             path,
             f'it has neither {{{{ template "base" . }}}} nor {", ".join(missing)}, so {distribution} would not start with it',
             "Remove it, for another tool may have left it, or begin it with the base template; nothing was changed.",
         )
+
+
+def _missing(text: str) -> list[str]:
+    return [key for key in _WHOLE if not re.search(rf"^\s*{key}\s*=", text, re.MULTILINE)]
 
 
 def expected(distribution: str, files: Mapping[str, str], binary: str) -> Effective:

@@ -22,6 +22,7 @@ from .._adapters.processes import device_holders, read_allocations
 from .._formats.documents import read_json
 from .._gpu_facts import gpu_view
 from .._plan import NotInEffect, Plan, Refused, Step, carry_out
+from .._printable import printable
 from .._steps import Kind
 from .._users import add_allocations, reset_obstacle
 from . import desired
@@ -47,7 +48,8 @@ def observe(nvml: Nvml, wanted: Settings) -> list[ObservedGpu]:
         settings = nvml_settings.settings_of(nvml, state.index, locks.get(gpu["uuid"] or ""))
         found.append(
             ObservedGpu(
-                gpu_view(gpu).but(settings=settings),
+                # The names of processes are their users' own.
+                gpu_view(printable(gpu)).but(settings=settings),
                 supported=None if wanted.application_clocks is None else _supported(nvml, state.index),
                 no_reset=None if wanted.ecc is None else _no_reset(gpu),
             )

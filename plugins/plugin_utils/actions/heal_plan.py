@@ -165,7 +165,10 @@ def _described(variables: Mapping[str, Any]) -> Described:
     gpus = value_of("gpu_facts_gpus", variables) or ()
     injected = str(value_of("nvidia_toolkit_runtime", variables) or "none") != "none"
     count = sum(int(entry.get("count") or 0) for entry in gpus if isinstance(entry, dict))
-    return Described(count or None, injected and is_true(value_of("nvidia_toolkit_cdi", variables)))
+    # Those of virtual machines are on the bus, too.
+    others = value_of("gpu_facts_passthrough", variables) or ()
+    given = len(others) if isinstance(others, (list, tuple)) else int(others) if str(others).isdecimal() else 0
+    return Described(count + given if count else None, injected and is_true(value_of("nvidia_toolkit_cdi", variables)))
 
 
 def _refuse(node: str, facts: Mapping[str, Any], nodes: Mapping[str, Any] | None) -> None:

@@ -98,6 +98,8 @@ WITHOUT_HOST = {
     "f": TOO_MANY,
     "g": {"nvidia_toolkit_version": "1.16.0"},
     "h": {**H100, "nvidia_driver_branch": "580", "nvidia_mig_layout": "all-balanced"},
+    # Which GPUs virtual machines have, only the host tells.
+    "i": {**H100, "gpu_facts_passthrough": 2},
 }
 
 

@@ -78,12 +78,14 @@ def renewed(monkeypatch):
 
 @pytest.fixture
 def plan(call, monkeypatch):
-    def run(read, cluster=None, size=0, **arguments):
+    def run(read, cluster=None, size=0, described=None, **arguments):
         monkeypatch.setattr(heal_plan.ActionModule, "cluster", lambda _self, _arguments: cluster)
         hosts = list(read)
         hostvars = {host: {"gpu_facts_host": {"gpu": document}} for host, document in read.items()}
         others = [f"other-{number}" for number in range(size - len(hosts))]
         hostvars.update({host: {} for host in others})
+        for host in hosts:
+            hostvars[host].update(described or {})
         variables = {"groups": {"gpu_hosts": [*hosts, *others]}, "hostvars": hostvars}
         given = {"hosts": hosts, "kubernetes": cluster is not None, **arguments}
         return call(heal_plan, given, variables)
@@ -96,6 +98,18 @@ def test_only_hosts_with_work_are_in_the_order(plan):
     assert result["order"] == ["b"] and "failed" not in result
     assert result["plans"]["b"]["action"] == "reset_gpu" and result["plans"]["b"]["boot_id"] == "b"
     assert "b: reset gpu" in shown.text and "a:" not in shown.text
+
+
+@pytest.mark.parametrize(
+    ("given", "action"), [([], "nothing"), (["0000:3b:00.0"], "reboot"), ("1", "reboot"), (0, "nothing")]
+)
+def test_a_gpu_that_is_gone_is_missed_beside_those_of_virtual_machines(plan, given, action):
+    """One of its own two is gone, and one that a virtual machine has is there."""
+    read = facts("none")
+    read["pci"] = [*read["pci"], {"address": "0000:3b:00.0", "kind": "gpu", "kernel_driver": "vfio-pci"}]
+    described = {"gpu_facts_gpus": [{"board": "h100-80gb-sxm", "count": 2}], "gpu_facts_passthrough": given}
+    result, _shown = plan({"a": read}, size=20, described=described)
+    assert result["plans"]["a"]["action"] == action
 
 
 HELD = [{"pid": 4711, "command": "python3", "devices": ["/dev/nvidia0"], "container_id": None}]

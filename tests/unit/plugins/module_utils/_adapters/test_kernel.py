@@ -301,7 +301,11 @@ def test_a_build_that_fails_says_the_first_error_of_its_log_or_what_dkms_said(co
     failed = kernel.build_module("nvidia", "580.1", "6.1", False)
     assert failed == "dkms install -m nvidia -v 580.1 -k 6.1: Error! Bad return status for module build"
     log = "make -Werror error.o\n  nv.c:7:9: error: implicit declaration\nmake[2]: *** [nv.o] Error 1\n"
+    # The same log as before tells of an earlier build.
     monkeypatch.setattr(kernel, "read_text", lambda _path: log)
+    assert "Bad return status" in kernel.build_module("nvidia", "580.1", "6.1", False)
+    logs = iter((None, log))
+    monkeypatch.setattr(kernel, "read_text", lambda _path: next(logs))
     failed = kernel.build_module("nvidia", "580.1", "6.1", False)
     assert failed == "nv.c:7:9: error: implicit declaration (see /var/lib/dkms/nvidia/580.1/build/make.log)"
     assert kernel.first_error("make[2]: *** [nv.o] Error 1") and not kernel.first_error("Error! x")

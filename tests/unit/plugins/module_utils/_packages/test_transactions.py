@@ -154,6 +154,11 @@ def test_a_repository_whose_lists_cannot_be_fetched_is_taken_away_again():
     with pytest.raises(PackageError, match="no network"):
         configure(manager, repository)
     assert manager.log[-1] == ("remove_repository", "tool")
+    # Its key is imported last: what was written before is there by then.
+    manager.fails["add_repository"] = "the key cannot be imported"
+    with pytest.raises(PackageError, match="the key"):
+        configure(manager, repository)
+    assert manager.log[-1] == ("remove_repository", "tool")
 
 
 def test_lists_that_cannot_be_fetched_anew_are_named_beside_what_they_lack():

@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from dataclasses import replace
 
 import pytest
@@ -72,8 +74,8 @@ def engine(tmp_path, monkeypatch):
     return played
 
 
-def outcome(engine, desired=DESIRED):
-    return module.observe_and_plan(engine, desired, "auto", "refuse")
+def outcome(engine, desired=DESIRED, disruption="refuse"):
+    return module.observe_and_plan(engine, desired, "auto", disruption)
 
 
 def test_writes_restarts_and_reads_back(engine, tmp_path):
@@ -183,17 +185,29 @@ def test_a_runtime_that_the_change_does_not_mend_says_why(engine):
         outcome(engine)
 
 
-def test_a_former_toolkit_is_moved_aside_and_comes_back_where_the_runtime_does_not(engine, tmp_path):
+def refuse():
+    raise OSError(errno.EROFS, "Read-only file system")
+
+
+def test_a_former_toolkit_is_moved_aside_and_comes_back_where_the_runtime_does_not(engine, tmp_path, monkeypatch):
     former = tmp_path / "toolkit"
     former.mkdir()
     (tmp_path / f"toolkit{ASIDE}").mkdir()
     edit = engine.edit
     engine.edit = lambda files, desired: replace(edit(files, desired), moves=(str(former),))
-    made = outcome(engine)
+    made = outcome(engine, disruption="force")
     assert [step.target for step in made.plan.steps if step.kind is Kind.MOVE_ASIDE] == [str(former)]
     engine.broken = True
     with pytest.raises(RuntimeFailure, match="former files are restored"):
         module.apply(engine, DESIRED, made)
     assert former.is_dir()
-    module.apply(engine, DESIRED, outcome(engine))
+    moving = os.replace
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            os, "replace", lambda old, new: refuse() if new.startswith(str(former) + ASIDE) else moving(old, new)
+        )
+        with pytest.raises(RuntimeFailure, match=r"Read-only.*former files are restored\."):
+            module.apply(engine, DESIRED, made)
+    engine.broken = False
+    module.apply(engine, DESIRED, outcome(engine, disruption="force"))
     assert not former.exists() and (tmp_path / f"toolkit{ASIDE}2").is_dir()

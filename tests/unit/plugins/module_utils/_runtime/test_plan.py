@@ -78,6 +78,19 @@ def test_a_unit_that_kills_containers_is_refused_unless_allowed():
     assert actions(service=idle)[-1] == "restart_service"
 
 
+def test_a_former_toolkit_in_use_is_moved_only_with_a_restart_and_where_containers_may_be_lost():
+    moved = Files((), moves=("/usr/local/nvidia/toolkit",))
+    with pytest.raises(Refused, match="uses it until it is restarted"):
+        actions("k3s", moved, restart="never", disruption="force")
+    with pytest.raises(Refused, match="could not be ended without it"):
+        actions("k3s", moved)
+    made = plan("k3s", DESIRED, moved, BEFORE, AFTER, ACTIVE, disruption="force")
+    assert "cannot be ended" in made.steps[0].disturbs[0]
+    for idle in (Service("k3s.service"), Service("k3s.service", active=True, containers=0)):
+        made = plan("k3s", DESIRED, moved, BEFORE, AFTER, idle)
+        assert (made.steps[0].kind, made.steps[0].disturbs) == (Kind.MOVE_ASIDE, ())
+
+
 def test_docker_reloads_what_it_can_and_keeps_containers():
     runtimes = Files((FileChange("/etc/docker/daemon.json", "{}", '{"runtimes": {"nvidia": {}}}'),))
     features = Files((FileChange("/etc/docker/daemon.json", "{}", '{"features": {"cdi": true}}'),))

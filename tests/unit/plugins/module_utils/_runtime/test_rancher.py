@@ -97,6 +97,17 @@ def test_a_template_with_which_the_node_would_not_start_is_refused(place, text, 
     assert after({path: text}, ABSENT, "rke2") == {}
 
 
+def test_a_template_that_is_not_read_or_gets_its_rest_as_arguments_is_none_that_stops_the_node():
+    stub = {RKE2.template: "version = 2\n[plugins.cri]\n"}
+    # A release that hands them to containerd as arguments generates none of them.
+    assert RKE2.template in after({**stub, RKE2.generated: GENERATED}, PRESENT, "rke2")
+    assert RKE2.template_v3 not in after(
+        {**stub, RKE2.template_v3: OWN_V3 + EXTRA, RKE2.generated: f"version = 3\n{WHOLE}[plugins]\n"}, PRESENT, "rke2"
+    )
+    with pytest.raises(Refused, match="would not start"):
+        after({**stub, RKE2.generated: f"version = 3\n{WHOLE}[plugins]\n"}, PRESENT, "rke2")
+
+
 @pytest.mark.proves("runtime", "", rows=["k3s", "rke2"])
 def test_what_will_be_generated():
     wanted = rancher.expected("k3s", {K3S.generated: "version = 2\n"}, "/usr/bin/nvidia-container-runtime")

@@ -381,6 +381,16 @@ def test_settings_are_read_from_facts_as_the_driver_told_them(host):
     assert seen.settings.power_w.limit and seen.settings.clocks_mhz.max
 
 
+def test_a_process_keeps_nothing_from_being_set_by_its_name(host, monkeypatch):
+    host("h100-80gb-sxm", 1)
+    with open_nvml() as nvml:
+        found = list(nvml.gpus())
+        found[0].facts["processes"] = [{"pid": 812, "name": "a\x1bb\n"}]
+        monkeypatch.setattr(nvml, "gpus", lambda: found)
+        (seen,) = apply.observe(nvml, FULL)
+    assert seen.facts.processes[0]["name"] == "a?b "
+
+
 def test_locks_are_forgotten_where_gpus_lose_them(tmp_path, monkeypatch):
     monkeypatch.setattr(gpu_reset, "LOCKS_PATH", str(tmp_path / "locks"))
     for lose in (
