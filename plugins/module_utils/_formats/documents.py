@@ -59,6 +59,9 @@ def _load_yaml(text: str, longest: int | None, load: str) -> Any:
         return found if load == "load" else list(found)
     except yaml.YAMLError as error:
         raise ValueError(f"invalid YAML: {str(error).splitlines()[0]}") from error
+    except (LookupError, AttributeError, TypeError, ArithmeticError) as error:
+        # PyYAML lets through what its constructors raise, as of !!bool maybe.
+        raise ValueError("invalid YAML: a value does not fit its type") from error
 
 
 def _refuse_long(text: str | bytes, longest: int | None) -> None:

@@ -71,6 +71,15 @@ def test_a_text_of_json_has_a_bound_in_size():
     assert len(read_json('"' + "x" * LONGEST_JSON + '"', None)) == LONGEST_JSON
 
 
+@pytest.mark.parametrize(
+    "value",
+    ["!!bool maybe", "!!int ''", "!!float ''", "!!timestamp foo", "!!timestamp 2020-99-99", "1" + ":1" * 300 + ".0"],
+)
+def test_a_value_that_does_not_fit_its_type_is_refused(value):
+    with pytest.raises(ValueError):
+        read_yaml(f"a: {value}")
+
+
 def test_what_people_write_is_read():
     text = "common: &c {replicas: 4}\nsharing: [*c, {<<: *c, name: x}]\n"
     assert read_yaml(text) == {
