@@ -16,7 +16,10 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
 
 
 def device_plugin_lint(text: Any, facts: Any = None) -> dict[str, Any]:
-    """Return C(findings) and C(effective) for the text of a file, or for texts by path; C(effective) is that of a device plugin configuration alone."""
+    """Return C(findings), C(effective) and C(not_checked) for the text of a file, or for texts by path.
+
+    C(effective) is that of a device plugin configuration alone; C(not_checked) has the kind of what the linter does not know, by its place.
+    """
     # What was parsed already is no files by path.
     texts = text if isinstance(text, dict) and not OF_A_CONFIGURATION & set(text) else {"": text}
     wrong = [one for one in texts.values() if not isinstance(one, str)]
@@ -31,13 +34,14 @@ def device_plugin_lint(text: Any, facts: Any = None) -> dict[str, Any]:
         raise AnsibleFilterError("device_plugin_lint: facts must be what gpufleet.nvidia.gpu_info returned under gpu.")
     verdicts = lint_files({str(plain(path)): plain(one) for path, one in texts.items()}, plain(facts))
     if list(verdicts) == [""]:
-        return verdicts[""].as_dict()
+        return {**verdicts[""].as_dict(), "not_checked": {}}
     findings = [
         {**finding.as_dict(), "path": f"{name} {finding.path}".strip()}
         for name, verdict in verdicts.items()
         for finding in verdict.findings
     ]
-    return {"findings": findings, "effective": None}
+    not_checked = {name: verdict.not_checked for name, verdict in verdicts.items() if verdict.not_checked}
+    return {"findings": findings, "effective": None, "not_checked": not_checked}
 
 
 class FilterModule:

@@ -35,6 +35,7 @@ BAD = GOOD.replace("timeSlicing", "timeslicing")
                 (["conf/class-one.yaml"], True, "conf/class-one.yaml does what it says"),
                 (["conf/class-*.yaml"], False, "has example.com/gpu, too"),
                 (["conf/latin.yml"], False, "the file is not UTF-8"),
+                (["conf/other.yaml"], True, "conf/other.yaml: not checked: Deployment"),
             )
         ),
     ],
@@ -45,6 +46,7 @@ def test_files_are_looked_for_where_the_user_stands_and_none_is_a_failure(tmp_pa
     (tmp_path / "conf" / "bad.yaml").write_text(BAD)
     for name in ("one", "two"):
         (tmp_path / "conf" / f"class-{name}.yaml").write_text(CLASS.replace("NAME", name))
+    (tmp_path / "conf" / "other.yaml").write_text("{apiVersion: apps/v1, kind: Deployment, metadata: {name: x}}\n")
     (tmp_path / "conf" / "latin.yml").write_bytes(b"version: v1\n# caf\xe9\n")
     program = Path(sys.executable).parent / "ansible-playbook"
     variables = json.dumps({"device_plugin_lint_files": patterns})
