@@ -54,7 +54,7 @@ _CARRIERS = {
 
 
 def is_carrier(document: Mapping[str, Any]) -> bool:
-    return (group_of(document), document.get("kind")) in _CARRIERS
+    return (group_of(document), str(document.get("kind"))) in _CARRIERS
 
 
 def parts_of(file: str, document: Mapping[str, Any]) -> Iterator[Part]:

@@ -10,10 +10,11 @@ import difflib
 import pkgutil
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
+from itertools import islice
 from typing import Any
 
 from ...module_utils._formats.documents import read_yaml
-from .finding import OF_A_CONFIGURATION, Report, below, closest, mapping, near, sequence
+from .finding import MOST, OF_A_CONFIGURATION, Report, below, closest, mapping, near, sequence
 
 PLUGIN, OPERATOR, DISCOVERY = "nvidia-device-plugin", "gpu-operator", "node-feature-discovery"
 EXPORTER, HAMI, DRA_DRIVER, OWN = "dcgm-exporter", "hami", "dra-driver-nvidia-gpu", "gpufleet-nvidia"
@@ -111,7 +112,10 @@ def check(chart: str, version: str, values: Mapping[str, Any], report: Report) -
         return
     pin = charts()[chart][0]
     same = version.lstrip("v") in ("", pin.lstrip("v"))
-    for path, _near in dead_keys(chart, values):
+    dead = list(islice(dead_keys(chart, values), MOST + 1))
+    if len(dead) > MOST:
+        report.note("", f"it has more than {MOST} keys that no template of the chart reads: the rest was not checked")
+    for path, _near in dead[:MOST]:
         message = f"no template of the chart {chart} {pin} reads it, so it would have no effect"
         typo = _slip(path, charts()[chart][1]) if same else ""
         if typo:

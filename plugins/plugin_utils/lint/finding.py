@@ -40,17 +40,17 @@ class Finding:
         return {"level": self.level, "path": self.path, "message": self.message, "remedy": self.remedy}
 
 
-#: Findings of one file. A file with more is none of the plugin's, or was made to keep the linter busy.
+#: Errors and warnings of one file, and notes. A file with more is none of the plugin's, or was made to keep the linter busy.
 MOST = 500
 
 
 class TooManyFindings(Exception):
-    """A file has more than C(MOST) findings: what follows is not looked at."""
+    """A file has more than C(MOST) errors and warnings: what follows is not looked at."""
 
 
 @dataclass
 class Report:
-    """Collects findings while a file is read; what adds one too many raises TooManyFindings.
+    """Collects findings while a file is read. An error or a warning too many raises TooManyFindings; notes, which fail nothing, are left out then.
 
     :param host: facts of the node on which the file will be used, and C(node), what L(node.node_of) makes of them; empty where it is not known.
     """
@@ -59,6 +59,8 @@ class Report:
     node: Any = None
     findings: list[Finding] = field(default_factory=list)
     _known: set[Finding] = field(default_factory=set)
+    #: Of errors and warnings, and of notes.
+    _counts: list[int] = field(default_factory=lambda: [0, 0])
 
     def error(self, path: str, message: str, remedy: str = "") -> None:
         self._add(ERROR, path, message, remedy)
@@ -79,8 +81,12 @@ class Report:
         # YAML aliases reach the same text on several ways.
         if finding in self._known:
             return
-        if len(self.findings) == MOST:
+        is_note = level == NOTE
+        if self._counts[is_note] == MOST:
+            if is_note:
+                return
             raise TooManyFindings
+        self._counts[is_note] += 1
         self._known.add(finding)
         self.findings.append(finding)
 

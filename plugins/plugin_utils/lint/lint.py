@@ -12,6 +12,7 @@ ignore, or understand otherwise than it looks. A file without findings does what
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -204,7 +205,16 @@ def _parts(name: str, text: str) -> list[Part]:
         documents = read_yaml_documents(text)
     except ValueError:
         return []
-    return [part for document in documents if isinstance(document, Mapping) for part in parts_of(name, document)]
+    found: dict[str, Part] = {}
+    numbers: Counter[str] = Counter()
+    for part in (part for one in documents if isinstance(one, Mapping) for part in parts_of(name, one)):
+        place = part.place
+        # Objects of one file may have the same kind and name, in different namespaces.
+        while place in found:
+            numbers[part.place] += 1
+            place = f"{part.place[:-1]} {numbers[part.place] + 1}]"
+        found[place] = part._replace(place=place)
+    return list(found.values())
 
 
 def _taken_apart(name: str, text: str, parts: Sequence[Part]) -> list[Configuration]:
@@ -246,7 +256,7 @@ def _of_part(
     if dra_claims.is_claim(document):
         yield Configuration(part.place, yaml.dump(document))
         return
-    if not part.kind and not part.chart and _is_configuration(document):
+    if not part.chart and not _is_object(document) and _is_configuration(document):
         first = part is parts[0]
         yield Configuration(name, text) if first else Configuration(f"{name}[configuration]", yaml.dump(document))
         return
@@ -271,6 +281,13 @@ _KNOWN = re.compile(r"^\s*['\"]?(sharing|flags|mig-configs|nodeconfig|migStrateg
 _FIELDS = {"version", "flags", "resources", "sharing", "imex"}
 #: Fields below these: in a file whose own names are wrong, they tell what it was to be.
 _INNER = {fold(name) for name in (*FLAGS, *PLUGIN_FLAGS, "plugin", "gfd", "mps", "timeSlicing")}
+#: Files of mig-manager and of the vGPU device manager, whose version is v1, too.
+_OF_OTHERS = {"hooks", "systemd-services", "vgpu-configs"}
+_VERSION = re.compile("v[0-9]+")
+
+
+def _is_object(document: Mapping[str, Any]) -> bool:
+    return "kind" in document and "apiVersion" in document
 
 
 def _is_configuration(document: Mapping[str, Any]) -> bool:
@@ -280,7 +297,14 @@ def _is_configuration(document: Mapping[str, Any]) -> bool:
     names = {fold(str(name)): mapping(value) for name, value in document.items()}
     if {"flags", "sharing", "imex"} & set(names) or {"gpus", "mig"} & set(names.get("resources", {})):
         return True
-    if "version" in names and (set(names) <= _FIELDS or (document.get("version") == "v1" and _INNER & set(names))):
+    if "version" in names and set(names) <= _FIELDS:
+        return True
+    if _VERSION.fullmatch(str(document.get("version"))) and not _OF_OTHERS & set(names):
+        return True
+    # Sections and flags at the top, unless the plugin's chart reads them there; others have a field plugin as well.
+    of_others = set() if _INNER & {fold(str(inner)) for inner in names.get("plugin", {})} else {"plugin"}
+    at_top = {str(name): value for name, value in document.items() if fold(str(name)) in _INNER - of_others}
+    if not chart_values.chart_of(document) and any(True for _ in chart_values.dead_keys(chart_values.PLUGIN, at_top)):
         return True
     slips = [name for name in names if closest(name, ("flags", "sharing"), 0.75)]
     inside = {fold(str(inner)) for name in slips for inner in names[name]}
@@ -292,7 +316,7 @@ def _is_known(text: str) -> bool:
         document = next(iter(read_yaml_documents(text)), None)
     except ValueError:
         return bool(_KNOWN.search(text))
-    return isinstance(document, Mapping) and "kind" not in document and _is_configuration(document)
+    return isinstance(document, Mapping) and not _is_object(document) and _is_configuration(document)
 
 
 def _started_with(document: Mapping[str, Any]) -> tuple[str, ...]:

@@ -43,11 +43,15 @@ def _profiles(devices: set[str], wanted: Mapping[str, Any], path: str, report: R
     named = [board for board in BOARDS if devices & set(board.pci_device_ids)]
     all_known = bool(devices) and devices <= {one for board in named for one in board.pci_device_ids}
     known = {profile.name: profile for board in (named if all_known else BOARDS) for profile in board.profiles}
+    whose = " and ".join(board.key for board in named) if all_known else "no board of the table"
+    if wanted and not known:
+        reason = f"{whose} {'have' if len(named) > 1 else 'has'} no MIG"
+        report.error(path, reason, "Name boards with MIG in device-filter, or remove the entry.")
+        return
     for name in wanted:
         parsed = parse(name)
         if parsed.gpu_instance in known:
             continue
-        whose = " and ".join(board.key for board in named) if all_known else "no board of the table"
         reason = f"{whose} {'have' if len(named) > 1 else 'has'} {'no' if all_known else 'a'} profile of this name"
         candidates = nearest(parsed, tuple(known.values()))
         # Boards that the table does not have may name their profiles a little differently.

@@ -10,6 +10,7 @@ import json
 
 import pytest
 import yaml
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.lint.finding import MOST, Report
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.lint.lint import lint_files
 
 #: A fault below config.map, as it is found wherever the values are.
@@ -86,6 +87,10 @@ def test_what_carries_values_is_opened(document, place):
         ("apiVersion: v1\nkind: ConfigMap\ndata: {a: 'x: 1', b: '{{ x'}\n", ["ConfigMap"]),
         ("services: {}\nversion: '3'\n", ["a file without kind"]),
         ("version: v1\nsystemd-services: [a]\n", ["a file without kind"]),
+        ("version: v1\nvgpu-configs: {}\n", ["a file without kind"]),
+        ("Plugin: amazon.aws.aws_ec2\n", ["a file without kind"]),
+        ("mps: {root: /run/nvidia/mps}\n", ["a file without kind"]),
+        ("kind: Deployment\nversion: 1\n", ["Deployment"]),
         ("resources: [a.yaml]\n", ["a file without kind"]),
         ("- op: add\n", ["a file without kind"]),
         ("a: {{ .Values.b }}\nkind: X\n", ["template"]),
@@ -110,6 +115,56 @@ def test_a_damaged_configuration_is_none_that_is_left_alone():
     assert list(found({"shareing": {"timeSlicing": {}}})) == ["f"]
 
 
+@pytest.mark.parametrize(
+    ("document", "level", "path"),
+    [
+        ({"version": "v1", "share": {"timeSlicing": {}}}, "warning", "share"),
+        ({"version": "v1", "split": {}}, "warning", "split"),
+        ({"timeSlicing": {"resources": []}}, "warning", "timeSlicing"),
+        ({"MPS": {"resources": []}}, "warning", "MPS"),
+        ({"plugin": {"passDeviceSpecs": True}}, "warning", "plugin"),
+        ({"version": "v2", "timeSlicing": {}}, "error", "version"),
+        (
+            {
+                "kind": "Config",
+                "version": "v1",
+                "sharing": {"timeSlicing": {"resources": [{"name": "nvidia.com/gpu", "replicas": -4}]}},
+            },
+            "error",
+            "sharing.timeSlicing.resources[0].replicas",
+        ),
+    ],
+)
+def test_a_configuration_whose_own_names_are_wrong_is_checked(document, level, path):
+    """As a file, and as a key of a ConfigMap."""
+    for place, outer in (("f", document), ("f[data.a]", item("v1", "ConfigMap", data={"a": yaml.safe_dump(document)}))):
+        assert (level, path) in [one[:2] for one in found(outer)[place]]
+
+
+def test_objects_of_the_same_kind_and_name_keep_their_findings():
+    def template(namespace, spec, name="gpu"):
+        metadata = {"name": name, "namespace": namespace}
+        return {**item("resource.k8s.io/v1", "ResourceClaimTemplate", spec=spec), "metadata": metadata}
+
+    right, wrong = {"spec": {"devices": {"requests": [{"name": "a", "exactly": GPU}]}}}, {"devices": {}}
+    place = "f[ResourceClaimTemplate/gpu"
+    assert list(found(*(template(one, wrong) for one in "abc"))) == [f"{place}]", f"{place} 2]", f"{place} 3]"]
+    assert list(found(template("a", right), template("b", wrong), template("c", right))) == [f"{place} 2]"]
+    # One may be called as the second of a name is.
+    assert len(found(template("a", wrong, "gpu 2"), *(template(one, wrong) for one in "abc"))) == 4
+
+
+def test_any_number_of_notes_fails_nothing_and_hides_nothing():
+    values = {"migStrategy": "none", **{f"other{number}": 1 for number in range(MOST + 100)}}
+    notes = [level for level, _path, _remedy in found(values)["f[values]"]]
+    assert set(notes) == {"note"} and len(notes) == MOST
+    report = Report()
+    for number in range(MOST + 100):
+        report.note(f"a{number}", "")
+    report.error("b", "")
+    assert report.findings[-1].path == "b"
+
+
 def test_the_same_key_in_two_config_maps_of_a_file():
     one, other = (item("v1", "ConfigMap", data={"a": f"version: {version}"}) for version in ("v2", "v3"))
     assert list(found(one, {**other, "metadata": {"name": "y"}})) == ["f[data.a]", "f[ConfigMap/y data.a]"]
@@ -128,6 +183,11 @@ def test_the_same_key_in_two_config_maps_of_a_file():
         (
             {"devices": "all", "mig-enabled": True, "mig-devices": {"3g.95gb": 2}},
             [("note", "mig-configs.a[0].mig-devices['3g.95gb']")],
+        ),
+        # An L4, which has no MIG.
+        (
+            {"device-filter": ["0x27B810DE"], "devices": "all", "mig-enabled": True, "mig-devices": {"1g.5gb": 7}},
+            [("error", "mig-configs.a[0].mig-devices")],
         ),
         # A profile of an H100, and not of an A100 of 40 GB.
         (
@@ -316,5 +376,7 @@ def test_what_is_of_another_type_ends_nothing(odd):
         for group in GROUPS:
             for key in ("spec", "items", "data", "metadata", "helmCharts"):
                 lint_files({"f": json.dumps({"apiVersion": group, "kind": kind, key: odd})})
+    for key in ("kind", "apiVersion", "version"):
+        lint_files({"f": json.dumps({"apiVersion": "v1", "kind": "ConfigMap", key: odd, "spec": {}})})
     for key in TOPS:
         lint_files({"f": json.dumps({key: odd, "verification": odd, "policies": odd, "devicePlugin": odd})})
