@@ -5,8 +5,8 @@
 """Ansible's command line without the time that its start takes: a process that has imported Ansible is forked for every call.
 
 Half of what a call costs the controller is the import of Ansible and the compilation of the collection, and tests make many hundred calls. Nothing else
-is kept: each call is a process of its own, which reads the collection, its plugins and the inventory anew. Ansible reads its settings (C(ANSIBLE_*)) when
-it is imported, so that a call with others, or of another release, is started as usual.
+is kept: each call is a process of its own with a temporary folder of its own, which reads the collection, its plugins and the inventory anew. Ansible reads
+its settings (C(ANSIBLE_*) and the C(ansible.cfg) of its folder) when it is imported, so that a call with others, or of another release, is started as usual.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import sys
 import tempfile
 import threading
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +38,9 @@ class WarmAnsible:
         self._settings = _settings(environment)
         self._lock = threading.Lock()
         self._orders, theirs = _pair()
-        command = [str(programs / "python"), __file__, str(theirs.fileno())]
-        self._process = subprocess.Popen(command, env=dict(environment), pass_fds=[theirs.fileno()])
+        command = [str(programs / "python"), str(Path(__file__).resolve()), str(theirs.fileno())]
+        # Not in this folder, whose ansible.cfg would be that of every call.
+        self._process = subprocess.Popen(command, env=dict(environment), pass_fds=[theirs.fileno()], cwd="/")
         theirs.close()
         atexit.register(self.close)
 
@@ -48,16 +49,25 @@ class WarmAnsible:
         return programs == self._programs and _settings(environment) == self._settings
 
     def close(self) -> None:
-        """End it when the last call has ended; it removes Ansible's temporary folder."""
+        """End it when the last call has ended; it removes Ansible's temporary folder, and those of calls that were cut off with it."""
         self._orders.close()
         self._process.wait()
 
     def run(
-        self, line: Sequence[str], environment: Mapping[str, str], folder: Path, timeout: float
+        self,
+        line: Sequence[str],
+        environment: Mapping[str, str],
+        folder: Path,
+        timeout: float,
+        sent: Callable[[], None] = lambda: None,
     ) -> subprocess.CompletedProcess[str]:
-        """Do what C(subprocess.run) does with this command line, and capture what it says."""
+        """Do what C(subprocess.run) does with this command line, and capture what it says.
+
+        :param sent: is called as soon as this process may be closed without harm to the call.
+        """
         program = Path(line[0])
-        if not self.fits(program.parent, environment):
+        if not self.fits(program.parent, environment) or (folder / "ansible.cfg").exists():
+            sent()
             return subprocess.run(
                 line, env=environment, capture_output=True, text=True, timeout=timeout, check=False, cwd=folder
             )
@@ -74,6 +84,7 @@ class WarmAnsible:
                 given.flush()
                 files = [given.fileno(), output.fileno(), errors.fileno(), theirs.fileno()]
                 socket.send_fds(self._orders, [b"run"], files)
+            sent()
             status = _status(ours, line, timeout)
             for file in (output, errors):
                 file.seek(0)
@@ -92,13 +103,13 @@ def run(
     The process of the last settings is kept and no other one: each has Ansible in memory.
     """
     programs = Path(line[0]).parent
-    with _changing:
+    with contextlib.ExitStack() as unchanged:
+        unchanged.enter_context(_changing)
         if not _kept or not _kept[0].fits(programs, environment):
             while _kept:
                 _kept.pop().close()
             _kept.append(WarmAnsible(programs, environment))
-        warm = _kept[0]
-    return warm.run([str(word) for word in line], environment, folder, timeout)
+        return _kept[0].run([str(word) for word in line], environment, folder, timeout, unchanged.close)
 
 
 def _status(call: socket.socket, line: Sequence[str], timeout: float) -> int:
@@ -177,6 +188,8 @@ def _reap(options: int) -> None:
 
 def _call(programs: Mapping[str, Any], given: int, output: int, errors: int, call: int) -> None:
     """Be the process of one call; does not return."""
+    from ansible import constants
+
     os.setsid()
     status: object = 1
     with socket.socket(fileno=call) as said:
@@ -190,7 +203,11 @@ def _call(programs: Mapping[str, Any], given: int, output: int, errors: int, cal
             os.environ.update(order["environment"])
             os.chdir(order["folder"])
             sys.argv = order["line"]
-            programs[sys.argv[0]].cli_executor(sys.argv)
+            # The collection keeps there what holds for one run. That of a call which is cut off goes with the folder that it is in.
+            shared = constants.DEFAULT_LOCAL_TMP
+            with tempfile.TemporaryDirectory(prefix="call-", dir=shared, ignore_cleanup_errors=True) as own:
+                constants.DEFAULT_LOCAL_TMP = own
+                programs[sys.argv[0]].cli_executor(sys.argv)
         except SystemExit as end:
             status = end.code
         except BaseException:
