@@ -24,8 +24,9 @@ logs=build/test
 # One place decides who gets how many cores. Tiers wait for one another's hosts, disks and packages more than for a worker of their own.
 CORES=${CORES:-$(nproc)}
 AGAIN=${AGAIN:-yes}
-#: Seconds that all second tries have together.
+#: Seconds that all second tries have together, without what they remove at the end, and what has to be left of them for one more to begin.
 AGAIN_SECONDS=600
+AGAIN_LEAST=60
 export ANSIBLE_COLLECTIONS_PATH="$PWD/build/collections"
 # Every process would compile what it imports, ten seconds of each worker: it is kept, whatever the environment says, and not beside the sources.
 unset PYTHONDONTWRITEBYTECODE
@@ -173,7 +174,14 @@ begin() {
     local beside=$JOBS workers
     ! is_first "$1" || beside=1
     workers=$((CORES / beside > 0 ? CORES / beside : 1))
-    CORES=$CORES JOBS=$beside WORKERS=$workers setsid ${2:+timeout "$2"} "$BASH" tools/test.sh --one "$1" >"$logs/$1.log" 2>&1 &
+    # At its limit pytest removes its hosts: on SIGINT, which the shell ignores in what it starts beside itself, and with one worker, as it gives those of
+    # its own a few seconds.
+    local -a within=()
+    if [ -n "${2:-}" ]; then
+        workers=1
+        within=(env --default-signal=INT timeout --signal=INT --kill-after=60 "$2")
+    fi
+    CORES=$CORES JOBS=$beside WORKERS=$workers setsid "${within[@]}" "$BASH" tools/test.sh --one "$1" >"$logs/$1.log" 2>&1 &
     tier_of[$!]=$1
 }
 # The counts of pytest, where the tier has them.
@@ -241,7 +249,7 @@ print(*sorted(json.loads(path.read_text())) if path.exists() else (), sep="\n")'
 }
 again_until=$((SECONDS + AGAIN_SECONDS))
 for tier in "${first_failed[@]}"; do
-    if [ "$AGAIN" != yes ] || [ "$JOBS" = 1 ] || [ "$SECONDS" -ge "$again_until" ] || is_first "$tier"; then
+    if [ "$AGAIN" != yes ] || [ "$JOBS" = 1 ] || [ $((again_until - SECONDS)) -lt $AGAIN_LEAST ] || is_first "$tier"; then
         failed+=("$tier")
         continue
     fi
