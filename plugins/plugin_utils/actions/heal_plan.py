@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.host_names import UPGRADE_STEPS
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.numbers import whole_number
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.utc_time import in_future, text_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_faults import (
     Described,
@@ -167,7 +168,7 @@ def _described(variables: Mapping[str, Any]) -> Described:
     count = sum(int(entry.get("count") or 0) for entry in gpus if isinstance(entry, dict))
     # Those of virtual machines are on the bus, too.
     others = value_of("gpu_facts_passthrough", variables) or ()
-    given = len(others) if isinstance(others, (list, tuple)) else int(others) if str(others).isdecimal() else 0
+    given = len(others) if isinstance(others, (list, tuple)) else whole_number(str(others)) or 0
     return Described(count + given if count else None, injected and is_true(value_of("nvidia_toolkit_cdi", variables)))
 
 
