@@ -190,8 +190,8 @@ class View(Mapping[str, Any]):
     def __getitem__(self, name: str) -> Any:
         return self._fields()[name]
 
-    def get(self, name: str, default: Any = None) -> Any:
-        return self._fields().get(name, default)
+    def get(self, key: str, default: Any = None) -> Any:
+        return self._fields().get(key, default)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._fields())
@@ -214,11 +214,13 @@ class View(Mapping[str, Any]):
 
 def has(schema: Schema, default: Any = None) -> Any:
     """Declare a field of a dataclass that L(of) makes a schema of; what is null or missing in a document has the default."""
+    # pylint: disable-next=invalid-field-call
     return dataclasses.field(default=default, metadata={"schema": schema, "required": False})
 
 
 def needs(schema: Schema, default: Any = dataclasses.MISSING) -> Any:
     """Declare a field that a document has to have. C(default): of those that are made by themselves."""
+    # pylint: disable-next=invalid-field-call
     return dataclasses.field(default=default, metadata={"schema": schema, "required": True})
 
 
