@@ -68,9 +68,11 @@ def edit(distribution: str, files: Mapping[str, str], desired: DesiredRuntime) -
     where = places(distribution)
     generated = files.get(where.generated, "")
     number = _VERSION.search(generated)
+    paths = [where.template, where.template_v3]
     # Beside one of version 3 the other is not read where that version is generated.
-    first = where.template_v3 in files and number and number.group(1) == "3"
-    for path in ((where.template_v3,) if first else (where.template, where.template_v3)) if desired.present else ():
+    if where.template_v3 in files and number and number.group(1) == "3":
+        paths = [where.template_v3]
+    for path in paths if desired.present else ():
         if path in files:
             _refuse_stub(distribution, path, _without_block(files[path]), generated)
     changes = [

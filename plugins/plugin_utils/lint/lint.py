@@ -304,9 +304,7 @@ def _is_configuration(document: Mapping[str, Any]) -> bool:
     # Sections and flags at the top, unless the plugin's chart reads them there; others have a field plugin as well.
     of_others = set() if _INNER & {fold(str(inner)) for inner in names.get("plugin", {})} else {"plugin"}
     at_top = {str(name): value for name, value in document.items() if fold(str(name)) in _INNER - of_others}
-    if not chart_values.chart_of(document) and any(
-        True for _rest in chart_values.dead_keys(chart_values.PLUGIN, at_top)
-    ):
+    if not chart_values.chart_of(document) and any(chart_values.dead_keys(chart_values.PLUGIN, at_top)):
         return True
     slips = [name for name in names if closest(name, ("flags", "sharing"), 0.75)]
     inside = {fold(str(inner)) for name in slips for inner in names[name]}
