@@ -5,6 +5,8 @@
 
 """Write what follows from roles/*/meta/argument_specs.yml: the roles' defaults, the tables of variables in their READMEs, and the options of modules.
 
+What follows from the table of boards comes first: their keys in the specification of gpu_facts_gpus, and the boards that the virtual NVML has.
+
 An option of a module follows from a variable where a task of the variable's role passes it as it is, and the module does not document a type of its own.
 
 tools/generate.py            write it
@@ -15,7 +17,9 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 import sys
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -171,8 +175,43 @@ def table(role: str) -> str:
     return "\n".join([f"{_BEGIN}| variable | default | meaning |", "|---|---|---|", *rows, _END])
 
 
+def boards() -> Iterator[tuple[Path, str]]:
+    """Return the files that follow from the table of boards."""
+    header = ROOT / "tests" / "lab" / "virtual_nvml" / "boards.h"
+    if not header.is_file():
+        return
+    written = subprocess.run(
+        [sys.executable, header.with_name("generate_boards.py")], stdout=subprocess.PIPE, text=True, check=True
+    )
+    yield header, written.stdout
+    sys.path.insert(0, str(ROOT / "build" / "collections"))
+    from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup import BOARDS
+
+    specification = ROOT / "roles" / "gpu_facts" / "meta" / "argument_specs.yml"
+    text = specification.read_text(encoding="utf-8")
+    for words, chosen in (("With MIG", True), ("Without", False)):
+        keys = ", ".join(f"V({board.key})" for board in BOARDS if bool(board.profiles) is chosen)
+        item = re.compile(rf"^( *)- {words} - V[^.]*\.$", re.M)
+        found = item.search(text)
+        if found is None:
+            raise SystemExit(
+                f"{specification.relative_to(ROOT)} has no item '- {words} - V(...).' for the keys of boards"
+            )
+        indent = found.group(1)
+        lines = textwrap.wrap(
+            f"- {words} - {keys}.",
+            _LINE - 10,
+            initial_indent=indent,
+            subsequent_indent=f"{indent}  ",
+            break_on_hyphens=False,
+        )
+        text = item.sub("\n".join(lines), text)
+    yield specification, text
+
+
 def generated() -> Iterator[tuple[Path, str]]:
     """Return the files that are written, as a whole or in a part, with their whole content."""
+    yield from boards()
     table_of_modules = ROOT / _OPTIONS
     if table_of_modules.is_file():
         text = table_of_modules.read_text(encoding="utf-8")
@@ -190,18 +229,18 @@ def generated() -> Iterator[tuple[Path, str]]:
 
 
 def main(arguments: list[str]) -> int:
-    stale = [(path, text) for path, text in generated() if not path.is_file() or path.read_text("utf-8") != text]
-    if "--check" in arguments:
-        for path, _text in stale:
-            print(
-                f"{path.relative_to(ROOT)} does not follow from the argument specifications: run make generate",
-                file=sys.stderr,
-            )
-        return bool(stale)
-    for path, text in stale:
-        path.write_text(text, encoding="utf-8")
-        print(f"wrote {path.relative_to(ROOT)}")
-    return 0
+    stale = 0
+    # One after the other: the READMEs follow from the specifications.
+    for path, text in generated():
+        if path.is_file() and path.read_text("utf-8") == text:
+            continue
+        stale += 1
+        if "--check" in arguments:
+            print(f"{path.relative_to(ROOT)} does not follow from its source: run make generate", file=sys.stderr)
+        else:
+            path.write_text(text, encoding="utf-8")
+            print(f"wrote {path.relative_to(ROOT)}")
+    return int(stale > 0 and "--check" in arguments)
 
 
 if __name__ == "__main__":

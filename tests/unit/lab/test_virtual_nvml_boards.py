@@ -42,7 +42,7 @@ def test_header_is_up_to_date() -> None:
     generated = subprocess.run(
         [sys.executable, str(SOURCES / "generate_boards.py")], capture_output=True, text=True, check=True
     ).stdout
-    assert generated == (SOURCES / "boards.h").read_text(), "run: make -C tests/lab/virtual_nvml boards"
+    assert generated == (SOURCES / "boards.h").read_text(), "run make generate"
 
 
 @pytest.mark.parametrize("board", WITH_MIG, ids=lambda board: board.key)
