@@ -5,7 +5,7 @@
 
 """Write boards.h, the virtual NVML's table, from the collection's table of boards (plugins/module_utils/_boards).
 
-    generate_boards.py > boards.h
+    make generate
 
 The header is committed, so that the build needs gcc and make only; a unit test says when it is out of date.
 """
