@@ -14,6 +14,8 @@ from typing import Any
 
 from ansible import constants as C
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import read_text, write_whole
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup import cards_of_machines, cards_on_bus
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.refusals import FOREIGN
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.driver_versions import (
     branch_of,
     is_driver_version,
@@ -36,7 +38,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import GPU_HOSTS
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.versions import CHARTS
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import collect
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.stages import STAGES, plan_stages
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.stages import PASSTHROUGH, STAGES, plan_stages
 
 #: How a host is reached, as far as it is no secret. What is secret stays where it is.
 CONNECTION = (
@@ -227,11 +229,14 @@ def _reason_to_leave_out(
     """Return why a host cannot be adopted, or an empty text."""
     if host in (groups.get(GPU_HOSTS) or ()):
         return f"it is already in the group {GPU_HOSTS}: gpufleet.nvidia.plan shows how it differs"
-    plans = plan_stages(facts, defaults)
+    plans = plan_stages(facts, {**defaults, PASSTHROUGH: len(cards_of_machines(facts))})
     for name in ("privileges", "hardware"):
         if name in plans:
             return "; ".join(refusal.message for refusal in plans[name].refusals)
-    nvml = facts.get("nvml") or {}
+    nvml, driver = facts.get("nvml") or {}, facts.get("driver") or {}
+    if not driver.get("loaded_version") and driver.get("source") not in FOREIGN and cards_on_bus(facts):
+        # Nobody has set it up, or not to the end: it becomes what the roles make of it.
+        return ""
     if nvml.get("available") is False or not facts.get("gpus"):
         reason = str(nvml.get("reason") or "no GPU is visible")
         return f"its driver does not answer ({reason}), so there is nothing to adopt: gpufleet.nvidia.doctor says what is wrong"

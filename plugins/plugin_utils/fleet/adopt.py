@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Any, Callable
 
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup import cards_of_machines, cards_on_bus
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.packages import versioned
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.refusals import FOREIGN
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import Facts, view_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.documents import read_yaml
@@ -26,7 +28,13 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.driver_ve
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex import HOST, MASKED, NODES, UNMANAGED
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex import VARIABLE as IMEX
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.metric_units import METRICS_TIMER
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._injection import CDI, ENVVAR, METHODS, VOLUME_MOUNTS
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._injection import (
+    CDI,
+    ENVVAR,
+    METHODS,
+    VARIABLE,
+    VOLUME_MOUNTS,
+)
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig import mig_parted
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.desired import desired_layout
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.model import DesiredGpu
@@ -87,6 +95,14 @@ class _Reader:
             lines += found or ([f"run the stage {name}"] if plan.needed else [])
         return lines
 
+    def refused(self, names: Iterable[str], given: Mapping[str, Any]) -> bool:
+        """Return whether one of the stages refuses what is written."""
+        desired = {**self.defaults, **self.variables, **given}
+        try:
+            return any(self.stages[name](self.facts, desired).refusals for name in names)
+        except Refused:
+            return True
+
     def choose(self, names: Sequence[str], candidates: Iterable[dict[str, Any]]) -> tuple[dict[str, Any], list[str]]:
         """Return the first candidate with which the stages have nothing to do, or the one that leaves the least, and what it leaves."""
         best: tuple[dict[str, Any], list[str]] | None = None
@@ -116,7 +132,7 @@ def adopt(
     :raises Refused: the facts have something that is of their types, and does not exist, such as a MIG profile.
     """
     reader = _Reader(view_of(facts), stages, {**defaults, NODES: list(rack.nodes)})
-    boards = Counter(str(gpu.get("board") or "") for gpu in facts.get("gpus") or ())
+    boards = Counter(str(gpu.get("board") or "") for gpu in facts.get("gpus") or cards_on_bus(facts))
     known = {} if "" in boards else dict(sorted(boards.items()))
     if known:
         reader.variables["gpu_facts_gpus"] = [{"board": board, "count": count} for board, count in known.items()]
@@ -124,6 +140,10 @@ def adopt(
         reader.notes.append(
             "a board is not in the table of boards, so gpu_facts_gpus is not written: keep the facts of this host"
         )
+    machines = cards_of_machines(facts)
+    if machines:
+        # How many, and not which: hosts of one pool may have them in other slots.
+        reader.variables["gpu_facts_passthrough"] = len(machines)
     _driver(reader, served, rack)
     _toolkit(reader, served, runtime)
     _mig(reader, served)
@@ -137,16 +157,20 @@ def adopt(
 
 def _driver(reader: _Reader, served: Served, rack: Found) -> None:
     driver = reader.facts.get("driver") or {}
-    version = driver.get("loaded_version") or driver.get("on_disk_version")
+    installed = sorted(set(versioned(driver.get("packages") or {}).values()))
+    version = driver.get("loaded_version") or driver.get("on_disk_version") or next(reversed(installed), None)
     unmanaged = {"nvidia_driver_state": "unmanaged"}
+    if version is None and not served.driver:
+        # What such a host is to become, the roles' defaults say.
+        reader.differences.append(f"driver: none is installed. Site would: {_joined(reader.left(['driver'], {}))}")
+        return
     if driver.get("source") not in ("nvidia", "distribution") or not is_driver_version(str(version)):
         reader.variables.update(unmanaged)
         how = FOREIGN.get(str(driver.get("source")), FOREIGN["outside"])[0]
         how = f"packages of {driver['vendor']}" if driver.get("vendor") else how
         if served.driver:
-            reader.notes.append(
-                f"the GPU Operator's container installs driver {version}: nvidia_driver_state is unmanaged"
-            )
+            which = f"driver {version}" if version else "the driver"
+            reader.notes.append(f"the GPU Operator's container installs {which}: nvidia_driver_state is unmanaged")
         else:
             reader.differences.append(
                 f"driver: {version} was installed by {how}, so it is left alone (nvidia_driver_state: unmanaged). "
@@ -188,7 +212,9 @@ def _driver(reader: _Reader, served: Served, rack: Found) -> None:
         reader.differences.append(
             f"IMEX: it is left alone ({IMEX}: {UNMANAGED}). With {rack.mode} site would: {_joined(would)}"
         )
-    if left:
+    if left and not driver.get("loaded_version") and not reader.refused(["driver"], {}):
+        reader.differences.append(f"driver: {version} is installed and not loaded. Site would: {_joined(left)}")
+    elif left:
         reader.variables.update(unmanaged)
         reader.differences.append(
             f"driver: {version} is left alone (nvidia_driver_state: unmanaged). With nvidia_driver_state: present site would: {_joined(left)}"
@@ -209,7 +235,7 @@ def _toolkit(reader: _Reader, served: Served, preferred: str) -> None:
             **fixed,
             "nvidia_toolkit_runtime": name,
             "nvidia_toolkit_default_runtime": (runtimes[name] or {}).get("default_runtime") == "nvidia",
-            "nvidia_toolkit_device_injection": method,
+            VARIABLE: method,
             "nvidia_toolkit_cdi": cdi,
             "nvidia_toolkit_hold": hold,
         }
@@ -218,6 +244,20 @@ def _toolkit(reader: _Reader, served: Served, preferred: str) -> None:
         )
     )
     found, left = reader.choose(["toolkit", "runtime"], candidates)
+    if not found and not served.toolkit and (toolkit.get("packages") or not reader.facts.gpus):
+        # Nobody has finished this host: what it is to become, the roles' defaults say.
+        order = RUNTIMES if reader.facts.kubelet.installed else (*RUNTIMES[:3], "docker", "containerd")
+        name = next((name for name in (preferred, *order) if name in runtimes), None)
+        if name is not None:
+            wanted = [
+                {"nvidia_toolkit_runtime": name, **version, **method}
+                for version, method in product((fixed, {}), ({}, {VARIABLE: VOLUME_MOUNTS}))
+            ]
+            chosen = next((one for one in wanted if not reader.refused(("toolkit", "runtime"), one)), wanted[0])
+            reader.variables.update(chosen)
+            left = reader.left(["toolkit", "runtime"], {})
+            reader.differences.append(f"toolkit: it is not set up for {name}. Site would: {_joined(left)}")
+            return
     reader.variables.update(found)
     if found and not left:
         return
@@ -294,7 +334,7 @@ def _sharing(reader: _Reader, served: Served) -> None:
     none = {"nvidia_sharing_mode": "none"}
     found, left = reader.choose(["sharing"], [dict(served.sharing)] if served.sharing else [none])
     reader.variables.update(found)
-    if left:
+    if left and reader.facts.gpus:
         reader.differences.append(f"sharing: site would: {_joined(left)}")
     recorded = (reader.facts.get("recorded") or {}).get("sharing")
     daemons = reader.facts.get("mps") or []

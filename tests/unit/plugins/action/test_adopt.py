@@ -76,7 +76,7 @@ def test_hosts_that_cannot_be_adopted_are_left_out_with_the_reason(run, bare_fac
     result, text = run(
         groups,
         lost={"gpu_facts_host": {"unreachable": True, "msg": "Connection refused"}},
-        bare={"gpu_facts_host": {"gpu": bare_facts}},
+        dead=read("hand", nvml={"available": False, "reason": "libnvidia-ml.so.1 is not installed"}, gpus=[]),
         web={"gpu_facts_host": {"gpu": {**bare_facts, "pci": [], "gpus": []}}},
         mine=read("hand"),
         gpu01=read("hand"),
@@ -84,8 +84,19 @@ def test_hosts_that_cannot_be_adopted_are_left_out_with_the_reason(run, bare_fac
     assert list(result["hosts"]) == ["gpu01"]
     reasons = result["left_out"]
     assert reasons["lost"] == "Connection refused" and "no NVIDIA GPU on its PCI bus" in reasons["web"]
-    assert "libnvidia-ml.so.1 is not installed" in reasons["bare"] and "doctor" in reasons["bare"]
+    assert "libnvidia-ml.so.1 is not installed" in reasons["dead"] and "doctor" in reasons["dead"]
     assert "already in the group gpu_hosts" in reasons["mine"] and "Left out:" in text
+
+
+def test_a_bare_host_and_one_that_gives_gpus_to_machines_are_adopted(run, bare_facts):
+    facts = read("hand")["gpu_facts_host"]["gpu"]
+    other = {**facts["pci"][0], "address": "0000:f1:00.0", "kernel_driver": "vfio-pci"}
+    half = read("hand", pci=[*facts["pci"], other])
+    result, _text = run(bare={"gpu_facts_host": {"gpu": bare_facts}}, half=half)
+    assert result["left_out"] == {} and result["hosts"]["half"]["variables"]["gpu_facts_passthrough"] == 1
+    assert "nvidia_driver_state" not in result["hosts"]["bare"]["variables"]
+    (difference,) = result["differences"]
+    assert "driver: none is installed. Site would: install driver" in str(result["differences"][difference])
 
 
 @examples_of(tests=2)
@@ -111,7 +122,7 @@ def test_facts_with_a_profile_that_does_not_exist_leave_their_host_out(run):
 
 
 def test_without_a_host_that_can_be_adopted_nothing_is_written(run, bare_facts, tmp_path):
-    result, _text = run(bare={"gpu_facts_host": {"gpu": bare_facts}})
+    result, _text = run(web={"gpu_facts_host": {"gpu": {**bare_facts, "pci": [], "gpus": []}}})
     assert result["failed"] and "nothing is written" in result["msg"] and not (tmp_path / "inventory").exists()
 
 

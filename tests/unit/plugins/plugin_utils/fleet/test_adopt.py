@@ -76,6 +76,46 @@ def test_a_driver_of_the_run_installer_is_left_alone_and_named(hand):
     assert left(facts, one) == []
 
 
+def unloaded(facts, **driver):
+    facts = changed(facts, driver={"loaded_version": None, "on_disk_version": None, **driver})
+    return {**facts, "gpus": [], "nvml": {"available": False, "reason": "the driver is not loaded"}}
+
+
+def test_a_bare_host_is_written_as_what_it_is_to_become(hand):
+    """Nothing is called installed that is not, and nothing is unmanaged for it."""
+    facts = unloaded(hand, source=None, packages={}, library_version=None, dkms=[])
+    facts["toolkit"].update(packages={}, version=None, accept_envvar_unprivileged=None, accept_volume_mounts=None)
+    facts["runtimes"]["containerd"].update(nvidia=False, binary=None)
+    one = adopted(facts)
+    assert one.boards == {hand["gpus"][0]["board"]: len(hand["gpus"])}
+    assert not [name for name in one.variables if name.startswith("nvidia_driver_")]
+    assert one.variables["nvidia_toolkit_runtime"] == "containerd"
+    driver, toolkit = one.differences
+    assert driver.startswith("driver: none is installed. Site would: install driver branch 580")
+    assert toolkit.startswith("toolkit: it is not set up for containerd. Site would: install nvidia-container-toolkit")
+    assert {"driver", "toolkit", "runtime"} <= set(left(facts, one)) and "impossible" not in toolkit
+    # Containers of a host without a kubelet are Docker's, which has a containerd, too.
+    facts["runtimes"]["docker"] = {**facts["runtimes"]["containerd"], "version": "28.3.0"}
+    facts["kubelet"] = {"installed": False, "active": False}
+    assert adopted(facts).variables["nvidia_toolkit_runtime"] == "docker"
+    del facts["runtimes"]["docker"], facts["runtimes"]["containerd"]
+    assert any("no container runtime of the host has" in note for note in adopted(facts).notes)
+
+
+def test_a_host_with_packages_and_no_module_is_written_as_what_it_is_to_become(hand):
+    facts = unloaded(hand)
+    one = adopted(facts)
+    assert one.variables["nvidia_driver_branch"] == "580" and "nvidia_driver_state" not in one.variables
+    driver = one.differences[0]
+    assert driver.startswith("driver: 580.") and "is installed and not loaded. Site would: " in driver
+    # What site refuses is left alone, as on a host whose driver runs.
+    facts["driver"]["source"] = "vendor"
+    facts["driver"]["vendor"] = "negativo17"
+    foreign = adopted(facts)
+    assert foreign.variables["nvidia_driver_state"] == "unmanaged"
+    assert "was installed by packages of negativo17" in foreign.differences[0]
+
+
 @pytest.mark.parametrize(("daemon", "mode", "said"), [(False, True, True), (False, False, False), (True, True, False)])
 def test_persistence_mode_without_its_daemon_stays_and_is_named(hand, daemon, mode, said):
     facts = changed(hand, driver={"persistence_daemon": {"installed": True, "active": daemon}})
