@@ -77,6 +77,10 @@ options:
   max_unavailable: {type: str, description: "How many of O(members) may be out of service - a number, or a percentage, rounded down."}
   members: {type: list, elements: str, description: The nodes of the whole fleet.}
   mig_plan: {type: dict, description: The result of M(gpufleet.nvidia.mig) in check mode. Only pods on MIG devices that are destroyed are evicted.}
+  nvsentinel:
+    description: >-
+      What the steps do that take a node out of service where NVSentinel is seen, as C(gpu_node_nvsentinel) of P(gpufleet.nvidia.gpu_node#role).
+    type: str
   origin: {type: str, description: The driver version before the rollout.}
   plan: {type: dict, description: "The plan of the host, as the action V(heal_plan) of M(gpufleet.nvidia.rollout) returned it."}
   poll: {type: float, description: Seconds between two checks.}

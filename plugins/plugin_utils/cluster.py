@@ -196,6 +196,11 @@ class Cluster:
             self.call("GET", f"{_CLAIMS}/deviceclasses", "list the DeviceClasses", resourceVersion="0")["items"]
         )
 
+    def api_groups(self) -> frozenset[str]:
+        """Return the names of the API groups that the server has."""
+        found = self.call("GET", "/apis", "list the API groups")["groups"]
+        return frozenset(str(one["name"]) for one in found)
+
     def version(self) -> str:
         """Return the version of the API server, such as C(v1.34.4)."""
         return str(self.call("GET", "/version", "read the version of the API server")["gitVersion"])

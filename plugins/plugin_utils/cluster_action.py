@@ -17,6 +17,8 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refus
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._printable import LONGEST_OUTPUT, printable
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import cluster_lease, lease_renewal
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import ApiError, Cluster, at_once
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import nvsentinel
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.objects import labels_of
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import ControllerAction
 
 
@@ -70,6 +72,7 @@ class Step:
     :param cordon: whether the node takes no pods from now on; None leaves that as it is.
     :param result: of the action.
     :param condition: of the node, where it has one that says how its GPUs are.
+    :param returns: whether the node goes back to what it was found as, also where others had cordoned it.
     """
 
     before: str
@@ -77,6 +80,7 @@ class Step:
     cordon: bool | None
     result: dict[str, Any]
     condition: Mapping[str, str] | None = None
+    returns: bool = False
 
 
 class NodeStep(ClusterAction):
@@ -88,6 +92,7 @@ class NodeStep(ClusterAction):
         "reason": {"type": "str", "default": ""},
         "lease_namespace": {"type": "str", "default": ""},
         "lease_duration": {"type": "int", "default": 1800},
+        "nvsentinel": {"type": "str", "choices": [*nvsentinel.MODES], "default": nvsentinel.EXCLUDE},
     }
 
     def act(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
@@ -98,8 +103,17 @@ class NodeStep(ClusterAction):
         arguments["reason"] = str(printable(arguments["reason"], lines=True, longest=LONGEST_OUTPUT))
         name, node = arguments["node"], cluster.node(arguments["node"]) if cluster else None
         step = self.step(arguments, task_vars, cluster, node)
+        annotations, cordon = dict(step.annotations), step.cordon
+        labels: dict[str, str | None] = {}
+        if cluster and step.returns:
+            labels, kept, cordon = nvsentinel.returned(node, cordon)
+            annotations |= kept
+        elif cluster and node and cordon and _beside_nvsentinel(cluster, node, arguments["nvsentinel"]):
+            labels, kept = nvsentinel.taken(node)
+            annotations |= kept
+            step.result["changed"] |= any(labels_of(node).get(label) != value for label, value in labels.items())
         if cluster and step.result["changed"] and not self._task.check_mode:
-            cluster.change_node(name, step.annotations, step.cordon)
+            cluster.change_node(name, annotations, cordon, labels)
             if step.condition:
                 cluster.set_condition(name, step.condition)
         self._display.v(f"{name}: {step.before or 'untouched'} -> {arguments['state']} {arguments['reason']}")
@@ -108,3 +122,14 @@ class NodeStep(ClusterAction):
     @abstractmethod
     def step(self, arguments: Values, task_vars: Values, cluster: Cluster | None, node: Node) -> Step:
         """Return what is written to the node."""
+
+
+def _beside_nvsentinel(cluster: Cluster, node: Mapping[str, Any], mode: str) -> bool:
+    """Return whether a node that is taken out of service has to be hidden from NVSentinel.
+
+    :raises Refused: NVSentinel has it.
+    """
+    refused = nvsentinel.held(node, mode)
+    if refused:
+        raise refused
+    return mode != nvsentinel.IGNORE and (nvsentinel.is_seen(node) or nvsentinel.is_served(cluster.api_groups()))

@@ -54,7 +54,8 @@ class ActionModule(NodeStep):
                 remedy = "Repair those first, or raise gpu_heal_max_unavailable."
                 raise Refused(f"node {arguments['node']}", f"it is not taken out of service: {why}", remedy)
         record = self._record(arguments, before, is_cordoned(node))
-        cordon = True if state == STARTED else record.initial_unschedulable if state in (DONE, REFUSED) else None
+        returns = state in (DONE, REFUSED)
+        cordon = True if state == STARTED else record.initial_unschedulable if returns else None
         kind, condition = arguments["condition"], None
         if kind and node is not None:
             condition = repair.condition(kind, state, record.reason, node, record.since)
@@ -65,7 +66,7 @@ class ActionModule(NodeStep):
             "text": record.as_text(),
         }
         marked = repair.marked(state, record.since, record.reason, record.initial_unschedulable)
-        return Step(before.state, marked, cordon, result, condition)
+        return Step(before.state, marked, cordon, result, condition, returns)
 
     def _record(self, arguments: dict[str, Any], before: RepairRecord, unschedulable: bool) -> RepairRecord:
         now = utc_time.now()

@@ -29,7 +29,7 @@ class ActionModule(NodeStep):
         remembered = there.get(INITIAL)
         found = found_cordoned(cordoned, remembered == "true", remembered in ("true", "false"))
         after = {INITIAL: None if returned else str(found).lower(), REASON: arguments["reason"] or None}
-        cordon = found or not returned
-        changed = cordon != cordoned or any(there.get(key) != value for key, value in after.items())
+        cordon = found if returned else True if state == "started" else None
+        changed = cordon not in (None, cordoned) or any(there.get(key) != value for key, value in after.items())
         result = {"changed": changed and node is not None, "returned": returned}
-        return Step("started" if remembered else "", after, cordon, result)
+        return Step("started" if remembered else "", after, cordon, result, returns=returned)

@@ -68,7 +68,7 @@ DAEMON_SET: Mapping[str, Any] = {
 #: Its status is what the kubelet of its host says.
 NODE: Mapping[str, Any] = {
     "metadata": _METADATA,
-    "spec": {"unschedulable": bool},
+    "spec": {"unschedulable": bool, "taints": [{"key": str, "value": str, "effect": str}]},
     "status": {
         "conditions": [{"type": str, "status": str, "lastTransitionTime": str}],
         "addresses": [{"type": str, "address": str}],

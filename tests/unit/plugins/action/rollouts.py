@@ -22,13 +22,21 @@ class FakeCluster:
     def __init__(self, record=None, unschedulable=False):
         self.annotations = {key: value for key, value in (record or Record()).annotations().items() if value}
         self.unschedulable = unschedulable
+        self.labels = {}
         self.held = None
 
     def node(self, name):
         spec = {"unschedulable": True} if self.unschedulable else {}
-        return {"metadata": {"name": name, "annotations": dict(self.annotations)}, "spec": spec}
+        return {
+            "metadata": {"name": name, "annotations": dict(self.annotations), "labels": dict(self.labels)},
+            "spec": spec,
+        }
 
-    def change_node(self, _name, annotations, unschedulable):
+    def api_groups(self):
+        return frozenset()
+
+    def change_node(self, _name, annotations, unschedulable, labels):
+        self.labels = {key: value for key, value in {**self.labels, **labels}.items() if value}
         self.annotations = {key: value for key, value in {**self.annotations, **annotations}.items() if value}
         if unschedulable is not None:
             self.unschedulable = unschedulable

@@ -38,6 +38,8 @@ BROKEN, WELL = facts("gpu_reset"), facts("none")
 class FakeCluster:
     """Nodes whose annotations and cordons are kept."""
 
+    groups: tuple[str, ...] = ()
+
     def __init__(self, *names):
         conditions = {"conditions": [{"type": "Ready", "status": "True"}]}
         self.kept = {
@@ -50,8 +52,13 @@ class FakeCluster:
     def node(self, name):
         return self.nodes()[name]
 
-    def change_node(self, name, annotations, unschedulable=None):
+    def api_groups(self):
+        return frozenset(self.groups)
+
+    def change_node(self, name, annotations, unschedulable=None, labels=()):
         found = self.kept[name]
+        there = {**found["metadata"].get("labels", {}), **dict(labels)}
+        found["metadata"]["labels"] = {key: value for key, value in there.items() if value is not None}
         merged = {**found["metadata"]["annotations"], **annotations}
         found["metadata"]["annotations"] = {key: value for key, value in merged.items() if value}
         if unschedulable is not None:

@@ -33,11 +33,16 @@ class Api:
             raise ApiError(404, f"read node {name}", f'nodes "{name}" not found')
         return self.object
 
-    def change_node(self, name, annotations, unschedulable):
+    def api_groups(self):
+        return frozenset()
+
+    def change_node(self, name, annotations, unschedulable, labels):
+        self.object["metadata"]["labels"].update(labels)
         self.changed.append((name, annotations, unschedulable))
         there = {**self.object["metadata"]["annotations"], **annotations}
         self.object["metadata"]["annotations"] = {key: value for key, value in there.items() if value is not None}
-        self.object["spec"]["unschedulable"] = unschedulable
+        if unschedulable is not None:
+            self.object["spec"]["unschedulable"] = unschedulable
 
     def pods_on(self, name, selector):
         self.asked.append((name, selector))

@@ -1,0 +1,144 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Nodes that playbooks take out of service beside NVSentinel: whose they are, and that it leaves alone those that a playbook has."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions import heal_node, repartition_node, upgrade_node
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import nvsentinel
+
+NEW, OLD = nvsentinel.MANAGED
+EVENT = {"quarantineHealthEvent": "[{}]", "quarantineHealthEventIsCordoned": "True"}
+RELEASED = {"key": "nvsentinel.dgxc.nvidia.com/external-remediation", "value": "extrr-1", "effect": "NoSchedule"}
+ACTIONS = {
+    upgrade_node: {"target": "580.126.09", "origin": "570.133.20"},
+    heal_node: {"members": ["n", *"abc"]},
+    repartition_node: {},
+}
+
+
+class Api:
+    """A cluster with the node C(n) that keeps every change of it."""
+
+    def __init__(self, labels=(), groups=(nvsentinel.GROUP,), annotations=(), **spec):
+        self.metadata = {"name": "n", "labels": dict(labels), "annotations": dict(annotations)}
+        self.spec, self.groups, self.patches = spec, groups, []
+
+    def api_groups(self):
+        return frozenset(self.groups)
+
+    def node(self, _name):
+        ready = {"conditions": [{"type": "Ready", "status": "True"}]}
+        return json.loads(json.dumps({"metadata": self.metadata, "spec": self.spec, "status": ready}))
+
+    def nodes(self):
+        return {name: self.node(name) for name in "nabc"}
+
+    def change_node(self, _name, annotations, unschedulable, labels):
+        self.patches.append((unschedulable, dict(labels)))
+        for kept, changes in (("annotations", annotations), ("labels", labels)):
+            there = {**self.metadata[kept], **changes}
+            self.metadata[kept] = {key: value for key, value in there.items() if value is not None}
+        if unschedulable is not None:
+            self.spec["unschedulable"] = unschedulable
+
+
+@pytest.fixture
+def step(call, monkeypatch):
+    records = {}
+
+    def take(module, api, state, **more):
+        monkeypatch.setattr(module.ActionModule, "cluster", lambda _self, _arguments: api)
+        given = {"node": "n", "state": state, **ACTIONS[module], **more}
+        if module is not repartition_node:
+            given["record"] = records.get(module, {})
+        result, _shown = call(module, given, {"inventory_hostname": "n", "hostvars": {}})
+        assert "failed" not in result, result["msg"]
+        records[module] = result.get("record", {})
+        return result
+
+    return take
+
+
+@pytest.mark.parametrize("before", [{}, {NEW: "true"}, {NEW: "false", "zone": "a"}, {OLD: "false"}], ids=str)
+@pytest.mark.parametrize("cordoned", [False, True])
+@pytest.mark.parametrize("module", ACTIONS, ids=lambda module: module.__name__.rpartition(".")[2])
+def test_the_label_comes_with_the_cordon_and_goes_with_the_uncordon_also_when_a_run_is_resumed(
+    step, module, cordoned, before
+):
+    api = Api(before, unschedulable=cordoned)
+    step(module, api, "started")
+    assert api.patches == [(True, {NEW: "false", OLD: "false"})]
+    # Another run finds them, and not what was before.
+    step(module, api, "started")
+    assert api.metadata["labels"] == {**before, NEW: "false", OLD: "false"}
+    step(module, api, "done")
+    assert api.metadata["labels"] == before and api.patches[-1][0] is cordoned
+    assert nvsentinel.INITIAL not in api.metadata["annotations"]
+
+
+@pytest.mark.parametrize("module", ACTIONS, ids=lambda module: module.__name__.rpartition(".")[2])
+def test_a_node_whose_change_failed_stays_hidden_and_out_of_service(step, module):
+    api = Api()
+    step(module, api, "started")
+    more = {"layout_changed": True} if module is repartition_node else {}
+    step(module, api, "failed", reason="it failed", **more)
+    assert api.metadata["labels"] == {NEW: "false", OLD: "false"} and api.spec["unschedulable"]
+
+
+@pytest.mark.parametrize(
+    ("groups", "labels", "mode", "hidden"),
+    [
+        ((), {}, "exclude", False),
+        (("apps",), {"nvidia.com/gpu.present": "true"}, "exclude", False),
+        ((), {"nvsentinel.dgxc.nvidia.com/dcgm.version": "4.x"}, "exclude", True),
+        ((), {OLD: "true"}, "exclude", True),
+        (("janitor.dgxc.nvidia.com",), {}, "exclude", True),
+        ((nvsentinel.GROUP,), {}, "ignore", False),
+    ],
+)
+def test_its_labels_are_set_only_where_it_is_seen(step, groups, labels, mode, hidden):
+    api = Api(labels, groups)
+    step(repartition_node, api, "started", nvsentinel=mode)
+    assert (api.metadata["labels"].get(NEW) == "false") is hidden
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        ({"annotations": EVENT}, "NVSentinel has quarantined it (annotation quarantineHealthEvent)"),
+        (
+            {"annotations": EVENT, "taints": [RELEASED]},
+            "released it to another system (ExternalRemediationRequest extrr-1)",
+        ),
+    ],
+)
+@pytest.mark.parametrize("module", ACTIONS, ids=lambda module: module.__name__.rpartition(".")[2])
+def test_a_node_that_nvsentinel_has_is_not_taken(call, monkeypatch, step, module, found, said):
+    api = Api(unschedulable=True, **found)
+    monkeypatch.setattr(module.ActionModule, "cluster", lambda _self, _arguments: api)
+    result, _shown = call(module, {"node": "n", "state": "started", **ACTIONS[module]}, {"inventory_hostname": "n"})
+    assert result["failed"] and result["msg"].startswith("node n: ") and said in result["msg"]
+    assert api.patches == []
+    step(module, api, "started", nvsentinel="ignore")
+    assert api.patches == [(True, {})]
+
+
+def test_a_cordon_that_nvsentinel_needs_by_the_end_stays_its_own(step):
+    """It looked at the node before it saw the label: an uncordon would cancel its repair."""
+    api = Api()
+    step(repartition_node, api, "started")
+    api.metadata["annotations"].update(EVENT)
+    step(repartition_node, api, "done")
+    assert api.spec["unschedulable"] and api.metadata["labels"] == {}
+
+
+@pytest.mark.parametrize("text", ["[]", "{", '{"nvsentinel.dgxc.nvidia.com/managed": 5}'])
+def test_what_the_labels_were_is_not_believed_in_another_shape(text):
+    node = {"metadata": {"annotations": {nvsentinel.INITIAL: text}}}
+    assert nvsentinel.returned(node, False) == ({NEW: None, OLD: None}, {nvsentinel.INITIAL: None}, False)
