@@ -7,11 +7,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from .. import _injection as injection
 from .._facts_view import Facts
 from .._plan import Refused, StagePlan, Step
+from .._runtimes import RUNTIMES
 from .._steps import Kind
 from .desired import BINARY, DesiredRuntime, Effective, from_variables
 from .plan import plan_effective
@@ -46,9 +48,23 @@ def stage(facts: Facts, desired: Mapping[str, Any]) -> StagePlan:
     if former is not None:
         return StagePlan("runtime", True, refusals=(former,))
     why = f"it is in the way of {runtime}, and an earlier toolkit left it"
-    steps = (*steps_from_facts(runtime, found, wanted), *(Step(Kind.MOVE_ASIDE, path, why) for path in leftovers))
+    steps = steps_from_facts(runtime, found, wanted)
+    if steps and found.active is not False and desired.get("nvidia_toolkit_restart") != "never":
+        steps = (replace(steps[0], disturbs=_restarted(runtime, steps)), *steps[1:])
+    steps = (*steps, *(Step(Kind.MOVE_ASIDE, path, why) for path in leftovers))
     unread = None if steps or found.version else f"{runtime} does not say its version"
     return StagePlan("runtime", bool(steps) or unread is not None, steps, unread=unread)
+
+
+def _restarted(runtime: str, steps: tuple[Step, ...]) -> tuple[str, ...]:
+    """Return whom the restart disturbs with which the runtime takes the steps over."""
+    if runtime != "docker":
+        # Where a drop-in of the unit says otherwise (KillMode), the host refuses to restart it.
+        return (f"starting containers while {RUNTIMES[runtime].title} restarts (running pods go on)",)
+    if all(step.kind is not Kind.ENABLE_CDI for step in steps):
+        # It takes runtimes over on SIGHUP.
+        return ()
+    return ("containers of Docker, which its restart stops where live-restore is off (nvidia_toolkit_disruption)",)
 
 
 def steps_from_facts(runtime: str, found: Mapping[str, Any], desired: DesiredRuntime) -> tuple[Step, ...]:

@@ -106,7 +106,9 @@ class HostPlan:
     def disturbs(self) -> list[str]:
         """Everybody who would notice, without repetitions, in the order of the steps."""
         who = [name for stage in self.stages.values() for step in stage.steps for name in step.disturbs]
-        if who and self.node is not None:
+        # A restart of the runtime ends no pod.
+        hurt = any(step.disturbs for name, stage in self.stages.items() if name != "runtime" for step in stage.steps)
+        if hurt and self.node is not None:
             # Those of the kubelet's record on the host are among them already, with what they were given.
             pods = (f"pod {title}" for title in self.node.pods)
             who += [pod for pod in pods if not any(name.startswith(f"{pod} (") for name in who)]

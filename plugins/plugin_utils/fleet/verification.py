@@ -119,12 +119,13 @@ def _named(stage: str) -> str:
 #: Plans that stand alone, because nothing else can be planned.
 NO_STAGES = ("variables", "privileges", "hardware")
 #: Who changes what somebody uses, by the stage: these playbooks take the node out of service first, or evict the pods that are in the way.
-_IN_SERVICE = {"driver": "upgrade", "toolkit": "upgrade", "runtime": "upgrade", "mig": "repartition"}
+_IN_SERVICE = {"driver": "upgrade", "toolkit": "upgrade", "mig": "repartition"}
 
 
 def _leads_on(stage: str, steps: Sequence[Step]) -> str:
     """Return what carries out steps: C(site), or what does so on a host whose GPUs are in use."""
-    disturbed = any(step.disturbs for step in steps)
+    # Pods outlive the restart of their runtime; where containers would not, site refuses it.
+    disturbed = stage != "runtime" and any(step.disturbs for step in steps)
     playbook = _IN_SERVICE.get(stage, "site") if disturbed else "site"
     return f"Run gpufleet.nvidia.{playbook}" + (
         ", once nobody uses what it disturbs" if disturbed and playbook == "site" else ""

@@ -125,6 +125,7 @@ class TestStage:
         "nvidia_toolkit_runtime": "containerd",
         "nvidia_toolkit_default_runtime": False,
         "nvidia_toolkit_cdi": True,
+        "nvidia_toolkit_restart": "auto",
     }
     FACTS = {"version": "1.7.28", "nvidia": True, "default_runtime": "runc", "cdi": True}
 
@@ -170,6 +171,33 @@ class TestStage:
         made = self.run({**self.FACTS, **found}, **variables)
         assert made.needed
         assert [s.kind.key for s in made.steps] == [step]
+
+    @pytest.mark.parametrize(
+        ("runtime", "found", "restart", "disturbs"),
+        [
+            ("containerd", {"nvidia": False}, "auto", "while containerd restarts (running pods go on)"),
+            ("k3s", {"nvidia": False}, "auto", "while k3s restarts (running pods go on)"),
+            ("crio", {"nvidia": False, "active": None}, "auto", "while CRI-O restarts (running pods go on)"),
+            ("containerd", {"nvidia": False}, "never", ""),
+            ("containerd", {"nvidia": False, "active": False}, "auto", ""),
+            # Docker takes a runtime over by SIGHUP, but not the feature cdi.
+            ("docker", {"nvidia": False}, "auto", ""),
+            (
+                "docker",
+                {"cdi": False},
+                "auto",
+                "containers of Docker, which its restart stops where live-restore is off",
+            ),
+            ("docker", {"nvidia": False, "cdi": False}, "auto", "where live-restore is off"),
+        ],
+    )
+    def test_the_restart_of_the_runtime_is_named_with_what_it_does_to_containers(
+        self, runtime, found, restart, disturbs
+    ):
+        facts = {runtime: {**self.FACTS, "version": "29.1.3", "active": True, **found}}
+        given = {**self.VARIABLES, "nvidia_toolkit_runtime": runtime, "nvidia_toolkit_restart": restart}
+        named = [one for step in stage({"runtimes": facts}, given).steps for one in step.disturbs]
+        assert len(named) == bool(disturbs) and disturbs in "".join(named)
 
     def test_a_leftover_is_moved_aside(self):
         made = self.run({**self.FACTS, "leftovers": ["/etc/containerd/conf.d/99-nvidia.toml"]})

@@ -160,6 +160,9 @@ def test_pods_are_disturbed_only_where_a_change_disturbs_somebody():
     reload = Step(Kind.RELOAD_DRIVER, "driver", "newer", ("pod jobs/a (nvidia.com/gpu)",), {"version": "1"})
     known = StagePlan("driver", True, (reload,))
     assert replace(changing, stages={"driver": known}).disturbs == ["pod jobs/a (nvidia.com/gpu)"]
+    restart = Step(Kind.CONFIGURE_RUNTIME, "containerd", "it is not configured", ("starting containers",))
+    runtime = {"runtime": StagePlan("runtime", True, (restart,))}
+    assert replace(changing, stages=runtime).disturbs == ["starting containers"], "no pod ends with it"
     assert replace(DONE, node=view).disturbs == []
     assert "  node n: cordoned" in FleetPlan([changing]).text()
     assert "cordoned" not in FleetPlan([replace(DONE, node=view)]).text()

@@ -165,6 +165,7 @@ def stage(name, *steps, **given):
         # Who uses what changes is in the way of site.
         (stage("mig", Step(Kind.FINISH_MIG_CHANGE, "mig", "x", ("pod a",))), "Run gpufleet.nvidia.repartition"),
         (stage("driver", Step(Kind.FINISH_MIG_CHANGE, "mig", "x", ("pod a",))), "Run gpufleet.nvidia.upgrade"),
+        (stage("runtime", Step(Kind.FINISH_MIG_CHANGE, "mig", "x", ("pod a",))), "Run gpufleet.nvidia.site"),
         (
             stage("sharing", Step(Kind.FINISH_MIG_CHANGE, "mig", "x", ("pod a",))),
             "Run gpufleet.nvidia.site, once nobody uses what it disturbs",
