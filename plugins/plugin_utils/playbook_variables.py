@@ -20,6 +20,7 @@ from typing import Any, Callable
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.names import refuse_namespace, refuse_runtime_class
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import (
+    FORMER,
     HOST_ROLES,
     RENAMED,
     RoleInterface,
@@ -45,7 +46,8 @@ _OF_FILES = "lint"
 OWN: dict[str, dict[str, dict[str, Any]]] = {
     name: options for name, options in entry_points(DOCUMENTED).items() if name != _OF_FILES
 }
-#: Roles whose variables a playbook reads, and which nothing else checks before its first host is changed.
+#: Roles whose variables a playbook reads, and which nothing else checks before its first host is changed. Those of the others are checked, too, so that
+#: every playbook says the same, but what is wrong there keeps it from nothing.
 ROLES = {
     "site": ("gpu_kubernetes", "gpu_node"),
     "render": ("gpu_kubernetes",),
@@ -87,11 +89,13 @@ PREFIXES = (
 class Findings:
     """What is to be said of the variables of one host.
 
+    :param others: what is wrong with variables that this playbook does not read.
     :param unknown: names that begin as the variables of these playbooks do, and are near none of them.
     :param of_run: what it says of the run, which reads these variables of one of its hosts.
     """
 
     refusals: tuple[Refused, ...] = ()
+    others: tuple[Refused, ...] = ()
     unknown: tuple[str, ...] = ()
     of_run: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
@@ -100,17 +104,25 @@ def check(
     playbook: str, variables: Mapping[str, Any], template: Callable[[Any], Any] = lambda value: value
 ) -> Findings:
     """Return what is wrong with the variables of one host for a playbook."""
-    refusals: list[Refused] = []
+    read: list[Refused] = []
+    others: list[Refused] = []
     of_run: dict[str, Any] = dict.fromkeys(OWN[playbook])
     for interface in _interfaces(playbook):
-        given, unread = values_of(interface.options, variables, template, {})
-        refusals += [*unread, *validated(interface, given)[1]]
-        # Hosts outside of Kubernetes need not name a cluster.
-        of_run.update((name, given[name]) for name in (*OWN[playbook], *_OF_CLUSTER) if given.get(name))
-        refusals += [wrong for name in SHARES if name in given for wrong in _share(name, given[name], SHARES[name])]
-        refusals += _names_in_cluster(given)
+        names = [name for name in interface.options if name in variables or FORMER.get(name) in variables]
+        if not names:
+            continue
+        given, unread = values_of(names, variables, template, {})
+        wrong = [*unread, *validated(interface, given)[1]]
+        wrong += [refusal for name in SHARES if name in given for refusal in _share(name, given[name], SHARES[name])]
+        wrong += _names_in_cluster(given)
+        if interface.role in (playbook, *ROLES.get(playbook, ())):
+            read += wrong
+            # Hosts outside of Kubernetes need not name a cluster.
+            of_run.update((name, given[name]) for name in (*OWN[playbook], *_OF_CLUSTER) if given.get(name))
+        else:
+            others += wrong
     near, unknown = _names(variables)
-    return Findings((*refusals, *near), unknown, of_run)
+    return Findings((*read, *near), tuple(others), unknown, of_run)
 
 
 def different(name: str, first: tuple[str, Any], second: tuple[str, Any]) -> Refused:
@@ -120,15 +132,16 @@ def different(name: str, first: tuple[str, Any], second: tuple[str, Any]) -> Ref
     return Refused(name, f"{said}, and one run takes one value for all of its hosts", remedy)
 
 
-def _interfaces(playbook: str) -> list[RoleInterface]:
-    own = RoleInterface(
-        playbook,
-        {},
-        OWN[playbook],
-        frozenset(),
-        f"ansible-doc -t role gpufleet.nvidia.{DOCUMENTED} -e {playbook} describes it.",
-    )
-    return [own, *(_optional(role) for role in ROLES.get(playbook, ()))]
+@cache
+def _interfaces(playbook: str) -> tuple[RoleInterface, ...]:
+    """Return those of all playbooks and roles, the first being those that C(playbook) reads."""
+    roles = dict.fromkeys(role for names in (ROLES.get(playbook, ()), *ROLES.values()) for role in names)
+    return (*map(_own, dict.fromkeys((playbook, *OWN))), *map(_optional, roles))
+
+
+def _own(playbook: str) -> RoleInterface:
+    described = f"ansible-doc -t role gpufleet.nvidia.{DOCUMENTED} -e {playbook} describes it."
+    return RoleInterface(playbook, {}, OWN[playbook], frozenset(), described)
 
 
 @cache

@@ -62,6 +62,7 @@ class ActionModule(ControllerAction):
             found = playbook_variables.check(playbook, variables)
             former.update(dict.fromkeys(deprecations(variables)))
             wrong += [(host, refusal) for refusal in found.refusals]
+            described += [(host, refusal) for refusal in found.others]
             for name, value in found.of_run.items():
                 first = firsts.setdefault(name, (host, value))
                 if value != first[1]:

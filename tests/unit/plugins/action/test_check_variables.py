@@ -125,6 +125,40 @@ def test_all_that_no_host_is_needed_for_is_the_same_list_in_every_playbook(call,
         assert shown.lines == [f"[WARNING]: {sentence}" for sentence in sentences]
 
 
+#: Of playbooks and roles that one playbook or another does not read: a type, a choice, a share, a name, a number that was a text.
+OF_PLAYBOOKS = {
+    "gpu_plan_offline": ("perhaps", ["plan"]),
+    "gpu_inspect_format": ("jsn", ["inspect"]),
+    "gpu_upgrade_canary": ("one", ["migrate", "rollback", "upgrade"]),
+    "gpu_heal_max_unavailable": ("0", ["heal"]),
+    "gpu_kubernetes_prune": ("sometimes", ["render", "repartition", "site"]),
+    "gpu_kubernetes_runtime_class": ("nvidia'", ["render", "repartition", "site"]),
+    "gpu_kubernetes_version": (1.30, ["render", "repartition", "site"]),
+    "gpu_remove_driver": ("perhaps", ["remove"]),
+    "gpu_kubernetes_namspace": ("x", sorted(check_variables.playbook_variables.OWN)),
+}
+
+
+@pytest.mark.parametrize("name", OF_PLAYBOOKS)
+def test_variables_of_playbooks_are_the_same_list_in_every_one_of_them(call, name):
+    """What a playbook does not read keeps it from nothing."""
+    value, stopped = OF_PLAYBOOKS[name]
+    said = {}
+    for playbook in check_variables.playbook_variables.OWN:
+        result, shown = check(call, {"a": {name: value}}, playbook=playbook)
+        (entry,) = result["refusals"]
+        assert entry["thing"] == name and result.get("failed", False) is (playbook in stopped)
+        sentence = f"a: {entry['message']}"
+        assert sentence in result["msg"] if playbook in stopped else shown.lines == [f"[WARNING]: {sentence}"]
+        said[playbook] = entry["message"]
+    assert len(said) > 11 and len(set(said.values())) == 1
+
+
+def test_hosts_of_two_clusters_are_rendered_in_one_run(call):
+    hosts = {"a": {"gpu_cluster_kubeconfig": "one"}, "b": {"gpu_cluster_kubeconfig": "two"}}
+    assert "failed" not in check(call, hosts, playbook="render")[0]
+
+
 def test_hosts_that_may_be_skipped_are_named_and_stop_nobody(call):
     hosts = {"a": {"gpu_facts_skip_refused_hosts": "true", "nvidia_mig_layuot": []}, "b": {}}
     result, shown = check(call, hosts, playbook="site")
