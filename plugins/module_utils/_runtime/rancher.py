@@ -66,15 +66,8 @@ def places(distribution: str) -> Places:
 def edit(distribution: str, files: Mapping[str, str], desired: DesiredRuntime) -> Files:
     """Return what the files become. C(files): texts by path, of those in L(places) that exist; the generated one is not changed."""
     where = places(distribution)
-    generated = files.get(where.generated, "")
-    number = _VERSION.search(generated)
-    paths = [where.template, where.template_v3]
-    # Beside one of version 3 the other is not read where that version is generated.
-    if where.template_v3 in files and number and number.group(1) == "3":
-        paths = [where.template_v3]
-    for path in paths if desired.present else ():
-        if path in files:
-            _refuse_stub(distribution, path, _without_block(files[path]), generated)
+    for path in read_templates(where, files) if desired.present else ():
+        _refuse_stub(distribution, path, _without_block(files[path]), files.get(where.generated, ""))
     changes = [
         FileChange(path, files[path], _template(files[path], version, desired))
         for path, version in ((where.template, 2), (where.template_v3, 3))
@@ -84,6 +77,15 @@ def edit(distribution: str, files: Mapping[str, str], desired: DesiredRuntime) -
     wanted = default if desired.present and desired.default else None
     changes.append(FileChange(where.default_runtime, files.get(where.default_runtime), wanted))
     return Files(tuple(changes))
+
+
+def read_templates(where: Places, files: Mapping[str, str]) -> list[str]:
+    """Return the templates that the next start may take. Releases that generate version 3 take that of version 2 where there is no other (k3s'
+    documentation, "Configuring containerd"); those before them know no other, and what was generated of version 2 does not tell which it is.
+    """
+    number = _VERSION.search(files.get(where.generated, ""))
+    there = [path for path in (where.template_v3, where.template) if path in files]
+    return there[:1] if number and number.group(1) == "3" else there
 
 
 def former_refusal(distribution: str, move: bool) -> Refused | None:
@@ -122,9 +124,8 @@ def expected(distribution: str, files: Mapping[str, str], binary: str) -> Effect
     """
     where = places(distribution)
     generated = effective(files.get(where.generated, ""))
-    number = _VERSION.search(files.get(where.generated, ""))
-    template = files.get(where.template if number and number.group(1) != "3" else where.template_v3)
-    found = template is None or detects(template) or _has_runtime(template)
+    templates = [files[path] for path in read_templates(where, files)]
+    found = all(detects(template) or _has_runtime(template) for template in templates)
     # What the generated file has of a default runtime of ours goes with our file.
     former = generated.default_runtime if generated.default_runtime != NAME else None
     default = NAME if where.default_runtime in files else former or "runc"
