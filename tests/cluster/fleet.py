@@ -290,5 +290,15 @@ def documented_condition_role() -> str:
 
 
 #: What a record says, from a run's beginning to its end.
-_ORDER = ("started", "waiting-for-jobs", "evicting", "installing", "verifying", "failed", "rolling-back", "done")
+_ORDER = (
+    "started",
+    "waiting-for-jobs",
+    "evicting",
+    "installing",
+    "verifying",
+    "returning",
+    "failed",
+    "rolling-back",
+    "done",
+)
 _KEYS = ("state", "from", "from-toolkit", "to", "wave", "initial-unschedulable", "failed-reason", "operator", "since")

@@ -34,7 +34,7 @@ IMEX_WANTS = wants_link(IMEX_UNIT)
 
 UPGRADE_RECORD = "/var/lib/gpufleet/upgrade.json"
 #: The steps of one node, in order. A node whose record has one of them was cut off there.
-UPGRADE_STEPS = ("started", "waiting-for-jobs", "evicting", "installing", "verifying", "rolling-back", "returning")
+UPGRADE_STEPS = ("started", "waiting-for-jobs", "evicting", "installing", "verifying", "returning", "rolling-back")
 #: There as long as a repartition, or an upgrade that stopped services, is not at its end.
 REPARTITION_RECORD = "/var/lib/gpufleet/repartition.json"
 STOPPED_RECORD = "/var/lib/gpufleet/upgrade-stopped.json"

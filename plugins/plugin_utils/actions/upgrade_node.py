@@ -20,6 +20,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade impo
     MIGRATE,
     REFUSED,
     ROLLING_BACK,
+    UPGRADE,
     Record,
     advance,
     begin,
@@ -64,8 +65,9 @@ class ActionModule(NodeStep):
 
     def step(self, arguments: Values, task_vars: Values, cluster: Cluster | None, node: Node) -> Step:
         state, run = arguments["state"], UpgradeRun(constants.DEFAULT_LOCAL_TMP)
+        work = run.settings.get("work", UPGRADE) if run.exists else UPGRADE
         # What goes back because it failed is not asked, and a migration changes no driver.
-        if state in (_STARTED, ROLLING_BACK) and not arguments["reason"] and not _migrates(run):
+        if state in (_STARTED, ROLLING_BACK) and not arguments["reason"] and work != MIGRATE:
             # Since the run was planned, hours may have passed.
             facts, _unread = facts_of(registered(task_vars, "gpu_facts_host"))
             refuse_users({arguments["node"]: (facts, task_vars)}, nodes=cluster is not None)
@@ -80,7 +82,7 @@ class ActionModule(NodeStep):
         result = {
             "changed": replace(record, since="") != replace(before, since=""),
             "record": record.values(),
-            "if_failed": if_failed(record),
+            "if_failed": if_failed(record, work),
             "text": record.as_text(),
             "driver_changed": state == REFUSED and record.driver != before.driver,
         }
@@ -124,7 +126,3 @@ class ActionModule(NodeStep):
             )
             return started if state == _STARTED else replace(started, state=state, failed_reason=arguments["reason"])
         return replace(advance(before, state), failed_reason=arguments["reason"], since=now, operator=who)
-
-
-def _migrates(run: UpgradeRun) -> bool:
-    return run.exists and run.settings.get("work") == MIGRATE

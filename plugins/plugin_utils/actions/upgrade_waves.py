@@ -209,7 +209,7 @@ class ActionModule(ClusterAction):
             "stopped": None,
             "record": record.values(),
             "turn": turn(record, work),
-            "if_failed": if_failed(record),
+            "if_failed": if_failed(record, work),
             "wave": run.number(),
         }
 

@@ -39,11 +39,13 @@ REFUSED = "refused"
 SKIP_LABEL = f"{PREFIX}upgrade.skip"
 
 ROLLING_BACK = "rolling-back"
-#: What a run is for, and what else the turn of a node can be: each of them is a task file of the role gpu_upgrade.
+#: What a run is for, and what else the turn of a node can be.
 UPGRADE, MIGRATE = WORK = ("upgrade", "migrate")
 ROLLBACK, REVERT = "rollback", "revert"
 #: From this step on the host is not as it was.
 _CHANGED = UPGRADE_STEPS[UPGRADE_STEPS.index("installing") :]
+#: The steps after which a failure is a reason to go back: not once the new state is proven, nor on the way back itself.
+_REVERTED = ("installing", "verifying")
 #: The fields of a record, each in an annotation such as C(gpufleet.github.io/upgrade-failed-reason).
 _NAMES = (
     *("state", "from", "from_toolkit", "from_kernel", "to", "driver", "former"),
@@ -211,12 +213,12 @@ def turn(record: Record, work: str = UPGRADE) -> str:
     return REVERT if record.failed_reason else ROLLBACK
 
 
-def if_failed(record: Record) -> dict[str, Any]:
+def if_failed(record: Record, work: str = UPGRADE) -> dict[str, Any]:
     """Return how the turn of a node ends that fails with this record: the C(state) that is recorded, whether to C(uncordon) the node, because nothing
-    of its host was changed, and whether there is something to C(revert).
+    of its host was changed, and whether there is something to C(revert). A node that is migrated stays where it is, and the next run moves it to the end.
     """
-    if record.host_changed:
-        return {"state": FAILED, "uncordon": False, "revert": True}
+    if record.host_changed or work == MIGRATE:
+        return {"state": FAILED, "uncordon": False, "revert": work != MIGRATE and record.state in _REVERTED}
     # Where nothing was begun, a node that failed earlier stays what it is: out of service by us, and not by people.
     return {"state": FAILED if record.state == FAILED else REFUSED, "uncordon": record.interrupted, "revert": False}
 

@@ -103,13 +103,16 @@ def test_a_chain_is_followed_through_blocks_and_from_one_role_into_the_other(tmp
 
 @pytest.mark.parametrize("work", WORK)
 @pytest.mark.parametrize("reason", ["", "CUDA error"])
-def test_each_turn_is_a_task_file_that_a_host_in_its_turn_includes(work, reason):
+def test_each_turn_has_its_change_in_the_one_file_that_a_host_in_its_turn_includes(work, reason):
     waits = yaml.safe_load((REPOSITORY / "roles/gpu_upgrade/tasks/wait.yml").read_text(encoding="utf-8"))
     files = {task["ansible.builtin.include_tasks"]: task for task in waits if "ansible.builtin.include_tasks" in task}
+    changes = yaml.safe_load((REPOSITORY / "roles/gpu_upgrade/tasks/turn.yml").read_text(encoding="utf-8"))[0]["block"]
+    its_own = [str(task.get("when")) for task in changes]
     for state in ("", *UPGRADE_STEPS, "done", "failed", "refused"):
         what = turn(Record(state, failed_reason=reason), work)
         if what != "revert":
-            assert files[f"{what}.yml"]["when"] == f"__gpu_upgrade_next.turn == '{what}'"
+            assert files["turn.yml"]["when"] == "__gpu_upgrade_next.turn not in ['', 'revert']"
+            assert f"__gpu_upgrade_turn == '{what}'" in its_own, "what changes the host"
     (begins,) = [task["ansible.builtin.set_fact"] for task in waits if "ansible.builtin.set_fact" in task]
     assert begins["__gpu_upgrade_reverts"] == "{{ __gpu_upgrade_next.turn == 'revert' }}"
     assert "__gpu_upgrade_reverts | bool" in files["revert.yml"]["when"]

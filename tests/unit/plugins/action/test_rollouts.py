@@ -133,7 +133,7 @@ def test_a_host_learns_that_a_rollback_has_to_be_finished(plan, call, reason, tu
     found = call(upgrade_waves, {"state": "next"}, AT_A)[0]
     assert (found["start"], found["turn"], found["wave"]) == (True, turn, 1)
     assert found["record"]["failed_reason"] == reason
-    assert found["if_failed"] == {"state": "failed", "uncordon": False, "revert": True}
+    assert found["if_failed"] == {"state": "failed", "uncordon": False, "revert": False}
 
 
 def test_what_the_run_was_planned_for_is_the_turn_of_its_hosts(plan, call):

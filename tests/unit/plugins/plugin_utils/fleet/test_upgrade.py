@@ -14,6 +14,8 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import Unf
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import waves
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.objects import is_ready
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade import (
+    MIGRATE,
+    ROLLING_BACK,
     UPGRADE_STEPS,
     FleetHost,
     Record,
@@ -266,8 +268,9 @@ def test_the_turn_of_a_node_is_what_its_record_asks_for(state, reason, work, res
         # The host is not as it was.
         ("installing", ("failed", False, True)),
         ("verifying", ("failed", False, True)),
-        ("rolling-back", ("failed", False, True)),
-        ("returning", ("failed", False, True)),
+        # It works, or it is on its way back already.
+        ("returning", ("failed", False, False)),
+        ("rolling-back", ("failed", False, False)),
     ],
 )
 def test_how_a_turn_that_fails_ends_depends_on_how_far_the_node_came(state, result):
@@ -280,12 +283,17 @@ TASKS = Path(__file__).parents[5] / "roles" / "gpu_upgrade" / "tasks"
 
 def recorded_by_migrate():
     """The steps that a migration writes into the record of a node, in order, out of its own tasks."""
-    found = re.findall(r"__gpu_upgrade_state: \"?([a-z-]+)", (TASKS / "migrate.yml").read_text())
-    return sorted(set(found) & set(UPGRADE_STEPS), key=UPGRADE_STEPS.index)
+    found = " ".join(re.findall(r"__gpu_upgrade_state: (.+)", (TASKS / "turn.yml").read_text()))
+    return [step for step in UPGRADE_STEPS if step != ROLLING_BACK and re.search(rf"\b{step}\b", found)]
 
 
 def test_a_migration_records_steps_that_a_run_can_be_killed_in():
     assert {"started", "installing", "verifying"} <= set(recorded_by_migrate())
+
+
+@pytest.mark.parametrize("state", ["", *UPGRADE_STEPS, "failed"])
+def test_a_migration_that_fails_leaves_its_node_cordoned_and_goes_back_by_itself_never(state):
+    assert if_failed(started(state=state), MIGRATE) == {"state": "failed", "uncordon": False, "revert": False}
 
 
 @pytest.mark.parametrize("moved", [False, True], ids=["label as before", "label set"])
