@@ -47,7 +47,7 @@ class ActionModule(NodeStep):
     def step(self, arguments: Values, task_vars: Values, cluster: Cluster | None, node: Node) -> Step:  # noqa: ARG002
         before, state = from_values(arguments["record"]), arguments["state"]
         if node is not None:
-            before = repair.known(before, repair.marks(node))
+            before = repair.known(before, node)
         if state == STARTED and cluster:
             why = repair.no_room(cluster.nodes(), arguments["members"], arguments["node"], arguments["max_unavailable"])
             if why:
@@ -65,8 +65,7 @@ class ActionModule(NodeStep):
             "if_failed": ends_if_failed(record, str(arguments["plan"].get("state_before") or "")),
             "text": record.as_text(),
         }
-        marked = repair.marked(state, record.since, record.reason, record.initial_unschedulable)
-        return Step(before.state, marked, cordon, result, condition, returns)
+        return Step(before.state, repair.marked(record), cordon, result, condition, returns)
 
     def _record(self, arguments: dict[str, Any], before: RepairRecord, unschedulable: bool) -> RepairRecord:
         now = utc_time.now()

@@ -31,7 +31,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import Clu
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster_action import ClusterAction
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import hosts_of, refusals_of_hosts
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import objects, repair
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade import from_annotations
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade import HEAL, from_annotations
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import is_true, plain
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import GPU_HOSTS, node_of
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import value_of
@@ -77,7 +77,7 @@ class ActionModule(ClusterAction):
                 _refuse(names[host], facts, nodes)
                 record = from_values((facts.get("recorded") or {}).get("heal"))
                 if nodes is not None:
-                    record = repair.known(record, repair.marks(nodes[names[host]]))
+                    record = repair.known(record, nodes[names[host]])
                 plan = plan_repair(evidence_of(facts), _described(variables), record, policy)
                 faulty[host] = plan
                 records[host] = record
@@ -181,7 +181,7 @@ def _refuse(node: str, facts: Mapping[str, Any], nodes: Mapping[str, Any] | None
             raise Refused(f"node {node}", "the cluster has no such node", "Set gpu_node_name, or leave the host out.")
         try:
             upgrade = from_annotations(nodes[node]["metadata"].get("annotations"))
-            repair.marks(nodes[node])
+            from_annotations(nodes[node]["metadata"].get("annotations"), HEAL)
         except Unfit as unfit:
             raise Refused(f"node {node}", f"its annotations cannot be read: {unfit.message}") from unfit
         state = upgrade.state if upgrade.interrupted else state

@@ -6,13 +6,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats import utc_time
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_record import found_cordoned
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import cluster_lease
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import Cluster
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster_action import Node, NodeStep, Step, Values
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.names import LABEL_PREFIX
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.objects import annotations_of, is_cordoned
-
-INITIAL, REASON = (f"{LABEL_PREFIX}/repartition-{name}" for name in ("initial-unschedulable", "failed-reason"))
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade import (
+    REFUSED,
+    REPARTITION,
+    Record,
+    from_annotations,
+)
 
 
 class ActionModule(NodeStep):
@@ -25,11 +32,20 @@ class ActionModule(NodeStep):
         state = arguments["state"]
         # What a run that was cut off did is not known: its node is returned only when a run has come to the end.
         returned = state == "done" or (state == "failed" and not arguments["layout_changed"])
-        there, cordoned = annotations_of(node), is_cordoned(node)
-        remembered = there.get(INITIAL)
-        found = found_cordoned(cordoned, remembered == "true", remembered in ("true", "false"))
-        after = {INITIAL: None if returned else str(found).lower(), REASON: arguments["reason"] or None}
+        before, cordoned = from_annotations(annotations_of(node), REPARTITION), is_cordoned(node)
+        found = found_cordoned(cordoned, before.initial_unschedulable, before.ours)
+        kept = Record(
+            REFUSED if returned else state,
+            initial_unschedulable=found,
+            failed_reason=arguments["reason"],
+            operator=str(cluster_lease.this_run()),
+            since=utc_time.now(),
+        )
+        after = Record() if state == "done" else kept
         cordon = found if returned else True if state == "started" else None
-        changed = cordon not in (None, cordoned) or any(there.get(key) != value for key, value in after.items())
+        changed = cordon not in (None, cordoned) or replace(after, since="") != replace(before, since="")
         result = {"changed": changed and node is not None, "returned": returned}
-        return Step("started" if remembered else "", after, cordon, result, returns=returned)
+        written = kept.annotations(REPARTITION)
+        # Nothing is left of one that came to its end.
+        written = dict.fromkeys(written) if state == "done" else written
+        return Step(before.state, written, cordon, result, returns=returned)

@@ -89,40 +89,19 @@ class ActionModule(NodeStep):
         return Step(before.state, record.annotations(), cordon, result, returns=returns)
 
     def _record(self, arguments: dict[str, Any], before: Record, node: Any, now: str) -> Record:
-        state = arguments["state"]
-        who = str(cluster_lease.this_run())
+        state, reason = arguments["state"], arguments["reason"]
+        origin, toolkit, target, kernel = (arguments[name] for name in ("origin", "toolkit", "target", "kernel"))
+        found, who, wave = is_cordoned(node), str(cluster_lease.this_run()), arguments["wave"]
         if state == ROLLING_BACK and not before.interrupted:
-            if not arguments["reason"] and arguments["origin"] not in ("", before.origin):
+            if not reason and origin not in ("", before.origin):
                 # By hand, and the driver was changed since the rollout that the record is of: it goes back to another one.
-                before = replace(
-                    before, origin=arguments["origin"], toolkit=arguments["toolkit"], target=arguments["target"]
-                )
-            kept = replace(
-                before, origin=before.origin or arguments["origin"], target=before.target or arguments["target"]
-            )
-            unschedulable = is_cordoned(node)
-            begun = begin(kept, "", kept.target, kept.wave, unschedulable, who, now)
-            return replace(
-                begun,
-                state=state,
-                origin=kept.origin,
-                toolkit=kept.toolkit,
-                # By hand the driver goes back, and the kernel stays.
-                kernel=kept.kernel if arguments["reason"] else "",
-                failed_reason=arguments["reason"],
-            )
+                before = replace(before, origin=origin, toolkit=toolkit, target=target)
+            origin, target = before.origin or origin, before.target or target
+            # By hand the driver goes back, and the kernel stays.
+            kernel = before.kernel if reason else ""
+            begun = begin(before, origin, target, before.wave, found, who, now, before.toolkit, kernel)
+            return replace(begun, state=state, failed_reason=reason)
         if state == _STARTED or not before.interrupted:
-            unschedulable = is_cordoned(node)
-            started = begin(
-                before,
-                arguments["origin"],
-                arguments["target"],
-                arguments["wave"],
-                unschedulable,
-                who,
-                now,
-                arguments["toolkit"],
-                arguments["kernel"],
-            )
-            return started if state == _STARTED else replace(started, state=state, failed_reason=arguments["reason"])
-        return replace(advance(before, state), failed_reason=arguments["reason"], since=now, operator=who)
+            started = begin(before, origin, target, wave, found, who, now, toolkit, kernel)
+            return started if state == _STARTED else replace(started, state=state, failed_reason=reason)
+        return replace(advance(before, state), failed_reason=reason, since=now, operator=who)

@@ -26,17 +26,15 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_rec
     STEPS,
     RepairRecord,
 )
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import OUTPUT, check, fields, text
 
-from .names import LABEL_PREFIX
 from .objects import annotations_of, is_cordoned, is_ready
 from .text import shortened
+from .upgrade import HEAL, Record, annotation, from_annotations
 from .waves import Budget
 
-_PREFIX = f"{LABEL_PREFIX}/heal-"
-STATE, SINCE, REASON, UNSCHEDULABLE = (
-    f"{_PREFIX}{name}" for name in ("state", "since", "failed-reason", "initial-unschedulable")
-)
+STATE, SINCE = (annotation(HEAL, name) for name in ("state", "since"))
+#: The states of a node that is out of service for a repair.
+_TAKEN = (*STEPS, FAILED, HANDED_OVER)
 #: By state: status, reason and message of the condition. All others are steps.
 _CONDITIONS = {
     "": ("True", "Healthy", "gpufleet.nvidia.heal found nothing to repair."),
@@ -45,7 +43,6 @@ _CONDITIONS = {
     HANDED_OVER: ("False", "HandedOver", "People have to look at the host."),
     REFUSED: ("False", "NotRepaired", "Nothing was repaired."),
 }
-_MARKS = fields({STATE: text(64), SINCE: text(64), REASON: OUTPUT, UNSCHEDULABLE: text(pattern="|true|false")})
 
 
 def tripped(
@@ -86,24 +83,17 @@ def order(plans: Mapping[str, RepairPlan]) -> list[str]:
     return sorted(needed, key=lambda host: (not plans[host].resumed, plans[host].action.rank, host))
 
 
-def marks(node: Mapping[str, Any]) -> dict[str, str]:
-    """Return what the annotations of a Node object say of repairs."""
-    annotations = annotations_of(node)
-    found = {name: annotations.get(name) for name in (STATE, SINCE, REASON, UNSCHEDULABLE)}
-    check(_MARKS, found)
-    return {name: str(value or "") for name, value in found.items()}
-
-
-def known(record: RepairRecord, said: Mapping[str, str]) -> RepairRecord:
+def known(record: RepairRecord, node: Mapping[str, Any]) -> RepairRecord:
     """Return what is known of the repairs of a host: its own record, and what its node says where the host says less.
 
-    The node is marked and cordoned before the host is written to, and a host that people have set up anew has forgotten everything.
+    The node is marked and cordoned before the host is written to, and a host that people have set up anew has forgotten everything. Raises Unfit: the
+    node's annotations hold no record.
     """
-    if not record.ours and said[STATE] in (*STEPS, FAILED, HANDED_OVER):
-        record = replace(record, state=said[STATE], since=said[SINCE], reason=said[REASON])
-    if said[UNSCHEDULABLE]:
-        record = replace(record, initial_unschedulable=said[UNSCHEDULABLE] == "true")
-    return record
+    said = from_annotations(annotations_of(node), HEAL)
+    taken = said.state in _TAKEN
+    if taken and not record.ours:
+        record = replace(record, state=said.state, since=said.since, reason=said.failed_reason)
+    return replace(record, initial_unschedulable=said.initial_unschedulable) if taken else record
 
 
 def repaired_lately(
@@ -114,7 +104,7 @@ def repaired_lately(
     for name, node in sorted(nodes.items()):
         annotations = annotations_of(node)
         state = str(annotations.get(STATE) or "")
-        if name in but or state not in (*STEPS, DONE, FAILED, HANDED_OVER):
+        if name in but or state not in (*_TAKEN, DONE):
             continue
         if lately(moment_of(annotations.get(SINCE)), now, window):
             found.append(name)
@@ -139,15 +129,16 @@ def no_room(nodes: Mapping[str, Mapping[str, Any]], members: Sequence[str], node
     return f"{len(away)} of {len(there)} nodes are out of service ({shortened(away)}), and at most {share} may be"
 
 
-def marked(state: str, since: str, reason: str, unschedulable: bool) -> dict[str, str | None]:
+def marked(record: RepairRecord) -> dict[str, str | None]:
     """Return the annotations of a node; C(None) removes one."""
-    ended = state not in (*STEPS, FAILED, HANDED_OVER)
-    return {
-        STATE: state,
-        SINCE: since,
-        REASON: reason or None,
-        UNSCHEDULABLE: None if ended else str(unschedulable).lower(),
-    }
+    found = record.initial_unschedulable and record.state in _TAKEN
+    return Record(
+        record.state,
+        initial_unschedulable=found,
+        failed_reason=record.reason,
+        operator=record.operator,
+        since=record.since,
+    ).annotations(HEAL)
 
 
 def condition(kind: str, state: str, reason: str, node: Mapping[str, Any], now: str) -> dict[str, str]:

@@ -19,6 +19,7 @@ from typing import Any
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.host_names import UPGRADE_STEPS
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.utc_time import lately, moment_of
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health import repair_record
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_record import found_cordoned
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import (
     OUTPUT,
@@ -41,30 +42,30 @@ SKIP_LABEL = f"{PREFIX}upgrade.skip"
 ROLLING_BACK = "rolling-back"
 #: What a run is for, and what else the turn of a node can be.
 UPGRADE, MIGRATE = WORK = ("upgrade", "migrate")
+#: Whose record is in a node's annotations beside that of a rollout, whose names begin with C(upgrade).
+HEAL, REPARTITION = ("heal", "repartition")
 ROLLBACK, REVERT = "rollback", "revert"
 #: From this step on the host is not as it was.
 _CHANGED = UPGRADE_STEPS[UPGRADE_STEPS.index("installing") :]
 #: The steps after which a failure is a reason to go back: not once the new state is proven, nor on the way back itself.
 _REVERTED = ("installing", "verifying")
-#: The fields of a record, each in an annotation such as C(gpufleet.github.io/upgrade-failed-reason).
-_NAMES = (
-    *("state", "from", "from_toolkit", "from_kernel", "to", "driver", "former"),
-    *("wave", "initial_unschedulable", "failed_reason", "operator", "since"),
-)
-_FIELDS = {name: f"{PREFIX}upgrade-{name.replace('_', '-')}" for name in _NAMES}
-
-
+_STATES = {
+    UPGRADE: (*UPGRADE_STEPS, DONE, FAILED, REFUSED),
+    HEAL: (*repair_record.STEPS, *repair_record.ENDS),
+    REPARTITION: (UPGRADE_STEPS[0], FAILED, REFUSED),
+}
 _WAVE = re.compile("[0-9]{1,6}")
-_RECORD = fields(
-    {
-        "state": text(pattern="|".join(("", *UPGRADE_STEPS, DONE, FAILED, REFUSED))),
-        **dict.fromkeys(("from", "from_toolkit", "from_kernel", "to", "driver", "former", "operator"), text(1024)),
-        "wave": number(0, 10**6),
-        "initial_unschedulable": boolean,
-        "failed_reason": OUTPUT,
-        "since": text(64),
-    }
-)
+_FIELDS = {
+    "state": text(64),
+    **dict.fromkeys(("from", "from_toolkit", "from_kernel", "to", "driver", "former", "operator"), text(1024)),
+    "wave": number(0, 10**6),
+    "initial_unschedulable": boolean,
+    "failed_reason": OUTPUT,
+    "since": text(64),
+}
+_RECORDS = {
+    work: fields({**_FIELDS, "state": text(pattern="|".join(("", *states)))}) for work, states in _STATES.items()
+}
 
 
 #: How the record spells those fields of L(Record) that have another name there.
@@ -117,32 +118,40 @@ class Record:
     def values(self) -> dict[str, Any]:
         return {_WRITTEN.get(name, name): value for name, value in asdict(self).items()}
 
-    def annotations(self) -> dict[str, str | None]:
-        """Return the annotations of the node; C(None) removes one."""
-        return {_FIELDS[name]: _text(value) or None for name, value in self.values().items()}
+    def annotations(self, work: str = UPGRADE) -> dict[str, str | None]:
+        """Return the annotations of the node; C(None) removes one. C(work): a rollout of either kind, C(heal) or C(repartition)."""
+        return {annotation(work, name): _text(value) or None for name, value in self.values().items()}
 
     def as_text(self) -> str:
         """Return the file on the host."""
         return json.dumps({"schema": 1, **self.values()}, indent=2, sort_keys=True) + "\n"
 
 
-def from_values(values: Any) -> Record:
+def annotation(work: str, field: str) -> str:
+    """Return the annotation with a field of a record, such as C(gpufleet.github.io/upgrade-failed-reason)."""
+    return f"{PREFIX}{work}-{field.replace('_', '-')}"
+
+
+def from_values(values: Any, work: str = UPGRADE) -> Record:
     """Return the record with these values, as L(Record.values) gives them."""
-    found = check(_RECORD, values)
+    found = check(_RECORDS[work], values)
     named = {name: found.get(_WRITTEN.get(name, name)) for name in Record.__dataclass_fields__}
     return Record(**{name: value for name, value in named.items() if value is not None})
 
 
-def from_annotations(annotations: Mapping[str, str] | None) -> Record:
-    """Return the record in the annotations of a node."""
+def from_annotations(annotations: Mapping[str, str] | None, work: str = UPGRADE) -> Record:
+    """Return the record in the annotations of a node; raise Unfit where they hold none that can be read."""
     given = {} if annotations is None else annotations
     if not isinstance(given, Mapping):
         raise Unfit("", "annotations must be a mapping")
-    found: dict[str, Any] = {name: given.get(key) for name, key in _FIELDS.items()}
+    found: dict[str, Any] = {name: given.get(annotation(work, name)) for name in _FIELDS}
     found["wave"] = int(found["wave"]) if _WAVE.fullmatch(str(found["wave"])) else found["wave"]
     unschedulable = found["initial_unschedulable"]
     found["initial_unschedulable"] = {"true": True, "false": False}.get(str(unschedulable), unschedulable)
-    return from_values(found)
+    if work == REPARTITION and unschedulable and not found["state"]:
+        # Releases before wrote down this alone.
+        found["state"] = UPGRADE_STEPS[0]
+    return from_values(found, work)
 
 
 def begin(

@@ -261,7 +261,7 @@ def test_a_repair_from_cordon_to_return(mark):
     record = from_values(json.loads(result["text"]))
     assert (record.state, record.boot_id, record.dealt_with) == ("done", "b", ("Xid 119 0000:18:00 x",))
     assert cluster.kept["a"]["metadata"]["annotations"][repair.STATE] == "done"
-    assert repair.UNSCHEDULABLE not in cluster.kept["a"]["metadata"]["annotations"]
+    assert cluster.kept["a"]["metadata"]["annotations"]["gpufleet.github.io/heal-initial-unschedulable"] == "false"
 
 
 @pytest.mark.parametrize("end", ["done", "refused"])
@@ -318,7 +318,7 @@ def test_what_is_not_repaired_stays_out_of_service_with_its_reason(mark, end):
     result = mark(cluster, "started", plan=PLAN)
     result = mark(cluster, end, result["record"], plan=PLAN, reason="broken", bundle="/var/lib/gpufleet/bundles/x")
     assert cluster.kept["a"]["spec"]["unschedulable"]
-    assert cluster.kept["a"]["metadata"]["annotations"][repair.REASON] == "broken"
+    assert cluster.kept["a"]["metadata"]["annotations"]["gpufleet.github.io/heal-failed-reason"] == "broken"
     assert result["record"]["bundle"] == "/var/lib/gpufleet/bundles/x"
 
 

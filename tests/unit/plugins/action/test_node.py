@@ -9,7 +9,6 @@ from __future__ import annotations
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions import node_state as module
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions import repartition_node
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions.repartition_node import INITIAL, REASON
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import ApiError
 
 
@@ -102,6 +101,12 @@ def test_jobs_that_stay_are_named_with_the_remedy_and_nothing_is_changed(ask):
     assert api.changed == []
 
 
+STATE, INITIAL, REASON, OPERATOR, SINCE = (
+    f"gpufleet.github.io/repartition-{name}"
+    for name in ("state", "initial-unschedulable", "failed-reason", "operator", "since")
+)
+
+
 @pytest.fixture
 def repartition(call, monkeypatch):
     def do(api, state, check_mode=False, **arguments):
@@ -115,6 +120,10 @@ def now(api):
     """What of the node is a repartition's: whether it is cordoned, and its annotations."""
     annotations = {**api.object["metadata"]["annotations"]}
     assert annotations.pop("kept") == "1", "what is not its own stays"
+    # Who wrote a record, and when.
+    assert (OPERATOR in annotations) == (SINCE in annotations)
+    annotations.pop(OPERATOR, None)
+    annotations.pop(SINCE, None)
     return bool(api.object["spec"].get("unschedulable")), annotations
 
 
@@ -123,7 +132,7 @@ def test_a_node_is_returned_as_it_was_found_also_by_the_run_after_the_one_that_w
     api = Api(unschedulable=cordoned).keep(**{REASON: "of an earlier run"})
     for _run in range(2):
         assert repartition(api, "started")["returned"] is False
-        assert now(api) == (True, {INITIAL: str(cordoned).lower()})
+        assert now(api) == (True, {STATE: "started", INITIAL: str(cordoned).lower()})
     assert len(api.changed) == 1, "the second run finds it so"
     assert repartition(api, "done") == {"changed": True, "returned": True}
     assert now(api) == (cordoned, {})
@@ -135,9 +144,17 @@ def test_a_failure_returns_the_node_with_its_reason_only_where_the_layout_is_wha
     repartition(api, "started")
     failed = repartition(api, "failed", layout_changed=True, reason="CUDA \x1b[31merror")
     assert failed["returned"] is False
-    assert now(api) == (True, {INITIAL: str(cordoned).lower(), REASON: "CUDA ?[31merror"})
+    assert now(api) == (True, {STATE: "failed", INITIAL: str(cordoned).lower(), REASON: "CUDA ?[31merror"})
     assert repartition(api, "failed", reason="no")["returned"] is True
-    assert now(api) == (cordoned, {REASON: "no"})
+    assert now(api) == (cordoned, {STATE: "refused", INITIAL: str(cordoned).lower(), REASON: "no"})
+
+
+@pytest.mark.parametrize("cordoned", [False, True])
+def test_a_node_that_a_run_of_an_older_release_left_is_returned_as_that_found_it(repartition, cordoned):
+    api = Api(unschedulable=True).keep(**{INITIAL: str(cordoned).lower()})
+    repartition(api, "started")
+    assert repartition(api, "done")["returned"] is True
+    assert now(api) == (cordoned, {})
 
 
 def test_check_mode_and_plain_hosts_change_no_node(repartition):

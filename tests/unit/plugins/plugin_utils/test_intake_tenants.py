@@ -229,7 +229,11 @@ def test_what_a_tenant_makes_changes_nothing_that_is_said_of_others(reader, exam
 @examples_of()
 def test_what_one_node_says_of_repairs_counts_for_no_other(examples):
     now = datetime.datetime.fromisoformat("2026-11-26T12:00:00+00:00")
-    annotations = {repair.STATE: "done", repair.SINCE: "2026-11-26T11:30:00Z", repair.REASON: "x"}
+    annotations = {
+        repair.STATE: "done",
+        repair.SINCE: "2026-11-26T11:30:00Z",
+        "gpufleet.github.io/heal-failed-reason": "x",
+    }
     node = {"metadata": {"annotations": annotations}}
 
     @property_of(mutated(annotations), examples)

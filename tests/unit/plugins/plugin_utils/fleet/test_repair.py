@@ -7,11 +7,13 @@
 from __future__ import annotations
 
 import datetime
+from dataclasses import replace
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_actions import Action
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_faults import Fault
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_plan import Decided, RepairPlan
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_record import RepairRecord
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import Unfit
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import repair
@@ -109,13 +111,23 @@ def test_the_budget_counts_whoever_is_out_of_service():
     assert repair.no_room(nodes, members, "b", "1") == "", "it costs nothing: it is out of service already"
 
 
-def test_the_marks_of_a_node():
-    marked = repair.marked("repairing", "2026-11-23T11:30:00Z", "", False)
-    assert marked[repair.UNSCHEDULABLE] == "false" and marked[repair.REASON] is None
-    assert repair.marked("done", "x", "", True)[repair.UNSCHEDULABLE] is None
-    assert repair.marks({"metadata": {"annotations": {repair.STATE: "failed"}}})[repair.STATE] == "failed"
-    with pytest.raises(Unfit):
-        repair.marks({"metadata": {"annotations": {repair.UNSCHEDULABLE: "maybe"}}})
+def test_the_record_of_a_repair_on_its_node():
+    record = RepairRecord("repairing", since="2026-11-23T11:30:00Z", initial_unschedulable=True, operator="me@here/1-2")
+    marked = {name: value for name, value in repair.marked(record).items() if value}
+    assert all(name.startswith("gpufleet.github.io/heal-") for name in marked)
+    found = repair.known(RepairRecord(), {"metadata": {"annotations": marked}})
+    assert (found.state, found.since, found.initial_unschedulable) == ("repairing", record.since, True)
+    ended = repair.marked(replace(record, state="done"))
+    kept = RepairRecord("failed", initial_unschedulable=True)
+    assert repair.known(kept, {"metadata": {"annotations": ended}}) == kept, "one that ended says nothing of the next"
+    # What releases before wrote: those four alone.
+    older = {"state": "handed-over", "since": "x", "failed-reason": "burnt", "initial-unschedulable": "true"}
+    annotations = {f"gpufleet.github.io/heal-{name}": value for name, value in older.items()}
+    found = repair.known(RepairRecord(), {"metadata": {"annotations": annotations}})
+    assert (found.state, found.reason, found.initial_unschedulable) == ("handed-over", "burnt", True)
+    for name, value in (("initial-unschedulable", "maybe"), ("state", "evicting")):
+        with pytest.raises(Unfit):
+            repair.known(RepairRecord(), {"metadata": {"annotations": {f"gpufleet.github.io/heal-{name}": value}}})
 
 
 def test_the_plan_in_words():
