@@ -117,6 +117,9 @@ class RuntimeFacts(View):
     cgroup_drivers: Mapping[str, str] | None = has(_VERSIONS)
     monitors: Mapping[str, str | None] | None = has(mapping(_TEXT))
     leftovers: tuple[str, ...] | None = has(_TEXTS)
+    sandboxers: Mapping[str, str] | None = has(_VERSIONS)
+    cdi_folders: tuple[str, ...] | None = has(_TEXTS)
+    absent: tuple[str, ...] | None = has(_TEXTS)
 
 
 @dataclass(frozen=True)
@@ -159,6 +162,7 @@ class CdiFacts(View):
     stale: tuple[str, ...] | None = has(_FEW_NAMES)
     differs: tuple[str, ...] | None = has(items(_TEXT, 64))
     own: bool | None = has(boolean)
+    double: str | None = has(_TEXT)
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,20 @@ first, as the unit of 1.20.1 does (nvidia-container-toolkit, deployments/systemd
 from __future__ import annotations
 
 import os
+import re
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Callable
 
-from .._formats.cdi import DEFAULT_PATH, FOLDERS, ExpectedDevices, parse_specification, shape_specification
+from .._formats.cdi import (
+    DEFAULT_PATH,
+    FOLDERS,
+    ExpectedDevices,
+    Specification,
+    name_doubles,
+    parse_specification,
+    shape_specification,
+)
 from .command import CommandError, Result, find, run
 from .files import HostFiles, read_bytes
 from .host_reader import HostReader
@@ -31,6 +41,10 @@ _OTHER_NODES = ("/dev/dxg", "/sys/module/nvgpu")
 #: In the toolkit from 1.13.0 on, with --load-kernel-modules from 1.13.2 on [code].
 _CREATE_NODES = ["nvidia-ctk", "system", "create-device-nodes", "--control-devices"]
 _UNKNOWN_COMMAND = "No help topic"
+#: Seconds before each further try of C(nvidia-ctk cdi generate).
+PAUSES = (1.0, 2.0, 4.0)
+_GPUS = "/proc/driver/nvidia/gpus"
+_MINOR = re.compile(r"^Device Minor:\s*(\d{1,3})\s*$", re.MULTILINE)
 _SETTINGS = "/etc/nvidia-container-toolkit/nvidia-cdi-refresh.env"
 _OUTPUT = "NVIDIA_CTK_CDI_OUTPUT_FILE_PATH"
 
@@ -56,13 +70,20 @@ def path(files: HostFiles | None = None) -> str:
     return f"/var{found}" if found.startswith("/run/") else found
 
 
-def read_cdi(source: HostReader, gpus: Sequence[Mapping[str, Any]] | None, driver: str | None) -> list[dict[str, Any]]:
-    """Return the part C(cdi) of the facts. C(gpus): the part C(gpus) of the facts, or None where NVML does not answer: then nothing can be compared."""
+def read_cdi(
+    source: HostReader, gpus: Sequence[Mapping[str, Any]] | None, driver: str | None, folders: Sequence[str] = ()
+) -> list[dict[str, Any]]:
+    """Return the part C(cdi) of the facts.
+
+    :param gpus: the part C(gpus) of the facts, or None where NVML does not answer: then nothing can be compared.
+    :param folders: those that a runtime reads beside, or in place of, L(FOLDERS).
+    """
     own, files = path(source.files), source.files
     nodes = {} if any(map(files.exists, _OTHER_NODES)) else {node: files.device_major(node) for node in CONTROL_NODES}
     expected = None if gpus is None else ExpectedDevices(gpus, driver, nodes)
-    names = [f"{folder}/{name}" for folder in FOLDERS for name in files.names(folder)]
+    names = [f"{folder}/{name}" for folder in dict.fromkeys((*FOLDERS, *folders)) for name in files.names(folder)]
     found: list[dict[str, Any]] = []
+    read: list[Specification] = []
     for one in (*names, *(() if own in names or not files.exists(own) else (own,))):
         if not one.endswith((".json", ".yaml", ".yml")):
             continue
@@ -73,9 +94,11 @@ def read_cdi(source: HostReader, gpus: Sequence[Mapping[str, Any]] | None, drive
             specification = parse_specification(one, text)
             absent = [hook for hook in specification.hooks if hook.startswith("/") and not files.exists(hook)]
             found.append(shape_specification(specification, one == own, expected, absent))
+            read.append(specification)
         except ValueError as error:
             source.note(f"cdi[{len(found)}].kind", f"{one}: {error}")
             found.append({"path": one, "kind": None, "devices": None, "version": None, "own": one == own})
+    name_doubles(found, read)
     return found
 
 
@@ -129,5 +152,31 @@ def refresh(runner: Runner = run) -> str:
         create_nodes(runner)
     finally:
         # One without a node is better than one of GPUs that are gone.
-        generate(target, runner)
+        _generate_patiently(target, runner)
     return target
+
+
+def _generate_patiently(target: str, runner: Runner) -> None:
+    """Have the toolkit write it, once more where it could not: for a moment after a reload not all is there yet that it looks for.
+
+    :raises CommandError: the last try failed, too; with what of the driver is still missing.
+    """
+    for pause in (*PAUSES, None):
+        try:
+            generate(target, runner)
+            return
+        except CommandError as error:
+            if pause is not None:
+                time.sleep(pause)
+                continue
+            missing = (*missing_nodes(), *_missing_gpus(HostFiles()))
+            still = f"; still missing: {', '.join(missing)}" if missing else ""
+            reason = f"{error.reason}, {len(PAUSES) + 1} times in {sum(PAUSES):g} s{still}"
+            raise CommandError(error.command, reason, error.output) from error
+
+
+def _missing_gpus(files: HostFiles) -> list[str]:
+    """Return the device nodes of the driver's GPUs that are not there."""
+    texts = (files.read(f"{_GPUS}/{name}/information") or "" for name in files.names(_GPUS))
+    nodes = [f"/dev/nvidia{match.group(1)}" for match in map(_MINOR.search, texts) if match]
+    return [node for node in nodes if not files.exists(node)]

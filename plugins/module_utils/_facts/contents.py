@@ -75,6 +75,8 @@ def read_contents(
     unread = [one["reason"] for one in allocations.get(EVERY_GPU, ())]
     if unread:
         source.note("gpus.allocations", "; ".join(unread))
+    runtimes = read_runtimes(source, services)
+    folders = [folder for runtime in runtimes.values() for folder in runtime.get("cdi_folders") or ()]
     document: dict[str, Any] = {
         "schema": FACTS_SCHEMA,
         "host": host,
@@ -87,9 +89,9 @@ def read_contents(
         "mps_control": read_mps_control(source),
         "toolkit": read_toolkit(source, packages, driver["holds"]),
         "dcgm": read_dcgm(source, packages, driver["holds"], services),
-        "runtimes": read_runtimes(source, services),
+        "runtimes": runtimes,
         "kubelet": read_kubelet(source, services),
-        "cdi": read_cdi(source, gpus, driver["loaded_version"]),
+        "cdi": read_cdi(source, gpus, driver["loaded_version"], folders),
         "recorded": read_recorded(source),
         "host_program": read_host_program(source, services),
     }

@@ -11,7 +11,7 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import Any, Callable
+from typing import Any
 
 from .._adapters.files import HostFiles
 from .._adapters.host_reader import HostReader
@@ -38,10 +38,7 @@ from .._health.metric_units import METRICS_SERVICE, METRICS_TIMER, TIMER_LINK, d
 from .._mig.journal_lines import JOURNAL_PATH, is_over, lines_of
 from .._printable import LONGEST_OUTPUT
 from .._runtime.state import (
-    RuntimeConfiguration,
-    containerd_configuration,
-    crio_configuration,
-    docker_configuration,
+    READERS,
     leftovers_of,
 )
 from .._runtimes import DISTRIBUTIONS, KUBELETS, RUNTIMES
@@ -294,19 +291,6 @@ def _units_at_boot(files: HostFiles) -> dict[str, dict[str, Any]]:
     return found
 
 
-def _generated(main: str) -> Callable[[HostFiles, tuple[int, ...]], RuntimeConfiguration]:
-    return lambda files, _version: containerd_configuration(main, files)
-
-
-#: Who reads the configuration of a runtime of a version, where that is known. Of k3s and RKE2 it is not containerd's.
-_READERS: Mapping[str, Callable[[HostFiles, tuple[int, ...]], RuntimeConfiguration]] = {
-    "containerd": lambda files, version: containerd_configuration("/etc/containerd/config.toml", files, version),
-    "docker": lambda files, _version: docker_configuration(files),
-    "crio": lambda files, _version: crio_configuration(files),
-    **{name: _generated(f"/var/lib/rancher/{name}/agent/etc/containerd/config.toml") for name in DISTRIBUTIONS},
-}
-
-
 def read_runtimes(source: HostReader, services: Services) -> dict[str, Any]:
     """Return the part C(runtimes) of the facts: the installed ones by name."""
     found: dict[str, dict[str, Any]] = {}
@@ -316,7 +300,7 @@ def read_runtimes(source: HostReader, services: Services) -> dict[str, Any]:
         answer = source.output(f"runtimes.{name}.version", (runtime.program, "--version"))
         version = version_in(answer) if answer else None
         try:
-            configuration = _READERS[name](source.files, numbers(version or ""))
+            configuration = READERS[name](source.files, numbers(version or ""))
         except ValueError as error:
             source.note(f"runtimes.{name}.nvidia", f"the configuration cannot be read: {error}")
             configuration = None
@@ -344,6 +328,13 @@ def read_runtimes(source: HostReader, services: Services) -> dict[str, Any]:
             found[name]["monitors"] = dict(configuration.monitors)
         if configuration and configuration.low_level_runtime:
             found[name]["low_level_runtime"] = configuration.low_level_runtime
+        if configuration and configuration.sandboxers:
+            found[name]["sandboxers"] = dict(configuration.sandboxers)
+        if configuration and configuration.cdi_folders:
+            found[name]["cdi_folders"] = list(configuration.cdi_folders)
+        absent = [path for path in configuration.programs if not source.files.exists(path)] if configuration else []
+        if absent:
+            found[name]["absent"] = absent
     return found
 
 

@@ -62,11 +62,12 @@ class CdiState:
     """The specifications of a host.
 
     :param stale: why the collection's own has to be written anew; empty when it is right, or nothing can be compared.
-    :param leftovers: specifications of the GPUs beside it that describe what is not there.
+    :param leftovers: specifications of the GPUs beside it that describe what is not there; C(doubles) those of which runtimes take neither.
     """
 
     stale: str = ""
     leftovers: tuple[str, ...] = ()
+    doubles: tuple[str, ...] = ()
     unreadable: tuple[str, ...] = ()
 
 
@@ -77,11 +78,13 @@ def state_of(files: Iterable[Mapping[str, Any]]) -> CdiState:
     own = next((one for one in found if one.get("own", one["path"] == DEFAULT_PATH)), None)
     others = [one for one in found if one is not own]
     leftovers = [one for one in others if one.get("stale") or one.get("differs")]
-    right = [one for one in others if one.get("kind") and one not in leftovers and not one.get("missing")]
+    doubles = [one for one in others if one.get("double") and one not in leftovers]
+    right = [one for one in others if one.get("kind") and one not in (*leftovers, *doubles) and not one.get("missing")]
     return CdiState(
         # A host that somebody set up with one elsewhere has what it needs.
         _stale(own) if own else "" if right else "there is none",
         tuple(str(one["path"]) for one in leftovers),
+        tuple(str(one["path"]) for one in doubles),
         tuple(str(one["path"]) for one in others if not one.get("kind")),
     )
 
@@ -125,6 +128,25 @@ def shape_specification(
             stale += sorted(whole.intersection(found.devices))
         entry |= {"missing": missing[:_SHOWN], "stale": stale[:_SHOWN], "differs": differs}
     return {**entry, "own": own}
+
+
+def name_doubles(entries: Iterable[dict[str, Any]], specifications: Sequence[Specification]) -> None:
+    """Name as C(double) of a file the one of its folder that has a device of it, too: runtimes take neither. The collection's own stays, or else the
+    first that is right.
+    """
+    by_path = {one.path: one for one in specifications if one.kind == GPU_KIND}
+    # One that is not right is written anew, or moved aside, in any case.
+    right = [one for one in entries if one["own"] or (one.get("differs") == [] and not one.get("stale"))]
+    kept: dict[tuple[str, str], str] = {}
+    for entry in sorted((one for one in right if one["path"] in by_path), key=lambda one: not one["own"]):
+        path = str(entry["path"])
+        # A site may have a name for all in a file of names of its own.
+        names = [(path.rpartition("/")[0], device) for device in by_path[path].devices if device != "all"]
+        double = next((kept[name] for name in names if name in kept), None)
+        if double is None:
+            kept.update(dict.fromkeys(names, path))
+        else:
+            entry["double"] = double
 
 
 def compare(devices: Sequence[str], gpus: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[str]]:

@@ -42,7 +42,7 @@ from .._formats.toml_edit import (
 from .._formats.toml_read import Document, Path, dig, parse
 from .._plan import Refused
 from .._steps import ASIDE
-from .containerd_keys import imports_of, merged, spellings, version_by_format
+from .containerd_keys import SANDBOXERS, imports_of, merged, spellings, version_by_format
 from .desired import NAME, DesiredRuntime, Effective, FileChange, Files
 
 MAIN = "/etc/containerd/config.toml"
@@ -54,6 +54,8 @@ LEFTOVERS = (
     "/etc/containerd/config.toml.d/99-nvidia.toml",
 )
 RUNTIME_TYPE = "io.containerd.runc.v2"
+#: containerd's own, which is what runs where none is named.
+SANDBOXER = "podsandbox"
 
 _CRI: Mapping[int, Path] = {
     1: ("plugins", "cri"),
@@ -229,7 +231,13 @@ def _settings(
         # containerd 1.x drops its built-in runc as soon as any runtime is configured, and the CRI plugin then fails.
         tables[(*containerd, "runtimes", "runc")] = {"runtime_type": RUNTIME_TYPE}
         tables[(*containerd, "runtimes", "runc", "options")] = {"SystemdCgroup": options["SystemdCgroup"]}
-    tables[(*containerd, "runtimes", NAME)] = {"runtime_type": RUNTIME_TYPE, **inherited}
+    # What runc does not say and the runtime nvidia does is set back to containerd's default.
+    own = [key for key in SANDBOXERS if dig(data, (*containerd, "runtimes", NAME, key))]
+    tables[(*containerd, "runtimes", NAME)] = {
+        "runtime_type": RUNTIME_TYPE,
+        **dict.fromkeys(own, SANDBOXER),
+        **inherited,
+    }
     tables[(*containerd, "runtimes", NAME, "options")] = {"BinaryName": desired.binary, **options}
     settings.update({(*path, key): value for path, table in tables.items() for key, value in table.items()})
     return settings

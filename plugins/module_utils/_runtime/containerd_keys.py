@@ -39,9 +39,12 @@ _OPTIONS: tuple[str, ...] = (
     "IoGid",
 )
 _OPTIONS += ("CriuImagePath", "CriuWorkPath", "TaskApiAddress", "TaskApiVersion")
-_RUNTIME: _Fields = {"runtime_type": None, "options": dict.fromkeys(_OPTIONS)}
+#: By which names the sandboxer is called: in 1.7, and in 2.x (internal/cri/config/config.go, type Runtime).
+SANDBOXERS = ("sandbox_mode", "sandboxer")
+_RUNTIME: _Fields = {"runtime_type": None, **dict.fromkeys(SANDBOXERS), "options": dict.fromkeys(_OPTIONS)}
 _CRI: _Fields = {
     "enable_cdi": None,
+    "cdi_spec_dirs": None,
     "systemd_cgroup": None,
     "containerd": {"default_runtime_name": None, "runtimes": {"*": _RUNTIME}},
 }

@@ -200,6 +200,10 @@ def _drift(runtime: str, found: Mapping[str, Any]) -> list[Step]:
         name, path = others[0]
         why = f"its containers are watched by {_program(monitors.get(NAME))}, and those of {name} by {_program(path)}"
         steps.append(_step(Kind.CORRECT_RUNTIME, runtime, why))
+    sandboxers = found.get("sandboxers") or {}
+    if sandboxers.get(NAME) != sandboxers.get("runc"):
+        why = f"its sandboxer is {sandboxers.get(NAME)}, and runc's {sandboxers.get('runc')}"
+        steps.append(_step(Kind.CORRECT_RUNTIME, runtime, why))
     drivers = found.get("cgroup_drivers") or {}
     if drivers.get("nvidia") != drivers.get("runc"):
         why = f"it makes cgroups by {drivers.get('nvidia')}, and runc by {drivers.get('runc')}"

@@ -11,13 +11,18 @@ from dataclasses import replace
 from typing import Any
 
 from .. import _injection as injection
-from .._facts_view import Facts
+from .._facts_view import Facts, RuntimeFacts
+from .._formats.cdi import DEFAULT_PATH
 from .._plan import Refused, StagePlan, Step
 from .._runtimes import RUNTIMES
 from .._steps import Kind
+from .._versions import product_version
 from .desired import BINARY, DesiredRuntime, Effective, from_variables
 from .plan import plan_effective
 from .rancher import FORMER, former_refusal
+
+#: The package with the runtime's program.
+OWNER = "nvidia-container-toolkit-base"
 
 
 def stage(facts: Facts, desired: Mapping[str, Any]) -> StagePlan:
@@ -47,6 +52,9 @@ def stage(facts: Facts, desired: Mapping[str, Any]) -> StagePlan:
     former = former_refusal(runtime, wanted.move_former) if FORMER in leftovers else None
     if former is not None:
         return StagePlan("runtime", True, refusals=(former,))
+    unusable = _absent(facts, runtime, found, desired) or _unread_folder(facts, runtime, found, desired)
+    if unusable is not None:
+        return StagePlan("runtime", True, refusals=(unusable,))
     why = f"it is in the way of {runtime}, and an earlier toolkit left it"
     steps = steps_from_facts(runtime, found, wanted)
     if steps and found.active is not False and desired.get("nvidia_toolkit_restart") != "never":
@@ -65,6 +73,34 @@ def _restarted(runtime: str, steps: tuple[Step, ...]) -> tuple[str, ...]:
         # It takes runtimes over on SIGHUP.
         return ()
     return ("containers of Docker, which its restart stops where live-restore is off (nvidia_toolkit_disruption)",)
+
+
+def _absent(facts: Facts, runtime: str, found: RuntimeFacts, desired: Mapping[str, Any]) -> Refused | None:
+    """Return which program of the configured runtime is gone, where neither this stage nor the toolkit's brings it."""
+    version = product_version((facts.toolkit.packages or {}).get(OWNER, ""))
+    there = version == desired.get("nvidia_toolkit_version")
+    lost = [path for path in found.absent or () if path != found.binary or (path == BINARY and there)]
+    if not lost:
+        return None
+    owner = f"{OWNER} (apt-get install --reinstall, dnf reinstall, zypper install --force)"
+    return Refused(
+        lost[0],
+        f"the runtime nvidia of {runtime} starts it, and it is not there",
+        f"Install {owner if lost[0] == BINARY else 'its package'} again.",
+    )
+
+
+def _unread_folder(facts: Facts, runtime: str, found: RuntimeFacts, desired: Mapping[str, Any]) -> Refused | None:
+    """Return that a runtime which injects by CDI does not read where the toolkit writes: containers would get no GPU."""
+    own = next((one.path for one in facts.cdi or () if one.own), DEFAULT_PATH)
+    folder = own.rpartition("/")[0]
+    if not found.cdi_folders or folder in found.cdi_folders or injection.read(desired).method != injection.CDI:
+        return None
+    return Refused(
+        f"the CDI folders of {runtime}",
+        f"they are {', '.join(found.cdi_folders)}, and the toolkit writes {own}: containers would get no GPU",
+        f"Add {folder} to them, or have the toolkit write there (NVIDIA_CTK_CDI_OUTPUT_FILE_PATH in nvidia-cdi-refresh.env).",
+    )
 
 
 def steps_from_facts(runtime: str, found: Mapping[str, Any], desired: DesiredRuntime) -> tuple[Step, ...]:

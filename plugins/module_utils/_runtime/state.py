@@ -11,15 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Callable
 
 from .._adapters.files import HostFiles
 from .._formats.documents import read_json
 from .._formats.toml_read import dig, loads
 from .._runtimes import DISTRIBUTIONS
 from . import containerd, rancher
-from .containerd_keys import merged, read_all, top, version_by_format
+from .containerd_keys import SANDBOXERS, merged, read_all, top, version_by_format
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,8 @@ class RuntimeConfiguration:
         runtime, which have to be the same; None for one that is looked up in PATH. None without either runtime.
     :param low_level_runtime: CRI-O only: the absolute path of the program that the runtime C(nvidia) has to call; None where it is
         looked up in PATH.
+    :param sandboxers: containerd only: the sandboxer of the runtime C(nvidia) and that of runc, where they differ.
+    :param cdi_folders: where the runtime reads CDI specifications, where its files say so.
     """
 
     path: str | None = None
@@ -52,6 +54,14 @@ class RuntimeConfiguration:
     other_cgroup_driver: str | None = None
     monitors: Mapping[str, str | None] | None = None
     low_level_runtime: str | None = None
+    sandboxers: Mapping[str, str] = field(default_factory=dict)
+    cdi_folders: tuple[str, ...] = ()
+
+    @property
+    def programs(self) -> tuple[str, ...]:
+        """The programs without which no container of the runtime C(nvidia) starts, as far as they are named by their paths."""
+        named = (self.binary, self.low_level_runtime) if self.nvidia else ()
+        return tuple(str(path) for path in named if str(path).startswith("/"))
 
 
 def parse_containerd(texts: Sequence[str], version: tuple[int, ...] = ()) -> RuntimeConfiguration:
@@ -63,21 +73,26 @@ def parse_containerd(texts: Sequence[str], version: tuple[int, ...] = ()) -> Run
     files = [loads(text) for text in texts]
     data = merged(files, version or version_by_format(files[0]))
     number = top(files[0], (2,)).get("version", 1)
-    default, cdi, legacy = "runc", None, False
+    default, cdi, legacy, folders = "runc", None, False, None
     runtimes: dict[str, dict[str, Any]] = {}
+    sandboxers: dict[str, str] = {}
     typed = False
     for plugin in data["plugins"].values():
         # "io.containerd.grpc.v1.cri", "io.containerd.cri.v1.runtime" or "cri", whichever version is written.
         for name, runtime in dig(plugin, ("containerd", "runtimes"), {}).items():
             runtimes.setdefault(name, {}).update(dig(runtime, ("options",), {}))
+            for key in SANDBOXERS:
+                sandboxers[name] = str(dig(runtime, (key,)) or sandboxers.get(name, containerd.SANDBOXER))
             typed = typed or (name == "nvidia" and dig(runtime, ("runtime_type",)) == containerd.RUNTIME_TYPE)
         default = dig(plugin, ("containerd", "default_runtime_name"), default)
         cdi = dig(plugin, ("enable_cdi",), cdi)
+        folders = dig(plugin, ("cdi_spec_dirs",), folders)
         legacy = dig(plugin, ("systemd_cgroup",), legacy)
     nvidia = runtimes.get("nvidia")
     # runc says it, or else the default runtime, or else the plugin as a whole: as _runtime/containerd.py reads it.
     said = [runtimes.get(name, {}).get("SystemdCgroup") for name in ("runc", default)]
     other = next((value for value in said if isinstance(value, bool)), legacy)
+    both = {name: sandboxers.get(name, containerd.SANDBOXER) for name in (containerd.NAME, "runc")}
     return RuntimeConfiguration(
         version=number if isinstance(number, int) else 1,
         nvidia=nvidia is not None,
@@ -87,7 +102,15 @@ def parse_containerd(texts: Sequence[str], version: tuple[int, ...] = ()) -> Run
         has_type=nvidia is None or typed,
         cgroup_driver=None if nvidia is None else _cgroup_driver(nvidia.get("SystemdCgroup", False)),
         other_cgroup_driver=_cgroup_driver(other),
+        sandboxers=both if nvidia is not None and len(set(both.values())) > 1 else {},
+        cdi_folders=_folders(folders),
     )
+
+
+def _folders(named: object) -> tuple[str, ...]:
+    """Return the folders of a setting, as they are called in the facts."""
+    paths = [str(one) for one in named] if isinstance(named, list) else []
+    return tuple(f"/var{path}" if path.startswith("/run/") else path for path in paths if path.startswith("/"))
 
 
 def _cgroup_driver(systemd: object) -> str:
@@ -106,6 +129,7 @@ def parse_docker(text: str) -> RuntimeConfiguration:
         binary=dig(runtimes, ("nvidia", "path")),
         default_runtime=str(document.get("default-runtime", "runc")),
         cdi=cdi if isinstance(cdi, bool) else None,
+        cdi_folders=_folders(document.get("cdi-spec-dirs")),
     )
 
 
@@ -115,12 +139,13 @@ def parse_crio(texts: Sequence[str]) -> RuntimeConfiguration:
     from .crio import NAME, Handler, low_level_handler
 
     handlers: dict[str, Any] = {}
-    default = other_default = None
+    default = other_default = folders = None
     for text in texts:
         runtime = dig(loads(text), ("crio", "runtime"), {})
         # A handler of a later file replaces the one of an earlier file as a whole: _runtime/crio.py.
         handlers.update(dig(runtime, ("runtimes",), {}))
         default = dig(runtime, ("default_runtime",)) or default
+        folders = dig(runtime, ("cdi_spec_dirs",), folders)
         # What our own drop-in makes the default calls what was the default before.
         other_default = other_default if default == NAME else default
     low_level = low_level_handler(other_default, handlers)
@@ -134,6 +159,7 @@ def parse_crio(texts: Sequence[str]) -> RuntimeConfiguration:
         cdi=True,
         monitors=monitors,
         low_level_runtime=low_level.program if low_level else None,
+        cdi_folders=_folders(folders),
     )
 
 
@@ -154,6 +180,16 @@ def crio_configuration(files: HostFiles) -> RuntimeConfiguration:
     main = "/etc/crio/crio.conf"
     paths = [path for path in (main, *files.glob("/etc/crio/crio.conf.d/*")) if files.exists(path)]
     return replace(parse_crio([files.read(path) or "" for path in paths]), path=paths[0] if paths else None)
+
+
+#: Who reads the configuration of a runtime of a version, where that is known. Of k3s and RKE2 it is not containerd's.
+READERS: Mapping[str, Callable[[HostFiles, tuple[int, ...]], RuntimeConfiguration]] = {
+    "containerd": lambda files, version: containerd_configuration(containerd.MAIN, files, version),
+    "docker": lambda files, _version: docker_configuration(files),
+    "crio": lambda files, _version: crio_configuration(files),
+    "k3s": lambda files, _version: containerd_configuration(rancher.places("k3s").generated, files),
+    "rke2": lambda files, _version: containerd_configuration(rancher.places("rke2").generated, files),
+}
 
 
 def leftovers_of(runtime: str, files: HostFiles, dead: bool) -> list[str]:

@@ -127,6 +127,8 @@ def _present(state: ToolkitState, desired: DesiredToolkit) -> Plan:
             steps.append(Step(Kind.GENERATE_CDI_SPECIFICATION, GPU_KIND, stale))
         why = "it describes other devices or another driver than this host has, and runtimes read every specification"
         steps += [Step(Kind.MOVE_ASIDE, path, why) for path in state.cdi.leftovers]
+        why = "it has the devices of another specification of its folder, and runtimes take neither then"
+        steps += [Step(Kind.MOVE_ASIDE, path, why) for path in state.cdi.doubles]
     # They may be of other devices, so nobody moves them.
     unreadable = [
         f"{path} is no CDI specification that can be read: correct or remove it" for path in state.cdi.unreadable

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 from .._adapters import cdi_generator, systemd
 from .._adapters.files import HostFiles, read_bytes, remove, write_whole
@@ -22,7 +23,7 @@ from .._adapters.package_tools import Fetch, manager_for
 from .._adapters.repositories import Repository, check_url, sources_in
 from .._distributions.distributions import find
 from .._formats.cdi import CdiState, state_of
-from .._runtime.state import crio_configuration
+from .._runtime.state import READERS, RuntimeConfiguration
 from .._steps import ASIDE
 from .config import PATH
 from .desired import DesiredToolkit
@@ -70,23 +71,27 @@ class ToolkitSystem:
         config = None if found is None else found.decode("utf-8", "replace")
         units = _units() if desired.cdi else ()
         driver = loaded_version(HostFiles())
-        specification, crio = cdi_generator.path(), desired.present and desired.runtime == "crio"
+        specification, runtime = cdi_generator.path(), RuntimeConfiguration()
+        if desired.present and desired.runtime in READERS:
+            # What cannot be read is the runtime's stage to refuse.
+            with suppress(ValueError):
+                runtime = READERS[desired.runtime](HostFiles(), ())
         return ToolkitState(
             packages=packages,
             holds=tuple(self.manager.holds()),
-            low_level_runtime=crio_configuration(HostFiles()).low_level_runtime if crio else None,
+            low_level_runtime=runtime.low_level_runtime,
             missing_for_holds=self.manager.missing_for_holds() if desired.present and desired.hold else (),
             repository=managed and self._key_is_there(),
             old_sources=self._old_sources(),
             interrupted=tuple(self.manager.interrupted()),
-            cdi=self._cdi(driver) if desired.present and desired.cdi and driver else CdiState(),
+            cdi=self._cdi(driver, runtime.cdi_folders) if desired.present and desired.cdi and driver else CdiState(),
             driver_loaded=driver is not None,
             **settings(config),
             specifications=() if desired.present or not os.path.lexists(specification) else (specification,),
             cdi_unit=len(systemd.enabled(units)) == len(units) if units else None,
         )
 
-    def _cdi(self, driver: str) -> CdiState:
+    def _cdi(self, driver: str, folders: Sequence[str]) -> CdiState:
         try:
             with open_nvml(self._archive) as nvml:
                 gpus = [state.facts for state in nvml.gpus()]
@@ -94,7 +99,7 @@ class ToolkitSystem:
             # As facts have it: nothing can be compared.
             return CdiState()
         return (
-            state_of(cdi_generator.read_cdi(HostReader(HostFiles()), gpus, driver))
+            state_of(cdi_generator.read_cdi(HostReader(HostFiles()), gpus, driver, folders))
             if gpus and cdi_generator.available()
             else CdiState()
         )

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 import yaml
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts import environment as facts
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts import services
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host import kubelet_resources, units
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.state import READERS
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtimes import DISTRIBUTIONS, KUBELETS, RUNTIMES, UNITS
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import mps_units
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import adopt
@@ -63,7 +63,7 @@ def test_a_runtime_is_named_in_the_table_and_by_who_reads_or_writes_its_configur
 
 
 def test_who_answers_for_each_runtime_knows_all_of_the_table():
-    assert set(facts._READERS) == set(RUNTIMES)
+    assert set(READERS) == set(RUNTIMES)
     assert set(adopt.RUNTIMES) == set(RUNTIMES)
 
 

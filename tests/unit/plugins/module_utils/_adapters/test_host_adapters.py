@@ -255,6 +255,7 @@ def spec(tmp_path, monkeypatch):
     environment.write_text(f'# a comment\nNVIDIA_CTK_CDI_OUTPUT_FILE_PATH="{target}"\nNVIDIA_CTK_DEBUG=true\nodd\n')
     monkeypatch.setattr(cdi_generator, "_SETTINGS", str(environment))
     monkeypatch.setattr(cdi_generator, "CONTROL_NODES", ())
+    monkeypatch.setattr(cdi_generator, "PAUSES", (0.0, 0.0))
     return target
 
 
@@ -337,6 +338,28 @@ def test_the_specification_is_written_with_the_sites_settings_and_read_back(spec
 
     with pytest.raises(CommandError, match="wrote nothing to"):
         cdi_generator.refresh(run)
+    assert len(calls) == 3
     spec.write_text("cdiVersion: 0.5.0\n")
     assert cdi_generator.refresh(run) == str(spec)
     assert calls[-1] == (["nvidia-ctk", "cdi", "generate", f"--output={spec}"], {"NVIDIA_CTK_DEBUG": "true"})
+
+
+def test_the_toolkit_is_asked_again_where_the_driver_has_just_been_loaded(spec, tmp_path, monkeypatch):
+    calls, failing = [], 2
+
+    def run(command, **_options):
+        calls.append(command)
+        if len(calls) > failing:
+            spec.write_text("cdiVersion: 0.5.0\n")
+            return Result(tuple(command), 0, "", "")
+        raise CommandError(command, "exit status 1", "level=error msg=no devices")
+
+    assert cdi_generator.refresh(run) == str(spec) and len(calls) == 3
+    # In the end it says what the driver's files show to be missing.
+    information = tmp_path / "gpus" / "0000:18:00.0" / "information"
+    information.parent.mkdir(parents=True)
+    information.write_text("Model: NVIDIA H100\nDevice Minor: \t 77\n")
+    monkeypatch.setattr(cdi_generator, "_GPUS", str(tmp_path / "gpus"))
+    failing = 99
+    with pytest.raises(CommandError, match=r"3 times in 0 s; still missing: /dev/nvidia77: .*no devices"):
+        cdi_generator.refresh(run)

@@ -147,8 +147,36 @@ def test_the_monitors_and_the_low_level_runtime_of_crio(tree):
     assert found["low_level_runtime"] == "/usr/libexec/crio/crun"
 
 
+def test_the_sandboxers_where_they_differ_and_the_folders_of_cdi():
+    """By containerd 1.7's name and by 2.x's; where runc names none it has containerd's own."""
+    for key, text in (("sandbox_mode", V2_DROP_IN), ("sandboxer", V3)):
+        named = text.replace("runtime_type = ", f"{key} = 'shim'\n  runtime_type = ")
+        assert runtime_state.parse_containerd([named]).sandboxers == {"nvidia": "shim", "runc": "podsandbox"}
+        assert runtime_state.parse_containerd([named.replace("'shim'", "'podsandbox'")]).sandboxers == {}
+    folders = "cdi_spec_dirs = ['/etc/cdi', '/run/cdi']\n"
+    assert runtime_state.parse_crio([f"[crio.runtime]\n{folders}"]).cdi_folders == ("/etc/cdi", "/var/run/cdi")
+    one = '{"cdi-spec-dirs": ["/srv/cdi", 7, "relative"]}'
+    assert runtime_state.parse_docker(one).cdi_folders == ("/srv/cdi",)
+    plugin = "version = 3\n[plugins.'io.containerd.cri.v1.runtime']\nCDI_spec_dirs = ['/etc/cdi']\n"
+    assert runtime_state.parse_containerd([plugin]).cdi_folders == ("/etc/cdi",)
+
+
+def test_a_program_of_the_runtime_that_is_gone(tree):
+    tree.program("/usr/bin/containerd")
+    tree.answers["containerd"] = "containerd github.com/containerd/containerd v2.1.5 x"
+    options = "runtimes.nvidia.options]\nBinaryName = '/usr/bin/nvidia-container-runtime'\n"
+    plugin = "[plugins.'io.containerd.cri.v1.runtime'.containerd."
+    tree.write("/etc/containerd/config.toml", f"version = 3\n{plugin}{options}")
+    found = read_runtimes(tree.source(), Services())["containerd"]
+    assert found["absent"] == ["/usr/bin/nvidia-container-runtime"]
+    check_facts({"schema": 1, "runtimes": {"containerd": {**found, "sandboxers": {}, "cdi_folders": []}}})
+    tree.program("/usr/bin/nvidia-container-runtime")
+    assert "absent" not in read_runtimes(tree.source(), Services())["containerd"]
+
+
 def test_a_host_with_containerd(tree):
     tree.program("/usr/bin/containerd")
+    tree.program("/usr/bin/nvidia-container-runtime")
     tree.answers["containerd"] = "containerd github.com/containerd/containerd v1.7.22 x"
     tree.write("/etc/containerd/config.toml", V2)
     tree.write("/etc/containerd/conf.d/99-nvidia.toml", V2_DROP_IN)

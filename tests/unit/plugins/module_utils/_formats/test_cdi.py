@@ -8,6 +8,7 @@ import dataclasses
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.cdi_generator import CONTROL_NODES, read_cdi
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.schema import check_facts
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.cdi import (
     CdiState,
     ExpectedDevices,
@@ -222,7 +223,7 @@ OTHER = {**OWN, "path": "/etc/cdi/nvidia.yaml", "own": False}
         ([{**OTHER, "stale": ["0"]}], CdiState("there is none", ("/etc/cdi/nvidia.yaml",))),
         ([OWN, {**OTHER, "stale": ["0"]}], CdiState("", ("/etc/cdi/nvidia.yaml",))),
         ([OWN, {**OTHER, "differs": ["is old"]}], CdiState("", ("/etc/cdi/nvidia.yaml",))),
-        ([OWN, {**OTHER, "kind": None}], CdiState("", (), ("/etc/cdi/nvidia.yaml",))),
+        ([OWN, {**OTHER, "kind": None}], CdiState("", unreadable=("/etc/cdi/nvidia.yaml",))),
         ([OWN, {**OTHER, "kind": "vendor.com/nic", "stale": ["0"]}], CdiState()),
         # Of an earlier release.
         ([{"path": "/var/run/cdi/nvidia.yaml", "kind": "nvidia.com/gpu", "missing": [], "stale": []}], CdiState()),
@@ -332,3 +333,22 @@ def test_a_specification_that_may_not_be_read(tree):
     source = tree.source()
     assert read_cdi(source, None, None)[0]["kind"] is None
     assert "it cannot be read" in source.unknown["cdi[0].kind"]
+
+
+def test_of_two_files_of_one_folder_with_the_same_devices_runtimes_take_neither(tree):
+    """The collection's own stays, or else the first that is right; a file of another folder is in nobody's way."""
+    for name in ("/var/run/cdi/nvidia.yaml", "/var/run/cdi/copy.yaml", "/etc/cdi/nvidia.yaml"):
+        tree.write(name, WITH_DRIVER)
+    tree.program("/usr/bin/nvidia-cdi-hook")
+    found = {one["path"]: one for one in read_cdi(tree.source(), [whole(0)], DRIVER)}
+    assert found["/var/run/cdi/copy.yaml"]["double"] == "/var/run/cdi/nvidia.yaml"
+    assert [path for path, one in found.items() if "double" in one] == ["/var/run/cdi/copy.yaml"]
+    assert state_of(found.values()).doubles == ("/var/run/cdi/copy.yaml",)
+    check_facts({"schema": 1, "cdi": list(found.values())})
+
+
+def test_the_folders_that_a_runtime_reads_are_read(tree):
+    tree.write("/srv/cdi/old.yaml", GENERATED)
+    assert read_cdi(tree.source(), [whole(0)], None) == []
+    (found,) = read_cdi(tree.source(), [whole(0)], None, ["/srv/cdi"])
+    assert (found["path"], found["own"]) == ("/srv/cdi/old.yaml", False)

@@ -396,3 +396,14 @@ def test_shortfalls_name_what_differs():
 
 def test_what_takes_effect_leaves_out_where_it_was_read():
     assert containerd.section("version = 2\nimports = ['/tmp/x']\n") == {"version": 2}
+
+
+@pytest.mark.parametrize("runc", ["", "sandboxer = 'shim'\n"])
+def test_the_sandboxer_is_that_of_runc(runc):
+    """Where runc names none, it is containerd's own."""
+    table = (
+        "[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.{}]\nruntime_type = 'io.containerd.runc.v2'\n{}"
+    )
+    text = "version = 3\n" + table.format("runc", runc) + table.format("nvidia", "sandboxer = 'other'\n")
+    found = nvidia(edited((2, 1, 5), files(text), PRESENT), V3)
+    assert found["sandboxer"] == ("shim" if runc else "podsandbox")

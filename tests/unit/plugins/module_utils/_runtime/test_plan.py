@@ -165,6 +165,8 @@ class TestStage:
             ({"has_type": False}, {}, "correct_runtime"),
             ({"monitors": {"nvidia": None, "crun": "/usr/libexec/crio/conmon"}}, {}, "correct_runtime"),
             ({"cgroup_drivers": {"nvidia": "cgroupfs", "runc": "systemd"}}, {}, "correct_cgroups"),
+            ({"sandboxers": {"nvidia": "shim", "runc": "podsandbox"}}, {}, "correct_runtime"),
+            ({"absent": ["/opt/other"], "binary": "/opt/other"}, {}, "correct_runtime"),
         ],
     )
     def test_needed(self, found, variables, step):
@@ -213,6 +215,26 @@ class TestStage:
         assert "nvidia_toolkit_move_former: true" in refusal.remedy
         made = stage({"runtimes": found}, {**given, "nvidia_toolkit_move_former": True})
         assert made.refusals == () and [step.kind for step in made.steps] == [Kind.MOVE_ASIDE]
+
+    @pytest.mark.parametrize("installed", ["1.20.0-1", None])
+    def test_a_program_that_is_gone_is_the_toolkits_to_install_or_refused(self, installed):
+        toolkit = {"packages": {"nvidia-container-toolkit-base": installed} if installed else {}}
+        found = {"containerd": {**self.FACTS, "binary": BINARY, "absent": [BINARY]}}
+        made = stage({"runtimes": found, "toolkit": toolkit}, {**self.VARIABLES, "nvidia_toolkit_version": "1.20.0"})
+        said = (
+            "/usr/bin/nvidia-container-runtime: the runtime nvidia of containerd starts it, and it is not there. Install "
+            "nvidia-container-toolkit-base (apt-get install --reinstall, dnf reinstall, zypper install --force) again."
+        )
+        assert [refusal.message for refusal in made.refusals] == ([said] if installed else []) and not made.steps
+
+    def test_folders_of_cdi_that_lack_the_toolkits_are_refused_where_devices_come_by_cdi(self):
+        found = {**self.FACTS, "cdi_folders": ["/etc/cdi"]}
+        (refusal,) = self.run(found).refusals
+        assert "they are /etc/cdi, and the toolkit writes /var/run/cdi/nvidia.yaml" in refusal.message
+        assert not self.run(found, nvidia_toolkit_device_injection="volume_mounts").refusals
+        assert not self.run({**found, "cdi_folders": ["/etc/cdi", "/var/run/cdi"]}).refusals
+        own = [{"path": "/etc/cdi/nvidia.yaml", "own": True, "kind": "nvidia.com/gpu"}]
+        assert not stage({"runtimes": {"containerd": found}, "cdi": own}, self.VARIABLES).refusals
 
     def test_not_installed_is_refused_with_what_is(self):
         assert "no container runtime is" in self.run(None).refusals[0].message

@@ -65,7 +65,7 @@ def host(tmp_path, monkeypatch):
 
 def test_the_low_level_runtime_is_crios(host, monkeypatch):
     found = RuntimeConfiguration(low_level_runtime="/usr/libexec/crio/crun")
-    monkeypatch.setattr(system, "crio_configuration", lambda _files: found)
+    monkeypatch.setattr(system, "READERS", {"crio": lambda _files, _version: found})
     assert host.read(DesiredToolkit(repository=MIRROR, runtime="crio")).low_level_runtime == "/usr/libexec/crio/crun"
     assert host.read(DesiredToolkit(repository=MIRROR)).low_level_runtime is None
 
