@@ -132,6 +132,9 @@ class GpuFacts(View):
     fabric: Mapping[str, Any] | None = has(_FABRIC)
     settings: GpuSettings | None = has(of(GpuSettings))
     lost: bool = has(boolean, False)
+    # What the planners add: what the bus says of its card, and why it cannot be changed now.
+    subsystem_id: str | None = None
+    problem: str | None = None
 
     @property
     def devices(self) -> tuple[ComputeInstanceFacts, ...]:

@@ -15,14 +15,17 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from enum import Enum
+from functools import cached_property
 from typing import Any, Callable, TypeVar
 
 from ._plan import Refused
 from ._printable import LONGEST, LONGEST_OUTPUT, is_printable, printable
 
-Schema = Callable[[Any, str], Any]
+#: Where a value is, written only in what is refused: a text, or the path of what it is in, with its name or its position there.
+Path = Any
+Schema = Callable[[Any, Path], Any]
 #: Version of the shape of the facts document: a host, which writes it, loads this file alone.
 FACTS_SCHEMA = 1
 #: What JSON carries without loss.
@@ -33,8 +36,8 @@ _MOST, _DEEPEST, _SHOWN = 16384, 20, 60
 class Unfit(Refused):
     """A value that is not what it has to be; the message begins with its path."""
 
-    def __init__(self, path: str, reason: str) -> None:
-        super().__init__(path or "the document", reason)
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(_written(path) or "the document", reason)
 
 
 def check(schema: Schema, document: Any) -> Any:
@@ -55,7 +58,7 @@ def text(longest: int = LONGEST, pattern: str = "", lines: bool = False) -> Sche
     """
     matches = re.compile(pattern).fullmatch if pattern else None
 
-    def schema(value: Any, path: str) -> Any:
+    def schema(value: Any, path: Path) -> Any:
         if value is None:
             return None
         if not isinstance(value, str):
@@ -75,7 +78,7 @@ def one_of(choices: type[Enum]) -> Schema:
     """A text that is the value of one of these."""
     values = text(pattern="|".join(re.escape(str(choice.value)) for choice in choices))
 
-    def schema(value: Any, path: str) -> Any:
+    def schema(value: Any, path: Path) -> Any:
         return None if values(value, path) is None else choices(value)
 
     return schema
@@ -87,7 +90,7 @@ OUTPUT = text(LONGEST_OUTPUT, lines=True)
 def number(low: int = 0, high: int = _LARGEST, real: bool = False) -> Schema:
     """An integer between two bounds, which are included."""
 
-    def schema(value: Any, path: str) -> Any:
+    def schema(value: Any, path: Path) -> Any:
         if value is None:
             return None
         if isinstance(value, bool) or not isinstance(value, (int, float) if real else int):
@@ -99,7 +102,10 @@ def number(low: int = 0, high: int = _LARGEST, real: bool = False) -> Schema:
     return schema
 
 
-def boolean(value: Any, path: str) -> Any:
+_NUMBER = number(-_LARGEST, _LARGEST, real=True)
+
+
+def boolean(value: Any, path: Path) -> Any:
     """True or false."""
     if value is not None and not isinstance(value, bool):
         raise Unfit(path, f"{_shown(value)} must be true or false")
@@ -109,7 +115,7 @@ def boolean(value: Any, path: str) -> Any:
 def items(of: Schema, most: int = _MOST, least: int = 0) -> Schema:
     """A list of values, none of which is null."""
 
-    def schema(value: Any, path: str) -> Any:
+    def schema(value: Any, path: Path) -> Any:
         if value is None:
             return None
         if not isinstance(value, (list, tuple)):
@@ -119,8 +125,8 @@ def items(of: Schema, most: int = _MOST, least: int = 0) -> Schema:
         if len(value) < least:
             raise Unfit(path, f"the list has {len(value)} entries, and must have at least {least}")
         if None in value:
-            raise Unfit(f"{path}[{value.index(None)}]", "an entry must not be null")
-        return tuple([of(item, f"{path}[{position}]") for position, item in enumerate(value)])
+            raise Unfit((path, value.index(None)), "an entry must not be null")
+        return tuple([of(item, (path, position)) for position, item in enumerate(value)])
 
     return schema
 
@@ -128,7 +134,7 @@ def items(of: Schema, most: int = _MOST, least: int = 0) -> Schema:
 def not_null(of: Schema) -> Schema:
     """A value that is not null."""
 
-    def schema(value: Any, path: str) -> Any:
+    def schema(value: Any, path: Path) -> Any:
         if value is None:
             raise Unfit(path, "it must not be null")
         return of(value, path)
@@ -139,11 +145,11 @@ def not_null(of: Schema) -> Schema:
 def mapping(of: Schema, most: int = _MOST) -> Schema:
     """A mapping whose keys are names of any kind."""
 
-    def schema(value: Any, path: str) -> Any:
+    def schema(value: Any, path: Path) -> Any:
         if value is None:
             return None
         _names(value, path, most)
-        return {name: of(item, _below(path, name)) for name, item in value.items()}
+        return {name: of(item, (path, name)) for name, item in value.items()}
 
     return schema
 
@@ -154,21 +160,27 @@ def fields(known: Mapping[str, Schema], required: Sequence[str] = (), into: Call
     :param required: what has to be there, and not null.
     :param into: the dataclass that it becomes; what is null or missing has its default, and what it has no field for is left out.
     """
-    kept = None if into is dict else {field.name for field in dataclasses.fields(into)}  # type: ignore[arg-type]
+    defaults = {} if into is dict else {one.name: one.default for one in dataclasses.fields(into) if one.name in known}  # type: ignore[arg-type]
+    typed = isinstance(into, type) and issubclass(into, View)
 
-    def schema(value: Any, path: str) -> Any:
+    def schema(value: Any, path: Path) -> Any:
         if value is None:
             return None
-        _names(value, path, _MOST)
+        _names(value, path, _MOST, known)
         for name in required:
             if value.get(name) is None:
-                raise Unfit(_below(path, name), "it is missing")
-        found = {name: known.get(name, anything)(item, _below(path, name)) for name, item in value.items()}
-        if kept is None:
+                raise Unfit((path, name), "it is missing")
+        found = {name: known.get(name, anything)(item, (path, name)) for name, item in value.items()}
+        if into is dict:
             return found
-        made = into(**{name: found[name] for name in kept if found.get(name) is not None})
-        if isinstance(made, View):
-            made.__dict__["_given"] = {name: getattr(made, name) for name in found if name in kept}
+        if not typed:
+            return into(**{name: item for name, item in found.items() if item is not None and name in defaults})
+        # A field that is not set has the default of its class: there are thousands, and most of a document's are null or missing.
+        made = object.__new__(into)  # type: ignore[arg-type]
+        made.__dict__["_given"] = given = {
+            name: defaults[name] if item is None else item for name, item in found.items() if name in defaults
+        }
+        made.__dict__.update(given)
         return made
 
     return schema
@@ -180,36 +192,42 @@ _View = TypeVar("_View", bound="View")
 class View(Mapping[str, Any]):
     """Base of a dataclass that a schema makes of a mapping, and that can be read as the mapping too: it has the fields that the document has."""
 
-    def _fields(self) -> Mapping[str, Any]:
-        given: dict[str, Any] | None = self.__dict__.get("_given")
-        if given is None:
-            made = ((one.name, getattr(self, one.name), one.default) for one in dataclasses.fields(self))  # type: ignore[arg-type]
-            given = self.__dict__["_given"] = {name: value for name, value, default in made if value != default}
-        return given
+    @cached_property
+    def _given(self) -> Mapping[str, Any]:
+        made = ((one.name, getattr(self, one.name), one.default) for one in dataclasses.fields(self))  # type: ignore[arg-type]
+        return {name: value for name, value, default in made if value != default}
 
     def __getitem__(self, name: str) -> Any:
-        return self._fields()[name]
+        return self._given[name]
 
     def get(self, key: str, default: Any = None) -> Any:
-        return self._fields().get(key, default)
+        return self._given.get(key, default)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._fields())
+        return iter(self._given)
 
     def __len__(self) -> int:
-        return len(self._fields())
+        return len(self._given)
 
-    def kept(self, name: str, make: Callable[[Any], Any]) -> Any:
-        """Return what follows from it, which is made once."""
-        if name not in self.__dict__:
-            self.__dict__[name] = make(self)
-        return self.__dict__[name]
-
-    def but(self: _View, **changes: Any) -> _View:
-        """Return it with other values."""
-        found = dataclasses.replace(self, **changes)  # type: ignore[type-var]
-        found.__dict__["_given"] = {**self._fields(), **changes}
+    def but(self: _View, *still: str, **changes: Any) -> _View:
+        """Return it with other values. C(still): what L(kept) keeps of it, and follows from others of its values."""
+        found = object.__new__(type(self))
+        found.__dict__.update(
+            {one.name: self.__dict__[one.name] for one in dataclasses.fields(self) if one.name in self.__dict__},  # type: ignore[arg-type]
+            **{name: self.__dict__[name] for name in still if name in self.__dict__},
+            **changes,
+            _given={**self._given, **changes},
+        )
         return found
+
+
+def kept(one: Mapping[str, Any], name: str, make: Callable[[Any], Any]) -> Any:
+    """Return what C(make) makes of it, which is made once of a view: it does not change. C(name): no field's."""
+    if not isinstance(one, View):
+        return make(one)
+    if name not in one.__dict__:
+        one.__dict__[name] = make(one)
+    return one.__dict__[name]
 
 
 def has(schema: Schema, default: Any = None) -> Any:
@@ -226,7 +244,7 @@ def needs(schema: Schema, default: Any = dataclasses.MISSING) -> Any:
 
 def of(made: type, version: int | None = None) -> Schema:
     """The schema of a dataclass, whose fields were declared with L(has) and L(needs). C(version): that a record has to have as its C(schema)."""
-    declared = dataclasses.fields(made)
+    declared = [one for one in dataclasses.fields(made) if one.metadata]
     known = {one.name: one.metadata["schema"] for one in declared}
     required = [one.name for one in declared if one.metadata["required"]]
     if version is None:
@@ -247,7 +265,7 @@ def encode(value: Any) -> Any:
     return value.value if isinstance(value, Enum) else value
 
 
-def anything(value: Any, path: str, depth: int = 0) -> Any:
+def anything(value: Any, path: Path, depth: int = 0) -> Any:
     """Plain data within bounds."""
     if value is None or isinstance(value, bool):
         return value
@@ -256,7 +274,7 @@ def anything(value: Any, path: str, depth: int = 0) -> Any:
     if isinstance(value, str):
         OUTPUT(value, path)
     elif isinstance(value, (int, float)):
-        number(-_LARGEST, _LARGEST, real=True)(value, path)
+        _NUMBER(value, path)
     elif isinstance(value, (list, tuple)):
         items(lambda item, place: anything(item, place, depth + 1))([item for item in value if item is not None], path)
     else:
@@ -264,18 +282,23 @@ def anything(value: Any, path: str, depth: int = 0) -> Any:
     return value
 
 
-def _names(value: Any, path: str, most: int) -> None:
+def _names(value: Any, path: Path, most: int, known: Collection[str] = ()) -> None:
     if not isinstance(value, Mapping):
         raise Unfit(path, f"{_shown(value)} must be a mapping")
     if len(value) > most:
         raise Unfit(path, f"it has {len(value)} keys, and may have at most {most}")
     for name in value:
-        if not isinstance(name, str) or len(name) > LONGEST or not is_printable(name):
+        if name not in known and (not isinstance(name, str) or len(name) > LONGEST or not is_printable(name)):
             raise Unfit(path, f"the key {_shown(name)} must be a text without control characters")
 
 
-def _below(path: str, name: str) -> str:
-    return f"{path}.{name[:_SHOWN]}" if path else name[:_SHOWN]
+def _written(path: Path) -> str:
+    if isinstance(path, str):
+        return path
+    within, step = _written(path[0]), path[1]
+    if isinstance(step, int):
+        return f"{within}[{step}]"
+    return f"{within}.{step[:_SHOWN]}" if within else str(step[:_SHOWN])
 
 
 def _shown(value: Any) -> str:

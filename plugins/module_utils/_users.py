@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ._schema import View
+from ._schema import kept
 
 #: Kinds of users: a process that NVML lists, one that has a device file open, a client of an MPS daemon, a pod that was given a device, and what
 #: is not reported.
@@ -65,8 +65,7 @@ class GpuUsers:
 
 def users_of(gpu: Mapping[str, Any]) -> GpuUsers:
     """Return who uses one entry of C(gpus) of the facts. What NVML lists on no instance may be on any of them."""
-    # Every stage asks, and a view does not change.
-    found: GpuUsers = gpu.kept("users", _users_of) if isinstance(gpu, View) else _users_of(gpu)
+    found: GpuUsers = kept(gpu, "users", _users_of)
     return found
 
 

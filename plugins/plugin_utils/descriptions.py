@@ -13,6 +13,7 @@ from typing import Any, Callable
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._distributions.distributions import DISTRIBUTIONS
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.parameters import COHERENT_BOARDS
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import Facts
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex import NODES
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused, StagePlan
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtimes import RUNTIMES
@@ -20,7 +21,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import FAC
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.capacity import gpus_of_inventory
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.text import shortened
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import registered
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of, plain
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain, read_facts
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import Racks, pool_of, pools
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import collect, refusals_of, value_of
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.stages import PASSTHROUGH, plan_stages
@@ -93,8 +94,8 @@ class RunHost:
     racks: Racks
 
     @cached_property
-    def _read(self) -> tuple[dict[str, Any] | None, str]:
-        return facts_of(registered(self.variables, self.task))
+    def _read(self) -> tuple[dict[str, Any] | None, Facts | None, str]:
+        return read_facts(registered(self.variables, self.task))
 
     @property
     def facts(self) -> dict[str, Any] | None:
@@ -102,9 +103,14 @@ class RunHost:
         return self._read[0]
 
     @property
+    def view(self) -> Facts | None:
+        """The facts as the stages take them."""
+        return self._read[1]
+
+    @property
     def unread(self) -> str:
         """Why there are no facts."""
-        return self._read[1]
+        return self._read[2]
 
     @cached_property
     def description(self) -> Description:

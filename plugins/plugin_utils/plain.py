@@ -19,6 +19,7 @@ from typing import Any
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import write_parts
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.schema import check_facts
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import Facts
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.documents import read_json
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._printable import printable
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import Unfit
@@ -106,20 +107,26 @@ def said(answer: Mapping[str, Any]) -> str:
 
 
 def facts_of(answer: Any) -> tuple[dict[str, Any] | None, str]:
-    """Return the facts in what a task that read a host registered, or why there are none.
+    """Return the facts in what a task that read a host registered, or why there are none (L(read_facts))."""
+    document, _view, unread = read_facts(answer)
+    return document, unread
+
+
+def read_facts(answer: Any) -> tuple[dict[str, Any] | None, Facts | None, str]:
+    """Return the facts in what a task that read a host registered, with their view, or why there are none.
 
     What does not fit the schema of facts is not taken: the host is one that was not read.
     """
     if not isinstance(answer, Mapping):
-        return None, "it did not answer"
+        return None, None, "it did not answer"
     try:
         # The rest of a result is the controller's: ansible-core keeps warnings in it as objects of its own.
         facts = read_json(plain(answer["gpu_text"])) if answer.get("gpu_text") else plain(answer.get("gpu"))
         if not facts:
-            return None, said(answer) or "it did not answer"
-        check_facts(facts)
+            return None, None, said(answer) or "it did not answer"
+        view = check_facts(facts)
     except Unfit as unfit:
-        return None, f"its facts are invalid: {unfit.message}"
+        return None, None, f"its facts are invalid: {unfit.message}"
     except (TypeError, ValueError, RecursionError) as error:
-        return None, f"its facts are not plain data: {type(error).__name__}"
-    return facts, ""
+        return None, None, f"its facts are not plain data: {type(error).__name__}"
+    return facts, view, ""

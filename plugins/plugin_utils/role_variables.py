@@ -27,6 +27,8 @@ _WORD = re.compile(r"\w+")
 _MOST_DIGITS = 4300
 #: Of one role that are named one by one: a list of thousands is not read.
 _MOST_MISTAKES = 20
+#: Different values of one role that are remembered as checked.
+_MOST_TAKEN = 64
 _HALF_CHARACTER = re.compile(r"[\ud800-\udfff]")
 #: What a value of a type of an argument specification has to be, in a sentence.
 _KINDS = {
@@ -115,6 +117,7 @@ class RoleInterface:
     :param options: the argument specification of the entry point C(main).
     :param registered: names that the role's own tasks give a value.
     :param described: where a person reads what the variables mean, one sentence.
+    :param taken: values that were found right, by their text, as they are taken.
     """
 
     role: str
@@ -122,6 +125,7 @@ class RoleInterface:
     options: Mapping[str, Any]
     registered: frozenset[str]
     described: str = field(default="", compare=False)
+    taken: dict[str, dict[str, Any]] = field(default_factory=dict, compare=False, repr=False)
 
 
 @cache
@@ -225,6 +229,10 @@ def validated(interface: RoleInterface, given: dict[str, Any]) -> tuple[dict[str
     """Return the values in the types that the interface says, and why some of them cannot be taken."""
     if not interface.options:
         return given, []
+    # Hosts of a pool have the same values.
+    said = repr(given)
+    if said in interface.taken:
+        return plain(interface.taken[said]), []
     checked = {name: value for name, value in given.items() if name in interface.options}
     paths = list(_numbers(interface.options, checked))
     tops = {path.partition(".")[0].partition("[")[0] for path in paths}
@@ -247,7 +255,12 @@ def validated(interface: RoleInterface, given: dict[str, Any]) -> tuple[dict[str
         if reason:
             wrong.append(Refused(name, reason, interface.described))
             taken[name] = None
-    return {**given, **taken}, wrong
+    found = {**given, **taken}
+    if not wrong:
+        if len(interface.taken) >= _MOST_TAKEN:
+            interface.taken.clear()
+        interface.taken[said] = plain(found)
+    return found, wrong
 
 
 def _numbers(options: Mapping[str, Any], given: Any, path: str = "") -> Iterator[str]:

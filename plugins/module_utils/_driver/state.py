@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from .._adapters.installed_packages import parse_versionlock
@@ -132,7 +133,7 @@ class Host:
     missing_for_holds: tuple[str, ...] = ()
     toolkit: str = ""
 
-    @property
+    @cached_property
     def versions(self) -> tuple[str, ...]:
         """Return the different driver versions among the installed packages, sorted as text; one on a sound host."""
         return tuple(sorted(set(versioned(self.packages).values())))

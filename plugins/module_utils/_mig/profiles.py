@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from .._boards.board import GpuInstanceProfile
 from .._plan import Refused
@@ -64,6 +65,7 @@ class ProfileName:
         return compute_name(self.gpu_instance, self.compute)
 
 
+@lru_cache(maxsize=1024)
 def parse(name: str, thing: str = "MIG profile") -> ProfileName:
     """Take a profile name apart.
 

@@ -12,8 +12,9 @@ from typing import Any
 
 from .._boards.board import Board, GpuInstanceProfile, Placements
 from .._boards.lookup import board_of
+from .._gpu_facts import GpuFacts
 from .._plan import Refused
-from .._schema import encode
+from .._schema import encode, kept
 from .._steps import gpu_title
 from .._users import names, reset_obstacle, users_of
 from .layouts import normalize_address
@@ -91,9 +92,7 @@ def node_gpus(facts: Mapping[str, Any], in_use: Collection[str] = ()) -> list[No
     for entry in gpus_with_pci(facts):
         gpu = _named_in_use(entry, in_use) if in_use else entry
         problem = _problem(gpu, unknown)
-        if problem is not None:
-            gpu["problem"] = problem
-        found.append(node_gpu(gpu))
+        found.append(node_gpu(gpu if problem is None else _with(gpu, problem=problem)))
     return found
 
 
@@ -109,15 +108,20 @@ def node_gpu(gpu: Mapping[str, Any]) -> NodeGpu:
     )
 
 
-def gpus_with_pci(facts: Mapping[str, Any]) -> list[dict[str, Any]]:
+def gpus_with_pci(facts: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Return C(gpus) of the facts with C(device_id) and C(subsystem_id) of the same card in C(pci)."""
     by_address = {normalize_address(str(card.get("address"))): card for card in facts.get("pci") or ()}
     found = []
     for gpu in facts.get("gpus") or ():
         card = by_address.get(normalize_address(str(gpu.get("pci_address"))), {})
-        known = {key: card[key] for key in ("device_id", "subsystem_id") if card.get(key)}
-        found.append({**known, **gpu})
+        known = {key: card[key] for key in ("device_id", "subsystem_id") if card.get(key) and key not in gpu}
+        found.append(_with(gpu, **known) if known else gpu)
     return found
+
+
+def _with(gpu: Mapping[str, Any], **values: Any) -> Mapping[str, Any]:
+    """Return an entry of C(gpus) with values that say nothing of its users."""
+    return gpu.but("users", **values) if isinstance(gpu, GpuFacts) else {**gpu, **values}
 
 
 def offered_by(gpus: Sequence[NodeGpu]) -> dict[str, tuple[GpuInstanceProfile, ...]]:
@@ -159,6 +163,11 @@ def why_no_reset(
 
 def instances_of(gpu: Mapping[str, Any]) -> tuple[GpuInstance, ...]:
     """Return the GPU instances of one entry of C(gpus)."""
+    found: tuple[GpuInstance, ...] = kept(gpu, "instances", _instances_of)
+    return found
+
+
+def _instances_of(gpu: Mapping[str, Any]) -> tuple[GpuInstance, ...]:
     found, using = [], users_of(gpu)
     for instance in gpu.get("gpu_instances") or ():
         compute = tuple(
@@ -201,6 +210,11 @@ def profiles_of(gpu: Mapping[str, Any]) -> tuple[GpuInstanceProfile, ...]:
     :return: empty for a GPU without MIG, and for one that neither its driver nor the table knows. A profile whose name does not follow the
         grammar is left out: no layout can ask for it.
     """
+    found: tuple[GpuInstanceProfile, ...] = kept(gpu, "offered", _profiles_of)
+    return found
+
+
+def _profiles_of(gpu: Mapping[str, Any]) -> tuple[GpuInstanceProfile, ...]:
     board = board_of(gpu)
     offered = gpu.get("profiles")
     if not offered:

@@ -37,7 +37,8 @@ class ActionModule(ControllerAction):
                 ]
             elif facts is not None:
                 facts, unread = None, "its facts lack the subset health, which the checks need"
-            diagnoses[host] = Diagnosis(host, facts, of_host(checks, unread or ""), description.stages(facts))
+            stages = description.stages(one.view if facts is not None else None)
+            diagnoses[host] = Diagnosis(host, facts, of_host(checks, unread or ""), stages)
         for diagnosis in diagnoses.values():
             self._display.display("\n".join([*([] if diagnosis.found.unread else [""]), *diagnosis.lines()]))
         document = {host: diagnosis.as_dict() for host, diagnosis in diagnoses.items()}

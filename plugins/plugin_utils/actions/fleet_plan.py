@@ -15,6 +15,7 @@ from typing import Any, Callable
 from ansible.errors import AnsibleError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import read_text
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.schema import check_facts
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import Facts
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.documents import read_json
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import Unfit
@@ -56,8 +57,8 @@ class ActionModule(ControllerAction):
         try:
             cluster = _Cluster.read(arguments["kubeconfig"], arguments["context"], at_once(self._display))
             for host in hosts_of(hosts, task_vars):
-                facts, unread = _facts(host, directory, arguments["offline"])
-                planned.append(_plan(host, facts, unread, cluster))
+                facts, view, unread = _facts(host, directory, arguments["offline"])
+                planned.append(_plan(host, facts, view, unread, cluster))
             requests, wrong = _requests(arguments["served"], cluster)
         except (ApiError, AnsibleError) as error:
             return {"failed": True, "msg": str(error)}
@@ -77,23 +78,22 @@ class ActionModule(ControllerAction):
         return result
 
 
-def _facts(host: RunHost, directory: str, offline: bool) -> tuple[dict[str, Any] | None, str | None]:
-    """Return the facts of this run, kept for later ones, or those that an earlier run kept."""
+def _facts(host: RunHost, directory: str, offline: bool) -> tuple[dict[str, Any] | None, Facts | None, str | None]:
+    """Return the facts of this run, kept for later ones, or those that an earlier run kept, with their view, or why there are none."""
     path = os.path.join(os.path.abspath(directory), f"{host.name}.json") if directory else ""
     if offline:
         text = read_text(path, links=False) if path else None
         if not text:
-            return None, _NOTHING_KEPT
+            return None, None, _NOTHING_KEPT
         try:
             facts = read_json(text)
-            check_facts(facts)
+            return facts, check_facts(facts), None
         except (ValueError, RecursionError, Unfit) as error:
-            return None, f"the recorded facts in {path} cannot be read: {error}"
-        return facts, None
+            return None, None, f"the recorded facts in {path} cannot be read: {error}"
     if host.facts is not None and path:
         # They name processes with their command lines, which are nobody else's business.
         write_report(path, host.facts, 0o600)
-    return host.facts, host.unread or None
+    return host.facts, host.view, host.unread or None
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,9 @@ def _requests(given: Mapping[str, Any], cluster: _Cluster | None) -> tuple[list[
     return found, wrong
 
 
-def _plan(host: RunHost, facts: dict[str, Any] | None, unread: str | None, cluster: _Cluster | None) -> HostPlan:
+def _plan(
+    host: RunHost, facts: dict[str, Any] | None, view: Facts | None, unread: str | None, cluster: _Cluster | None
+) -> HostPlan:
     description, node = host.description, None
     if cluster and not description.refusals:
         try:
@@ -168,4 +170,4 @@ def _plan(host: RunHost, facts: dict[str, Any] | None, unread: str | None, clust
     if unread == _NOTHING_KEPT and description.variables.get("gpu_facts_gpus"):
         assumed, stages = description.without_host()
         return HostPlan(host.name, description.pool, stages, None, node, assumed)
-    return HostPlan(host.name, description.pool, description.stages(facts), unread, node)
+    return HostPlan(host.name, description.pool, description.stages(view), unread, node)

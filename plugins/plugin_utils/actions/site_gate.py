@@ -46,11 +46,17 @@ class HostWork:
     stages: Mapping[str, StagePlan] = field(default_factory=dict)
 
 
-def work_of(host: str, description: Description, facts: Mapping[str, Any] | None, unread: str = "") -> HostWork:
-    """Return what C(host) has to do."""
+def work_of(
+    host: str,
+    description: Description,
+    facts: Mapping[str, Any] | None,
+    unread: str = "",
+    view: Mapping[str, Any] | None = None,
+) -> HostWork:
+    """Return what C(host) has to do. C(view): that of its facts, where somebody has made it already."""
     if facts is None and not description.refusals:
         return HostWork(host, description.pool, UNREAD, unread)
-    stages = description.stages(facts)
+    stages = description.stages(facts if view is None else view)
     refusals = tuple(refusal for stage in stages.values() for refusal in stage.refusals)
     verdict = verdict_of(stages.values())
     if verdict is Verdict.IMPOSSIBLE:
@@ -104,7 +110,7 @@ class ActionModule(ControllerAction):
     def act(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
         found, stopping = [], []
         for host in hosts_of(arguments["hosts"], task_vars):
-            work = work_of(host.name, host.description, host.facts, host.unread)
+            work = work_of(host.name, host.description, host.facts, host.unread, host.view)
             found.append(work)
             if work.refusals and not is_true(host.variables.get("gpu_facts_skip_refused_hosts")):
                 stopping.append(work)

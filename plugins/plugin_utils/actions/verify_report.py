@@ -56,7 +56,7 @@ class ActionModule(ControllerAction):
         hosts = {}
         for one in hosts_of(arguments["hosts"], task_vars):
             host, facts, unread = one.name, one.facts, one.unread
-            stages = one.description.stages(facts)
+            stages = one.description.stages(one.view)
             refused = any(stage.refusals for stage in stages.values())
             checks = None
             if facts is not None:
