@@ -269,6 +269,10 @@ def read_allocations(files: HostFiles) -> dict[str, list[dict[str, Any]]]:
         for space, name, uid in (one.split("_") for one in files.names(_LOGS) if one.count("_") == 2)
     }
     there = set(files.names(_PODS))
+    if entries and not files.exists(_PODS):
+        # With --root-dir a kubelet keeps pods and claims elsewhere, but not the record of its device plugins.
+        reason = f"{_PODS} does not exist, so which pods of {CHECKPOINT} there still are is not known"
+        found.setdefault(EVERY_GPU, []).append({"reason": reason})
     for entry in entries:
         if entry.pod_uid not in there:
             continue

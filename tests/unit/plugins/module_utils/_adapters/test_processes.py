@@ -215,6 +215,13 @@ def test_a_host_without_a_kubelet_and_a_kubelet_without_pods_allocate_nothing(tm
     assert read_allocations(node(tmp_path, '{"Data": {"PodDeviceEntries": null}, "Checksum": 1}')) == {}
 
 
+def test_pods_that_a_kubelet_keeps_elsewhere_are_not_taken_for_gone(tmp_path):
+    files = node(tmp_path, checkpoint(entry(NOTEBOOK, {"0": ["MIG-a"]})), pods=())
+    assert list(read_allocations(files)) == [EVERY_GPU]
+    (tmp_path / "var/lib/kubelet/pods").mkdir()
+    assert read_allocations(files) == {}
+
+
 @pytest.mark.parametrize(
     ("written", "why"),
     [
