@@ -16,6 +16,7 @@ import json
 import re
 import time
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -305,6 +306,8 @@ def test_a_runtime_that_is_configured_anew_is_restarted_and_hurts_nobody(busy):
     for change in (RUNTIME_CHANGE, {}):
         before = busy.everything()
         restarted = {host: busy.on(host, shown) for hosts in POOLS.values() for host in hosts}
+        _differs, planned = busy.run("plan", change)
+        assert planned.count("; disturbs starting containers while containerd restarts (running pods go on)") > 0
         status, said = busy.run("site", change)
         assert status == 0, said[-6000:]
         assert [host for host, former in restarted.items() if busy.on(host, shown) == former] == []
@@ -386,6 +389,14 @@ def test_a_migration_evicts_the_pods_that_were_announced_and_no_others(busy):
     busy.apply({})
 
 
+def until_offered(busy: Busy, profile: str, count: int) -> float:
+    """Return how many seconds after the host had so many instances the node of the device plugin offers them."""
+    wait_for(lambda: len(busy.instances(profile)) == count, 600)
+    begun = time.monotonic()
+    wait_for(lambda: busy.nodes.offered()[CDI].get(f"nvidia.com/mig-{profile}") == count, 300)
+    return time.monotonic() - begun
+
+
 @pytest.mark.by_name
 def test_a_new_layout_evicts_the_pods_that_were_announced_and_no_others(busy):
     """Those that the device plugin gave what goes, and those that claims gave it. The last test: the nodes stay so."""
@@ -396,6 +407,10 @@ def test_a_new_layout_evicts_the_pods_that_were_announced_and_no_others(busy):
     announced = [title for part in said.split("evicted: ")[1:] for title in part.partition(";")[0].split(", ")]
     assert sorted(set(announced)) == sorted(leaving)
     assert busy.pods() == before, "check mode touches nothing"
-    status, said = busy.run("repartition", NIGHT, *limit)
-    assert status == 0, said[-6000:]
+    with ThreadPoolExecutor(1) as beside:
+        waited = beside.submit(until_offered, busy, "1g.10gb", 8)
+        status, said = busy.run("repartition", NIGHT, *limit)
+        assert status == 0, said[-6000:]
+    print(f"the device plugin offered the new instances {waited.result():.0f} s after they were there")
+    assert waited.result() < 60
     assert {title: starts for title, starts in before.items() if title not in leaving} == busy.pods()
