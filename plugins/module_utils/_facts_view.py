@@ -144,6 +144,7 @@ class MpsDaemonFacts(View):
     limits: tuple[str, ...] | None = has(_FEW_NAMES)
     clients: int | None = has(number(0, 65536))
     servers: tuple[int, ...] | None = has(items(ID))
+    devices: tuple[str, ...] | None = has(_FEW_NAMES)
 
 
 @dataclass(frozen=True)

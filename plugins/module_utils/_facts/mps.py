@@ -17,11 +17,10 @@ from .._adapters.command import CommandError
 from .._adapters.host_reader import HostReader
 from .._adapters.mps_control import MpsControl, MpsControl3, MpsError, multi_user_option_of, program_in
 from .._adapters.processes import ProgramProcess, program_processes
-from .._sharing.mps_instances import ROOT, is_daemon, is_instance
+from .._sharing.mps_instances import DEFAULT_PIPE_DIRECTORY, ROOT, is_daemon, is_instance, named_devices
 
 CONTROL = "nvidia-cuda-mps-control"
 SERVER = "nvidia-cuda-mps-server"
-DEFAULT_PIPE_DIRECTORY = "/tmp/nvidia-mps"
 #: Where the device plugin's daemon has L(ROOT) of the host (k8s-device-plugin, cmd/mps-control-daemon/mps/root.go).
 _ROOT_IN_CONTAINER = "/mps"
 #: As many devices as a host has GPUs, and more than a daemon can serve.
@@ -88,7 +87,8 @@ def read_mps(source: HostReader) -> list[dict[str, Any]]:
             facts.update(_ask(source, path, control, servers))
             if facts["responds"]:
                 facts["limits"] = _limits(source, path, control, _devices(source, daemon))
-        found.append(facts)
+        devices = named_devices(daemon.environment or {})
+        found.append({**facts, **({"devices": list(devices[:_MOST_DEVICES])} if devices else {})})
     return found
 
 

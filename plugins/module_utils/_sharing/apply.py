@@ -165,10 +165,7 @@ def _foreign_daemons(processes: Sequence[ProgramProcess]) -> tuple[ForeignDaemon
             continue
         if not process.foreign and environment.get("CUDA_MPS_PIPE_DIRECTORY") in ours:
             continue
-        named = [item.strip() for item in environment.get("CUDA_VISIBLE_DEVICES", "").split(",")]
-        # Indices depend on the order of devices: only UUIDs say for sure which GPUs it leaves alone.
-        devices = tuple(named) if all(item.startswith(("GPU-", "MIG-")) for item in named) else ()
-        found.append(ForeignDaemon(process.pid, devices, process.foreign))
+        found.append(ForeignDaemon(process.pid, mps_instances.named_devices(environment), process.foreign))
     return tuple(found)
 
 

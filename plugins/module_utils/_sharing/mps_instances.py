@@ -6,13 +6,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 #: The name under which the device plugin offers a GPU.
 GPU = "nvidia.com/gpu"
 UNIT = "gpufleet-mps@.service"
 #: The device plugin's C(mps.root): it mounts C(<root>/<resource>/pipe) and C(<root>/shm), as /dev/shm, into pods.
 ROOT = "/run/nvidia/mps"
+#: Where a daemon is that nobody told where.
+DEFAULT_PIPE_DIRECTORY = "/tmp/nvidia-mps"
 
 
 def instance(name: str) -> str:
@@ -34,3 +36,9 @@ def mig_resource(profile: str) -> str:
 def is_daemon(command_line: Sequence[str]) -> bool:
     """Tell a control daemon from the client of the same name, which has no such option."""
     return any(word in ("-d", "-f", "--daemon", "--foreground") for word in command_line[1:])
+
+
+def named_devices(environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the UUIDs that a daemon was started for; empty for all GPUs. Indices depend on the order of devices: they leave no GPU alone for sure."""
+    named = [item.strip() for item in environment.get("CUDA_VISIBLE_DEVICES", "").split(",")]
+    return tuple(named) if all(item.startswith(("GPU-", "MIG-")) for item in named) else ()

@@ -22,6 +22,7 @@ from . import plan as sharing_plan
 from .desired import read, refuse_on_mig, refused_on_mig
 from .host import HostSharing, host_sharing, one_user_at_a_time, refuse_clients, refuse_clients_of_devices
 from .modes import Sharing
+from .mps_instances import DEFAULT_PIPE_DIRECTORY
 from .state import Observed, from_facts, sharing_of
 
 STAGE = "sharing"
@@ -172,8 +173,31 @@ def _planned(
     sharing: Sharing, desired: Mapping[str, Any], wanted: HostSharing, facts: Facts, gpus: Sequence[Mapping[str, Any]]
 ) -> StagePlan:
     disruption = str(desired.get("nvidia_sharing_mps_disruption") or "refuse")
-    plan = sharing_plan.plan(from_facts(facts, gpus, wanted), wanted, disruption)
+    observed = from_facts(facts, gpus, wanted)
+    plan = sharing_plan.plan(observed, wanted, disruption)
+    by_hand = _in_every_container(sharing, observed)
     alone = one_user_at_a_time(sharing, wanted)
     return StagePlan(
-        STAGE, needed=plan.changes, steps=plan.steps, warnings=(*plan.warnings, *([alone] if alone else []))
+        STAGE, needed=plan.changes, steps=plan.steps, warnings=(*plan.warnings, *by_hand, *([alone] if alone else []))
+    )
+
+
+def _in_every_container(sharing: Sharing, observed: Observed) -> tuple[str, ...]:
+    """Return what to know of an MPS daemon that somebody started where NVIDIA's runtime looks for one (nvidia-container-toolkit, internal/discover/ipc.go).
+
+    :raises Refused: the pool shares its GPUs by time slices.
+    """
+    found = next((one for one in observed.foreign_daemons if one.pipe_directory == DEFAULT_PIPE_DIRECTORY), None)
+    if found is None or sharing.mode == "mps":
+        return ()
+    reason = (
+        f"process {found.pid} is an MPS control daemon at {DEFAULT_PIPE_DIRECTORY}, which NVIDIA's runtime mounts into every container with a GPU: "
+        "they are its clients"
+    )
+    if sharing.mode != "time_slicing":
+        return (reason,)
+    raise Refused(
+        "nvidia_sharing_mode",
+        f"it is time_slicing, but {reason}",
+        "Drain the host and end the daemon (echo quit | nvidia-cuda-mps-control), or describe MPS: nvidia_sharing_mode: mps.",
     )

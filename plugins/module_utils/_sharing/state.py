@@ -13,7 +13,7 @@ from typing import Any
 from .._formats.mps_commands import limit_text
 from .._users import MPS_CLIENT, User, allocated, merged
 from .host import UNREADABLE, Daemon, HostSharing, recorded_sharing
-from .mps_instances import UNIT, instance
+from .mps_instances import ROOT, UNIT, instance
 
 
 @dataclass(frozen=True)
@@ -72,6 +72,7 @@ class ForeignDaemon:
     pid: int
     devices: tuple[str, ...] = ()
     in_container: bool = False
+    pipe_directory: str = ""
 
     def serves(self, devices: Sequence[str]) -> bool:
         return not self.devices or bool(set(self.devices) & set(devices))
@@ -119,6 +120,12 @@ def from_facts(
             if not unrecorded or daemon.pipe_directory in answering
         ),
         recorded=recorded,
+        # The device plugin's goes with its pods, and what a user runs for itself does not answer root.
+        foreign_daemons=tuple(
+            ForeignDaemon(int(daemon.get("pid") or 0), tuple(daemon.get("devices") or ()), pipe_directory=pipe)
+            for pipe, daemon in answering.items()
+            if not pipe.startswith(f"{ROOT}/")
+        ),
     )
 
 

@@ -165,9 +165,27 @@ def test_a_daemon_whose_record_is_gone_is_not_said_to_be_dead(record):
     daemon = {"pipe_directory": "/run/nvidia/mps/nvidia.com/gpu/pipe", "responds": True}
     facts = {"gpus": devices, "recorded": {"sharing": record}, "mps": [daemon]}
     assert [step.kind.key for step in stage(facts, desired(**HOST)).steps] == ["record_sharing"]
-    daemon["pipe_directory"] = "/tmp/nvidia-mps"
+    facts["mps"] = []
     steps = [step.kind.key for step in stage(facts, desired(**HOST)).steps]
     assert steps == ["start_mps_daemon", "record_sharing"]
+
+
+def test_a_daemon_that_somebody_started_is_refused_before_anything_is_changed_or_named():
+    """One GPU has one daemon, and NVIDIA's runtime mounts the default directory into every container with a GPU."""
+    devices = gpus(compute_mode="default")
+    daemon = {"pid": 99, "pipe_directory": "/tmp/nvidia-mps", "responds": True}
+    facts = {"gpus": devices, "mps": [daemon]}
+    with pytest.raises(Refused, match=r"process 99 is another MPS control daemon for these GPUs \(on the host\)"):
+        stage(facts, desired(**HOST))
+    with pytest.raises(
+        Refused, match=r"time_slicing, but process 99 is an MPS control daemon at /tmp/nvidia-mps, which"
+    ):
+        stage(facts, desired(mode="time_slicing", replicas=4))
+    (warning,) = stage(facts, desired(mode="none")).warnings
+    assert "they are its clients" in warning
+    # For GPUs that the pool does not share, in a container, or a user's own, which does not answer root.
+    for other in ({"devices": ["GPU-none-of-these"]}, {"in_container": True}, {"responds": None}):
+        assert stage({**facts, "mps": [{**daemon, **other}]}, desired(**HOST)).steps
 
 
 def test_daemons_of_mig_devices_that_are_there_and_answer_need_nothing():
