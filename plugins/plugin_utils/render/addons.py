@@ -18,11 +18,10 @@ from ..fleet.served import FIRST_WITH_CLAIMS, GATE, MIGRATED_LABEL, ON_BY_DEFAUL
 from . import injection
 from .clusters import BACKEND_LABEL, NOT_PAUSED, Cluster, Configuration, any_of, client_affinity
 from .helm_values import Part, extra_values, render_values
-from .versions import NODE_FEATURE_DISCOVERY
+from .versions import DRA_DRIVER, NODE_FEATURE_DISCOVERY
 
 DCGM_EXPORTER = "dcgm-exporter"
 HAMI = "hami"
-DRA_DRIVER = "dra-driver-nvidia-gpu"
 
 _GPU_TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
 
@@ -46,6 +45,9 @@ def node_feature_discovery(cluster: Cluster) -> str:
             },
         ),
     ]
+    if cluster.options["gitops"] != "none":
+        note = "A change of stack removes this release; the operator's takes its place, and the nodes keep their labels in between."
+        parts.append((note, {"postDeleteCleanup": False}))
     return render_values(cluster, NODE_FEATURE_DISCOVERY, parts)
 
 

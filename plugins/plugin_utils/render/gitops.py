@@ -8,6 +8,11 @@ Nothing here waits for what comes later. The order is a help, not a condition: e
 what it needs (the namespace, the custom resources of Node Feature Discovery) is another application's. The labels of the nodes are
 an application of their own: as a part of the plain objects they would keep the namespace away until Node Feature Discovery runs,
 which needs the namespace. So are the alerts, whose custom resource is that of a Prometheus operator, and the dashboard.
+
+Custom resource definitions are applications of their own, too, one for each project, and no release carries them. Argo CD compares what it is to
+apply by server-side apply with the definitions that the cluster I(has): a release that brings an object with a new field, and the definition
+of that field, is never synced. Two charts have some definitions in common. And a definition that goes takes its objects with it, users'
+ones included: nothing here prunes one, and no finalizer of an Application removes one.
 """
 
 from __future__ import annotations
@@ -19,7 +24,7 @@ from typing import Any
 import yaml
 
 from .clusters import MANAGED_BY, Cluster, kube_object
-from .versions import NODE_FEATURE_DISCOVERY, Chart
+from .versions import DEFINITIONS, DRA_DRIVER, GPU_OPERATOR, NODE_FEATURE_DISCOVERY, Chart, tag
 
 #: The folders of the tree whose objects are synced as they are.
 OBJECTS = "objects"
@@ -28,9 +33,11 @@ MONITORING = "monitoring"
 
 #: Values of gpu_kubernetes_automated_sync.
 NONE, PRUNE = "none", "prune"
-_OBJECTS_WAVE, _CUSTOM_RESOURCES_WAVE, _REST_WAVE = "0", "1", "2"
-#: Charts that bring the custom resources which the labels of the nodes are.
-_WITH_CUSTOM_RESOURCES = frozenset({NODE_FEATURE_DISCOVERY, "gpu-operator"})
+_OBJECTS_WAVE, _DISCOVERY_WAVE, _REST_WAVE = "0", "1", "2"
+#: Charts that bring what labels the nodes.
+_DISCOVERY = frozenset({NODE_FEATURE_DISCOVERY, GPU_OPERATOR})
+#: In the names of what brings definitions.
+_DEFINITIONS = "crds"
 
 
 @dataclass(frozen=True)
@@ -60,12 +67,26 @@ def kept(cluster: Cluster) -> dict[str, str]:
     return {}
 
 
+def definitions(cluster: Cluster, charts: Collection[str]) -> list[str]:
+    """Return the charts of L(versions.DEFINITIONS) whose definitions a cluster with releases of C(charts) needs."""
+    needed = {*charts}
+    if GPU_OPERATOR in needed:
+        needed.add(DRA_DRIVER)
+    if not cluster.options["node_feature_discovery"]:
+        needed.discard(NODE_FEATURE_DISCOVERY)
+    elif GPU_OPERATOR in needed:
+        needed.add(NODE_FEATURE_DISCOVERY)
+    return sorted(needed & DEFINITIONS.keys())
+
+
 def argocd(cluster: Cluster, releases: Sequence[Release], folders: Sequence[str]) -> dict[str, list[Mapping[str, Any]]]:
     """Return, by file name, Applications: for the plain objects, and for each release, whose values come from the repository.
 
     :param folders: the folders of the tree, beside the plain objects, whose objects are synced as they are.
     """
     files: dict[str, list[Mapping[str, Any]]] = {"objects": [_directory(cluster, OBJECTS, _OBJECTS_WAVE)]}
+    for chart in definitions(cluster, {release.chart.name for release in releases}):
+        files[f"{_DEFINITIONS}-{chart}"] = [_definitions_application(cluster, chart)]
     for folder in folders:
         files[folder] = [_directory(cluster, folder, _REST_WAVE)]
     for release in releases:
@@ -81,7 +102,11 @@ def _application(cluster: Cluster, release: Release) -> dict[str, Any]:
             "repoURL": repository,
             "chart": chart.name,
             "targetRevision": chart.version,
-            "helm": {"releaseName": release.name, "valueFiles": [f"$tree/{_path(cluster)}/{release.values_path}"]},
+            "helm": {
+                "releaseName": release.name,
+                "valueFiles": [f"$tree/{_path(cluster)}/{release.values_path}"],
+                **({"skipCrds": True} if chart.name in DEFINITIONS else {}),
+            },
         },
         {
             "repoURL": cluster.options["gitops_repository"],
@@ -89,8 +114,9 @@ def _application(cluster: Cluster, release: Release) -> dict[str, Any]:
             "ref": "tree",
         },
     ]
-    wave = _CUSTOM_RESOURCES_WAVE if chart.name in _WITH_CUSTOM_RESOURCES else _REST_WAVE
-    return _argocd_object(cluster, release.name, {"sources": sources}, _OBJECTS_WAVE if release.first else wave)
+    wave = _OBJECTS_WAVE if release.first else _DISCOVERY_WAVE if chart.name in _DISCOVERY else _REST_WAVE
+    # Until another Application has taken its definitions over, those of an earlier tree count as objects that are no longer in it.
+    return _argocd_object(cluster, release.name, {"sources": sources}, wave, prunes=chart.name not in DEFINITIONS)
 
 
 def _directory(cluster: Cluster, folder: str, wave: str) -> dict[str, Any]:
@@ -102,7 +128,20 @@ def _directory(cluster: Cluster, folder: str, wave: str) -> dict[str, Any]:
     return _argocd_object(cluster, f"gpufleet-{folder}", {"source": source}, wave)
 
 
-def _argocd_object(cluster: Cluster, name: str, source: Mapping[str, Any], wave: str) -> dict[str, Any]:
+def _definitions_application(cluster: Cluster, chart: str) -> dict[str, Any]:
+    found = DEFINITIONS[chart]
+    source: dict[str, Any] = {"repoURL": found.repository, "targetRevision": tag(chart), "path": found.path}
+    if found.exclude:
+        source["directory"] = {"exclude": found.exclude}
+    name = f"gpufleet-{_DEFINITIONS}-{chart}"
+    item = _argocd_object(cluster, name, {"source": source}, _OBJECTS_WAVE, prunes=False)
+    del item["metadata"]["finalizers"]
+    return item
+
+
+def _argocd_object(
+    cluster: Cluster, name: str, source: Mapping[str, Any], wave: str, prunes: bool = True
+) -> dict[str, Any]:
     found = kube_object("argoproj.io/v1alpha1", "Application", f"{cluster.name}-{name}", MANAGED_BY, "argocd")
     found["metadata"]["annotations"] = {"argocd.argoproj.io/sync-wave": wave}
     if name != f"gpufleet-{OBJECTS}":
@@ -117,7 +156,7 @@ def _argocd_object(cluster: Cluster, name: str, source: Mapping[str, Any], wave:
         **source,
         "destination": {"name": cluster.options["gitops_destination"], "namespace": cluster.options["namespace"]},
         "syncPolicy": {
-            **({"automated": {"prune": automated == PRUNE, "selfHeal": True}} if automated != NONE else {}),
+            **({"automated": {"prune": prunes and automated == PRUNE, "selfHeal": True}} if automated != NONE else {}),
             "syncOptions": options,
             # A failed sync of a revision is not tried again otherwise, even when what it needs has come.
             "retry": {"limit": -1, "backoff": {"duration": "10s", "factor": 2, "maxDuration": "3m"}},
@@ -134,6 +173,9 @@ def flux(cluster: Cluster, releases: Sequence[Release], folders: Sequence[str]) 
     charts = {release.chart.name: release.chart for release in releases}
     for name, chart in sorted(charts.items()):
         files[f"source-{name}"] = [_helm_repository(chart)]
+    for name in definitions(cluster, charts):
+        files[f"source-{_DEFINITIONS}-{name}"] = [_definitions_source(name)]
+        files[f"{_DEFINITIONS}-{name}"] = [_definitions_kustomization(cluster, name)]
     names = {release.name for release in releases}
     for release in releases:
         files[release.name] = [_helm_release(cluster, release, yaml.safe_load(release.values) or {}, names)]
@@ -147,6 +189,20 @@ def _helm_repository(chart: Chart) -> dict[str, Any]:
     return _flux_object("source.toolkit.fluxcd.io/v1", "HelmRepository", chart.name, spec)
 
 
+def _definitions_source(chart: str) -> dict[str, Any]:
+    found = DEFINITIONS[chart]
+    only = ["/*", f"!/{found.path}", *([f"/{found.path}/{found.exclude}"] if found.exclude else [])]
+    spec = {"interval": "1h", "url": found.repository, "ref": {"tag": tag(chart)}, "ignore": "\n".join(only)}
+    return _flux_object("source.toolkit.fluxcd.io/v1", "GitRepository", f"{_DEFINITIONS}-{chart}", spec)
+
+
+def _definitions_kustomization(cluster: Cluster, chart: str) -> dict[str, Any]:
+    source = f"{_DEFINITIONS}-{chart}"
+    item = _kustomization(cluster, source, f"./{DEFINITIONS[chart].path}", source)
+    item["spec"]["prune"] = False
+    return item
+
+
 def _flux_object(api_version: str, kind: str, name: str, spec: Mapping[str, Any]) -> dict[str, Any]:
     return kube_object(api_version, kind, name, MANAGED_BY, "flux-system", spec=spec)
 
@@ -156,7 +212,8 @@ def _helm_release(
 ) -> dict[str, Any]:
     chart = release.chart
     # Waiting for pods would let one node that is down fail the release of its pool and roll it back, on all nodes.
-    action = {"crds": "CreateReplace", "disableWait": True, "remediation": {"retries": -1}}
+    crds = "Skip" if chart.name in DEFINITIONS else "CreateReplace"
+    action = {"crds": crds, "disableWait": True, "remediation": {"retries": -1}}
     spec: dict[str, Any] = {
         "interval": "10m",
         "releaseName": release.name,
@@ -178,14 +235,14 @@ def _helm_release(
     return _flux_object("helm.toolkit.fluxcd.io/v2", "HelmRelease", release.name, spec)
 
 
-def _kustomization(cluster: Cluster, folder: str) -> dict[str, Any]:
+def _kustomization(cluster: Cluster, folder: str, path: str = "", source: str = "") -> dict[str, Any]:
     spec = {
         "interval": "10m",
         "retryInterval": "1m",
-        "path": f"./{_path(cluster)}/{folder}",
+        "path": path or f"./{_path(cluster)}/{folder}",
         "prune": cluster.options["automated_sync"] == PRUNE,
         **_suspended(cluster),
-        "sourceRef": {"kind": "GitRepository", "name": cluster.options["gitops_source"]},
+        "sourceRef": {"kind": "GitRepository", "name": source or cluster.options["gitops_source"]},
     }
     return _flux_object("kustomize.toolkit.fluxcd.io/v1", "Kustomization", f"gpufleet-{folder}", spec)
 

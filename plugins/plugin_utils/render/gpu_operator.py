@@ -18,8 +18,9 @@ from . import injection
 from .clusters import DEPLOY_LABELS, MANAGED_BY, Cluster, Configuration, content_hash, kube_object
 from .emit import yaml_text
 from .helm_values import Part, render_values
+from .versions import GPU_OPERATOR
 
-CHART = "gpu-operator"
+CHART = GPU_OPERATOR
 _ALTERNATIVE = (
     "Set gpu_kubernetes_stack: device_plugin, which gives each pool a release and a strategy of its own, "
     "or give the pools different clusters (gpu_kubernetes_cluster)."
@@ -88,9 +89,14 @@ def _of_operator(cluster: Cluster, what: str) -> Part:
     }
 
 
+#: The chart's hook would apply those of Node Feature Discovery, too.
+_DEFINITIONS_ELSEWHERE = " gpu_kubernetes_gitops: custom resource definitions are synced before, not applied by a hook."
+
+
 def values(cluster: Cluster, config_map: Mapping[str, Any], mig_config_map_name: str | None) -> str:
     """Return the values of the operator, whose configurations are in C(config_map) (L(device_plugin.shared_config_map))."""
     options = cluster.options
+    synced = options["gitops"] != "none"
     decided = injection.common(cluster, cluster.plugin_configurations, "GPU Operator")
     environment = injection.operator_plugin_environment(decided)
     manager: dict[str, Any] = {"enabled": False}
@@ -100,7 +106,15 @@ def values(cluster: Cluster, config_map: Mapping[str, Any], mig_config_map_name:
         why = "gpu_kubernetes_mig_manager: operator. The node label nvidia.com/mig.config chooses the pool's layout."
     parts: list[Part] = [
         *(_of_operator(cluster, what) for what in DEPLOY_LABELS),
-        ("gpu_kubernetes_runtime_class.", {"operator": {"runtimeClass": options["runtime_class"] or "nvidia"}}),
+        (
+            "gpu_kubernetes_runtime_class." + (_DEFINITIONS_ELSEWHERE if synced else ""),
+            {
+                "operator": {
+                    "runtimeClass": options["runtime_class"] or "nvidia",
+                    **({"upgradeCRD": False} if synced else {}),
+                }
+            },
+        ),
         (
             "nvidia_mig_strategy of the pools. The operator puts it on every node and it beats the pools' files, so there is one.",
             {"mig": {"strategy": strategy_of(cluster)}},

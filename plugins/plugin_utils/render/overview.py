@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 
 from ...module_utils._sharing import arithmetic
 from ...module_utils._sharing.modes import guarantee
@@ -15,12 +16,17 @@ from ..fleet.node_match import VARIABLE
 from ..fleet.sharing_configurations import CHOICE, DEFAULT, LABEL
 from . import device_plugin, gpu_operator, plain_objects, requests
 from .clusters import Cluster, Configuration, servers
+from .gitops import definitions
+from .versions import DEFINITIONS, tag
 
 _MOST_GPUS = 8
 
 
-def overview(cluster: Cluster) -> str:
-    """Return the text of README.md."""
+def overview(cluster: Cluster, charts: Collection[str]) -> str:
+    """Return the text of README.md.
+
+    :param charts: the names of those that its releases install.
+    """
     text = f"# GPUs of cluster {cluster.name}\n\n"
     text += "Rendered by `gpufleet.nvidia.render` from the inventory. Change the inventory and render again; a change made here is refused.\n\n"
     text += _table(
@@ -58,7 +64,7 @@ def overview(cluster: Cluster) -> str:
     text += _sharing_configurations(cluster)
     text += _requests(cluster)
     text += _shared_name(cluster)
-    text += _automated_sync(cluster)
+    text += _automated_sync(cluster) + _definitions(cluster, charts)
     assumed = sorted({note for item in cluster.configurations for note in item.capacity.assumed})
     if assumed:
         text += "\n## Assumed\n\n" + "".join(f"- {note}\n" for note in assumed)
@@ -229,6 +235,44 @@ def _automated_sync(cluster: Cluster) -> str:
     return (
         "\n## Automated sync\n\n"
         f"`gpu_kubernetes_automated_sync: {automated}`: {said.get(automated, f'{applies}, and objects that are no longer in the tree are removed')}.\n"
+    )
+
+
+_TAKEN_OVER = {
+    "argocd": (
+        "Their Applications (`gpufleet-crds-*`) upgrade them and remove none, also not when they are removed themselves; releases are synced without\n"
+        "their charts' definitions (`skipCrds`) and prune nothing. In a tree of an earlier release of the collection, the Applications of these charts\n"
+        "owned their definitions: sync this tree and wait until every `gpufleet-crds-*` is Synced before you prune by hand, remove an Application or\n"
+        "change `gpu_kubernetes_stack`. Otherwise Argo CD deletes the definitions, and with them every object of their kinds.\n"
+    ),
+    "flux": (
+        "Their Kustomizations (`gpufleet-crds-*`) upgrade them and remove none; HelmReleases leave them alone (`crds: Skip`). Helm never removes\n"
+        "definitions, so those of an earlier tree are taken over as they are.\n"
+    ),
+    "none": (
+        "Helm installs definitions with the first installation of a chart and never upgrades them. Apply them before a release of another version, and\n"
+        "install releases with `--skip-crds`. In a checkout of the repository at the tag:\n\n"
+        "    kubectl apply --server-side --force-conflicts -f FILE\n"
+    ),
+}
+
+
+def _definitions(cluster: Cluster, charts: Collection[str]) -> str:
+    """Say who owns the custom resource definitions of the charts."""
+    names = definitions(cluster, charts)
+    if not names:
+        return ""
+    rows = []
+    for name in names:
+        found = DEFINITIONS[name]
+        without = f", without `{found.exclude}`" if found.exclude else ""
+        rows.append([name, f"{found.repository}, `{found.path}`{without}", f"`{tag(name)}`"])
+    text = "\n## Custom resource definitions\n\nEach definition has one owner:\n\n"
+    return (
+        text
+        + _table(["definitions of", "repository and folder", "tag"], rows)
+        + "\n"
+        + _TAKEN_OVER[str(cluster.options["gitops"])]
     )
 
 

@@ -44,7 +44,7 @@ def cluster_tree(cluster: Cluster) -> dict[str, str]:
     if cluster.options["examples"]:
         files.update({f"examples/{name}": text for name, text in examples(cluster).items()})
     files["capacity.json"] = json_text(capacity_document(cluster))
-    files["README.md"] = overview(cluster)
+    files["README.md"] = overview(cluster, {release.chart.name for release in releases})
     return dict(sorted(files.items()))
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import shutil
 import signal
 import socket
 import subprocess
@@ -34,6 +35,8 @@ NAMESPACE = "argocd"
 _CRDS = ("application", "applicationset", "appproject")
 # The file of Debian's redis-tools is the server too, if it is called so. The package redis-server would also start one on the machine.
 REDIS = "redis-check-rdb"
+#: The program whose source has definitions to their folder.
+_DEFINITIONS = {"nfd-master": "deployment/helm/node-feature-discovery/crds"}
 _PORTS = {"git": 9418, "redis": 6379, "repo-server": 8081, "repo-server metrics": 8084, "charts": 8879}
 #: The controller shows its metrics at all addresses, so the port is another in every lab.
 _FIRST_METRICS_PORT = 21080
@@ -71,6 +74,11 @@ class ArgoCD:
     def git_url(self) -> str:
         """The repository that it syncs, for C(gpu_kubernetes_gitops_repository); anybody on the machine may push."""
         return f"git://{self._address}/gpu-clusters.git"
+
+    @property
+    def definitions_url(self) -> str:
+        """The repository with the custom resource definitions of the projects, in the folders that they have in the projects' own."""
+        return f"git://{self._address}/definitions.git"
 
     @property
     def charts_url(self) -> str:
@@ -161,6 +169,7 @@ class ArgoCD:
         if not bare.is_dir():
             run(["git", "init", "--quiet", "--bare", "--initial-branch=main", bare])
         self._package()
+        self._publish_definitions()
         definitions = programs.source(program.name) / "manifests" / "crds"
         for name in _CRDS:
             self._plane.kubectl("apply", "--server-side", "-f", str(definitions / f"{name}-crd.yaml"))
@@ -185,6 +194,15 @@ class ArgoCD:
         run([helm, "repo", "index", folder, "--url", self.charts_url])
         (self.data / "charts.json").write_text(json.dumps(versions), encoding="utf-8")
 
+    def _publish_definitions(self) -> None:
+        bare, work = self.git_directory / "definitions.git", self.data / "definitions"
+        if bare.is_dir():
+            return
+        for program, folder in _DEFINITIONS.items():
+            shutil.copytree(programs.source(program) / folder, work / folder)
+        commit_all(work, "The definitions of the projects")
+        run(["git", "clone", "--quiet", "--bare", work, bare])
+
     def _start(self) -> None:
         environment = {**os.environ, "PYTHONPATH": str(paths.LAB_SOURCE), "PYTHONDONTWRITEBYTECODE": "1"}
         with (self.data / "supervisor.log").open("ab") as log:
@@ -204,6 +222,26 @@ class ArgoCD:
                 if probe.connect_ex((self._address, port)):
                     return False
         return True
+
+
+def commit_all(checkout: Path, message: str) -> None:
+    """Commit what is in a folder, which is a repository from then on."""
+    git = [
+        "git",
+        "-C",
+        checkout,
+        "-c",
+        "user.name=gpufleet lab",
+        "-c",
+        "user.email=lab@gpufleet.invalid",
+        "-c",
+        "commit.gpgsign=false",
+    ]
+    if not (checkout / ".git").is_dir():
+        run([*git, "init", "--quiet", "--initial-branch=main"])
+    run([*git, "add", "--all"])
+    if run([*git, "status", "--porcelain"]):
+        run([*git, "commit", "--quiet", "--message", message])
 
 
 def stop_argocd(lab: paths.LabPaths) -> None:

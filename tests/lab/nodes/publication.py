@@ -4,8 +4,8 @@
 
 """The rendered tree, pushed to the repository that Argo CD syncs, as a user does it.
 
-One thing is another than at a site, and it is a commit of its own: no chart repository of the projects can be reached here, so
-the Applications are sent to the lab's, with the versions that it has. Everything else is synced as it was rendered.
+One thing is another than at a site, and it is a commit of its own: no repository of the projects can be reached here, so the
+Applications are sent to the lab's, with the versions that it has. Everything else is synced as it was rendered.
 """
 
 from __future__ import annotations
@@ -19,11 +19,13 @@ from pathlib import Path
 from hosts.commands import run
 from hosts.progress import LabError, Progress
 
-from .argocd import NAMESPACE, ArgoCD
+from .argocd import NAMESPACE, ArgoCD, commit_all
 from .control_plane import ControlPlane
 
 #: A chart among the sources of a rendered Application.
 _CHART = re.compile(r"repoURL: (\S+)(\n\s+chart: (\S+)\n\s+targetRevision: )(\S+)")
+#: A folder of definitions among them.
+_DEFINITIONS = re.compile(r"repoURL: (https://github\.com/\S+)(\n\s+targetRevision: )(v\S+)(?=\n\s+path: )")
 #: The Application that syncs the others.
 ROOT = "gpufleet"
 
@@ -58,7 +60,12 @@ class Publication:
         shutil.copytree(tree, self._checkout, dirs_exist_ok=True)
         self._commit(message)
         for file in sorted((self._checkout / "clusters" / clusters[0] / "argocd").glob("*.yaml")):
-            text, said = from_the_lab(file.read_text(encoding="utf-8"), self._argocd.charts(), self._argocd.charts_url)
+            text, said = from_the_lab(
+                file.read_text(encoding="utf-8"),
+                self._argocd.charts(),
+                self._argocd.charts_url,
+                self._argocd.definitions_url,
+            )
             file.write_text(text, encoding="utf-8")
             for line in said:
                 self._progress.say(f"{file.stem}: {line}")
@@ -73,17 +80,14 @@ class Publication:
             self._git("checkout", "-q", "-B", "main")
 
     def _commit(self, message: str) -> None:
-        self._git("add", "--all")
-        if self._git("status", "--porcelain"):
-            self._git("commit", "--quiet", "--message", message)
+        commit_all(self._checkout, message)
 
     def _git(self, *arguments: str) -> str:
-        who = ["-c", "user.name=gpufleet lab", "-c", "user.email=lab@gpufleet.invalid", "-c", "commit.gpgsign=false"]
-        return run(["git", "-C", self._checkout, *who, *arguments])
+        return run(["git", "-C", self._checkout, *arguments])
 
 
-def from_the_lab(text: str, versions: Mapping[str, str], url: str) -> tuple[str, list[str]]:
-    """Return an Application whose charts come from C(url), and a line for each that says what was put in place of what.
+def from_the_lab(text: str, versions: Mapping[str, str], url: str, definitions: str = "") -> tuple[str, list[str]]:
+    """Return an Application whose charts come from C(url) and definitions from C(definitions), and a line for each that says what was put in place of what.
 
     :raises LabError: a chart that is not there.
     """
@@ -98,7 +102,12 @@ def from_the_lab(text: str, versions: Mapping[str, str], url: str) -> tuple[str,
         said.append(f"chart {chart} {versions[chart]} of {url} in place of {version} of {repository}")
         return f"repoURL: {url}{between}{versions[chart]}"
 
-    return _CHART.sub(replace, text), said
+    def replace_definitions(found: re.Match[str]) -> str:
+        repository, between, tag = found.groups()
+        said.append(f"definitions of {definitions} in place of {tag} of {repository}")
+        return f"repoURL: {definitions}{between}main"
+
+    return _DEFINITIONS.sub(replace_definitions, _CHART.sub(replace, text)), said
 
 
 def _root(url: str, cluster: str) -> dict[str, object]:

@@ -47,6 +47,21 @@ def test_only_repository_and_version_of_the_chart_are_others():
     ]
 
 
+def test_definitions_come_from_the_labs_repository_in_the_same_folder():
+    text = (
+        "spec:\n  source:\n    repoURL: https://github.com/NVIDIA/gpu-operator\n    targetRevision: v26.7.0\n"
+        "    path: deployments/gpu-operator/crds\n"
+    )
+    found, said = from_the_lab(text, {}, "http://10.96.0.1:8879", "git://10.96.0.1/definitions.git")
+    assert found == (
+        "spec:\n  source:\n    repoURL: git://10.96.0.1/definitions.git\n    targetRevision: main\n"
+        "    path: deployments/gpu-operator/crds\n"
+    )
+    assert said == [
+        "definitions of git://10.96.0.1/definitions.git in place of v26.7.0 of https://github.com/NVIDIA/gpu-operator"
+    ]
+
+
 def test_a_chart_that_the_lab_lacks_is_named():
     with pytest.raises(LabError, match="no chart nvidia-device-plugin, only node-feature-discovery"):
         from_the_lab(APPLICATION, {"node-feature-discovery": "0.19.0"}, "http://10.96.0.1:8879")

@@ -72,6 +72,7 @@ def test_a_controller_that_is_pointed_at_the_directory_applies_objects_alone(clu
 def test_argocd_waves_go_from_the_name_space_to_what_needs_it(clusters_of, pools):
     found = applications(cluster_tree(clusters_of(pools, **KINDS["argocd"])[0]))
     assert wave(found["objects"]) < wave(found["node-feature-discovery"]) < wave(found["node-labels"])
+    assert wave(found["crds-node-feature-discovery"]) < wave(found["node-feature-discovery"])
     assert all(wave(found[f"nvidia-device-plugin-{pool}"]) > wave(found["objects"]) for pool in pools)
     for application in found.values():
         assert application["spec"]["syncPolicy"]["retry"]["limit"] == -1, "a failed sync would never be tried again"
@@ -89,9 +90,14 @@ def test_argocd_waves_go_from_the_name_space_to_what_needs_it(clusters_of, pools
 )
 def test_what_a_controller_does_by_itself(clusters_of, pools, automated, argocd, flux):
     trees = {kind: cluster_tree(clusters_of(pools, automated_sync=automated, **KINDS[kind])[0]) for kind in KINDS}
-    for application in applications(trees["argocd"]).values():
-        assert application["spec"]["syncPolicy"].get("automated") == argocd
-    for item in applications(trees["flux"]).values():
+    for name, application in applications(trees["argocd"]).items():
+        # What has, or once had, definitions of custom resources prunes nothing.
+        kept = argocd and {**argocd, "prune": argocd["prune"] and "node-feature-discovery" not in name}
+        assert application["spec"]["syncPolicy"].get("automated") == kept
+    for name, item in applications(trees["flux"]).items():
+        if name == "crds-node-feature-discovery":
+            assert item["spec"]["prune"] is False
+            continue
         said = {name: item["spec"][name] for name in ("suspend", "prune") if name in item["spec"]}
         wanted = {"Kustomization": flux, "HelmRelease": {k: v for k, v in flux.items() if k == "suspend"}}
         assert said == wanted.get(item["kind"], {})
@@ -109,7 +115,10 @@ def test_unless_it_is_asked_for_nothing_is_pruned(tree, clusters_of, pools):
 
 def test_a_pool_that_is_gone_takes_its_release_with_it_and_nothing_else(clusters_of, pools):
     found = applications(cluster_tree(clusters_of(pools, **KINDS["argocd"])[0]))
-    assert [name for name, item in found.items() if "finalizers" not in item["metadata"]] == ["objects"]
+    assert [name for name, item in found.items() if "finalizers" not in item["metadata"]] == [
+        "crds-node-feature-discovery",
+        "objects",
+    ]
 
 
 def test_what_running_pods_need_is_never_pruned(tree, kind):
@@ -158,7 +167,8 @@ def test_flux_tries_again_and_does_not_wait_for_every_node(clusters_of, pools):
             for action in ("install", "upgrade"):
                 assert item["spec"][action]["remediation"] == {"retries": -1}
                 assert item["spec"][action]["disableWait"] is True
-                assert item["spec"][action]["crds"] == "CreateReplace"
+                owned = item["metadata"]["name"] == "node-feature-discovery"
+                assert item["spec"][action]["crds"] == ("Skip" if owned else "CreateReplace")
 
 
 def test_the_collections_chart_is_released_from_where_the_site_published_it(clusters_of, pools, kind):

@@ -18,7 +18,17 @@ from .stacks import COMMON, FLEETS, GITOPS
 
 #: Kinds of the tree of which the linter knows nothing.
 NOT_CHECKED = {
-    *("ComputeDomain", "ConfigMap", "HelmRepository", "Job", "Kustomization", "Namespace", "Pod", "PrometheusRule"),
+    *(
+        "ComputeDomain",
+        "ConfigMap",
+        "GitRepository",
+        "HelmRepository",
+        "Job",
+        "Kustomization",
+        "Namespace",
+        "Pod",
+        "PrometheusRule",
+    ),
     "RuntimeClass",
 }
 
