@@ -69,6 +69,29 @@ options:
           - Whether fewer nodes may be written than the file has.
         type: bool
         default: false
+  releases:
+    description:
+      - Driver branches that the collection does not know yet, as returned by the filter P(gpufleet.nvidia.driver_releases#filter).
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      branch:
+        description: The driver branch.
+        type: int
+        required: true
+      kind:
+        description: What NVIDIA calls it, V(long-term support), V(production), V(new-feature) or another word.
+        type: str
+        required: true
+      date:
+        description: The date of its newest release, as V(YYYY-MM-DD); empty where the file has none.
+        type: str
+        required: true
+      source:
+        description: The file or address that it was read from.
+        type: str
+        required: true
   advisories:
     description:
       - Security floors that the collection does not know yet, as returned by the filter P(gpufleet.nvidia.driver_advisories#filter).
@@ -211,6 +234,15 @@ ARGUMENTS = arguments(
             "nodes": {"type": "list", "elements": "str", "default": []},
             "restart": {"type": "bool", "default": False},
             "remove_nodes": {"type": "bool", "default": False},
+        },
+    },
+    releases={
+        "type": "list",
+        "elements": "dict",
+        "default": [],
+        "options": {
+            "branch": {"type": "int", "required": True},
+            **{name: {"type": "str", "required": True} for name in ("kind", "date", "source")},
         },
     },
     advisories={

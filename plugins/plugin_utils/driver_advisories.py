@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache, lru_cache
-from typing import Any
+from typing import Any, Callable
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import open_regular
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.floors import (
@@ -23,7 +23,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.floors imp
     shortfall,
     with_advisories,
 )
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.documents import read_json
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.documents import LONGEST_JSON, read_json
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.driver_versions import (
     branch_of,
     driver_key,
@@ -60,18 +60,39 @@ def read_folder(path: str) -> list[Row]:
         for name in names
         if name.endswith(".json")
     )
+    return rows_of_files(VARIABLE, files, rows_of)
+
+
+def rows_of_files(variable: str, files: Iterable[str], decode: Callable[[Any, str], list[Row]]) -> list[Row]:
+    """Return the rows of files of JSON that NVIDIA publishes, each of which is read once and again when it was changed.
+
+    :param variable: that names the files.
+    :param decode: returns the rows of a document that was read from a path.
+    :raises Refused: a file cannot be read, or C(decode) refuses it.
+    """
     # A plan of a fleet asks once per host.
-    return [dict(row) for file in files for row in _read_file(file, os.stat(file).st_mtime_ns)]
+    found = []
+    for file in files:
+        try:
+            changed = os.stat(file).st_mtime_ns
+        except OSError as error:
+            raise _unreadable(variable, file, error) from error
+        found += [dict(row) for row in _read_file(variable, file, changed, decode)]
+    return found
 
 
 @lru_cache(maxsize=512)
-def _read_file(path: str, _changed: int) -> tuple[Row, ...]:
+def _read_file(variable: str, path: str, _changed: int, decode: Callable[[Any, str], list[Row]]) -> tuple[Row, ...]:
     try:
         with open_regular(path) as handle:
-            document = read_json(handle.read())
+            document = read_json(handle.read(LONGEST_JSON + 1))
     except (OSError, ValueError) as error:
-        raise Refused(VARIABLE, f"{path} cannot be read: {error}", "Replace or remove the file.") from error
-    return tuple(rows_of(document, path))
+        raise _unreadable(variable, path, error) from error
+    return tuple(decode(document, path))
+
+
+def _unreadable(variable: str, path: str, error: Exception) -> Refused:
+    return Refused(variable, f"{path} cannot be read: {error}", "Replace or remove the file.")
 
 
 def rows_of(document: Any, source: str) -> list[Row]:

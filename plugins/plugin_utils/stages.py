@@ -31,7 +31,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._settings.stage im
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.stage import stage as sharing
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.state import sharing_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.stage import stage as toolkit
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.driver_advisories import VARIABLE, read_folder
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import driver_advisories, driver_releases
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_program import program_identity
 
 StageFunction = Callable[[Facts, Mapping[str, Any]], StagePlan]
@@ -70,7 +70,10 @@ def plan_stages(document: Mapping[str, Any], desired: Mapping[str, Any]) -> dict
     try:
         given = {
             **desired,
-            VARIABLE: read_folder(str(desired.get(VARIABLE) or "")),
+            driver_advisories.VARIABLE: driver_advisories.read_folder(
+                str(desired.get(driver_advisories.VARIABLE) or "")
+            ),
+            driver_releases.VARIABLE: driver_releases.read_releases(str(desired.get(driver_releases.VARIABLE) or "")),
             PROGRAM: program_identity(C.DEFAULT_LOCAL_TMP),
         }
     except Refused as refusal:

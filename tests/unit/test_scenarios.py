@@ -27,8 +27,10 @@ ROOT = Path(__file__).resolve().parents[2]
 #: What inspect.md shows is written by the test of the action inspect: it needs hosts.
 PAGES = sorted(path for path in (ROOT / "docs" / "scenarios").glob("*.md") if path.stem != "inspect")
 _CONSOLE = re.compile(r"```console\n\$ (.*)\n((?:(?!```).*\n)*)```")
-#: Ansible's own lines, and where a message came from.
-_NOT_OURS = re.compile(r"^(?:PLAY|TASK|ok:|changed:|fatal:|localhost +:|Origin:|\d+ | +\^ column)")
+#: Ansible's own lines, where a message came from, and what plan judges by: its date moves with each release, and its warning comes with time.
+_NOT_OURS = re.compile(
+    r"^(?:PLAY|Judged by NVIDIA's|warning: NVIDIA's|TASK|ok:|changed:|fatal:|localhost +:|Origin:|\d+ | +\^ column)"
+)
 
 
 def printed(command: str, folder: Path) -> str:

@@ -63,16 +63,6 @@ NVLINK5_MODULES = ("mlx5_core", "mlx5_ib", "ib_umad")
 
 
 @dataclass(frozen=True)
-class FirstDriver:
-    """The first driver version that drives a device, of which boards of one row may have several, and whether it has MIG on it already."""
-
-    pci_device_id: str
-    version: str
-    mig: bool
-    source: str
-
-
-@dataclass(frozen=True)
 class Board:
     """One kind of GPU board.
 
@@ -100,7 +90,6 @@ class Board:
     placements_note: str | None = None
     source: str | None = None
     nvlink5_switches: str | None = None
-    first_drivers: tuple[FirstDriver, ...] = ()
 
     @property
     def mig(self) -> bool:

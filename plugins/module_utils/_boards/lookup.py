@@ -13,7 +13,7 @@ from typing import Any
 
 from .._plan import Refused
 from . import table_ampere, table_blackwell, table_hopper, table_without_mig
-from .board import Board, FirstDriver
+from .board import Board
 
 BOARDS: tuple[Board, ...] = (
     *table_ampere.BOARDS,
@@ -74,11 +74,25 @@ def normalize_device_id(device_id: str) -> str | None:
     return f"0x{match.group(1).upper()}10DE" if match else None
 
 
-def first_driver(device_id: str) -> FirstDriver | None:
-    """Return the first driver of a device, or None where no source names one. C(device_id): in any form that L(normalize_device_id) takes."""
-    device = normalize_device_id(device_id)
-    found = _BY_DEVICE.get(device or "")
-    return next((first for first in (found.first_drivers if found else ()) if first.pci_device_id == device), None)
+#: The first driver of each device, with which it has MIG: MIG user guide of branch 620, deployment considerations [doc]. A device that the guide does
+#: not name (H100 NVL, H200 NVL, Grace Hopper) has none. Its first driver of GB300 is that of the DGX Station, and not of the boards of racks.
+FIRST_DRIVERS: Mapping[str, str] = {
+    **dict.fromkeys(("0x20B010DE", "0x20B110DE", "0x20F110DE", "0x20B210DE", "0x20B510DE"), "450.80.02"),  # A100
+    "0x20B710DE": "460.73.01",  # A30
+    **dict.fromkeys(("0x233010DE", "0x233110DE"), "525.85.12"),  # H100
+    "0x232910DE": "535.161.07",  # H20
+    "0x233510DE": "550.90.07",  # H200
+    **dict.fromkeys(("0x290110DE", "0x294110DE"), "570.133.20"),  # B200, GB200
+    "0x318210DE": "580.82.07",  # B300
+    **dict.fromkeys(("0x2BB510DE", "0x2BB110DE", "0x2BB410DE"), "575.51.03"),  # RTX PRO 6000, all editions
+    "0x2BB310DE": "575.57.08",  # RTX PRO 5000
+    "0x2C3110DE": "575.64",  # RTX PRO 4500
+}
+
+
+def first_driver(device_id: str) -> str | None:
+    """Return the first driver version of a device, or None where no source names one. C(device_id): in any form that L(normalize_device_id) takes."""
+    return FIRST_DRIVERS.get(normalize_device_id(device_id) or "")
 
 
 def find_board(

@@ -66,6 +66,5 @@ SOURCES: dict[str, str] = {
         "[secondary] outputs of nvidia-smi in public repositories, at least two of each board that agree, drivers 525 to 610, ECC on where "
         "the board has it on when it is delivered (A40 with ECC off: 49140 MiB)"
     ),
-    "S-platform": "[doc] NVIDIA data center driver documentation, platform support: the first driver of each board",
     "S-label": "[doc] the size in the product's name; what a driver reports was not found",
 }

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from .board import EIGHTHS, SWITCHES_IN_HOST, SWITCHES_IN_RACK, Board, FirstDriver, profiles_from
+from .board import EIGHTHS, SWITCHES_IN_HOST, SWITCHES_IN_RACK, Board, profiles_from
 
 _B200_180GB = profiles_from(
     ("1g.23gb", "1_SLICE", 0, 19, 1, 7, 20992, 18, 2, 1, 0, 1, 0, EIGHTHS),
@@ -109,7 +109,6 @@ BOARDS: tuple[Board, ...] = (
         ),
         profiles=_B200_180GB,
         nvlink5_switches=SWITCHES_IN_HOST,
-        first_drivers=(FirstDriver("0x290110DE", "570.133.20", True, "S-platform"),),
     ),
     Board(
         key="gb200-186gb",
@@ -174,8 +173,6 @@ BOARDS: tuple[Board, ...] = (
             "vBIOS before MIG"
         ),
         profiles=_RTX_PRO_6000_96GB,
-        # The Server Edition; nothing was found of the others.
-        first_drivers=(FirstDriver("0x2BB510DE", "575.57.08", False, "S-platform"),),
     ),
     Board(
         key="rtx-pro-5000-48gb",

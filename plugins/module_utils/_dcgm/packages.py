@@ -60,8 +60,8 @@ REPOSITORIES: Mapping[str, tuple[str, ...]] = {
 
 #: The first driver branch of each CUDA major version (NVIDIA's minor-version compatibility table, host.md, section 1 [doc]), newest first.
 _CUDA_OF_BRANCH = ((580, "13"), (525, "12"), (450, "11"))
-#: The newest branch of which a source says its CUDA version: 13.4 (host.md, section 1).
-_NEWEST_BRANCH = 615
+#: The newest branch of which a source says its CUDA version: 13 (NVIDIA, "Supported drivers and CUDA toolkit versions", the page of branch 620 [doc]).
+_NEWEST_BRANCH = 620
 CUDA_VERSIONS = tuple(cuda for _branch, cuda in reversed(_CUDA_OF_BRANCH))
 #: CUDA 13 has none of these architectures. The user guide says to take the packages for CUDA 12 there, and with those alone the test pcie fails
 #: (NVIDIA/DCGM issue 254 [issue]).

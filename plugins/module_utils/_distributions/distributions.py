@@ -215,6 +215,7 @@ DISTRIBUTIONS: Mapping[tuple[str, str], Distribution] = {
     ("sles", "15"): _suse("SUSE Linux Enterprise Server 15", "sles15", _RPM_KEY),
     ("sles", "16"): _suse("SUSE Linux Enterprise Server 16", "suse16", _SUSE_16_KEY),
     ("opensuse-leap", "15"): _suse("openSUSE Leap 15", "opensuse15", _RPM_KEY, ("x86_64",)),
+    ("opensuse-leap", "16"): _suse("openSUSE Leap 16", "suse16", _SUSE_16_KEY, ("x86_64",)),
     ("amzn", "2023"): _dnf("Amazon Linux 2023", "amzn2023", _RPM_KEY, MODULE_STREAM, AMAZON),
 }
 

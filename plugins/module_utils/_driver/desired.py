@@ -17,7 +17,7 @@ from .._options import default as default_of
 from .._packages.repository_options import DesiredRepository, read_repository
 from .._plan import Refused
 from . import parameters
-from .floors import FLOORS, Floor, with_advisories
+from .floors import BRANCHES, FLOORS, Branch, Floor, with_advisories, with_releases
 
 PREFIX = "nvidia_driver_"
 REFUSE, FORCE = DISRUPTIONS = ("refuse", "force")
@@ -47,6 +47,7 @@ class DesiredDriver:
     imex: imex.DesiredImex = field(default_factory=imex.DesiredImex)
     parameters: tuple[tuple[str, str], ...] = ()
     floors: Mapping[int, Floor] = field(default_factory=lambda: FLOORS, hash=False)
+    branches: Mapping[int, Branch] = field(default_factory=lambda: BRANCHES, hash=False)
 
     @property
     def archive_source(self) -> str:
@@ -65,8 +66,8 @@ class DesiredDriver:
 
 
 def from_variables(variables: Mapping[str, Any]) -> DesiredDriver:
-    """Return the desired state in the role's variables, where C(nvidia_driver_advisories) has the rows of the files already, and
-    C(nvidia_driver_imex_nodes) the addresses of the rack.
+    """Return the desired state in the role's variables, where C(nvidia_driver_advisories) and C(nvidia_driver_releases) have the rows of the files
+    already, and C(nvidia_driver_imex_nodes) the addresses of the rack.
 
     :param variables: under their full names; a missing one has its default.
     :raises Refused: they contradict each other.
@@ -97,6 +98,7 @@ def from_options(options: Mapping[str, Any]) -> DesiredDriver:
             options.get("module_parameters") or {}, str(options.get("coherent_memory") or "default")
         ),
         floors=with_advisories(options.get("advisories") or ()),
+        branches=with_releases(options.get("releases") or ()),
     )
     _check(desired)
     return desired

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Security floors and support dates of driver branches, with the bulletins that they come from."""
+"""Security floors of driver branches with the bulletins that they come from, and what kind of branch each is, with the end of its support."""
 
 from __future__ import annotations
 
@@ -70,8 +70,49 @@ def with_advisories(rows: Iterable[Mapping[str, Any]]) -> Mapping[int, Floor]:
     return found
 
 
-#: End of life as year and month, NVIDIA's supported-drivers page of R615 [doc].
-END_OF_LIFE: Mapping[int, str] = {535: "2026-06", 580: "2028-06", 595: "2027-03", 610: "2026-08"}
+#: When a maintainer last compared the tables of this file with NVIDIA's bulletins and pages; tools/behind.py helps with it.
+AS_OF = "2026-11-26"
+
+LTS, PRODUCTION, NEW_FEATURE = "long-term support", "production", "new-feature"
+
+
+@dataclass(frozen=True)
+class Branch:
+    """What NVIDIA says of a driver branch.
+
+    :param kind: one of the constants above, or what NVIDIA calls it where that is none of them.
+    :param end_of_life: the month, as C(YYYY-MM); empty where NVIDIA states none, as for all new-feature branches.
+    """
+
+    kind: str
+    end_of_life: str = ""
+
+
+#: "Supported drivers and CUDA toolkit versions", the pages of branches 615 and 620 [doc].
+BRANCHES: Mapping[int, Branch] = {
+    535: Branch(LTS, "2026-06"),
+    580: Branch(LTS, "2028-06"),
+    595: Branch(PRODUCTION, "2027-03"),
+    610: Branch(NEW_FEATURE),
+    615: Branch(NEW_FEATURE),
+    620: Branch(LTS, "2029-09"),
+}
+
+
+def with_releases(rows: Iterable[Mapping[str, Any]]) -> Mapping[int, Branch]:
+    """Return the branches that hold when a site gives NVIDIA's list of releases besides C(BRANCHES).
+
+    The list says which branches there are and of which kind. It has no dates of their ends: those stay of C(BRANCHES), unless the kind changed.
+
+    :param rows: with C(branch) and C(kind).
+    """
+    found = dict(BRANCHES)
+    for row in rows:
+        number, kind = int(row["branch"]), str(row["kind"])
+        if found.get(number, Branch("")).kind != kind:
+            found[number] = Branch(kind)
+    return found
+
 
 #: cloud-native-docs gpu-operator/troubleshooting.rst, gpu-operator#1361 [doc].
 _BREAKS_MIXED_NODES = ("570.124.06", "570.133.20", "570.148.08", "570.158.01")
@@ -116,8 +157,13 @@ def _named(floor: Floor) -> str:
     return f"bulletin {floor.bulletin} of {floor.date}"
 
 
-def warnings(version: str, floors: Mapping[int, Floor] = FLOORS, month: str = "") -> tuple[str, ...]:
-    """Return what is known against a driver version although it is allowed. C(month): as C(END_OF_LIFE) has them; empty for today's."""
+def warnings(
+    version: str,
+    floors: Mapping[int, Floor] = FLOORS,
+    branches: Mapping[int, Branch] = BRANCHES,
+    month: str = "",
+) -> tuple[str, ...]:
+    """Return what is known against a driver version although it is allowed. C(month): as L(Branch) has them; empty for today's."""
     found = []
     if version in _BREAKS_MIXED_NODES:
         found.append(
@@ -126,7 +172,16 @@ def warnings(version: str, floors: Mapping[int, Floor] = FLOORS, month: str = ""
     unknown = not_judged(branch_of(version), floors)
     if unknown is not None:
         found.append(unknown)
-    end = END_OF_LIFE.get(branch_of(version))
-    if end is not None and end <= (month or time.strftime("%Y-%m")):
-        found.append(f"NVIDIA's support for driver branch {branch_of(version)} ended in {end}")
+    number, today = branch_of(version), month or time.strftime("%Y-%m")
+    branch = branches.get(number, Branch(""))
+    if branch.end_of_life and branch.end_of_life <= today:
+        found.append(f"NVIDIA's support for driver branch {number} ended in {branch.end_of_life}")
+    if branch.kind == NEW_FEATURE:
+        supported = [
+            str(one) for one, known in sorted(branches.items()) if known.kind == LTS and known.end_of_life > today
+        ]
+        found.append(
+            f"driver branch {number} is a new-feature branch: NVIDIA supports it for a short time and states no end; "
+            f"long-term support: {', '.join(supported)}"
+        )
     return tuple(found)

@@ -26,7 +26,7 @@ from .fabric import imex_warnings
 from .floors import shortfall, warnings
 from .packages import DKMS, closure, of_other_branch, of_other_generation
 from .previous import Record, Remains
-from .refusals import board_warnings, foreign_refusals, judged_version, mig_warnings, refusals, space_refusals, too_old
+from .refusals import board_warnings, foreign_refusals, judged_version, refusals, space_refusals, too_old
 from .reload import Impact
 from .selection import (
     NotOffered,
@@ -199,7 +199,7 @@ def plan_present(
     if keyless:
         steps.extend(secure_boot.key_steps(host))
         return DriverPlan(_plan(host, steps, {}, notes), stop=secure_boot.stop(host))
-    notes.extend([*_version_warnings(selection.version, desired), *mig_warnings(host, selection.version)])
+    notes.extend(_version_warnings(selection.version, desired))
     if selection.module == DKMS:
         notes.extend(build_warnings(host, repositories.offered))
         steps.extend(dkms.toolchain_steps(host, repositories.dkms))
@@ -366,7 +366,10 @@ def _version_warnings(version: str, desired: DesiredDriver) -> list[str]:
     :raises Refused: it is below the security floor, and that is not allowed.
     """
     below = check_floor(version, desired) if version else None
-    return [*([below] if below else []), *warnings(version or f"{desired.branch_number}.00", desired.floors)]
+    return [
+        *([below] if below else []),
+        *warnings(version or f"{desired.branch_number}.00", desired.floors, desired.branches),
+    ]
 
 
 def _plan(host: Host, steps: Iterable[Step], after: Mapping[str, str], notes: Iterable[str]) -> Plan:

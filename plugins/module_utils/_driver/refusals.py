@@ -61,26 +61,16 @@ def too_old(gpu: Gpu, desired: DesiredDriver, version: str) -> Refused | None:
     first = first_driver(gpu.device_id)
     if first is None:
         return None
-    key = driver_key(first.version)
+    key = driver_key(first)
     if (driver_key(version) >= key) if version else (desired.branch_number >= key[0]):
         return None
     # A branch that gets fixes, for the first driver of a board is soon below the security floor.
     branch = min((branch for branch in desired.floors if branch >= key[0]), default=key[0])
     return Refused(
         f"{PREFIX}{'version' if desired.version else 'branch'}",
-        f"{gpu} needs driver {first.version} or newer, and {version or f'branch {desired.branch_number}'} is older than the board",
+        f"{gpu} needs driver {first} or newer, and {version or f'branch {desired.branch_number}'} is older than the board",
         f'Set {PREFIX}branch: "{branch}".',
     )
-
-
-def mig_warnings(host: Host, version: str) -> list[str]:
-    """Return which GPUs driver C(version) drives without MIG although they have it."""
-    first = {gpu: first_driver(gpu.device_id) for gpu in host.gpus}
-    return [
-        f"{gpu} has no MIG with driver {version}, the first one that drives it"
-        for gpu, known in first.items()
-        if known is not None and not known.mig and known.version == version
-    ]
 
 
 def _wrong_flavour(host: Host, gpu: Gpu, flavours: tuple[str, ...], desired: DesiredDriver) -> Refused:

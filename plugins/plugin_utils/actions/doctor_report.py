@@ -12,6 +12,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.checks imp
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.software import AUTO
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import hosts_of
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.driver_advisories import driver_security
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.driver_releases import ages
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.doctor import Diagnosis
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.verification import of_host
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import ControllerAction
@@ -25,7 +26,7 @@ class ActionModule(ControllerAction):
     }
 
     def act(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
-        diagnoses = {}
+        diagnoses, described = {}, []
         # A host that is in no pool is planned as if it were alone in one: nobody has to have described it.
         for one in hosts_of(arguments["hosts"], task_vars, alone=True):
             host, facts, unread, description = one.name, one.facts, one.unread, one.description
@@ -37,10 +38,15 @@ class ActionModule(ControllerAction):
                 ]
             elif facts is not None:
                 facts, unread = None, "its facts lack the subset health, which the checks need"
+            described.append(description.variables)
             stages = description.stages(one.view if facts is not None else None)
             diagnoses[host] = Diagnosis(host, facts, of_host(checks, unread or ""), stages)
         for diagnosis in diagnoses.values():
             self._display.display("\n".join([*([] if diagnosis.found.unread else [""]), *diagnosis.lines()]))
+        judged_by, stale = ages(described)
+        self._display.display(judged_by)
+        for warning in stale:
+            self._display.display(warning, color="yellow")
         document = {host: diagnosis.as_dict() for host, diagnosis in diagnoses.items()}
         if arguments["report"]:
             write_report(arguments["report"], document, 0o600)

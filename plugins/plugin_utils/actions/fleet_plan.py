@@ -21,6 +21,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refus
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import Unfit
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import ApiError, Cluster, at_once, by_node
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import RunHost, hosts_of
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.driver_releases import ages
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import served, sharing_configurations
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.claims import Published, counts, published
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.expectations import Expected
@@ -53,17 +54,22 @@ class ActionModule(ControllerAction):
         hosts = arguments["hosts"]
         hosts = plain(task_vars.get("groups", {})).get(GPU_HOSTS, []) if hosts is None else hosts
         directory = arguments["facts_directory"]
-        planned = []
+        planned, described = [], []
         try:
             cluster = _Cluster.read(arguments["kubeconfig"], arguments["context"], at_once(self._display))
             for host in hosts_of(hosts, task_vars):
                 facts, view, unread = _facts(host, directory, arguments["offline"])
                 planned.append(_plan(host, facts, view, unread, cluster))
+                described.append(host.description.variables)
             requests, wrong = _requests(arguments["served"], cluster)
         except (ApiError, AnsibleError) as error:
             return {"failed": True, "msg": str(error)}
         fleet = FleetPlan(planned, arguments["files"], arguments["unrendered"], requests, wrong)
         self._display.display("\n" + fleet.text(terminal_width()))
+        judged_by, stale = ages(described)
+        self._display.display(judged_by)
+        for warning in stale:
+            self._display.display(warning, color="yellow")
         result: dict[str, Any] = {"drift": fleet.drift}
         if not arguments["summary"]:
             result["plan"] = fleet.as_dict()

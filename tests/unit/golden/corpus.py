@@ -343,6 +343,7 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "nvidia_driver_imex_address": ({**_IMEX, "nvidia_driver_imex_address": "10.0.0.1"},),
     "nvidia_driver_module_parameters": ({"nvidia_driver_module_parameters": {"NVreg_EnableStreamMemOPs": 1}},),
     "nvidia_driver_advisories": ("/nowhere",),
+    "nvidia_driver_releases": ("/nowhere",),
     "nvidia_driver_lock_timeout": (60,),
     "nvidia_toolkit_version": ("1.19.1", "1.18.0"),
     "nvidia_toolkit_repository_url": (_OWN_TOOLKIT_MIRROR,),

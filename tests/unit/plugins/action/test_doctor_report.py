@@ -35,6 +35,7 @@ def test_a_host_that_nobody_described_is_examined_and_planned(examine, read):
     result, text = examine(gpu01=read)
     assert not result["healthy"] and result["msg"] == "Something is wrong with 1 of 1 hosts: gpu01."
     assert "on the PCI bus, not seen by a driver" in text and "driver: install driver branch 580" in text
+    assert "Judged by NVIDIA's driver branches as of " in text
     assert result["hosts"]["gpu01"]["stages"]["driver"]["needed"] is True
     assert result["hosts"]["gpu01"]["failed_check"] and "             next: " in text
 

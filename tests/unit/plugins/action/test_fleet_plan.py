@@ -44,6 +44,7 @@ def test_drift_is_shown_and_said_in_one_line(plan):
     assert "2 hosts: 0 as described, 2 to change" in result["msg"]
     assert "a: " not in result["msg"]
     assert "driver: install driver branch 580" in shown.text
+    assert "Judged by NVIDIA's driver branches as of " in shown.text
 
 
 def test_without_drift_it_succeeds(plan, monkeypatch):

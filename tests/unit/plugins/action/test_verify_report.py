@@ -8,7 +8,7 @@ import json
 
 import pytest
 from ansible.errors import AnsibleUndefinedVariable
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import driver_advisories, stages
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import driver_advisories
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions import verify_report
 
 from ...golden import corpus
@@ -243,7 +243,6 @@ def test_an_advisory_of_the_site_counts_for_running_drivers(report, read, monkey
         "reason": "r",
     }
     monkeypatch.setattr(driver_advisories, "read_folder", lambda folder: [row] if folder == "/advisories" else [])
-    monkeypatch.setattr(stages, "read_folder", lambda _folder: [])
     result, _shown = report(good={**read, "nvidia_driver_advisories": "/advisories"})
     assert (
         "below the security floor 580.999.01 of bulletin 9999"

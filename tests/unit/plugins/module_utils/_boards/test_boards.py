@@ -18,6 +18,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.architectu
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.board import Placements, parse_placements
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup import (
     BOARDS,
+    FIRST_DRIVERS,
     board,
     cards_on_bus,
     described_board,
@@ -27,6 +28,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup imp
     normalize_device_id,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.sources import SOURCES
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.driver_versions import driver_key
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 
 MIG = [one for one in BOARDS if one.mig]
@@ -156,12 +158,32 @@ def test_device_ids_of_other_vendors_are_none():
 
 
 @pytest.mark.parametrize(
-    ("device_id", "version"), [("0x2901", "570.133.20"), ("0x2BB5", "575.57.08"), ("0x2bb1", None), ("0x2330", None)]
+    ("device_id", "version"),
+    [
+        ("0x20b2", "450.80.02"),
+        ("0x20B7", "460.73.01"),
+        ("0x2330", "525.85.12"),
+        ("0x2329", "535.161.07"),
+        ("0x2335", "550.90.07"),
+        ("0x2901", "570.133.20"),
+        ("0x2941", "570.133.20"),
+        ("0x3182", "580.82.07"),
+        ("0x2bb1", "575.51.03"),
+        ("0x2BB5", "575.51.03"),
+        ("0x2BB3", "575.57.08"),
+        ("0x2C31", "575.64"),
+        # The guide's GB300 is the DGX Station; that of racks runs with older drivers.
+        ("0x31C2", None),
+        ("0x2342", None),
+        ("0xffff", None),
+    ],
 )
 def test_the_first_driver_is_that_of_the_device(device_id, version):
-    """The workstation's RTX PRO 6000 is in the row of the server's, and no source names its first driver."""
-    found = first_driver(device_id)
-    assert (found and found.version) == version
+    assert first_driver(device_id) == version
+
+
+def test_first_drivers_are_versions_of_devices_in_the_table():
+    assert all(find_board(device[:6]) and driver_key(version) for device, version in FIRST_DRIVERS.items())
 
 
 def test_unknown_key():

@@ -62,7 +62,7 @@ def test_names_are_those_of_azures_images():
 
 
 @pytest.mark.parametrize(
-    ("branch", "cuda"), [(470, "11"), (520, "11"), (525, "12"), (575, "12"), (580, "13"), (615, "13")]
+    ("branch", "cuda"), [(470, "11"), (520, "11"), (525, "12"), (575, "12"), (580, "13"), (620, "13")]
 )
 def test_a_driver_branch_brings_a_cuda(branch, cuda):
     assert cuda_of_branch(branch) == cuda
@@ -72,7 +72,7 @@ def test_every_branch_with_a_security_floor_has_one():
     assert {cuda_of_branch(branch) for branch in FLOORS} == {"13"}
 
 
-@pytest.mark.parametrize("branch", [440, 620])
+@pytest.mark.parametrize("branch", [440, 625])
 def test_the_cuda_of_another_branch_is_not_guessed(branch):
     with pytest.raises(Refused, match=f"branch {branch}") as refused:
         cuda_of_branch(branch)

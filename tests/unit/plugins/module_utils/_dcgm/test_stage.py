@@ -107,7 +107,7 @@ def test_without_a_driver_and_without_a_description_of_one():
             "no source was found for packages of DCGM 4 for Debian 13",
         ),
         ({"nvidia_dcgm_version": "4.5.2"}, "nvidia_dcgm_version", "security floor"),
-        ({"nvidia_driver_branch": "620", "driver": None}, "nvidia_dcgm_cuda", "branch 620"),
+        ({"nvidia_driver_branch": "625", "driver": None}, "nvidia_dcgm_cuda", "branch 625"),
         ({"cards": ["volta"]}, "nvidia_dcgm_cuda", "NVIDIA/DCGM#254"),
         ({"nvidia_driver_source": "distribution"}, "nvidia_dcgm_state", "only in NVIDIA's CUDA repository"),
     ],

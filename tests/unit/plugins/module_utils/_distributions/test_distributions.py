@@ -109,6 +109,7 @@ def test_a_row_names_what_there_is(distribution):
         (("fedora", "44"), "fedora44", "73CD9B30.pub", True, "version_lock"),
         (("sles", "16"), "suse16", "3A8B5622.pub", False, "zypper_lock"),
         (("opensuse-leap", "15"), "opensuse15", "D42D0685.pub", True, "zypper_lock"),
+        (("opensuse-leap", "16"), "suse16", "3A8B5622.pub", False, "zypper_lock"),
     ],
     ids=lambda part: "-".join(part) if isinstance(part, tuple) else None,
 )
@@ -131,11 +132,14 @@ def test_the_newest_branches_have_packages_everywhere(names, branch):
     assert archive_for("nvidia", names, branch) is archive_for("nvidia", names, 590)
 
 
-@pytest.mark.proves("driver", "nvidia", rows=["sles-16", "fedora-43", "ubuntu-26.04"], note="with the key given")
+@pytest.mark.proves(
+    "driver", "nvidia", rows=["sles-16", "opensuse-leap-16", "fedora-43", "ubuntu-26.04"], note="with the key given"
+)
 @pytest.mark.parametrize(
     ("identifier", "version", "kernel"),
     [
         ("sles", "16.0", "6.12.0-160000.5-default"),
+        ("opensuse-leap", "16.0", "6.12.0-160000.5-default"),
         ("fedora", "43", "6.17.10-300.fc43.x86_64"),
         ("ubuntu", "26.04", "7.0.0-10-generic"),
     ],

@@ -255,6 +255,7 @@ def test_an_installed_driver_that_follows_another_kernel_is_mended():
             ["linux-headers-generic-hwe-24.04"],
         ),
         (("sles", "16"), "6.12.0-160000.5-default", ["kernel-default-devel"], []),
+        (("opensuse-leap", "16"), "6.12.0-160000.5-default", ["kernel-default-devel"], []),
         (("opensuse-leap", "15"), "6.4.0-150600.23.25-default", ["kernel-default-devel"], []),
         (("rhel", "9"), "5.14.0-687.el9.x86_64", ["kernel-devel", "kernel-headers"], ["kernel-devel-matched"]),
         (("rhel", "10"), "6.12.0-55.el10_0.aarch64", ["kernel-devel", "kernel-headers"], ["kernel-devel-matched"]),

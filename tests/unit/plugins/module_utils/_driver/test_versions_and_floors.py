@@ -9,11 +9,18 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.apt_output import deb_compare
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired import from_options
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.floors import (
+    BRANCHES,
     FLOORS,
+    LTS,
+    NEW_FEATURE,
+    PRODUCTION,
+    Branch,
     not_judged,
     shortfall,
     warnings,
+    with_releases,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.driver_versions import (
     branch_of,
@@ -147,6 +154,31 @@ def test_known_trouble_is_warned_of():
     assert warnings("595.91.07", month="2027-02") == ()
     assert "ended in 2027-03" in warnings("595.91.07", month="2027-03")[0]
     assert warnings("580.178.04", month="2026-11") == ()
+
+
+def test_the_branches_are_those_of_nvidias_page_of_branch_620():
+    assert BRANCHES[620] == Branch("long-term support", "2029-09")
+    assert (BRANCHES[580].end_of_life, BRANCHES[595]) == ("2028-06", Branch("production", "2027-03"))
+    assert warnings("620.40.01", month="2029-08") == (not_judged(620),)
+    assert "ended in 2029-09" in warnings("620.40.01", month="2029-09")[-1]
+
+
+@pytest.mark.parametrize("branch", [610, 615])
+def test_a_new_feature_branch_is_named_with_those_of_long_term_support(branch):
+    (text,) = warnings(f"{branch}.99.99", month="2026-11")
+    assert f"driver branch {branch} is a new-feature branch" in text and text.endswith("long-term support: 580, 620")
+    assert warnings(f"{branch}.99.99", month="2028-07")[0].endswith("long-term support: 620")
+
+
+def test_a_given_list_adds_branches_and_changes_kinds_and_keeps_the_ends_that_it_does_not_have():
+    rows = [{"branch": 580, "kind": LTS}, {"branch": 615, "kind": PRODUCTION}, {"branch": 625, "kind": NEW_FEATURE}]
+    branches = with_releases(rows)
+    assert branches[580] == BRANCHES[580] and branches[620] == BRANCHES[620]
+    assert warnings("615.99.99", branches=branches, month="2026-11") == ()
+    assert "625 is a new-feature branch" in warnings("625.10.01", branches=branches, month="2026-11")[-1]
+    # What was the end of a branch of another kind is none of the new one.
+    assert with_releases([{"branch": 595, "kind": LTS}])[595] == Branch(LTS)
+    assert from_options({"releases": rows}).branches == branches
 
 
 def test_what_the_examples_and_the_documentation_recommend_is_not_below_the_floor():

@@ -1,0 +1,126 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Driver branches from NVIDIA's list of releases (C(releases.json)), and how old what hosts are judged by is.
+
+The file has one entry per branch: C(type), such as C(lts branch), and C(driver_info), a list with C(release_version) and C(release_date), which is empty
+for some old releases. It has no ends of support. (docs.nvidia.com, "Supported drivers and CUDA toolkit versions", names the file; its shape as several
+public programs read it [secondary].)
+"""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import os
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ansible import constants as C
+from ansible.module_utils.urls import open_url
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import write_whole
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.floors import AS_OF, LTS, NEW_FEATURE, PRODUCTION
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.documents import LONGEST_JSON
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.driver_versions import is_branch
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import Unfit, items, text
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.driver_advisories import VARIABLE as ADVISORIES
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.driver_advisories import Row, read_folder, rows_of_files
+
+VARIABLE = "nvidia_driver_releases"
+_KINDS = {"lts": LTS, "long term support": LTS, "production": PRODUCTION, "new feature": NEW_FEATURE}
+_WORDS, _DATE = text(60), text(10, r"(?:\d{4}-\d{2}-\d{2})?")
+#: Seconds that a server may take.
+_TIMEOUT = 30
+#: Days from which on a warning says how old they are: NVIDIA publishes drivers and bulletins about every three months.
+STALE = 90
+
+
+def read_releases(where: str) -> list[Row]:
+    """Return the branches in NVIDIA's list of releases, a row each; none for an empty C(where), which is a path on the controller or an address.
+
+    :returns: with C(branch), C(kind), C(date) (of its newest release) and C(source), as the option C(releases) of M(gpufleet.nvidia.driver) takes them.
+    :raises Refused: it cannot be read, or is not what it should be.
+    """
+    if not where:
+        return []
+    if not re.match(r"https?://", where):
+        return rows_of_files(VARIABLE, [where], rows_of)
+    return [{**row, "source": where} for row in rows_of_files(VARIABLE, [_fetched(where)], rows_of)]
+
+
+def _fetched(address: str) -> str:
+    """Return a file of this run with what an address gives, which is asked once in a run and not by every process of it."""
+    path = os.path.join(C.DEFAULT_LOCAL_TMP, f"releases-{hashlib.sha256(address.encode()).hexdigest()[:16]}.json")
+    if not os.path.exists(path):
+        try:
+            with open_url(address, timeout=_TIMEOUT) as answer:
+                content = answer.read(LONGEST_JSON + 1)
+        except Exception as error:  # pylint: disable=broad-exception-caught  # of urllib, of ssl and of http.client, by what is wrong
+            raise Refused(
+                VARIABLE, f"{address} cannot be read: {error}", "Give the path of a copy of the file."
+            ) from error
+        write_whole(path, content)
+    return path
+
+
+def rows_of(document: Any, source: str) -> list[Row]:
+    """Return the branches of a list of releases. Raises Refused: the document is none; the message has the path in it."""
+    try:
+        if not isinstance(document, Mapping) or not document:
+            raise Unfit("", "it must have one entry per driver branch")
+        return [_row(str(branch), entry, source) for branch, entry in sorted(document.items())]
+    except Unfit as error:
+        raise Refused(VARIABLE, f"{source}: {error}", "Fetch NVIDIA's releases.json again.") from error
+
+
+def _row(branch: str, entry: Any, source: str) -> Row:
+    path = f"[{branch[:20]!r}]"
+    if not is_branch(branch):
+        raise Unfit(path, "is not a driver branch such as 580")
+    if not isinstance(entry, Mapping):
+        raise Unfit(path, "every branch must be a mapping")
+    kind = _WORDS(entry.get("type"), f"{path}.type")
+    releases = items(lambda one, _path: one)(entry.get("driver_info"), f"{path}.driver_info")
+    if not kind or releases is None:
+        raise Unfit(path, "it lacks type or driver_info")
+    dates = []
+    for number, release in enumerate(releases):
+        place = f"{path}.driver_info[{number}]"
+        if not isinstance(release, Mapping):
+            raise Unfit(place, "every release must be a mapping")
+        dates.append(_DATE(release.get("release_date"), f"{place}.release_date") or "")
+    name = kind.lower().removesuffix("branch").replace("-", " ").strip()
+    return {"branch": int(branch), "kind": _KINDS.get(name, name), "date": max(dates, default=""), "source": source}
+
+
+def ages(descriptions: Iterable[Mapping[str, Any]], today: str = "") -> tuple[str, list[str]]:
+    """Return how old is what hosts are judged by, a sentence, and warnings about what is as old as L(STALE) or older.
+
+    :param descriptions: the variables of hosts; of several that give different files the oldest counts.
+    :param today: as C(YYYY-MM-DD); empty for the present day.
+    """
+    given = {tuple(str(variables.get(name) or "") for name in (VARIABLE, ADVISORIES)) for variables in descriptions}
+    branches, bulletins = [], []
+    for releases, advisories in given or {("", "")}:
+        try:
+            branches.append(max([AS_OF, *(row["date"] for row in read_releases(releases))]))
+            bulletins.append(max([AS_OF, *(row["date"] for row in read_folder(advisories))]))
+        except Refused:
+            # The plan of each host that gives it says so.
+            branches.append(AS_OF)
+            bulletins.append(AS_OF)
+    now = datetime.date.fromisoformat(today) if today else datetime.date.today()
+    dates = (
+        ("driver branches", min(branches), VARIABLE, "releases.json"),
+        ("security bulletins", min(bulletins), ADVISORIES, "advisories"),
+    )
+    warnings = [
+        f"warning: NVIDIA's {what} that the hosts are judged by are {days} days old (of {date}): give its present {name} with {variable}, or install a newer "
+        "release of the collection"
+        for what, date, variable, name in dates
+        if (days := (now - datetime.date.fromisoformat(date)).days) >= STALE
+    ]
+    return f"Judged by NVIDIA's {' and '.join(f'{what} as of {date}' for what, date, *_rest in dates)}.", warnings

@@ -1,0 +1,167 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""NVIDIA's list of driver releases: the shape is that of releases.json beside its page of supported drivers, as public programs read it."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+from ansible.errors import AnsibleFilterError
+from ansible_collections.gpufleet.nvidia.plugins.filter.driver_advisories import FilterModule
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.floors import AS_OF
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import driver_releases
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.driver_releases import VARIABLE, ages, read_releases
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import collect
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.stages import plan_stages
+
+read = FilterModule().filters()["driver_releases"]
+
+
+def release(version, date):
+    return {
+        "release_version": version,
+        "release_date": date,
+        "release_notes": f"https://docs.nvidia.com/datacenter/tesla/tesla-release-notes-{version.replace('.', '-')}/index.html",
+        "architectures": ["x86_64"],
+        "runfile_url": {"x86_64": f"https://us.download.nvidia.com/tesla/{version}/NVIDIA-Linux-x86_64-{version}.run"},
+    }
+
+
+LIST = {
+    "580": {
+        "type": "lts branch",
+        "driver_info": [release("580.178.04", "2026-08-03"), release("580.65.06", "2025-08-04")],
+    },
+    "595": {"type": "production branch", "driver_info": [release("595.91.07", "2027-02-01")]},
+    "625": {"type": "New Feature Branch", "driver_info": [release("625.10.01", "")]},
+    "460": {"type": "long-term support branch", "driver_info": []},
+    "465": {"type": "beta", "driver_info": []},
+}
+
+
+@pytest.fixture
+def path(tmp_path):
+    file = tmp_path / "releases.json"
+    file.write_text(json.dumps(LIST))
+    return str(file)
+
+
+def test_the_branches_with_their_kind_and_newest_date(path):
+    assert [(row["branch"], row["kind"], row["date"]) for row in read(path)] == [
+        (460, "long-term support", ""),
+        (465, "beta", ""),
+        (580, "long-term support", "2026-08-03"),
+        (595, "production", "2027-02-01"),
+        (625, "new-feature", ""),
+    ]
+    assert {row["source"] for row in read(path)} == {path}
+    assert read("") == []
+
+
+def test_an_address_is_asked_once_in_a_run(monkeypatch, tmp_path):
+    asked = []
+
+    def answer(address, timeout):
+        asked.append((address, timeout))
+        return io.BytesIO(json.dumps(LIST).encode())
+
+    monkeypatch.setattr(driver_releases, "open_url", answer)
+    monkeypatch.setattr(driver_releases.C, "DEFAULT_LOCAL_TMP", str(tmp_path))
+    address = "https://mirror.example.com/releases.json"
+    assert {row["source"] for row in read(address)} == {address}
+    assert read(address) and asked == [(address, 30)]
+
+
+def test_an_address_that_does_not_answer_is_refused_by_its_name(monkeypatch, tmp_path):
+    def fails(_address, timeout):
+        raise OSError(f"timed out after {timeout} s")
+
+    monkeypatch.setattr(driver_releases, "open_url", fails)
+    monkeypatch.setattr(driver_releases.C, "DEFAULT_LOCAL_TMP", str(tmp_path))
+    with pytest.raises(Refused, match=r"https://mirror\.example\.com/r\.json cannot be read: timed out") as refusal:
+        read_releases("https://mirror.example.com/r.json")
+    assert refusal.value.thing == VARIABLE and "Give the path" in refusal.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("document", "reason"),
+    [
+        ("{", "cannot be read"),
+        ([], "must have one entry per driver branch"),
+        ({}, "must have one entry per driver branch"),
+        ({"stable": {}}, r"\['stable'\]: is not a driver branch"),
+        ({"580": []}, r"\['580'\]: every branch must be a mapping"),
+        ({"580": {"type": "lts branch"}}, r"\['580'\]: it lacks type or driver_info"),
+        ({"580": {"type": 5, "driver_info": []}}, r"\['580'\]\.type: 5 must be text"),
+        ({"580": {"type": "lts branch", "driver_info": {}}}, r"\['580'\]\.driver_info: .* must be a list"),
+        ({"580": {"type": "lts branch", "driver_info": [5]}}, r"\['580'\]\.driver_info\[0\]: every release"),
+        (
+            {"580": {"type": "lts branch", "driver_info": [release("1", "2026-01-01"), release("2", "August")]}},
+            r"\['580'\]\.driver_info\[1\]\.release_date: 'August'",
+        ),
+    ],
+)
+def test_what_is_no_list_of_releases_is_refused_by_its_path(tmp_path, document, reason):
+    file = tmp_path / "releases.json"
+    file.write_text(document if isinstance(document, str) else json.dumps(document))
+    with pytest.raises(Refused, match=reason) as refusal:
+        read_releases(str(file))
+    assert refusal.value.thing == VARIABLE and str(file) in refusal.value.reason
+    with pytest.raises(AnsibleFilterError, match=reason):
+        read(str(file))
+
+
+def test_what_names_no_file():
+    with pytest.raises(AnsibleFilterError, match="driver_releases takes a path or an address, not list"):
+        read(["x"])
+    with pytest.raises(Refused, match="/nowhere cannot be read"):
+        read_releases("/nowhere")
+
+
+def test_the_plan_knows_the_branches_of_the_file(path):
+    bare_facts = {
+        "host": {
+            "kernel": "6.1.0-50-amd64",
+            "architecture": "x86_64",
+            "distribution": {"id": "debian", "version": "12"},
+        },
+        "pci": [{"address": "0", "device_id": "0x2330", "kind": "gpu", "architecture": "hopper"}],
+    }
+
+    def warned(**variables):
+        plan = plan_stages(bare_facts, collect({"nvidia_driver_branch": "625", **variables}, lambda value: value))
+        return [text for text in plan["driver"].warnings if "new-feature" in text]
+
+    assert warned() == [] and warned(nvidia_driver_releases=path)
+    missing = plan_stages(bare_facts, {VARIABLE: "/nowhere"})
+    assert list(missing) == ["driver"] and "/nowhere cannot be read" in missing["driver"].refusals[0].message
+
+
+def test_the_age_is_that_of_the_table_or_of_what_is_newer(path):
+    text, stale = ages([{}], today=AS_OF)
+    assert (
+        text == f"Judged by NVIDIA's driver branches as of {AS_OF} and security bulletins as of {AS_OF}." and not stale
+    )
+    assert "driver branches as of 2027-02-01 and" in ages([{VARIABLE: path}], today="2027-02-02")[0]
+    # The oldest of several, and of none those of the collection.
+    assert f"driver branches as of {AS_OF} and" in ages([{VARIABLE: path}, {}], today="2027-02-02")[0]
+    assert ages([], today=AS_OF)[0] == text
+    # A file that cannot be read is refused by the plan of its host.
+    assert ages([{VARIABLE: "/nowhere"}], today=AS_OF)[0] == text
+
+
+def test_from_ninety_days_on_a_warning_names_what_is_old_and_the_remedy(path):
+    assert ages([{}], today="2027-02-23")[1] == []
+    both = ages([{}], today="2027-02-24")[1]
+    assert [text.partition(" that")[0] for text in both] == [
+        "warning: NVIDIA's driver branches",
+        "warning: NVIDIA's security bulletins",
+    ]
+    assert "are 90 days old (of 2026-11-26)" in both[0] and "releases.json with nvidia_driver_releases" in both[0]
+    (bulletins,) = ages([{VARIABLE: path}], today="2027-02-24")[1]
+    assert "advisories with nvidia_driver_advisories" in bulletins
