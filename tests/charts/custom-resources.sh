@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Print the paths of the real custom resource definitions of Argo CD, Flux, Node Feature Discovery, the Prometheus operator and NVIDIA's DRA driver, one a line. They come with the
+# Print the paths of the real custom resource definitions of Argo CD, Flux, Node Feature Discovery, the Prometheus operator, Kueue and NVIDIA's DRA driver, one a line. They come with the
 # projects' Go modules, through Go's module proxy, into Go's own cache; a test tool only.
 set -euo pipefail
 
@@ -11,6 +11,9 @@ definitions=(
     "github.com/fluxcd/source-controller@v1.7.0 config/crd/bases/source.toolkit.fluxcd.io_helmrepositories.yaml"
     "github.com/fluxcd/source-controller@v1.7.0 config/crd/bases/source.toolkit.fluxcd.io_gitrepositories.yaml"
     "github.com/prometheus-operator/prometheus-operator@v0.85.0 example/prometheus-operator-crd/monitoring.coreos.com_prometheusrules.yaml"
+    "sigs.k8s.io/kueue@v0.14.0 config/components/crd/bases/kueue.x-k8s.io_clusterqueues.yaml"
+    "sigs.k8s.io/kueue@v0.14.0 config/components/crd/bases/kueue.x-k8s.io_localqueues.yaml"
+    "sigs.k8s.io/kueue@v0.14.0 config/components/crd/bases/kueue.x-k8s.io_resourceflavors.yaml"
     "sigs.k8s.io/dra-driver-nvidia-gpu@v0.5.0 deployments/helm/dra-driver-nvidia-gpu/crds/resource.nvidia.com_computedomains.yaml"
 )
 

@@ -2,7 +2,8 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Rendered objects of Argo CD, Flux, Node Feature Discovery, the Prometheus operator and the DRA driver against a real API server with their real definitions.
+"""Rendered objects of Argo CD, Flux, Node Feature Discovery, the Prometheus operator, Kueue and the DRA driver
+against a real API server with their real definitions.
 
 What their controllers do with them is not tested here: there are none.
 """
@@ -37,6 +38,8 @@ OF_FLEET = {
     "racks by claims": {"ResourceClaimTemplate", "ComputeDomain", "Job"},
     "racks by the device plugin": {"RuntimeClass", "ComputeDomain", "Job"},
     "nodes by property": {"RuntimeClass"},
+    "quotas by Kueue": {"ClusterQueue", "LocalQueue", "ResourceFlavor"},
+    "quotas by ResourceQuotas": {"ResourceQuota"},
 }
 RUNTIME_CLASS = {
     "apiVersion": "node.k8s.io/v1",
@@ -65,7 +68,7 @@ def server(cluster, definitions):
     while missing := names - served(cluster):
         assert time.monotonic() < until, f"the API server does not serve {missing}"
         time.sleep(1)
-    for name in ("argocd", "flux-system", "nvidia-gpu"):
+    for name in ("argocd", "flux-system", "nvidia-gpu", "vision", "vision-dev", "speech"):
         cluster.kubectl("create", "namespace", name, check=False)
     # Pods name it. The chart brings one of its own in other tests, so this one goes again.
     made = cluster.kubectl("create", "-f", "-", text=json.dumps(RUNTIME_CLASS), check=False).returncode == 0

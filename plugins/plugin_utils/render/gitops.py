@@ -30,6 +30,7 @@ from .versions import DEFINITIONS, DRA_DRIVER, GPU_OPERATOR, NODE_FEATURE_DISCOV
 OBJECTS = "objects"
 NODE_LABELS = "node-labels"
 MONITORING = "monitoring"
+QUOTAS = "quotas"
 
 #: Values of gpu_kubernetes_automated_sync.
 NONE, PRUNE = "none", "prune"
@@ -149,7 +150,7 @@ def _argocd_object(
         found["metadata"]["finalizers"] = ["resources-finalizer.argocd.argoproj.io"]
     automated = cluster.options["automated_sync"]
     options = ["ServerSideApply=true"]
-    if name in (f"gpufleet-{NODE_LABELS}", f"gpufleet-{MONITORING}"):
+    if name in (f"gpufleet-{NODE_LABELS}", f"gpufleet-{MONITORING}", f"gpufleet-{QUOTAS}"):
         options.append("SkipDryRunOnMissingResource=true")
     found["spec"] = {
         "project": cluster.options["gitops_project"],

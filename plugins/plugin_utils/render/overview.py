@@ -14,7 +14,7 @@ from ...module_utils._sharing.modes import guarantee
 from ..fleet import served
 from ..fleet.node_match import VARIABLE
 from ..fleet.sharing_configurations import CHOICE, DEFAULT, LABEL
-from . import device_plugin, gpu_operator, plain_objects, requests
+from . import device_plugin, gpu_operator, plain_objects, quotas, requests
 from .clusters import Cluster, Configuration, servers
 from .gitops import definitions
 from .versions import DEFINITIONS, tag
@@ -63,6 +63,7 @@ def overview(cluster: Cluster, charts: Collection[str]) -> str:
         text += f"\nM distinct GPUs for the M slices of a pod: {requests.distinct(item)}.\n"
     text += _sharing_configurations(cluster)
     text += _requests(cluster)
+    text += _quotas(cluster)
     text += _shared_name(cluster)
     text += _automated_sync(cluster) + _definitions(cluster, charts)
     assumed = sorted({note for item in cluster.configurations for note in item.capacity.assumed})
@@ -200,6 +201,29 @@ def _requests(cluster: Cluster) -> str:
         return ""
     head = ["N GiB over M GPUs, or MIG devices", "pool", "what a pod writes, or why it cannot", "M distinct GPUs"]
     return "\n## Requests\n\n" + _table(head, rows)
+
+
+def _quotas(cluster: Cluster) -> str:
+    """Say what each team may use of each pool, and what is left over."""
+    if not cluster.options["quotas"]:
+        return ""
+    numbers = quotas.quotas(cluster)
+    rows = [
+        [pool, f"`{resource}`", str(offered)]
+        + [str(numbers.of_pool(cluster, team, pool, resource)) for team in numbers.teams]
+        + [str(numbers.left[pool, resource])]
+        for (pool, resource), offered in numbers.offered.items()
+    ]
+    head = ["pool", "resource", "offered", *(team.name for team in numbers.teams), "left over"]
+    text = (
+        "\n## Quotas\n\nOf what the nodes in `capacity.json` offer together; what is left over no team may use.\n\n"
+        + _table(head, rows)
+    )
+    if cluster.options["quota_kind"] == "kueue":
+        teams = ", ".join(f"{team.name}: `{team.queue}`" for team in numbers.teams)
+        return f"{text}\nPods name their queue in the label `kueue.x-k8s.io/queue-name`, in a namespace of their team ({teams}).\n"
+    teams = ", ".join(f"{team.name}: `{team.namespaces[0]}`" for team in numbers.teams)
+    return f"{text}\nA ResourceQuota counts in the namespace of each team ({teams}).\n"
 
 
 def _shared_name(cluster: Cluster) -> str:

@@ -9,12 +9,22 @@ from __future__ import annotations
 from typing import Any
 
 from ...module_utils._plan import Refused
-from . import addons, claimed_devices, device_plugin, gpu_operator, injection, monitoring, plain_objects, refused_pools
+from . import (
+    addons,
+    claimed_devices,
+    device_plugin,
+    gpu_operator,
+    injection,
+    monitoring,
+    plain_objects,
+    quotas,
+    refused_pools,
+)
 from .capacity_document import capacity_document
 from .clusters import EXEMPT_LABEL, Cluster
 from .emit import documents, json_text, yaml_text
 from .examples import examples
-from .gitops import MONITORING, NODE_LABELS, OBJECTS, Release, argocd, flux, kept
+from .gitops import MONITORING, NODE_LABELS, OBJECTS, QUOTAS, Release, argocd, flux, kept
 from .helm_values import merged
 from .overview import overview
 from .versions import CHARTS, OWN_CHART, OWN_CHART_VERSION, Chart
@@ -39,7 +49,8 @@ def cluster_tree(cluster: Cluster) -> dict[str, str]:
         releases.append(Release(OWN_CHART, chart, f"values/{OWN_CHART}.yaml", own, first))
     files.update(_node_labels(cluster))
     files.update(_monitoring(cluster))
-    files.update(_gitops(cluster, releases, [name for name in (NODE_LABELS, MONITORING) if _has(files, name)]))
+    files.update(_quotas(cluster))
+    files.update(_gitops(cluster, releases, [name for name in (NODE_LABELS, MONITORING, QUOTAS) if _has(files, name)]))
     files["kustomization.yaml"] = _kustomization(cluster, files)
     if cluster.options["examples"]:
         files.update({f"examples/{name}": text for name, text in examples(cluster).items()})
@@ -144,6 +155,14 @@ def _monitoring(cluster: Cluster) -> dict[str, str]:
     return files
 
 
+def _quotas(cluster: Cluster) -> dict[str, str]:
+    if not cluster.options["quotas"]:
+        return {}
+    needs = " They need Kueue's CRDs." if cluster.options["quota_kind"] == "kueue" else ""
+    items = quotas.objects(cluster, quotas.quotas(cluster))
+    return {f"{QUOTAS}/quotas.yaml": documents(f"{_MADE_BY} {quotas.VARIABLE}.{needs}", items)}
+
+
 def _has(files: dict[str, str], folder: str) -> bool:
     return any(path.startswith(f"{folder}/") for path in files)
 
@@ -220,7 +239,7 @@ def _kustomization(cluster: Cluster, files: dict[str, str]) -> str:
     With a GitOps controller these are its own objects, which sync everything else.
     """
     kind = cluster.options["gitops"]
-    folders = (OBJECTS, NODE_LABELS, MONITORING) if kind == "none" else (kind,)
+    folders = (OBJECTS, NODE_LABELS, MONITORING, QUOTAS) if kind == "none" else (kind,)
     item = {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
         "kind": "Kustomization",

@@ -15,6 +15,23 @@ TRAINING = {
 }
 CLAIMS = {"nvidia_sharing_backend": "dra"}
 RACK = {"gpu_facts_gpus": [{"board": "gb200-186gb", "count": 4}], "nvidia_driver_imex": "masked"}
+QUOTAS = {
+    "gpu_kubernetes_quotas": [
+        {"team": "vision", "namespaces": ["vision", "vision-dev"], "shares": [{"pool": "training", "percent": 60}]},
+        {
+            "team": "speech",
+            "namespaces": ["speech"],
+            "shares": [
+                {"pool": "training", "resource": "nvidia.com/mig-1g.10gb", "percent": 40},
+                {"pool": "shared", "count": 3},
+            ],
+        },
+    ]
+}
+OF_NAMESPACES = {
+    "gpu_kubernetes_quotas": [{**QUOTAS["gpu_kubernetes_quotas"][1], "team": "audio"}],
+    "gpu_kubernetes_quota_kind": "resourcequota",
+}
 #: Every release that the generator knows.
 FLEETS = {
     "device plugin": {
@@ -34,6 +51,8 @@ FLEETS = {
     "racks by claims": {"rack": {**RACK, "nvidia_sharing_backend": "dra"}},
     "racks by the device plugin": {"rack": RACK, "training": TRAINING},
     "nodes by property": {"training": {**TRAINING, "gpu_kubernetes_node_match": {"boards": True}}, "shared": BOARDS},
+    "quotas by Kueue": {"training": {**TRAINING, **QUOTAS}, "shared": {**BOARDS, **QUOTAS}},
+    "quotas by ResourceQuotas": {"training": {**TRAINING, **OF_NAMESPACES}, "shared": {**BOARDS, **OF_NAMESPACES}},
 }
 COMMON = {
     "gpu_kubernetes_version": "1.36",

@@ -18,18 +18,8 @@ from .stacks import COMMON, FLEETS, GITOPS
 
 #: Kinds of the tree of which the linter knows nothing.
 NOT_CHECKED = {
-    *(
-        "ComputeDomain",
-        "ConfigMap",
-        "GitRepository",
-        "HelmRepository",
-        "Job",
-        "Kustomization",
-        "Namespace",
-        "Pod",
-        "PrometheusRule",
-    ),
-    "RuntimeClass",
+    *("ClusterQueue", "ComputeDomain", "ConfigMap", "GitRepository", "HelmRepository", "Job", "Kustomization", "LocalQueue"),
+    *("Namespace", "Pod", "PrometheusRule", "ResourceFlavor", "ResourceQuota", "RuntimeClass"),
 }
 
 
