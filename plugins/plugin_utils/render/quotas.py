@@ -18,8 +18,9 @@ from fractions import Fraction
 from typing import Any
 
 from ...module_utils._plan import Refused
-from ..fleet.claims import GPU_CLASS
+from ..fleet.claims import GPU_CLASS, MIG_CLASS
 from ..fleet.names import LABEL_PREFIX
+from . import claimed_devices
 from .clusters import MANAGED_BY, Cluster, Configuration, kube_object
 
 VARIABLE, KIND = "gpu_kubernetes_quotas", "gpu_kubernetes_quota_kind"
@@ -29,8 +30,6 @@ API_VERSION = "kueue.x-k8s.io/v1beta1"
 _MOST = 64
 #: Kueue holds a pod that requests what its queue does not cover, and nothing here says how much of this the nodes have: as good as no limit.
 _UNLIMITED = {"cpu": "1000000", "memory": "1Ei", "ephemeral-storage": "1Ei"}
-#: By what a ResourceQuota counts the GPUs in claims.
-_DEVICES = f"{GPU_CLASS}.deviceclass.resource.k8s.io/devices"
 _ALL = 100
 #: Percentages are read to six digits after the point.
 _PARTS = 10**6
@@ -38,21 +37,17 @@ _PARTS = 10**6
 
 @dataclass(frozen=True)
 class Team:
-    """A team as the variable names it."""
+    """A team as the variable names it; C(queue) is the name of its objects."""
 
     name: str
     namespaces: tuple[str, ...]
     path: str
-
-    @property
-    def queue(self) -> str:
-        """The name of its objects."""
-        return f"gpufleet-{self.name}"
+    queue: str
 
 
 @dataclass(frozen=True)
 class _Share:
-    """What a team gets of a resource of a pool: exactly C(part) of the whole, before it is rounded."""
+    """What a team gets of a resource of a pool, before it is rounded."""
 
     team: str
     exact: Fraction
@@ -71,13 +66,13 @@ class Quotas:
 
     teams: tuple[Team, ...]
     offered: Mapping[tuple[str, str], int]
-    given: Mapping[tuple[str, str, str], int]
+    given: Counter[tuple[str, str, str]]
     left: Mapping[tuple[str, str], int]
 
     def of_pool(self, cluster: Cluster, team: Team, pool: str, resource: str) -> int:
         """Return how much a team gets of a resource of a pool."""
         names = [item.name for item in cluster.configurations if item.pool == pool]
-        return sum(self.given.get((team.name, name, resource), 0) for name in names)
+        return sum(self.given[team.name, name, resource] for name in names)
 
 
 def quotas(cluster: Cluster) -> Quotas:
@@ -131,7 +126,7 @@ def _teams(entries: Any) -> Iterator[Team]:
     seen: dict[tuple[str, str], str] = {}
     for number, entry in enumerate(entries):
         path = f"{VARIABLE}[{number}]"
-        team = Team(str(entry["team"]), tuple(map(str, entry["namespaces"])), path)
+        team = Team(str(entry["team"]), tuple(map(str, entry["namespaces"])), path, f"gpufleet-{entry['team']}")
         for kind, name, where, most in [
             ("team", team.name, f"{path}.team", 40),
             *(("namespace", name, f"{path}.namespaces", 63) for name in team.namespaces),
@@ -215,19 +210,18 @@ def _refuse_uncounted(cluster: Cluster, shares: Mapping[tuple[str, str], list[_S
     """Refuse what would be counted, and not be what pods use."""
     kueue = cluster.options["quota_kind"] == "kueue"
     served = [
-        (item.pool, item.sharing, resource, of_teams[0])
+        (item.pool, item, resource, of_teams[0])
         for item in cluster.configurations
         for (pool, resource), of_teams in shares.items()
         if pool == item.pool
     ]
-    for pool, sharing, resource, share in served:
+    for pool, item, resource, share in served:
+        sharing = item.sharing
         if sharing.migrate_from:
             reason = f"pool {pool} is migrated, and its nodes offer something else until each is moved"
             raise Refused(share.path, reason, "Remove the share until the migration has ended.")
         if sharing.backend == "hami":
-            reason = (
-                f"pods of pool {pool} say how much memory they take of a GPU, so a number of {resource} limits nothing"
-            )
+            reason = f"pods of pool {pool} say how much memory they take, so a number of {resource} limits nothing"
             raise Refused(share.path, reason, "Remove the share, or set another nvidia_sharing_backend.")
         if sharing.backend != "dra":
             continue
@@ -240,38 +234,47 @@ def _refuse_uncounted(cluster: Cluster, shares: Mapping[tuple[str, str], list[_S
             raise Refused(share.path, reason, "Remove the share.")
     if kueue:
         return
-    offering: dict[str, list[str]] = {}
-    for item in cluster.configurations:
-        for resource in item.capacity.offers:
-            if item.pool not in offering.setdefault(resource, []):
-                offering[resource].append(item.pool)
-    for (_pool, resource), (share, *_others) in shares.items():
-        if len(offering[resource]) > 1:
-            reason = (
-                f"pools {' and '.join(offering[resource])} offer {resource}, and a ResourceQuota does not know pools"
-            )
-            raise Refused(share.path, reason, f"Set {KIND}: kueue.")
+    for pool, item, resource, share in served:
+        # Claims of a class are counted under the name, too, by which pods can request its devices.
+        names = {resource, item.named_classes.get(resource, resource)}
+        for other in cluster.configurations:
+            both = sorted(names & {*other.capacity.offers, *other.requestable})
+            if both and other.pool != pool:
+                reason = f"pools {pool} and {other.pool} offer {both[0]}, and a ResourceQuota does not know pools"
+                raise Refused(share.path, reason, f"Set {KIND}: kueue, or remove the share.")
     for number, entry in enumerate(cluster.options["quotas"]):
         if len(entry["namespaces"]) > 1:
-            reason = (
-                f"team {entry['team']} has {len(entry['namespaces'])} namespaces, and a ResourceQuota counts in one"
-            )
+            reason = f"team {entry['team']} has {len(entry['namespaces'])} namespaces, and a ResourceQuota is of one"
             raise Refused(f"{VARIABLE}[{number}].namespaces", reason, f"Make it a team for each, or set {KIND}: kueue.")
 
 
-def objects(cluster: Cluster, numbers: Quotas) -> list[dict[str, Any]]:
-    """Return the objects that have the cluster admit no more than C(numbers)."""
+def quota_objects(cluster: Cluster) -> list[dict[str, Any]]:
+    """Return the objects by which the cluster admits what L(quotas) says, and no more."""
+    numbers = quotas(cluster)
     if cluster.options["quota_kind"] == "kueue":
         return _kueue(cluster, numbers)
+    # A ResourceQuota limits what it names: what the team has no share of is named, too.
+    nothing = {_counted(resource): 0 for _pool, resource in numbers.offered}
+    nothing.update({_of_class(one["metadata"]["name"]): 0 for one in claimed_devices.named_classes(cluster)})
     found = []
     for team in numbers.teams:
-        hard: Counter[str] = Counter()
-        for (name, _configuration, resource), number in sorted(numbers.given.items()):
+        hard = Counter(nothing)
+        for (name, _configuration, resource), number in numbers.given.items():
             if name == team.name:
-                hard[_DEVICES if resource == GPU_CLASS else f"requests.{resource}"] += number
-        spec = {"hard": {name: str(number) for name, number in hard.items()}}
+                hard[_counted(resource)] += number
+        spec = {"hard": {name: str(number) for name, number in sorted(hard.items())}}
         found.append(kube_object("v1", "ResourceQuota", team.queue, _labels(team), team.namespaces[0], spec=spec))
     return found
+
+
+def _counted(resource: str) -> str:
+    """Return by what a ResourceQuota counts a resource, or devices in claims."""
+    device = resource.partition("/")[0] in (GPU_CLASS, MIG_CLASS)
+    return _of_class(resource.partition("/")[0]) if device else f"requests.{resource}"
+
+
+def _of_class(name: str) -> str:
+    return f"{name}.deviceclass.resource.k8s.io/devices"
 
 
 def _labels(team: Team) -> dict[str, str]:
@@ -279,16 +282,14 @@ def _labels(team: Team) -> dict[str, str]:
 
 
 def _kueue(cluster: Cluster, numbers: Quotas) -> list[dict[str, Any]]:
-    used = [item for item in cluster.configurations if any(name == item.name for _team, name, _what in numbers.given)]
+    given = numbers.given
+    used = [item for item in cluster.configurations if any(name == item.name for _team, name, _what in given)]
     found = [
-        kube_object(
-            API_VERSION, "ResourceFlavor", f"gpufleet-{item.name}", MANAGED_BY, spec={"nodeLabels": item.selector}
-        )
-        for item in used
+        kube_object(API_VERSION, "ResourceFlavor", f"gpufleet-{name}", MANAGED_BY, spec={"nodeLabels": labels})
+        for name, labels in [*((item.name, item.selector) for item in used), ("unlimited", {})]
     ]
-    found.append(kube_object(API_VERSION, "ResourceFlavor", "gpufleet-unlimited", MANAGED_BY))
     for team in numbers.teams:
-        mine = [item for item in used if any(key[:2] == (team.name, item.name) for key in numbers.given)]
+        mine = [item for item in used if any(key[:2] == (team.name, item.name) for key in given)]
         resources = sorted({resource for item in mine for resource in item.capacity.offers})
         if max(len(mine), len(resources)) > _MOST:
             raise Refused(
@@ -296,18 +297,10 @@ def _kueue(cluster: Cluster, numbers: Quotas) -> list[dict[str, Any]]:
                 f"they are of {len(mine)} kinds of nodes with {len(resources)} resources, and a ClusterQueue has at most {_MOST} of each",
                 "Make them several teams.",
             )
+        flavors = [_flavor(one.name, {what: given[team.name, one.name, what] for what in resources}) for one in mine]
         groups = [
-            {
-                "coveredResources": resources,
-                "flavors": [
-                    _flavor(
-                        f"gpufleet-{item.name}",
-                        {what: numbers.given.get((team.name, item.name, what), 0) for what in resources},
-                    )
-                    for item in mine
-                ],
-            },
-            {"coveredResources": list(_UNLIMITED), "flavors": [_flavor("gpufleet-unlimited", _UNLIMITED)]},
+            {"coveredResources": resources, "flavors": flavors},
+            {"coveredResources": list(_UNLIMITED), "flavors": [_flavor("unlimited", _UNLIMITED)]},
         ]
         selector = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": list(team.namespaces)}
         spec = {"namespaceSelector": {"matchExpressions": [selector]}, "resourceGroups": groups}
@@ -319,7 +312,5 @@ def _kueue(cluster: Cluster, numbers: Quotas) -> list[dict[str, Any]]:
 
 
 def _flavor(name: str, numbers: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "name": name,
-        "resources": [{"name": what, "nominalQuota": str(number)} for what, number in numbers.items()],
-    }
+    resources = [{"name": what, "nominalQuota": str(number)} for what, number in numbers.items()]
+    return {"name": f"gpufleet-{name}", "resources": resources}

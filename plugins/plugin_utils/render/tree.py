@@ -9,17 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...module_utils._plan import Refused
-from . import (
-    addons,
-    claimed_devices,
-    device_plugin,
-    gpu_operator,
-    injection,
-    monitoring,
-    plain_objects,
-    quotas,
-    refused_pools,
-)
+from . import addons, claimed_devices, device_plugin, gpu_operator, injection, monitoring, plain_objects, refused_pools
 from .capacity_document import capacity_document
 from .clusters import EXEMPT_LABEL, Cluster
 from .emit import documents, json_text, yaml_text
@@ -27,6 +17,7 @@ from .examples import examples
 from .gitops import MONITORING, NODE_LABELS, OBJECTS, QUOTAS, Release, argocd, flux, kept
 from .helm_values import merged
 from .overview import overview
+from .quotas import quota_objects
 from .versions import CHARTS, OWN_CHART, OWN_CHART_VERSION, Chart
 
 _MADE_BY = "Rendered by gpufleet.nvidia.render."
@@ -159,8 +150,7 @@ def _quotas(cluster: Cluster) -> dict[str, str]:
     if not cluster.options["quotas"]:
         return {}
     needs = " They need Kueue's CRDs." if cluster.options["quota_kind"] == "kueue" else ""
-    items = quotas.objects(cluster, quotas.quotas(cluster))
-    return {f"{QUOTAS}/quotas.yaml": documents(f"{_MADE_BY} {quotas.VARIABLE}.{needs}", items)}
+    return {f"{QUOTAS}/quotas.yaml": documents(f"{_MADE_BY} gpu_kubernetes_quotas.{needs}", quota_objects(cluster))}
 
 
 def _has(files: dict[str, str], folder: str) -> bool:

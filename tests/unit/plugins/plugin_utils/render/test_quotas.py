@@ -85,7 +85,7 @@ def test_a_queue_has_its_teams_part_of_every_resource_of_a_pool(clusters_of):
     assert labels == {
         "gpufleet-shared": {"gpufleet.github.io/configuration": "shared"},
         "gpufleet-training": {"gpufleet.github.io/configuration": "training"},
-        "gpufleet-unlimited": None,
+        "gpufleet-unlimited": {},
     }
     assert all(one["metadata"]["labels"]["app.kubernetes.io/managed-by"] == "gpufleet" for one in found["ClusterQueue"])
     assert f"| training | `{SMALL}` | 32 | 24 | 8 | 0 |" in tree["README.md"]
@@ -183,7 +183,18 @@ def test_a_resource_quota_counts_in_the_namespace_of_its_team(clusters_of):
     assert (first["metadata"]["namespace"], second["metadata"]["namespace"]) == ("a", "b")
     assert first["spec"]["hard"][f"requests.{SMALL}"] == "16"
     assert first["spec"]["hard"]["gpu.nvidia.com.deviceclass.resource.k8s.io/devices"] == "3"
-    assert second["spec"]["hard"] == {f"requests.{SMALL}": "2"}
+    # What no share names is not without a limit.
+    assert second["spec"]["hard"] == {**dict.fromkeys(first["spec"]["hard"], "0"), f"requests.{SMALL}": "2"}
+
+
+def test_a_team_without_a_share_of_mig_devices_claims_none_by_any_class(clusters_of):
+    quotas = [team("a", of("shared", count=1))]
+    pools = {"shared": {**SHARED, "nvidia_sharing_rename": True}, "divided": DIVIDED}
+    found, _tree = rendered(clusters_of, pools, quotas, quota_kind="resourcequota", version="1.36")
+    (quota,) = found["ResourceQuota"]
+    classes = ["mig.nvidia.com", "gpufleet-mig-1g.10gb", "gpufleet-mig-2g.20gb", "gpufleet-mig-3g.40gb"]
+    none = {f"{name}.deviceclass.resource.k8s.io/devices": "0" for name in classes}
+    assert quota["spec"]["hard"] == {"requests.nvidia.com/gpu.shared": "1", **none}
 
 
 @pytest.mark.parametrize(
@@ -225,7 +236,10 @@ TWO = {"team": "b", "namespaces": ["a"], "shares": [of("gpus", count=1)]}
             r"112\.5 % together, 9 of the 8 .*\(a 5, b 50 %\)",
         ),
         ([team("a")], r"gpu_kubernetes_quotas\[0\]\.shares: team a has no share of any pool"),
-        ([team("a", of("gpu", percent=1))], r"shares\[0\]\.pool: the cluster has no pool 'gpu' that offers GPUs\. Did you mean gpus"),
+        (
+            [team("a", of("gpu", percent=1))],
+            r"shares\[0\]\.pool: the cluster has no pool 'gpu' that offers GPUs\. Did you mean gpus",
+        ),
         (
             [team("a", of("gpus", "nvidia.com/gpux", count=1))],
             r"do not offer nvidia.com/gpux\. Did you mean nvidia.com/gpu",
@@ -268,6 +282,13 @@ def test_what_cannot_be_is_refused_with_its_place(clusters_of, quotas, expected)
             "resourcequota",
             [team("a", of("p", percent=1))],
             "pools p and q offer nvidia.com/gpu, and a ResourceQuota does not know pools.*kueue",
+        ),
+        # Pods can request the DRA driver's GPUs by the name of the device plugin's.
+        (
+            {"p": WHOLE, "q": CLAIMS},
+            "resourcequota",
+            [team("a", of("q", percent=1))],
+            "pools q and p offer nvidia.com/gpu, and a ResourceQuota",
         ),
         (
             {"p": WHOLE},
