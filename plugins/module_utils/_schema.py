@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from enum import Enum
 from functools import cached_property
 from typing import Any, Callable, TypeVar
@@ -166,7 +167,7 @@ def fields(known: Mapping[str, Schema], required: Sequence[str] = (), into: Call
     def schema(value: Any, path: Path) -> Any:
         if value is None:
             return None
-        _names(value, path, _MOST, known)
+        _names(value, path, _MOST, known.keys())
         for name in required:
             if value.get(name) is None:
                 raise Unfit((path, name), "it is missing")
@@ -282,13 +283,13 @@ def anything(value: Any, path: Path, depth: int = 0) -> Any:
     return value
 
 
-def _names(value: Any, path: Path, most: int, known: Collection[str] = ()) -> None:
+def _names(value: Any, path: Path, most: int, known: AbstractSet[str] = frozenset()) -> None:
     if not isinstance(value, Mapping):
         raise Unfit(path, f"{_shown(value)} must be a mapping")
     if len(value) > most:
         raise Unfit(path, f"it has {len(value)} keys, and may have at most {most}")
-    for name in value:
-        if name not in known and (not isinstance(name, str) or len(name) > LONGEST or not is_printable(name)):
+    for name in () if value.keys() <= known else value:
+        if not isinstance(name, str) or len(name) > LONGEST or not is_printable(name):
             raise Unfit(path, f"the key {_shown(name)} must be a text without control characters")
 
 

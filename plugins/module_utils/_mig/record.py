@@ -79,7 +79,10 @@ def placed(instances: Iterable[GpuInstance]) -> tuple[PlacedInstance, ...]:
 
 
 def _in_order(places: Iterable[PlacedInstance]) -> tuple[PlacedInstance, ...]:
-    found = (replace(one, compute=tuple(sorted(one.compute, reverse=True))) for one in places)
+    found = (
+        replace(one, compute=tuple(sorted(one.compute, reverse=True))) if len(one.compute) > 1 else one
+        for one in places
+    )
     return tuple(sorted(found, key=lambda one: one.start))
 
 
@@ -142,7 +145,10 @@ def record_step(facts: Mapping[str, Any], gpus: Iterable[GpuRecord], profiles: P
 
 def _canonical(gpu: GpuRecord, profiles: Profiles) -> GpuRecord:
     offered = profiles.get(gpu.uuid, ())
-    return replace(gpu, instances=tuple(replace(one, profile=canonical(one.profile, offered)) for one in gpu.instances))
+    names = {one.profile: canonical(one.profile, offered) for one in gpu.instances}
+    if all(name == given for given, name in names.items()):
+        return gpu
+    return replace(gpu, instances=tuple(replace(one, profile=names[one.profile]) for one in gpu.instances))
 
 
 def recorded_layout(gpus: Iterable[GpuRecord], request: Mapping[str, Any]) -> dict[str, Any]:
