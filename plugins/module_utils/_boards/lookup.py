@@ -138,6 +138,13 @@ def cards_on_bus(facts: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [card for card in all_cards(facts) if card.get("kernel_driver") not in MACHINE_DRIVERS]
 
 
+def is_alone(facts: Mapping[str, Any]) -> bool:
+    """Return whether the host has one GPU in all. No baseboard with NVLink switches has one only: it is a virtual machine that was given a GPU of one,
+    and its fabric, if it has any, is managed elsewhere (nvrc#159, gpud#1140).
+    """
+    return len(all_cards(facts) or facts.get("gpus") or ()) == 1
+
+
 def cards_of_machines(facts: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Return the GPUs that are given to virtual machines."""
     return [card for card in all_cards(facts) if card.get("kernel_driver") in MACHINE_DRIVERS]

@@ -35,7 +35,7 @@ MODULES_TEXT = "# Written by gpufleet.nvidia; changes are overwritten.\n" + "".j
 
 def has_nvlink5_switches(host: Host) -> bool:
     """Return whether the host has NVLink 5 switches, as its boards say: no NVSwitch is on its PCI bus."""
-    return any(nvlink5_switches(gpu.board) == SWITCHES_IN_HOST for gpu in host.gpus)
+    return not host.alone and any(nvlink5_switches(gpu.board) == SWITCHES_IN_HOST for gpu in host.gpus)
 
 
 def is_in_rack(host: Host) -> bool:

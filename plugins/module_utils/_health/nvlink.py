@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .._boards.board import SWITCHES_IN_HOST, SWITCHES_IN_RACK
-from .._boards.lookup import nvlink5_switches
+from .._boards.lookup import is_alone, nvlink5_switches
 from .._formats.imex import DesiredImex, differences
 from .._formats.imex import from_facts as imex_of
 from .report import DRIVER_ROLE, Evidence, Outcome, failed, passed, skipped, warning
@@ -67,8 +67,8 @@ def fabric(evidence: Evidence) -> Outcome:
     facts = evidence.facts.get("fabric") or {}
     gpus: Sequence[Mapping[str, Any]] = [gpu for gpu in evidence.facts.get("gpus") or [] if not gpu.get("lost")]
     places = _places(evidence.facts)
-    nvlink5, rack = SWITCHES_IN_HOST in places, SWITCHES_IN_RACK in places
-    managed = has_switches(evidence.facts)
+    managed, rack = has_switches(evidence.facts), SWITCHES_IN_RACK in places
+    nvlink5 = managed and SWITCHES_IN_HOST in places
     reported = sum(1 for gpu in gpus if gpu.get("fabric"))
     if not (managed or rack or reported):
         return skipped("the host has no NVSwitch")
@@ -100,8 +100,14 @@ def fabric(evidence: Evidence) -> Outcome:
 
 
 def has_switches(facts: Mapping[str, Any]) -> bool:
-    """Return whether the host is known to have NVLink switches of its own, on its PCI bus or as its boards say."""
-    return bool((facts.get("fabric") or {}).get("nvswitches")) or SWITCHES_IN_HOST in _places(facts)
+    """Return whether the host is known to have NVLink switches of its own, on its PCI bus or as its boards say. GPUs that are registered although no
+    fabric manager is there have been by another one, that of the host which a virtual machine is on.
+    """
+    on_bus = bool((facts.get("fabric") or {}).get("nvswitches"))
+    manager = (facts.get("fabric") or {}).get("manager") or {}
+    states = {(gpu.get("fabric") or {}).get("state") for gpu in facts.get("gpus") or () if not gpu.get("lost")}
+    elsewhere = is_alone(facts) or (not manager.get("installed") and states == {"completed"})
+    return on_bus or (SWITCHES_IN_HOST in _places(facts) and not elsewhere)
 
 
 def _places(facts: Mapping[str, Any]) -> set[str | None]:

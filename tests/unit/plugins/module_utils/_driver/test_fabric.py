@@ -89,7 +89,7 @@ def test_the_stage_plans_the_fabric_of_nvlink5_by_the_gpu():
     card = {"address": "0", "device_id": "0x2901", "kind": "gpu", "architecture": "blackwell", "board": "b200-180gb"}
     manager = {"installed": True, "active": True, "version": OLD}
     packages = {**full(OLD), "nvlsm": "2025.06.11-1"}
-    host = {**facts(packages=packages, holds=list(packages)), "pci": [card]}
+    host = {**facts(packages=packages, holds=list(packages)), "pci": [card, {**card, "address": "1"}]}
     host["fabric"] = {"nvswitches": 0, "manager": manager, "lacking_modules": ["ib_umad"]}
     assert [str(step) for step in stage(host, {}).steps] == [
         "load ib_umad (the fabric manager does not start without them)"
@@ -98,6 +98,10 @@ def test_the_stage_plans_the_fabric_of_nvlink5_by_the_gpu():
     assert not stage(host, {}).needed
     host["fabric"]["manager"] = {"installed": True, "active": False, "version": OLD}
     assert [step.kind.key for step in stage(host, {}).steps] == ["start_service"]
+    # The only GPU of a host is one of a virtual machine: no baseboard with switches has one only.
+    bare = {**host, "fabric": {"nvswitches": 0, "manager": {"installed": False}}}
+    assert "nvidia-fabricmanager" in str(stage(bare, {}).steps[0])
+    assert not stage({**bare, "pci": [card]}, {}).needed
     host["pci"] = [{**card, "device_id": "0x2941", "board": "gb200-186gb"}]
     assert not stage(host, {}).needed
     assert [refusal.thing for refusal in stage(host, {"nvidia_driver_fabric_manager": "always"}).refusals] == [

@@ -68,12 +68,25 @@ def test_a_b200_that_is_not_on_its_fabric_is_not_healthy(evidence, nvlink5, told
 
 
 def test_a_b200_without_the_fabric_manager(evidence, facts, nvlink5):
-    nvlink5("b200-180gb", COMPLETED, COMPLETED)
+    nvlink5("b200-180gb", COMPLETED, {**COMPLETED, "state": "in_progress"})
     facts["fabric"]["manager"]["installed"] = False
     judge(check(evidence()), "failed", "no fabric manager")
     # The bus shows the board also where NVML does not answer.
     facts["gpus"] = None
     judge(check(evidence()), "failed", "no fabric manager")
+
+
+def test_a_virtual_machine_whose_fabric_another_host_manages_or_that_has_none(evidence, facts, nvlink5):
+    nvlink5("b200-180gb", COMPLETED, COMPLETED)
+    facts["fabric"].update(manager={"installed": False, "active": None, "version": None})
+    judge(check(evidence()), "passed", "2 GPUs are on a fabric whose switches are not visible")
+    # One of a baseboard: NVML says that its fabric is not supported.
+    del facts["pci"][1], facts["gpus"][1]
+    facts["gpus"][0]["fabric"] = None
+    judge(check(evidence()), "skipped", "the host has no NVSwitch")
+    facts["gpus"][0]["fabric"] = {"state": "in_progress"}
+    facts["fabric"]["state"] = "in_progress"
+    judge(check(evidence()), "failed", "GPU 0 is in progress", "of the host that this virtual machine is on")
 
 
 @pytest.mark.parametrize(
