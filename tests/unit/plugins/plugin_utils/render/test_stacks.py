@@ -18,7 +18,16 @@ from .stacks import COMMON, FLEETS, GITOPS
 
 #: Kinds of the tree of which the linter knows nothing.
 NOT_CHECKED = {
-    *("ClusterQueue", "ComputeDomain", "ConfigMap", "GitRepository", "HelmRepository", "Job", "Kustomization", "LocalQueue"),
+    *(
+        "ClusterQueue",
+        "ComputeDomain",
+        "ConfigMap",
+        "GitRepository",
+        "HelmRepository",
+        "Job",
+        "Kustomization",
+        "LocalQueue",
+    ),
     *("Namespace", "Pod", "PrometheusRule", "ResourceFlavor", "ResourceQuota", "RuntimeClass"),
 }
 
