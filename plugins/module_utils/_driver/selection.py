@@ -282,12 +282,17 @@ def _loose(names: Sequence[str], available: Mapping[tuple[str, str], Package], h
         if any(known == name for known, _version in available):
             found.append(Package(name))
         elif name.startswith("linux-modules-nvidia-"):
+            # One that is booted next may be of another flavour than the one that runs.
+            following = next((kernel for kernel in host.unbuilt if name.endswith(f"-{kernel}")), "")
             flavour = next((flavour for flavour in host.kernel_flavours if name.endswith(f"-{flavour}")), "")
-            which = (
-                f"the running kernel {host.kernel}"
-                if name.endswith(host.kernel)
-                else f"the next kernel of linux-image-{flavour}"
-            )
+            if name.endswith(host.kernel):
+                which = f"the running kernel {host.kernel}"
+            else:
+                which = (
+                    f"the kernel {following}, which is booted next"
+                    if following
+                    else f"the next kernel of linux-image-{flavour}"
+                )
             raise NotOffered(
                 "the kernel",
                 f"there is no precompiled module for {which}: {name} is not offered",

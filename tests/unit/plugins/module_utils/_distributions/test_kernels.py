@@ -193,6 +193,17 @@ def test_a_metapackage_whose_modules_are_not_offered_is_refused():
     assert Package("linux-modules-nvidia-580-server-open-generic-hwe-24.04") in plan.transaction.install
 
 
+def test_a_kernel_of_another_flavour_that_is_booted_next_is_named_by_its_release():
+    required = ("nvidia-headless-no-dkms-580-server-open", "nvidia-utils-580-server")
+    packages = dict.fromkeys(required, f"{VERSION}-0ubuntu0.24.04.1")
+    on = host(("ubuntu", "24.04"), "6.11.0-26-generic", "linux-image-generic-hwe-24.04", packages=packages)
+    on = replace(on, on_disk=VERSION, next_kernel="6.11.0-30-lowlatency")
+    modules = "linux-modules-nvidia-580-server-open-"
+    there = offered(f"{modules}6.11.0-26-generic", f"{modules}generic-hwe-24.04")
+    with pytest.raises(Refused, match=r"for the kernel 6\.11\.0-30-lowlatency, which is booted next: linux-modules-"):
+        plan_present(on, ARCHIVE, there)
+
+
 def test_an_installed_driver_that_follows_another_kernel_is_mended():
     required = ("nvidia-headless-no-dkms-580-server-open", "nvidia-utils-580-server")
     packages = dict.fromkeys(required, f"{VERSION}-0ubuntu0.24.04.1")
