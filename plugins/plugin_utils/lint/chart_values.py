@@ -37,7 +37,7 @@ _GATES: Mapping[str, bool] = {
     **dict.fromkeys(["IMEXDaemonsWithDNSNames", "ComputeDomainCliques", "CrashOnNVLinkFabricErrors"], True),
     **dict.fromkeys(["TimeSlicingSettings", "MPSSupport", "PassthroughSupport", "NVMLDeviceHealthCheck"], False),
     **dict.fromkeys(["DynamicMIG", "DeviceMetadata", "FabricManagerPartitioning", "HostManagedIMEXDaemon"], False),
-    **dict.fromkeys(["DRAListTypeAttributes", "ConsumableShares", "AllAlpha", "AllBeta", "NodeLocalFabricIPC"], False),
+    **dict.fromkeys(["DRAListTypeAttributes", "ConsumableShares", "AllAlpha", "AllBeta"], False),
     **dict.fromkeys(["ContextualLogging", "LoggingAlphaOptions", "LoggingBetaOptions"], False),
 }
 _EXCLUDE = (

@@ -29,10 +29,11 @@ _ALL = {"type", "uuid", "productName"}
 _COMMON = _ALL | {
     *("brand", "architecture", "cudaComputeCapability", "driverVersion", "cudaDriverVersion", "addressingMode")
 }
+#: gpuModuleID is there with the gate FabricManagerPartitioning. index, which the driver's own example gpu-test6.yaml compares, is in none of its devices.
 _ATTRIBUTES: Mapping[str, set[str]] = {
-    GPU: _COMMON,
+    GPU: _COMMON | {"gpuModuleID"},
     MIG: _COMMON | {"parentUUID", "profile"},
-    VFIO: _ALL | {"deviceID", "vendorID", "numa", "iommuFDEnabled"},
+    VFIO: _ALL | {"deviceID", "vendorID", "gpuModuleID", "iommuFDEnabled"},
 }
 _ATTRIBUTE = re.compile(r"""device\.attributes\[\s*['"]([^'"]*)['"]\s*\]\s*\.\s*(\w+)""")
 #: A capacity without the domain of its driver: the expression compares a mapping with a quantity.

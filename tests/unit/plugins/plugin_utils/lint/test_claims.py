@@ -151,3 +151,18 @@ def test_a_file_with_several_objects_is_taken_apart():
         "f[ResourceClaim/claimed]": ["error"],
         "f[configuration]": [],
     }
+
+
+@pytest.mark.parametrize(
+    ("attribute", "wrong"),
+    [("gpuModuleID == 1", False), ("partition4 == 1", False), ("index == 0", True), ("numa == 0", True)],
+)
+def test_attributes_are_those_that_the_driver_publishes(attribute, wrong):
+    """As cmd/gpu-kubelet-plugin/deviceinfo.go of 0.5.0 has them."""
+    expression = f"device.driver == 'gpu.nvidia.com' && device.attributes['gpu.nvidia.com'].{attribute}"
+    said = [
+        finding
+        for finding in findings(device_class("h100.example.com", expression))
+        if "have no attribute" in finding.message
+    ]
+    assert bool(said) == wrong

@@ -245,6 +245,12 @@ def test_objects_of_the_operator_against_their_definition(spec, expected):
             ("error", "featureGates.ComputeDomainCliques"),
         ),
         ({"kubeletPlugin": {}, "featureGates": {"DynamicMig": True}}, ("error", "featureGates.DynamicMig")),
+        # Of a later driver: 0.5.0 (pkg/featuregates) does not start with it.
+        (
+            {"kubeletPlugin": {}, "featureGates": {"NodeLocalFabricIPC": True}},
+            ("error", "featureGates.NodeLocalFabricIPC"),
+        ),
+        ({"kubeletPlugin": {}, "featureGates": {"HostManagedIMEXDaemon": True, "DRAListTypeAttributes": True}}, None),
         ({"migStrategy": "none", "failOnInitErorr": True}, ("warning", "failOnInitErorr")),
         ({"migStrategy": "none", "somethingElse": True}, ("note", "somethingElse")),
         (
