@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from .._boards.board import GpuInstanceProfile
+from .._boards.lookup import all_cards
 from .._plan import Step
 from .._schema import Unfit, boolean, check, encode, fields, has, items, needs, number, of, text
 from .._steps import Kind
@@ -111,7 +112,7 @@ def with_others(facts: Mapping[str, Any], gpus: Iterable[GpuRecord]) -> tuple[Gp
     """
     reached = facts.get("gpus") or ()
     uuids = {gpu.get("uuid") for gpu in reached}
-    slots = {str(card.get("address")): None for card in facts.get("pci") or () if card.get("kind") == "gpu"}
+    slots = dict.fromkeys(str(card.get("address")) for card in all_cards(facts))
     slots.update({gpu.get("pci_address"): gpu.get("name") for gpu in reached})
     found = {record.pci_address: record for record in gpus}
     mine = {record.uuid for record in found.values()}
