@@ -201,6 +201,38 @@ class Cluster:
         found = self.call("GET", "/apis", "list the API groups")["groups"]
         return frozenset(str(one["name"]) for one in found)
 
+    def device_taint_rules(self) -> list[dict[str, Any]] | None:
+        """Return all DeviceTaintRules, or None where the server has no v1 of them, as it has from Kubernetes 1.37 on.
+
+        Before, they are served where nobody heeds them: what the scheduler's gates are, no API says.
+        """
+        try:
+            kinds = self.call("GET", _CLAIMS, "list the kinds of resource.k8s.io/v1")["resources"]
+        except ApiError as error:
+            if error.status == 404:
+                return None
+            raise
+        if not any(kind.get("name") == "devicetaintrules" for kind in kinds):
+            return None
+        return self._list(f"{_CLAIMS}/devicetaintrules", "the DeviceTaintRules", objects.DEVICE_TAINT_RULE)
+
+    def write_device_taint_rule(self, rule: Mapping[str, Any]) -> None:
+        """Make a DeviceTaintRule, or give one of its name this taint."""
+        name = rule["metadata"]["name"]
+        try:
+            self.call("POST", f"{_CLAIMS}/devicetaintrules", f"taint a device by DeviceTaintRule {name}", dict(rule))
+        except ApiError as error:
+            if error.status != 409:
+                raise
+            self.call("PATCH", f"{_CLAIMS}/devicetaintrules/{name}", f"change DeviceTaintRule {name}", dict(rule))
+
+    def delete_device_taint_rule(self, name: str) -> None:
+        try:
+            self.call("DELETE", f"{_CLAIMS}/devicetaintrules/{name}", f"remove DeviceTaintRule {name}")
+        except ApiError as error:
+            if error.status != 404:
+                raise
+
     def version(self) -> str:
         """Return the version of the API server, such as C(v1.34.4)."""
         return str(self.call("GET", "/version", "read the version of the API server")["gitVersion"])

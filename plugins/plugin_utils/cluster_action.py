@@ -7,9 +7,9 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Optional
+from typing import Any, Callable, Optional
 
 from ansible import constants
 from ansible.errors import AnsibleAction, AnsibleError
@@ -71,16 +71,18 @@ class Step:
     :param annotations: with what the next run has to know; C(None) removes one.
     :param cordon: whether the node takes no pods from now on; None leaves that as it is.
     :param result: of the action.
-    :param condition: of the node, where it has one that says how its GPUs are.
-    :param returns: whether the node goes back to what it was found as, also where others had cordoned it.
+    :param ours: whether the node is a playbook's from now on; False where it goes back to what it was found as, None where neither.
+    :param first: what is done before the change: a run that is cut off in between does it again.
+    :param then: what is done after it: the run that continues knows of it.
     """
 
     before: str
     annotations: Mapping[str, str | None]
     cordon: bool | None
     result: dict[str, Any]
-    condition: Mapping[str, str] | None = None
-    returns: bool = False
+    ours: bool | None = None
+    first: Sequence[Callable[[], None]] = ()
+    then: Sequence[Callable[[], None]] = ()
 
 
 class NodeStep(ClusterAction):
@@ -105,17 +107,19 @@ class NodeStep(ClusterAction):
         step = self.step(arguments, task_vars, cluster, node)
         annotations, cordon = dict(step.annotations), step.cordon
         labels: dict[str, str | None] = {}
-        if cluster and step.returns:
+        if cluster and step.ours is False:
             labels, kept, cordon = nvsentinel.returned(node, cordon)
             annotations |= kept
-        elif cluster and node and cordon and _beside_nvsentinel(cluster, node, arguments["nvsentinel"]):
+        elif cluster and node and step.ours and _beside_nvsentinel(cluster, node, arguments["nvsentinel"]):
             labels, kept = nvsentinel.taken(node)
             annotations |= kept
             step.result["changed"] |= any(labels_of(node).get(label) != value for label, value in labels.items())
         if cluster and step.result["changed"] and not self._task.check_mode:
+            for call in step.first:
+                call()
             cluster.change_node(name, annotations, cordon, labels)
-            if step.condition:
-                cluster.set_condition(name, step.condition)
+            for call in step.then:
+                call()
         self._display.v(f"{name}: {step.before or 'untouched'} -> {arguments['state']} {arguments['reason']}")
         return step.result
 

@@ -13,7 +13,7 @@ import time
 import pytest
 import yaml
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import ApiError, Cluster
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import repair
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import device_taints, repair
 from fleet import documented_condition_role, documented_role
 
 
@@ -58,6 +58,18 @@ def test_they_are_enough_for_every_call_that_is_made(plane, operator):
     assert operator.write_lease("default", "gpufleet-upgrade", {"holderIdentity": "me"}, None)
     version = operator.lease("default", "gpufleet-upgrade")["metadata"]["resourceVersion"]
     assert operator.write_lease("default", "gpufleet-upgrade", {"holderIdentity": None}, version)
+
+
+def test_a_device_is_tainted_the_taint_changes_and_goes(operator):
+    """On the newest Kubernetes; nobody else's rule is named as ours are."""
+    assert operator.device_taint_rules() == []
+    for effect in (device_taints.NO_SCHEDULE, device_taints.NO_EXECUTE):
+        operator.write_device_taint_rule(device_taints.rule("a", "a", "gpu-0", effect))
+        (found,) = device_taints.of_node(operator.device_taint_rules(), "a")
+        assert found["spec"]["taint"].items() >= {"key": device_taints.KEY, "effect": effect}.items()
+    for _again in range(2):
+        operator.delete_device_taint_rule(found["metadata"]["name"])
+    assert operator.device_taint_rules() == []
 
 
 @pytest.mark.parametrize(

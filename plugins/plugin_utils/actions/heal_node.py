@@ -6,8 +6,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import Any, Callable
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats import utc_time
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_actions import Action
@@ -16,6 +18,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_rec
     ENDS,
     HANDED_OVER,
     REFUSED,
+    REPAIRING,
     STARTED,
     STEPS,
     RepairRecord,
@@ -28,8 +31,10 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refus
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import cluster_lease
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import Cluster
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster_action import Node, NodeStep, Step, Values
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import repair
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import device_taints, repair
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.objects import is_cordoned
+
+_Calls = Sequence[Callable[[], None]]
 
 
 class ActionModule(NodeStep):
@@ -48,24 +53,44 @@ class ActionModule(NodeStep):
         before, state = from_values(arguments["record"]), arguments["state"]
         if node is not None:
             before = repair.known(before, node)
-        if state == STARTED and cluster:
+        taints = arguments["plan"].get("taints") or []
+        if state == STARTED and cluster and not taints:
             why = repair.no_room(cluster.nodes(), arguments["members"], arguments["node"], arguments["max_unavailable"])
             if why:
                 remedy = "Repair those first, or raise gpu_heal_max_unavailable."
                 raise Refused(f"node {arguments['node']}", f"it is not taken out of service: {why}", remedy)
         record = self._record(arguments, before, is_cordoned(node))
-        returns = state in (DONE, REFUSED)
-        cordon = True if state == STARTED else record.initial_unschedulable if returns else None
-        kind, condition = arguments["condition"], None
-        if kind and node is not None:
-            condition = repair.condition(kind, state, record.reason, node, record.since)
+        ours = True if state == STARTED else False if state in (DONE, REFUSED) else None
+        cordon = record.initial_unschedulable if ours is False else None if taints else ours
         result = {
             "changed": record != before,
             "record": record.values(),
             "if_failed": ends_if_failed(record, str(arguments["plan"].get("state_before") or "")),
             "text": record.as_text(),
         }
-        return Step(before.state, repair.marked(record), cordon, result, condition, returns)
+        first, then = self._calls(arguments, record, cluster, node)
+        return Step(before.state, repair.marked(record), cordon, result, ours, first, then)
+
+    def _calls(
+        self, arguments: Values, record: RepairRecord, cluster: Cluster | None, node: Node
+    ) -> tuple[_Calls, _Calls]:
+        """Return what is changed besides the node itself. The record is there as long as a taint is: whoever reads it finds what is to be removed."""
+        first: list[Callable[[], None]] = []
+        then: list[Callable[[], None]] = []
+        plan, state = arguments["plan"], arguments["state"]
+        if cluster is None or node is None:
+            return (), ()
+        if state in (DONE, REFUSED):
+            first += [partial(cluster.delete_device_taint_rule, name) for name in plan.get("tainted") or ()]
+        if state in (STARTED, REPAIRING):
+            effect = device_taints.NO_EXECUTE if state == REPAIRING else device_taints.NO_SCHEDULE
+            node_name, taints = arguments["node"], plan.get("taints") or ()
+            rules = [device_taints.rule(node_name, pool, device, effect) for pool, device in taints]
+            then += [partial(cluster.write_device_taint_rule, one) for one in rules]
+        if arguments["condition"]:
+            condition = repair.condition(arguments["condition"], state, record.reason, node, record.since)
+            then.append(partial(cluster.set_condition, arguments["node"], condition))
+        return first, then
 
     def _record(self, arguments: dict[str, Any], before: RepairRecord, unschedulable: bool) -> RepairRecord:
         now = utc_time.now()

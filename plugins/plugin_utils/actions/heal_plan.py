@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.host_names import UPGRADE_STEPS
@@ -20,6 +22,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_fau
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_plan import Policy, RepairPlan, plan_repair
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_record import (
+    FAILED,
     RepairRecord,
     ends_if_failed,
     from_values,
@@ -30,7 +33,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import Unf
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import Cluster
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster_action import ClusterAction
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import hosts_of, refusals_of_hosts
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import objects, repair
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import claims, device_taints, objects, repair
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade import HEAL, from_annotations
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import is_true, plain
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import GPU_HOSTS, node_of
@@ -60,12 +63,14 @@ class ActionModule(ClusterAction):
         policy = Policy(now, arguments["retry"], arguments["recurrence"], arguments["reboot"])
         cluster = self.cluster(arguments) if arguments["kubernetes"] else None
         nodes = cluster.nodes() if cluster else None
+        taints = _Taints(cluster)
         # For the breaker those count, too, that are refused because somebody uses them.
         faulty: dict[str, RepairPlan] = {}
         refused: dict[str, Refused] = {}
         boots: dict[str, str] = {}
         records: dict[str, RepairRecord] = {}
         names: dict[str, str] = {}
+        chosen: dict[str, tuple[list[tuple[str, str]], list[str]]] = {}
         for one in hosts_of(arguments["hosts"], task_vars):
             host, variables, facts = one.name, one.variables, one.facts
             names[host] = node_of(host, variables)
@@ -77,8 +82,14 @@ class ActionModule(ClusterAction):
                 _refuse(names[host], facts, nodes)
                 record = from_values((facts.get("recorded") or {}).get("heal"))
                 if nodes is not None:
-                    record = repair.known(record, nodes[names[host]])
+                    node = nodes[names[host]]
+                    record = repair.known(record, node)
+                    if taints.of(node, variables) and not record.ours:
+                        # Whatever its record said is lost.
+                        record = replace(record, state=FAILED, reason="A repair has tainted a GPU of it.")
                 plan = plan_repair(evidence_of(facts), _described(variables), record, policy)
+                if nodes is not None:
+                    chosen[host] = taints.chosen(plan, nodes[names[host]], variables)
                 faulty[host] = plan
                 records[host] = record
                 boots[host] = str((facts.get("host") or {}).get("boot_id") or "")
@@ -89,7 +100,8 @@ class ActionModule(ClusterAction):
         plans = {host: plan for host, plan in faulty.items() if host not in refused}
         for host, plan in plans.items():
             if plan.needed or plan.handed_over or plan.notes:
-                for line in repair.lines(host, plan):
+                devices = [device for _pool, device in chosen.get(host, ((), ()))[0]]
+                for line in repair.lines(host, plan, devices):
                     self._display.display(line)
         for host, refusal in refused.items():
             self._display.warning(f"{host}: {refusal.message}")
@@ -113,6 +125,7 @@ class ActionModule(ClusterAction):
             "plans": {
                 host: {
                     **plan.as_dict(),
+                    **dict(zip(("taints", "tainted"), chosen.get(host, ([], [])))),
                     "boot_id": boots[host],
                     "dealt_with": list(plan.dealt_with),
                     "state_before": records[host].state,
@@ -137,6 +150,34 @@ class ActionModule(ClusterAction):
         if why:
             self._display.warning(f"The breaker is ignored: {why}.")
         return result
+
+
+class _Taints:
+    """The devices of nodes that are tainted, or to be, of the hosts that the DRA driver serves alone: the rights for it are not needed elsewhere."""
+
+    def __init__(self, cluster: Cluster | None) -> None:
+        self._cluster = cluster
+
+    @cached_property
+    def _rules(self) -> list[dict[str, Any]] | None:
+        return self._cluster.device_taint_rules() if self._cluster else None
+
+    def of(self, node: Mapping[str, Any], variables: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+        """Return the rules by which a repair has tainted devices of a node."""
+        served = value_of("nvidia_sharing_backend", variables) == "dra" and self._rules
+        return device_taints.of_node(served or (), objects.metadata(node)["name"])
+
+    def chosen(
+        self, plan: RepairPlan, node: Mapping[str, Any], variables: Mapping[str, Any]
+    ) -> tuple[list[tuple[str, str]], list[str]]:
+        """Return the pools and devices that a repair taints in place of a cordon, and the names of all rules that go when it is proven."""
+        if value_of("nvidia_sharing_backend", variables) != "dra" or self._rules is None or self._cluster is None:
+            return [], []
+        there, name = self.of(node, variables), objects.metadata(node)["name"]
+        published = claims.published(self._cluster.resource_slices(), {name: node}).get(name, ()) if plan.needed else ()
+        rules = device_taints.wanted(plan, node, published, there) if plan.needed else []
+        selected = [one["spec"]["deviceSelector"] for one in rules]
+        return [(one["pool"], one["device"]) for one in selected], device_taints.names_of([*there, *rules])
 
 
 def _faults_left(hosts: Sequence[str], task_vars: Mapping[str, Any]) -> dict[str, Any]:

@@ -48,4 +48,4 @@ class ActionModule(NodeStep):
         written = kept.annotations(REPARTITION)
         # Nothing is left of one that came to its end.
         written = dict.fromkeys(written) if state == "done" else written
-        return Step(before.state, written, cordon, result, returns=returned)
+        return Step(before.state, written, cordon, result, False if returned else cordon)

@@ -76,9 +76,9 @@ class ActionModule(NodeStep):
         record = from_values(record.values())
         # With the first record the node is cordoned, and uncordoned with the last: never one that people had cordoned.
         cordon = True if state in (_STARTED, ROLLING_BACK) else None
-        returns = state == DONE or (state == REFUSED and before.interrupted)
-        if returns:
-            cordon = record.initial_unschedulable
+        ours = cordon
+        if state == DONE or (state == REFUSED and before.interrupted):
+            ours, cordon = False, record.initial_unschedulable
         result = {
             "changed": replace(record, since="") != replace(before, since=""),
             "record": record.values(),
@@ -86,7 +86,7 @@ class ActionModule(NodeStep):
             "text": record.as_text(),
             "driver_changed": state == REFUSED and record.driver != before.driver,
         }
-        return Step(before.state, record.annotations(), cordon, result, returns=returns)
+        return Step(before.state, record.annotations(), cordon, result, ours)
 
     def _record(self, arguments: dict[str, Any], before: Record, node: Any, now: str) -> Record:
         state, reason = arguments["state"], arguments["reason"]

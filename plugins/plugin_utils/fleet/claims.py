@@ -36,12 +36,14 @@ class Published:
     """One device of a node in a ResourceSlice.
 
     :param kind: C(gpu.nvidia.com), or C(mig.nvidia.com/PROFILE).
+    :param gpu: UUID of the GPU that a MIG device is on.
     """
 
     pool: str
     name: str
     kind: str
     uuid: str
+    gpu: str = ""
 
 
 def published(
@@ -66,7 +68,8 @@ def published(
             attributes = device.get("attributes") or {}
             kind = _kind(attributes)
             if kind:
-                one = Published(name, str(device.get("name")), kind, _text(attributes, "uuid"))
+                uuid, gpu = _text(attributes, "uuid"), _text(attributes, "parentUUID")
+                one = Published(name, str(device.get("name")), kind, uuid, gpu)
                 found.setdefault(spec["nodeName"], []).append(one)
     return {node: tuple(devices) for node, devices in found.items()}
 

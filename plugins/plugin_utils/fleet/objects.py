@@ -99,6 +99,10 @@ RESOURCE_SLICE: Mapping[str, Any] = {
         "devices": [{"name": str, "attributes": {"*": {"string": str}}}],
     },
 }
+DEVICE_TAINT_RULE: Mapping[str, Any] = {
+    "metadata": _METADATA,
+    "spec": {"deviceSelector": {"driver": str, "pool": str, "device": str}, "taint": {"key": str, "effect": str}},
+}
 RESOURCE_CLAIM: Mapping[str, Any] = {
     "metadata": _METADATA,
     "status": {

@@ -165,8 +165,8 @@ def condition_of(node: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
     return next((one for one in found if one.get("type") == kind), {})
 
 
-def lines(host: str, plan: RepairPlan) -> list[str]:
-    """Return the plan of a host for people."""
+def lines(host: str, plan: RepairPlan, devices: Sequence[str] = ()) -> list[str]:
+    """Return the plan of a host for people. C(devices): of its node that are tainted, in place of a cordon."""
     if plan.handed_over:
         return [f"{host}: handed over to people: {plan.handed_over}"]
     if not plan.needed:
@@ -184,6 +184,8 @@ def lines(host: str, plan: RepairPlan) -> list[str]:
         found.append("    all programs that use a GPU of the host have to end first")
     elif plan.gpus:
         found.append(f"    concerns {', '.join(plan.gpus)}")
+    if devices:
+        found.append(f"    taints {', '.join(devices)}; the node stays in service")
     if plan.untouched:
         found.append(f"    keeps running: {', '.join(plan.untouched)}")
     return [*found, *(f"    note: {note}" for note in plan.notes)]

@@ -195,10 +195,13 @@ class ControlPlane:
 
     def _apiserver(self) -> list[str]:
         keys = self.data / "certificates"
-        # Without the controller that makes service accounts no pod would be admitted, and 1.37 announces no address of the loopback interface.
-        alone = ["--disable-admission-plugins=ServiceAccount", "--endpoint-reconciler-type=none"]
+        # Without the controller that makes service accounts no pod would be admitted.
+        alone = ["--disable-admission-plugins=ServiceAccount"]
+        # 1.37 announces no address of the loopback interface.
+        announced = ["--endpoint-reconciler-type=none"] if self.endpoints.address.startswith("127.") else []
         return [
             *([] if self.controllers else alone),
+            *announced,
             *self._gates(),
             f"--etcd-servers=http://{self.endpoints.address}:{self.endpoints.etcd}",
             f"--bind-address={self.endpoints.address}",
@@ -259,10 +262,11 @@ class ControlPlane:
 
 @contextlib.contextmanager
 def control_plane(
-    version: str = programs.KUBERNETES, gates: Mapping[str, bool] | None = None
+    version: str = programs.KUBERNETES, gates: Mapping[str, bool] | None = None, controllers: bool = False
 ) -> Iterator[ControlPlane]:
     """Start an API server alone on free loopback ports; end it, and remove its data, on leaving.
 
+    :param controllers: whether the scheduler and the controllers run, too.
     :param gates: in place of those of the lab's nodes.
     """
     data = Path(tempfile.mkdtemp(prefix="gpufleet-control-plane-"))
@@ -271,7 +275,7 @@ def control_plane(
         endpoints = Endpoints("127.0.0.1", *_free_ports(3))
         folder = programs.kubernetes(Progress(), version)
         chosen = FEATURE_GATES[version] if gates is None else gates
-        plane = ControlPlane(data, folder, endpoints, controllers=False, gates=chosen)
+        plane = ControlPlane(data, folder, endpoints, controllers=controllers, gates=chosen)
         plane.prepare()
         processes = plane.start()
         yield plane

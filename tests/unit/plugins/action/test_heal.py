@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime
 import json
+from typing import Any
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_record import from_values
@@ -39,6 +40,9 @@ class FakeCluster:
     """Nodes whose annotations and cordons are kept."""
 
     groups: tuple[str, ...] = ()
+    slices: tuple[dict[str, Any], ...] = ()
+    #: Name to DeviceTaintRule; None where the server has none.
+    rules: dict[str, Any] | None = None
 
     def __init__(self, *names):
         conditions = {"conditions": [{"type": "Ready", "status": "True"}]}
@@ -63,6 +67,18 @@ class FakeCluster:
         found["metadata"]["annotations"] = {key: value for key, value in merged.items() if value}
         if unschedulable is not None:
             found["spec"]["unschedulable"] = unschedulable
+
+    def resource_slices(self):
+        return list(self.slices)
+
+    def device_taint_rules(self):
+        return None if self.rules is None else list(self.rules.values())
+
+    def write_device_taint_rule(self, rule):
+        self.rules[rule["metadata"]["name"]] = rule
+
+    def delete_device_taint_rule(self, name):
+        self.rules.pop(name, None)
 
     def set_condition(self, name, told):
         others = [one for one in self.kept[name]["status"]["conditions"] if one["type"] != told["type"]]
@@ -393,3 +409,143 @@ def test_forget_begins_anew(mark):
     before = mark(None, "failed", before, plan=PLAN)["record"]
     assert len(before["attempts"]) == 1
     assert mark(None, "started", before, plan={"action": "nothing"}, forget=True)["record"]["attempts"] == []
+
+
+def claimed(*others, rules=(), status=None):
+    """A cluster whose node a offers two GPUs, or others, to claims."""
+    cluster = FakeCluster("a", "b", "c", "d")
+    cluster.kept["a"]["metadata"]["uid"] = "uid-a"
+    cluster.kept["a"]["status"].update(status or {})
+    devices = others or (device("gpu-0", "GPU-0"), device("gpu-1", "GPU-1"))
+    owner = {"ownerReferences": [{"kind": "Node", "name": "a", "uid": "uid-a"}]}
+    spec = {"driver": "gpu.nvidia.com", "nodeName": "a", "pool": {"name": "a", "generation": 1}, "devices": [*devices]}
+    cluster.slices, cluster.rules = ({"metadata": owner, "spec": spec},), dict(rules)
+    return cluster
+
+
+def device(name, uuid, **more):
+    kind = {"type": "mig", "profile": "1g.10gb"} if more else {"type": "gpu"}
+    attributes = {"uuid": uuid, **kind, **more}
+    return {"name": name, "attributes": {key: {"string": value} for key, value in attributes.items()}}
+
+
+def two(asks=None, **changed):
+    """A host of which the first of two GPUs asks for something."""
+    other = {**GPU, "index": 1, "minor": 1, "uuid": "GPU-1", "pci_address": "0000:3b:00.0", "recovery_action": "none"}
+    pci = [{"address": one, "kind": "gpu", "kernel_driver": "nvidia"} for one in ("0000:18:00.0", "0000:3b:00.0")]
+    return {**facts(asks), "gpus": [{**GPU, "recovery_action": asks}, other], "pci": pci, **changed}
+
+
+CLAIMS = {"nvidia_sharing_backend": "dra"}
+INSTANCES = {"gpu_instances": [{"compute_instances": [{"uuid": "MIG-0"}, {"uuid": "MIG-1"}]}]}
+
+
+@pytest.mark.parametrize(
+    ("read", "offered", "tainted"),
+    [
+        (two("gpu_reset"), (), ["gpu-0"]),
+        # For people.
+        (two("value_9"), (), ["gpu-0"]),
+        # Its MIG devices, also one that was not there yet when the host was read.
+        (
+            two("gpu_reset"),
+            (
+                device("gpu-0-mig-a", "MIG-0", parentUUID="GPU-0"),
+                device("gpu-0-mig-b", "MIG-2", parentUUID="GPU-0"),
+                device("gpu-1-mig-a", "MIG-9", parentUUID="GPU-1"),
+            ),
+            ["gpu-0-mig-a", "gpu-0-mig-b"],
+        ),
+        # What the whole host has to be emptied for.
+        (two("node_reboot"), (), []),
+        (facts("gpu_reset"), (), []),
+        # The driver does not publish it: nobody knows who could get it.
+        (two("gpu_reset"), (device("gpu-1", "GPU-1"),), []),
+        # Of the switches.
+        ({**two("none"), "health": {"nvidia_smi": {"rc": 9, "text": "x"}, "xids": [], "sxids": []}}, (), []),
+    ],
+)
+def test_the_devices_of_a_gpu_are_tainted_where_the_others_of_its_node_go_on(plan, mark, read, offered, tainted):
+    cluster = claimed(*offered)
+    result, shown = plan({"a": read}, cluster, size=40, described=CLAIMS)
+    planned = result["plans"]["a"]
+    assert [device for _pool, device in planned["taints"]] == tainted
+    assert (f"taints {', '.join(tainted)}; the node stays in service" in shown.text) is bool(tainted)
+    mark(cluster, "started", plan=planned)
+    assert cluster.kept["a"]["spec"].get("unschedulable", False) is not bool(tainted)
+    found = [rule["spec"]["deviceSelector"] for rule in cluster.rules.values()]
+    assert found == [{"driver": "gpu.nvidia.com", "pool": "a", "device": name} for name in tainted]
+
+
+@pytest.mark.parametrize(
+    ("described", "rules", "status"),
+    [
+        ({}, (), {}),
+        (CLAIMS, None, {}),
+        # A device plugin offers them as well, and heeds no taint.
+        (CLAIMS, (), {"allocatable": {"nvidia.com/gpu": "2"}}),
+    ],
+)
+def test_the_node_is_cordoned_where_no_taint_keeps_pods_from_the_device(plan, mark, described, rules, status):
+    cluster = claimed(status=status)
+    cluster.rules = rules if rules is None else dict(rules)
+    planned = plan({"a": two("gpu_reset")}, cluster, size=40, described=described)[0]["plans"]["a"]
+    assert planned["taints"] == []
+    mark(cluster, "started", plan=planned)
+    assert cluster.kept["a"]["spec"]["unschedulable"] and not cluster.rules
+
+
+def test_what_a_device_plugin_offered_once_is_no_reason_to_cordon_the_node(plan):
+    cluster = claimed(status={"allocatable": {"nvidia.com/gpu": "0"}, "capacity": {"nvidia.com/gpu": "0"}})
+    assert plan({"a": two("gpu_reset")}, cluster, size=40, described=CLAIMS)[0]["plans"]["a"]["taints"]
+
+
+def test_a_taint_takes_no_room_of_the_budget_ends_what_returns_by_a_shared_claim_and_goes_after_the_proof(plan, mark):
+    cluster = claimed()
+    cluster.kept["b"]["spec"]["unschedulable"] = True
+    planned = plan({"a": two("gpu_reset")}, cluster, size=40, described=CLAIMS)[0]["plans"]["a"]
+    effects, record = [], {}
+    for state in ("started", "repairing", "proving", "done"):
+        record = mark(cluster, state, record, plan=planned)["record"]
+        effects.append([rule["spec"]["taint"]["effect"] for rule in cluster.rules.values()])
+    assert effects == [["NoSchedule"], ["NoExecute"], ["NoExecute"], []]
+    assert "unschedulable" not in cluster.kept["a"]["spec"] or not cluster.kept["a"]["spec"]["unschedulable"]
+
+
+@pytest.mark.parametrize("last", ["started", "repairing", "failed", "handed-over"])
+@pytest.mark.parametrize("known", [True, False], ids=["recorded", "its node was made anew"])
+def test_a_taint_that_a_run_left_is_found_by_the_next_one_and_goes_when_the_gpu_is_proven(plan, mark, last, known):
+    cluster = claimed()
+    planned = plan({"a": two("gpu_reset")}, cluster, size=40, described=CLAIMS)[0]["plans"]["a"]
+    record = mark(cluster, "started", plan=planned)["record"]
+    if last != "started":
+        mark(cluster, last, record, plan=planned, reason="broken")
+    (left,) = cluster.rules
+    # Somebody else's, and another node's, are not touched.
+    others = {name: json.loads(json.dumps(cluster.rules[left])) for name in ("theirs", "of-b")}
+    others["theirs"]["spec"]["taint"]["key"] = "example.com/slow"
+    others["of-b"]["metadata"]["annotations"] = {"gpufleet.github.io/node": "b"}
+    cluster.rules.update(others)
+    if not known:
+        cluster.kept["a"]["metadata"]["annotations"] = {}
+    found = plan({"a": two("none")}, cluster, size=40, described=CLAIMS, retry=True)[0]
+    assert found["order"] == ["a"]
+    again = found["plans"]["a"]
+    assert (again["action"], again["taints"], again["tainted"]) == ("nothing", [("a", "gpu-0")], [left])
+    record = mark(cluster, "started", plan=again)["record"]
+    assert left in cluster.rules and not cluster.kept["a"]["spec"].get("unschedulable")
+    mark(cluster, "done", record, plan=again)
+    assert cluster.rules == others and not cluster.kept["a"]["spec"].get("unschedulable")
+
+
+def test_a_gpu_that_a_reset_did_not_repair_is_rebooted_under_the_cordon_and_returned_whole(plan, mark):
+    cluster = claimed()
+    planned = plan({"a": two("gpu_reset")}, cluster, size=40, described=CLAIMS)[0]["plans"]["a"]
+    record = mark(cluster, "started", plan=planned)["record"]
+    mark(cluster, "repairing", record, plan=planned)
+    again = plan({"a": two("node_reboot")}, cluster, size=40, described=CLAIMS)[0]["plans"]["a"]
+    assert (again["action"], again["taints"]) == ("reboot", []) and again["tainted"] == [*cluster.rules]
+    record = mark(cluster, "started", plan=again)["record"]
+    assert cluster.kept["a"]["spec"]["unschedulable"]
+    mark(cluster, "done", record, plan=again)
+    assert not cluster.kept["a"]["spec"]["unschedulable"] and not cluster.rules
