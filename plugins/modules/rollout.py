@@ -45,6 +45,10 @@ options:
   max_parallel: {type: int, description: How many nodes are changed at a time. V(0) sets no limit.}
   max_unavailable: {type: str, description: "How many nodes may be out of service - a number, or a percentage, rounded down."}
   namespace: {type: str, description: Namespace of the Lease.}
+  nvsentinel:
+    description: >-
+      What heal does about nodes that NVSentinel has, as C(gpu_node_nvsentinel) of P(gpufleet.nvidia.gpu_node#role).
+    type: str
   proves:
     description: >-
       Whether to fail if a fault is left on O(hosts), which were repaired and read into C(gpu_heal_now), and to do nothing else. Errors that the kernel

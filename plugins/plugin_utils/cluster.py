@@ -23,6 +23,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import objec
 _AWAY = (0, 500, 502, 503, 504)
 _PAUSE = 2.0
 _CLAIMS = "/apis/resource.k8s.io/v1"
+_REMEDIATIONS = "/apis/nvsentinel.dgxc.nvidia.com/v1/externalremediationrequests"
 _NOT_ENDED = "status.phase!=Succeeded,status.phase!=Failed"
 #: Kinds of patches: a list is replaced as a whole, or merged by what Kubernetes knows of its items.
 MERGE, STRATEGIC = "application/merge-patch+json", "application/strategic-merge-patch+json"
@@ -232,6 +233,26 @@ class Cluster:
         except ApiError as error:
             if error.status != 404:
                 raise
+
+    def remediation_request(self, name: str) -> dict[str, Any]:
+        """Return an ExternalRemediationRequest of NVSentinel."""
+        return self.call("GET", f"{_REMEDIATIONS}/{name}", f"read ExternalRemediationRequest {name}")
+
+    def report_remediation(self, name: str, conditions: Callable[[Mapping[str, Any]], Any]) -> None:
+        """Write what C(conditions) makes of a request as its conditions. They are written as one list, so nobody else may have written them since."""
+        while True:
+            found = self.remediation_request(name)
+            body = {
+                "metadata": {"resourceVersion": found["metadata"]["resourceVersion"]},
+                "status": {"conditions": conditions(found)},
+            }
+            try:
+                what = f"report the repair in ExternalRemediationRequest {name}"
+                self.call("PATCH", f"{_REMEDIATIONS}/{name}/status", what, body)
+                return
+            except ApiError as error:
+                if error.status != 409:
+                    raise
 
     def version(self) -> str:
         """Return the version of the API server, such as C(v1.34.4)."""

@@ -110,7 +110,7 @@ class NodeStep(ClusterAction):
         if cluster and step.ours is False:
             labels, kept, cordon = nvsentinel.returned(node, cordon)
             annotations |= kept
-        elif cluster and node and step.ours and _beside_nvsentinel(cluster, node, arguments["nvsentinel"]):
+        elif cluster and node and step.ours and self._beside_nvsentinel(cluster, node, arguments["nvsentinel"]):
             labels, kept = nvsentinel.taken(node)
             annotations |= kept
             step.result["changed"] |= any(labels_of(node).get(label) != value for label, value in labels.items())
@@ -123,17 +123,19 @@ class NodeStep(ClusterAction):
         self._display.v(f"{name}: {step.before or 'untouched'} -> {arguments['state']} {arguments['reason']}")
         return step.result
 
+    #: Whether it may take nodes that NVSentinel has released to be repaired.
+    REPAIRS = False
+
     @abstractmethod
     def step(self, arguments: Values, task_vars: Values, cluster: Cluster | None, node: Node) -> Step:
         """Return what is written to the node."""
 
+    def _beside_nvsentinel(self, cluster: Cluster, node: Mapping[str, Any], mode: str) -> bool:
+        """Return whether a node that is taken out of service has to be hidden from NVSentinel.
 
-def _beside_nvsentinel(cluster: Cluster, node: Mapping[str, Any], mode: str) -> bool:
-    """Return whether a node that is taken out of service has to be hidden from NVSentinel.
-
-    :raises Refused: NVSentinel has it.
-    """
-    refused = nvsentinel.held(node, mode)
-    if refused:
-        raise refused
-    return mode != nvsentinel.IGNORE and (nvsentinel.is_seen(node) or nvsentinel.is_served(cluster.api_groups()))
+        :raises Refused: NVSentinel has it.
+        """
+        refused = nvsentinel.held(node, mode if self.REPAIRS or mode != nvsentinel.REMEDIATE else nvsentinel.EXCLUDE)
+        if refused:
+            raise refused
+        return mode != nvsentinel.IGNORE and (nvsentinel.is_seen(node) or nvsentinel.is_served(cluster.api_groups()))

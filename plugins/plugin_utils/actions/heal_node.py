@@ -31,13 +31,14 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refus
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import cluster_lease
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import Cluster
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster_action import Node, NodeStep, Step, Values
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import device_taints, repair
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import device_taints, nvsentinel, repair
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.objects import is_cordoned
 
 _Calls = Sequence[Callable[[], None]]
 
 
 class ActionModule(NodeStep):
+    REPAIRS = True
     OPTIONS = {
         "state": {"type": "str", "choices": [*STEPS, *ENDS], "required": True},
         "record": {"type": "dict", "default": {}},
@@ -87,6 +88,11 @@ class ActionModule(NodeStep):
             node_name, taints = arguments["node"], plan.get("taints") or ()
             rules = [device_taints.rule(node_name, pool, device, effect) for pool, device in taints]
             then += [partial(cluster.write_device_taint_rule, one) for one in rules]
+        request = str(plan.get("remediation") or "")
+        if request and state in (DONE, HANDED_OVER):
+            said = record.reason or "gpufleet.nvidia.heal repaired and verified the host."
+            result = partial(nvsentinel.reported, repaired=state == DONE, message=said, now=record.since)
+            then.append(partial(cluster.report_remediation, request, result))
         if arguments["condition"]:
             condition = repair.condition(arguments["condition"], state, record.reason, node, record.since)
             then.append(partial(cluster.set_condition, arguments["node"], condition))

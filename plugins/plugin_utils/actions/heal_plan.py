@@ -33,7 +33,13 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import Unf
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import Cluster
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster_action import ClusterAction
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import hosts_of, refusals_of_hosts
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import claims, device_taints, objects, repair
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import (
+    claims,
+    device_taints,
+    nvsentinel,
+    objects,
+    repair,
+)
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade import HEAL, from_annotations
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import is_true, plain
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import GPU_HOSTS, node_of
@@ -53,6 +59,7 @@ class ActionModule(ClusterAction):
         "ignore_breaker": {"type": "bool", "default": False},
         "condition": {"type": "str", "default": ""},
         "max_parallel": {"type": "int", "default": 1},
+        "nvsentinel": {"type": "str", "choices": [*nvsentinel.MODES], "default": nvsentinel.EXCLUDE},
         "proves": {"type": "bool", "default": False},
     }
 
@@ -70,6 +77,7 @@ class ActionModule(ClusterAction):
         boots: dict[str, str] = {}
         records: dict[str, RepairRecord] = {}
         names: dict[str, str] = {}
+        requests: dict[str, str] = {}
         chosen: dict[str, tuple[list[tuple[str, str]], list[str]]] = {}
         for one in hosts_of(arguments["hosts"], task_vars):
             host, variables, facts = one.name, one.variables, one.facts
@@ -84,12 +92,21 @@ class ActionModule(ClusterAction):
                 if nodes is not None:
                     node = nodes[names[host]]
                     record = repair.known(record, node)
-                    if taints.of(node, variables) and not record.ours:
-                        # Whatever its record said is lost.
-                        record = replace(record, state=FAILED, reason="A repair has tainted a GPU of it.")
+                    awaited = False
+                    if cluster and arguments["nvsentinel"] == nvsentinel.REMEDIATE:
+                        requests[host] = nvsentinel.released_by(node)
+                        awaited = bool(requests[host]) and nvsentinel.is_awaited(
+                            cluster.remediation_request(requests[host])
+                        )
+                    if not record.ours and (awaited or taints.of(node, variables)):
+                        # Whatever NVSentinel has seen, or a record said that is lost: it goes back only when it is proven.
+                        record = replace(record, state=FAILED)
                 plan = plan_repair(evidence_of(facts), _described(variables), record, policy)
                 if nodes is not None:
                     chosen[host] = taints.chosen(plan, nodes[names[host]], variables)
+                    kept = nvsentinel.held(nodes[names[host]], arguments["nvsentinel"])
+                    if kept and plan.needed:
+                        raise kept
                 faulty[host] = plan
                 records[host] = record
                 boots[host] = str((facts.get("host") or {}).get("boot_id") or "")
@@ -126,6 +143,7 @@ class ActionModule(ClusterAction):
                 host: {
                     **plan.as_dict(),
                     **dict(zip(("taints", "tainted"), chosen.get(host, ([], [])))),
+                    "remediation": requests.get(host, ""),
                     "boot_id": boots[host],
                     "dealt_with": list(plan.dealt_with),
                     "state_before": records[host].state,

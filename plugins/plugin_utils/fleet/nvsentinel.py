@@ -12,7 +12,7 @@ and fault-quarantine/pkg/common/common.go.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.documents import read_json
@@ -22,7 +22,7 @@ from .names import LABEL_PREFIX
 from .objects import annotations_of, labels_of, metadata
 
 #: Values of C(gpu_node_nvsentinel).
-MODES = EXCLUDE, IGNORE = ("exclude", "ignore")
+MODES = EXCLUDE, REMEDIATE, IGNORE = ("exclude", "remediate", "ignore")
 GROUP = "nvsentinel.dgxc.nvidia.com"
 #: Its own API group, and that of its janitor, which older releases have alone.
 _GROUPS = {GROUP, "janitor.dgxc.nvidia.com"}
@@ -31,6 +31,8 @@ MANAGED = (f"{GROUP}/managed", "k8saas.nvidia.com/ManagedByNVSentinel")
 _QUARANTINED = ("quarantineHealthEvent", "quarantineHealthEventIsCordoned")
 #: The taint of a node that it has released to another system, with the name of the ExternalRemediationRequest (from 1.24).
 _RELEASED = f"{GROUP}/external-remediation"
+#: Its conditions: that of NVSentinel, and that of the system that repairs.
+_OWNERSHIP, _COMPLETE = "NVSentinelOwnershipReleased", "ExternalRemediationComplete"
 #: What the labels were before a playbook took the node.
 INITIAL = f"{LABEL_PREFIX}/initial-nvsentinel-managed"
 
@@ -53,18 +55,41 @@ def released_by(node: Mapping[str, Any] | None) -> str:
 
 
 def held(node: Mapping[str, Any] | None, mode: str) -> Refused | None:
-    """Return why a node is not to be taken, because NVSentinel has it, or None. Not for a node that a run has taken already."""
+    """Return why a node is not to be taken, because NVSentinel has it, or None. Not for a node that a run has taken already.
+
+    :param mode: C(remediate) where what NVSentinel has released is taken, which heal alone does.
+    """
     name = f"node {metadata(node).get('name')}"
     request, event = released_by(node), _quarantine(node)
-    if mode == IGNORE or INITIAL in annotations_of(node):
+    if mode == IGNORE or INITIAL in annotations_of(node) or (request and mode == REMEDIATE):
         return None
     if request:
         why = f"NVSentinel has released it to another system (ExternalRemediationRequest {request})"
-        return Refused(name, why, "Wait until that system has repaired it.")
+        remedy = "Wait until that system has repaired it. If that is to be heal, set gpu_node_nvsentinel: remediate."
+        return Refused(name, why, remedy)
     if event:
         why = f"NVSentinel has quarantined it (annotation {event})"
         return Refused(name, why, "Wait until NVSentinel returns it, or uncordon it, which cancels that repair.")
     return None
+
+
+def is_awaited(request: Mapping[str, Any]) -> bool:
+    """Whether an ExternalRemediationRequest waits for its result: the node is released, and nobody has said how it ended."""
+    status = {one.get("type"): one.get("status") for one in _conditions(request)}
+    return status.get(_OWNERSHIP) == "True" and status.get(_COMPLETE) not in ("True", "False")
+
+
+def reported(request: Mapping[str, Any], repaired: bool, message: str, now: str) -> list[dict[str, Any]]:
+    """Return the conditions of a request with the result. Without C(repaired) the node stays released until people delete the request."""
+    others = [dict(one) for one in _conditions(request) if one.get("type") != _COMPLETE]
+    reason = "Repaired" if repaired else "HandedOver"
+    status = {"status": "True" if repaired else "False", "lastTransitionTime": now}
+    return [*others, {"type": _COMPLETE, **status, "reason": reason, "message": message}]
+
+
+def _conditions(request: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    found = (request.get("status") or {}).get("conditions") or ()
+    return [one for one in found if isinstance(one, Mapping)]
 
 
 def taken(node: Mapping[str, Any]) -> tuple[dict[str, str | None], dict[str, str | None]]:

@@ -43,6 +43,8 @@ class FakeCluster:
     slices: tuple[dict[str, Any], ...] = ()
     #: Name to DeviceTaintRule; None where the server has none.
     rules: dict[str, Any] | None = None
+    #: The ExternalRemediationRequest that there is.
+    request: dict[str, Any] | None = None
 
     def __init__(self, *names):
         conditions = {"conditions": [{"type": "Ready", "status": "True"}]}
@@ -79,6 +81,12 @@ class FakeCluster:
 
     def delete_device_taint_rule(self, name):
         self.rules.pop(name, None)
+
+    def remediation_request(self, _name):
+        return self.request
+
+    def report_remediation(self, _name, conditions):
+        self.request = {**self.request, "status": {"conditions": conditions(self.request)}}
 
     def set_condition(self, name, told):
         others = [one for one in self.kept[name]["status"]["conditions"] if one["type"] != told["type"]]
@@ -549,3 +557,87 @@ def test_a_gpu_that_a_reset_did_not_repair_is_rebooted_under_the_cordon_and_retu
     assert cluster.kept["a"]["spec"]["unschedulable"]
     mark(cluster, "done", record, plan=again)
     assert not cluster.kept["a"]["spec"]["unschedulable"] and not cluster.rules
+
+
+OWNERSHIP, COMPLETE = "NVSentinelOwnershipReleased", "ExternalRemediationComplete"
+RELEASE = {"key": "nvsentinel.dgxc.nvidia.com/external-remediation", "value": "extrr-1", "effect": "NoSchedule"}
+
+
+def quarantined(*taints, **conditions):
+    """A cluster of which NVSentinel has cordoned the node a, and released it with the taint."""
+    cluster = FakeCluster("a", "b", "c", "d")
+    cluster.kept["a"]["metadata"]["annotations"] = {"quarantineHealthEvent": "[{}]"}
+    cluster.kept["a"]["spec"] = {"unschedulable": True, "taints": [*taints]}
+    if taints:
+        cluster.kept["a"]["metadata"]["labels"] = {"nvsentinel.dgxc.nvidia.com/managed": "false"}
+    found = {OWNERSHIP: "True", COMPLETE: "Unknown", **conditions}
+    cluster.request = {"status": {"conditions": [{"type": key, "status": value} for key, value in found.items()]}}
+    return cluster
+
+
+def complete(cluster):
+    """The result in the request, and that NVSentinel's condition is left."""
+    found = {one["type"]: one for one in cluster.request["status"]["conditions"]}
+    assert found.keys() == {OWNERSHIP, COMPLETE} and found[OWNERSHIP]["status"] == "True"
+    return found[COMPLETE]["status"], found[COMPLETE].get("message")
+
+
+@pytest.mark.parametrize(
+    ("taints", "mode", "said"),
+    [
+        ((), "exclude", "NVSentinel has quarantined it (annotation quarantineHealthEvent)"),
+        ((), "remediate", "NVSentinel has quarantined it (annotation quarantineHealthEvent)"),
+        ((RELEASE,), "exclude", "set gpu_node_nvsentinel: remediate"),
+        ((RELEASE,), "remediate", ""),
+        ((), "ignore", ""),
+    ],
+)
+def test_what_nvsentinel_repairs_is_left_to_it_unless_it_has_released_the_node_for_that(plan, taints, mode, said):
+    result, _shown = plan({"a": BROKEN, "b": WELL}, quarantined(*taints), size=40, nvsentinel=mode)
+    assert result["order"] == ([] if said else ["a"])
+    assert said in refusals(result).get("a", "")
+    # Where nothing is wrong, there is nothing to refuse.
+    well, _shown = plan({"a": WELL}, quarantined(), size=40, nvsentinel="exclude")
+    assert (well["order"], well["refusals"]) == ([], [])
+
+
+def test_a_request_is_answered_when_the_node_is_proven_and_nvsentinel_returns_it(plan, mark):
+    cluster = quarantined(RELEASE)
+    planned = plan({"a": BROKEN}, cluster, size=40, nvsentinel="remediate")[0]["plans"]["a"]
+    record = {}
+    for state in ("started", "repairing", "proving", "done"):
+        assert complete(cluster) == ("Unknown", None)
+        record = mark(cluster, state, record, plan=planned, nvsentinel="remediate")["record"]
+    assert complete(cluster) == ("True", "gpufleet.nvidia.heal repaired and verified the host.")
+    # The uncordon is its own, when its monitors have seen the node.
+    assert cluster.kept["a"]["spec"]["unschedulable"]
+    assert cluster.kept["a"]["metadata"]["labels"]["nvsentinel.dgxc.nvidia.com/managed"] == "false"
+
+
+def test_what_is_handed_over_is_reported_as_not_repaired_and_a_retry_may_complete_it(plan, mark):
+    cluster = quarantined(RELEASE)
+    planned = plan({"a": BROKEN}, cluster, size=40, nvsentinel="remediate")[0]["plans"]["a"]
+    record = mark(cluster, "started", plan=planned, nvsentinel="remediate")["record"]
+    mark(cluster, "handed-over", record, plan=planned, reason="no spare rows", nvsentinel="remediate")
+    assert complete(cluster) == ("False", "no spare rows")
+    again = plan({"a": WELL}, cluster, size=40, retry=True, nvsentinel="remediate")[0]["plans"]["a"]
+    record = mark(cluster, "started", plan=again, nvsentinel="remediate")["record"]
+    mark(cluster, "done", record, plan=again, nvsentinel="remediate")
+    assert complete(cluster)[0] == "True" and cluster.kept["a"]["spec"]["unschedulable"]
+
+
+@pytest.mark.parametrize(
+    ("conditions", "proven"),
+    [
+        ({}, True),
+        # Not released yet, and answered already.
+        ({OWNERSHIP: "Unknown"}, False),
+        ({COMPLETE: "True"}, False),
+        ({COMPLETE: "False"}, False),
+    ],
+)
+def test_a_node_whose_fault_only_nvsentinel_saw_is_proven_before_its_request_is_answered(plan, conditions, proven):
+    """So is one whose run was cut off before it could answer."""
+    result, shown = plan({"a": WELL}, quarantined(RELEASE, **conditions), size=40, nvsentinel="remediate")
+    assert result["order"] == (["a"] if proven else [])
+    assert ("a: prove it and return it to service" in shown.text) is proven

@@ -119,10 +119,16 @@ def test_its_labels_are_set_only_where_it_is_seen(step, groups, labels, mode, hi
     ],
 )
 @pytest.mark.parametrize("module", ACTIONS, ids=lambda module: module.__name__.rpartition(".")[2])
-def test_a_node_that_nvsentinel_has_is_not_taken(call, monkeypatch, step, module, found, said):
+@pytest.mark.parametrize("mode", ["exclude", "remediate"])
+def test_a_node_that_nvsentinel_has_is_not_taken(call, monkeypatch, step, module, mode, found, said):
+    """What it has released to be repaired is for heal alone."""
     api = Api(unschedulable=True, **found)
+    if "taints" in found and mode == "remediate" and module is heal_node:
+        step(module, api, "started", nvsentinel=mode)
+        return
     monkeypatch.setattr(module.ActionModule, "cluster", lambda _self, _arguments: api)
-    result, _shown = call(module, {"node": "n", "state": "started", **ACTIONS[module]}, {"inventory_hostname": "n"})
+    given = {"node": "n", "state": "started", "nvsentinel": mode, **ACTIONS[module]}
+    result, _shown = call(module, given, {"inventory_hostname": "n"})
     assert result["failed"] and result["msg"].startswith("node n: ") and said in result["msg"]
     assert api.patches == []
     step(module, api, "started", nvsentinel="ignore")
