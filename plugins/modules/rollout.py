@@ -47,7 +47,7 @@ options:
   namespace: {type: str, description: Namespace of the Lease.}
   nvsentinel:
     description: >-
-      What heal does about nodes that NVSentinel has, as C(gpu_node_nvsentinel) of P(gpufleet.nvidia.gpu_node#role).
+      What is done about nodes that NVSentinel has, as C(gpu_node_nvsentinel) of P(gpufleet.nvidia.gpu_node#role).
     type: str
   proves:
     description: >-

@@ -23,7 +23,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import Unf
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import cluster_lease
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import Cluster, titles
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster_action import ClusterAction
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import waves
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import nvsentinel, waves
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade import (
     UPGRADE,
     WORK,
@@ -73,6 +73,7 @@ class ActionModule(ClusterAction):
         "lease_namespace": {"type": "str", "default": "default"},
         "lease_duration": {"type": "int", "default": 1800},
         "take_over": {"type": "bool", "default": False},
+        "nvsentinel": {"type": "str", "choices": [*nvsentinel.MODES], "default": nvsentinel.EXCLUDE},
     }
 
     def act(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
@@ -277,6 +278,12 @@ class ActionModule(ClusterAction):
                 unread = unfit.message
                 where = f"the annotations of node {about['node']}" if node else UPGRADE_RECORD
                 self._display.warning(f"{host} is left out: its record in {where} cannot be read: {unread}")
+            mode = nvsentinel.IGNORE if arguments["nvsentinel"] == nvsentinel.IGNORE else nvsentinel.EXCLUDE
+            waits = about["needed"] and not started and not record.interrupted
+            kept = nvsentinel.held(node, mode) if node and waits else None
+            if kept:
+                unread = kept.reason
+                self._display.warning(f"{host} is left out: {kept.message}")
             member = FleetHost(
                 host, record, about["needed"], node, about["reachable"], unread=unread, rack=about.get("rack", "")
             )

@@ -75,6 +75,24 @@ def test_a_record_that_cannot_be_read_leaves_its_node_alone_and_no_other(plan_cl
     assert "a" in ended["left"] and not ended["complete"]
 
 
+def test_a_node_that_nvsentinel_has_is_left_out_and_no_other(plan_cluster):
+    class Quarantined(Nodes):
+        def nodes(self):
+            found = super().nodes()
+            found["node-a"]["metadata"]["annotations"]["quarantineHealthEvent"] = "[{}]"
+            return found
+
+    cluster = Quarantined("node-a", "node-b")
+    for mode in ("exclude", "remediate"):
+        given = {"max_unavailable": "2", "nvsentinel": mode}
+        assert plan_cluster(cluster, ("a", True), ("b", True), **given)["order"] == ["b"]
+        ended = plan_cluster(cluster, state="finished")
+        assert ended["report"]["a"]["failed_reason"].startswith("NVSentinel has quarantined it")
+        assert "a" in ended["left"] and not ended["complete"]
+    given["nvsentinel"] = "ignore"
+    assert plan_cluster(cluster, ("a", True), ("b", True), **given)["order"] == ["a", "b"]
+
+
 def test_a_file_of_a_host_that_is_no_record_leaves_the_host_alone(call):
     hosts = {name: {"__gpu_upgrade_host": {"needed": True}, "__gpu_upgrade_record": {}} for name in ("a", "b")}
     hosts["a"]["__gpu_upgrade_record"] = [1]
