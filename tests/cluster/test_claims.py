@@ -115,6 +115,80 @@ def test_a_claim_in_the_runtime_class_gets_its_device_alone_although_its_image_s
         wait_for(lambda: not node.pods(example), 120)
 
 
+RULE = f"gpufleet-gpu-0-{NODE}"
+
+
+def deployed(node, example, count):
+    """The rendered claim, and so many pods of it that come back when they are evicted."""
+    template, pod = yaml.safe_load_all((node.tree / "examples" / f"{example}.yaml").read_text())
+    staying = node.staying(pod)
+    labels = {"example": example}
+    spec = {"replicas": count, "selector": {"matchLabels": labels}}
+    spec["template"] = {"metadata": {"labels": labels}, "spec": {**staying["spec"], "restartPolicy": "Always"}}
+    deployment = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": example}, "spec": spec}
+    node.kubectl("create", "-f", "-", text=yaml.safe_dump_all([template, deployment]))
+
+
+def phases(node, example):
+    return sorted(pod["status"]["phase"] for pod in node.pods(example) if "deletionTimestamp" not in pod["metadata"])
+
+
+def heal(node, *arguments, **options):
+    values = {"gpu_cluster_kubeconfig": node.lab("kubeconfig").strip(), **options}
+    return node.run("heal", "--limit", NODE, *arguments, "-e", json.dumps(values))
+
+
+def rules(node):
+    return {one["metadata"]["name"]: one["spec"] for one in node.get("devicetaintrules")["items"]}
+
+
+def test_a_broken_gpu_is_tainted_alone_until_it_is_proven_and_the_pods_on_the_other_one_see_nothing(node):
+    """The older Kubernetes has no v1 of these rules: the node is cordoned, as before."""
+    if node.kubernetes == OLDEST_KUBERNETES:
+        assert "devicetaintrules" not in node.kubectl("get", "--raw", "/apis/resource.k8s.io/v1")
+        return
+    whole, parts = EXAMPLES[GPU], EXAMPLES["mig.nvidia.com/1g.10gb"]
+    deployed(node, whole, 1)
+    deployed(node, parts, 1)
+    try:
+        wait_for(lambda: phases(node, whole) == phases(node, parts) == ["Running"], 180)
+        others = [(pod["metadata"]["uid"], pod["status"]["containerStatuses"]) for pod in node.pods(parts)]
+        (broken,) = node.pods(whole)
+        # A recovery action that this release does not know: it is for people.
+        node.lab("exec", NODE, "--", "virtual-gpu", "recovery", "--gpu", "0", "--action", "9")
+        plan = heal(node, "--check").stdout
+        assert "taints gpu-0; the node stays in service" in plan
+        assert rules(node) == {}, "check mode touches nothing"
+        done = heal(node)
+        assert done.returncode != 0 and "Handed over to people" in done.stdout, done.stdout[-4000:]
+        selector = {"driver": "gpu.nvidia.com", "pool": NODE, "device": "gpu-0"}
+        assert {name: spec["deviceSelector"] for name, spec in rules(node).items()} == {RULE: selector}
+        assert not node.get("node", NODE)["spec"].get("unschedulable")
+        # Its claim waits, and the other GPU takes new ones.
+        wait_for(lambda: phases(node, whole) == ["Pending"], 120)
+        assert broken["metadata"]["uid"] not in [pod["metadata"]["uid"] for pod in node.pods(whole)]
+        node.kubectl("scale", "deployment", parts, "--replicas=2")
+        wait_for(lambda: phases(node, parts) == ["Running", "Running"], 180)
+        # The board was replaced.
+        node.lab("exec", NODE, "--", "virtual-gpu", "recovery", "--gpu", "0", "--action", "0")
+        back = heal(node, gpu_heal_retry=True)
+        assert back.returncode == 0, back.stdout[-4000:]
+        assert rules(node) == {}
+        wait_for(lambda: phases(node, whole) == ["Running"], 180)
+        # And a reset from beginning to end.
+        node.lab("exec", NODE, "--", "virtual-gpu", "recovery", "--gpu", "0", "--action", "1", "--until", "reset")
+        done = heal(node)
+        assert done.returncode == 0, done.stdout[-4000:]
+        assert rules(node) == {} and not node.get("node", NODE)["spec"].get("unschedulable")
+        wait_for(lambda: phases(node, whole) == ["Running"], 180)
+        there = [(pod["metadata"]["uid"], pod["status"]["containerStatuses"]) for pod in node.pods(parts)]
+        assert all(one in there for one in others), "no pod on the other GPU was restarted"
+    finally:
+        node.kubectl("delete", "deployments", whole, parts, "--cascade=foreground")
+        node.kubectl("delete", "resourceclaimtemplates", whole, parts)
+        wait_for(lambda: not node.pods(whole) and not node.pods(parts), 120)
+
+
 def test_helm_test_claims_a_device_of_each_kind_and_fails_where_one_is_taken(node):
     """What a claim gets is shown above; the sample of these checks fails where it sees no device."""
     example, releases = EXAMPLES[GPU], Releases(node)
