@@ -21,6 +21,7 @@ class ContainerRuntime:
     :param first_with_cdi: the first release that injects the CDI devices which the kubelet names.
     :param agent: of a distribution, the unit that runs a kubelet and no control plane.
     :param first_with_classes: of a distribution, the first Kubernetes of which every release makes the runtime class nvidia.
+    :param keeps_containers: whether its containers go on while it restarts, as it is delivered.
     :param injection: what C(auto) is. It depends on nothing that is read from a host, so reading or adding one changes nothing.
     """
 
@@ -31,6 +32,7 @@ class ContainerRuntime:
     agent: str = ""
     first_with_classes: tuple[int, int] | None = None
     injection: str = CDI
+    keeps_containers: bool = True
 
     @property
     def is_distribution(self) -> bool:
@@ -43,7 +45,7 @@ class ContainerRuntime:
 RUNTIMES: Mapping[str, ContainerRuntime] = {
     "containerd": ContainerRuntime("containerd", "containerd", ("containerd",), (1, 7, 2)),
     # docker --gpus gives unprivileged containers nothing where the toolkit refuses the variable (moby#50228).
-    "docker": ContainerRuntime("Docker", "dockerd", ("docker",), (25,), injection=ENVVAR),
+    "docker": ContainerRuntime("Docker", "dockerd", ("docker",), (25,), injection=ENVVAR, keeps_containers=False),
     "crio": ContainerRuntime("CRI-O", "crio", ("crio",), (1, 28)),
     "k3s": ContainerRuntime("k3s", "k3s", ("k3s", "k3s-agent"), (1, 29), "k3s-agent", (1, 29)),
     "rke2": ContainerRuntime("RKE2", "rke2", ("rke2-server", "rke2-agent"), (1, 29), "rke2-agent", (1, 32)),

@@ -66,7 +66,7 @@ def stage(facts: Facts, desired: Mapping[str, Any]) -> StagePlan:
 
 def _restarted(runtime: str, steps: tuple[Step, ...]) -> tuple[str, ...]:
     """Return whom the restart disturbs with which the runtime takes the steps over."""
-    if runtime != "docker":
+    if RUNTIMES[runtime].keeps_containers:
         # Where a drop-in of the unit says otherwise (KillMode), the host refuses to restart it.
         return (f"starting containers while {RUNTIMES[runtime].title} restarts (running pods go on)",)
     if all(step.kind is not Kind.ENABLE_CDI for step in steps):
