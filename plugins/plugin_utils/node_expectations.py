@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Callable
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import read_text
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.state import profiles_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import (
     claims,
@@ -54,7 +55,8 @@ def expected(
     return expectations.Expected(
         predicted.resources,
         predicted.labels if labels else {},
-        mig_manager=operator,
+        # The operator runs no MIG manager on a node without a board that has MIG.
+        mig_manager=operator and any(profiles_of(gpu) for gpu in facts.get("gpus") or []),
         mps_of_host=sharing.mps_of_host,
         mps_replicas={name: unit.replicas for name, unit in predicted.slices.items()} if sharing.mps_of_plugin else {},
         devices=predicted.devices,

@@ -14,10 +14,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.documents import read_yaml
-
 from ...module_utils._sharing.mps_instances import GPU
 from ...module_utils._versions import numbers
+from ..lint.lint import decoded
 from .clients import placed, title
 from .names import MIG_CONFIG_LABEL, MIG_STATE_LABEL
 from .objects import DEFAULT_MORE, DEFAULT_NAMESPACE, own
@@ -270,51 +269,48 @@ def _chosen(
 
 
 def read_plugin_file(text: str) -> tuple[dict[str, Any], str | None, list[str]]:
-    """Return what a configuration file of the device plugin shares, as variables; its MIG strategy; and what has no variable."""
+    """Return what a configuration file of the device plugin shares, as variables; its MIG strategy; and what has no variable.
+
+    It is read as the plugin reads it, by the decoder of the linter.
+    """
     try:
-        document = read_yaml(text)
+        config = decoded(text)
     except ValueError as error:
-        return {}, None, [f"sharing: the device plugin's configuration cannot be read: {error}"]
-    named = _at(document, "flags", "migStrategy")
-    strategy = named if isinstance(named, str) else None
-    sharing = _at(document, "sharing") or {}
-    modes = [key for key in _SHARING if _at(sharing, key, "resources")]
-    if not modes:
+        return {}, None, [f"sharing: the device plugin does not start with its configuration: {error}"]
+    strategy = (config.get("flags") or {}).get("migStrategy")
+    sharing = config.get("sharing") or {}
+    # The plugin ignores timeSlicing beside mps.
+    key = next((one for one in ("mps", "timeSlicing") if sharing.get(one)), "")
+    if not key:
         return {}, strategy, []
-    mode = _SHARING[modes[0]]
-    settings = sharing[modes[0]]
-    differences: list[str] = []
+    settings = sharing[key]
     replicas: dict[str, int] = {}
-    for entry in settings["resources"] if isinstance(settings["resources"], list) else [settings["resources"]]:
-        if not isinstance(entry, Mapping) or not isinstance(entry.get("replicas"), int):
-            differences.append(f"sharing: {entry!r} in sharing.{modes[0]}.resources has no number of replicas")
-            continue
-        name = str(entry.get("name"))
-        if entry.get("devices") not in (None, "all"):
-            differences.append(
-                f"sharing: {name} is shared on devices {entry['devices']} only; a pool shares all of its GPUs"
-            )
-        if entry.get("rename"):
-            differences.append(
-                f"sharing: {name} is renamed to {entry['rename']}; a pool can rename it only to {name}.shared"
-            )
-        replicas[name] = entry["replicas"]
-    shared = {name: count for name, count in replicas.items() if count > 1}
-    if not shared:
-        return {}, strategy, differences
+    for entry in settings["resources"]:
+        # Of a resource that is listed twice the plugin takes the larger number.
+        replicas[entry["name"]] = max(entry["replicas"], replicas.get(entry["name"], 0))
     found: dict[str, Any] = {
-        "nvidia_sharing_mode": mode,
+        "nvidia_sharing_mode": _SHARING[key],
         "nvidia_sharing_rename": bool(settings.get("renameByDefault")),
     }
-    alone = set(shared) == {GPU}
-    if not alone and mode == "mps":
-        differences.append(f"sharing: MPS shares {', '.join(sorted(shared))}; a pool has one number of replicas")
+    differences: list[str] = []
+    several = settings.get("failRequestsGreaterThanOne")
+    if key == "timeSlicing" and not several:
+        # Unset it is false: a pod may request several slices.
+        found["nvidia_sharing_gpus_per_pod"] = 2
+    elif several is False:
+        differences.append(
+            "sharing: pods may request several MPS slices (failRequestsGreaterThanOne: false), which the plugin allows from 0.20 on; "
+            "set nvidia_sharing_gpus_per_pod where the hosts have several GPUs"
+        )
+    alone = set(replicas) == {GPU}
+    if not alone and key == "mps":
+        differences.append(f"sharing: MPS shares {', '.join(sorted(replicas))}; a pool has one number of replicas")
     found["nvidia_sharing_replicas"] = (
-        shared[GPU]
+        replicas[GPU]
         if alone
-        else max(shared.values())
-        if mode == "mps"
-        else {_short(name): count for name, count in shared.items()}
+        else max(replicas.values())
+        if key == "mps"
+        else {_short(name): count for name, count in replicas.items()}
     )
     return found, strategy, differences
 
@@ -326,6 +322,8 @@ def _as_named(sharing: Mapping[str, Any]) -> dict[str, Any]:
         return {"mode": mode}
     renamed = {"rename": True} if sharing["nvidia_sharing_rename"] else {}
     shared = {"replicas": sharing["nvidia_sharing_replicas"], **renamed}
+    if "nvidia_sharing_gpus_per_pod" in sharing:
+        shared["gpus_per_pod"] = sharing["nvidia_sharing_gpus_per_pod"]
     return shared if mode == "time_slicing" else {"mode": mode, **shared}
 
 

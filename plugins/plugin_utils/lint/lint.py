@@ -146,7 +146,18 @@ def _effective(
             f"this is a Kubernetes object of kind {document['kind']}, not a configuration file: the plugin would ignore all of it",
             "Check the text under data.<name> of a ConfigMap, or under config.map.<name> of Helm values.",
         )
-    config = CONFIGURATION(document, "", report)
+    config = _accepted(document, report)
+    if config is None:
+        return None
+    # From here on the plugin has read the file; what follows goes wrong later, in the daemon or on the node.
+    rules.mps_daemon(config, report)
+    node.check(config, report, started_with)
+    return effective(config)
+
+
+def _accepted(document: Mapping[str, Any], report: Report) -> Mapping[str, Any] | None:
+    """Return the device plugin's configuration as it is decoded, or None where the plugin refuses it."""
+    config: Mapping[str, Any] = CONFIGURATION(document, "", report)
     version = config.get("version")
     if isinstance(version, str) and version not in ("", "v1"):
         report.error("version", f"unknown version: {version}", "Write v1.")
@@ -154,12 +165,31 @@ def _effective(
         rules.flags(config.get("flags") or {}, report)
         rules.imex(config.get("imex") or {}, report)
         rules.sharing(config, report)
-    if report.refused:
-        return None
-    # From here on the plugin has read the file; what follows goes wrong later, in the daemon or on the node.
-    rules.mps_daemon(config, report)
-    node.check(config, report, started_with)
-    return effective(config)
+    return None if report.refused else config
+
+
+def decoded(text: str) -> Mapping[str, Any]:
+    """Return a configuration of the device plugin as the plugin decodes it, without defaults.
+
+    :raises ValueError: the plugin does not start with it, and why.
+    """
+    report = Report()
+    try:
+        text.encode()
+        document = yaml.load(text, report)
+        config = (
+            _accepted({} if document is None else document, report)
+            if isinstance(document, (dict, type(None)))
+            else None
+        )
+    except (UnicodeEncodeError, yaml.YamlError) as error:
+        raise ValueError(f"invalid YAML: {error}") from error
+    except TooManyFindings:
+        raise ValueError(f"it has more than {MOST} findings") from None
+    if config is None:
+        first = next((one for one in report.findings if one.level == ERROR), None)
+        raise ValueError(f"{first.path}: {first.message}" if first else "it is not a mapping of fields")
+    return config
 
 
 def ordered(findings: Iterable[Finding]) -> tuple[Finding, ...]:

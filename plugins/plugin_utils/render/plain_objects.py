@@ -97,7 +97,8 @@ def labels_of(cluster: Cluster, item: Configuration, chosen: str = "") -> dict[s
     for what in sorted(item.of_host) if operator else ():
         if cluster.pools_that_bring(what)[1]:
             labels[DEPLOY_LABELS[what]] = "false"
-    if operator and cluster.options["mig_manager"] == "operator":
+    # The operator runs no MIG manager on a node without a board that has MIG.
+    if operator and cluster.options["mig_manager"] == "operator" and (item.strategy != "none" or item.profiles):
         labels[MIG_CONFIG_LABEL] = item.name if item.strategy != "none" else "all-disabled"
     return labels
 

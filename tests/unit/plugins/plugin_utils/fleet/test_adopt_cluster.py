@@ -75,13 +75,17 @@ def test_an_operator_with_time_slicing_by_node_label():
         "gpu_kubernetes_runtime_class": "nvidia",
         "gpu_kubernetes_namespace": "gpu-operator",
         "gpu_kubernetes_version": "1.34",
-        "gpu_kubernetes_sharing_configurations": {"four": {"replicas": 4}, "whole": {"mode": "none"}},
+        "gpu_kubernetes_sharing_configurations": {
+            "four": {"replicas": 4, "gpus_per_pod": 2},
+            "whole": {"mode": "none"},
+        },
     }
     four = objects.served(objects.node_named("gpu01"))
     assert (four.strategy, four.driver, four.toolkit, four.differences) == ("mixed", False, False, ())
     assert dict(four.sharing) == {
         "nvidia_sharing_mode": "time_slicing",
         "nvidia_sharing_rename": False,
+        "nvidia_sharing_gpus_per_pod": 2,
         "nvidia_sharing_replicas": 4,
     }
     whole = objects.served(objects.node_named("gpu02"))
@@ -128,7 +132,7 @@ MIG_SLICES = file(
     timeSlicing={"renameByDefault": True, "resources": [{"name": "nvidia.com/mig-1g.10gb", "replicas": 2}]}
 )
 DAEMON = file(mps={"resources": [{"name": "nvidia.com/gpu", "replicas": 3}]})
-ON_TWO = file(timeSlicing={"resources": [{"name": "nvidia.com/gpu", "replicas": 4, "devices": [0, 1]}]})
+BY_MPS_ON_MIG = file("mixed", mps={"resources": [{"name": "nvidia.com/gpu", "replicas": 4}]})
 
 
 def with_configurations(*config_maps):
@@ -145,8 +149,8 @@ def test_the_configurations_between_which_nodes_choose_are_those_that_are_render
     assert left == []
     assert named == {
         "daemon": {"mode": "mps", "replicas": 3},
-        "four": {"replicas": 4},
-        "mig": {"replicas": {"1g.10gb": 2}, "rename": True},
+        "four": {"replicas": 4, "gpus_per_pod": 2},
+        "mig": {"replicas": {"1g.10gb": 2}, "rename": True, "gpus_per_pod": 2},
         "none": {"mode": "none"},
     }
     gpus = gpus_of_inventory([{"board": "l40s-48gb", "count": 2}])
@@ -175,7 +179,10 @@ def test_where_there_is_one_configuration_there_is_nothing_to_choose():
             ({"a": file()}, {"b": FOUR}, {"b": file()}),
             "configuration b .* several ConfigMaps have one of this name, and they",
         ),
-        (({"a": file()}, {"b": ON_TWO}), "configuration b .* is shared on devices .0, 1. only"),
+        (
+            ({"a": file()}, {"b": BY_MPS_ON_MIG}),
+            "configuration b .* does not start with its configuration: flags.migStrategy",
+        ),
         (({"a": file(), "b": "}"},), "configuration b .* invalid YAML"),
     ],
 )
@@ -246,37 +253,65 @@ def test_a_node_that_says_it_has_the_name_or_the_address_of_another_is_not_taken
     assert objects.node_named("gpu01", "10.0.0.1") is None, "two say that it is theirs"
 
 
+TIME, MPS = "time_slicing", "mps"
+
+
+def shared(mode, replicas, gpus_per_pod=2, rename=False):
+    several = {"nvidia_sharing_gpus_per_pod": gpus_per_pod} if gpus_per_pod > 1 else {}
+    return {
+        "nvidia_sharing_mode": mode,
+        "nvidia_sharing_rename": rename,
+        **several,
+        "nvidia_sharing_replicas": replicas,
+    }
+
+
+def resources(**replicas):
+    return [{"name": f"nvidia.com/{name.replace('_', '-')}", "replicas": count} for name, count in replicas.items()]
+
+
 @pytest.mark.parametrize(
     ("sharing", "variables", "said"),
     [
-        ({"mps": {"resources": [{"name": "nvidia.com/gpu", "replicas": 8}]}},
-         {"nvidia_sharing_mode": "mps", "nvidia_sharing_rename": False, "nvidia_sharing_replicas": 8}, []),
-        ({"timeSlicing": {"renameByDefault": True,
-                          "resources": [{"name": "nvidia.com/gpu", "replicas": 4}, {"name": "nvidia.com/mig-1g.5gb", "replicas": 2}]}},
-         {"nvidia_sharing_mode": "time_slicing", "nvidia_sharing_rename": True,
-          "nvidia_sharing_replicas": {"gpu": 4, "1g.5gb": 2}}, []),
-        ({"timeSlicing": {"resources": [{"name": "nvidia.com/gpu", "replicas": 1}]}}, {}, []),
-        ({"timeSlicing": {"resources": [{"name": "nvidia.com/gpu", "replicas": 4, "devices": ["0"], "rename": "x/y"}]}},
-         {"nvidia_sharing_mode": "time_slicing", "nvidia_sharing_rename": False, "nvidia_sharing_replicas": 4},
-         ["is shared on devices ['0'] only", "is renamed to x/y"]),
-        ({"timeSlicing": {"resources": [{"name": "nvidia.com/gpu", "replicas": "many"}]}}, {}, ["has no number of replicas"]),
+        ({"mps": {"resources": resources(gpu=8)}}, shared(MPS, 8, 1), []),
+        ({"mps": {"failRequestsGreaterThanOne": False, "resources": resources(gpu=8)}}, shared(MPS, 8, 1), ["several MPS slices"]),
+        # Unset and false it admits pods with several slices, which a rendered true would refuse.
+        ({"timeSlicing": {"resources": resources(gpu=4)}}, shared(TIME, 4), []),
+        ({"timeSlicing": {"failRequestsGreaterThanOne": False, "resources": resources(gpu=4)}}, shared(TIME, 4), []),
+        ({"timeSlicing": {"failRequestsGreaterThanOne": True, "resources": resources(gpu=4)}}, shared(TIME, 4, 1), []),
+        (
+            {"timeSlicing": {"renameByDefault": True, "resources": [*resources(gpu=4), {"name": "mig-1g.5gb", "replicas": 2}]}},
+            shared(TIME, {"gpu": 4, "1g.5gb": 2}, rename=True),
+            [],
+        ),
+        ({"timeslicing": {"resources": resources(gpu=4)}}, shared(TIME, 4), []),
+        ({"timeSlicing": {"resources": resources(gpu=4)}, "mps": {"resources": resources(gpu=8)}}, shared(MPS, 8, 1), []),
+        ({"timeSlicing": {"resources": [*resources(gpu=4), *resources(gpu=6)]}}, shared(TIME, 6), []),
+        # The plugin ignores both and shares all devices under their name.
+        ({"timeSlicing": {"resources": [{**resources(gpu=4)[0], "devices": ["0"], "rename": "x"}]}}, shared(TIME, 4), []),
     ],
 )  # fmt: skip
 def test_what_a_configuration_shares(sharing, variables, said):
-    found, strategy, differences = read_plugin_file(file("mixed", **sharing))
-    assert (found, strategy) == (variables, "mixed")
+    found, strategy, differences = read_plugin_file(file("none", **sharing))
+    assert (found, strategy) == (variables, "none")
     assert len(differences) == len(said) and all(text in line for text, line in zip(said, differences, strict=True))
 
 
 @pytest.mark.parametrize(
     "text",
-    ["{", "[" * 30_000, "a: 2026-99-99", "sharing: {timeSlicing: {resources: 5}}", "[]", "version: v1", "sharing: 3"]
-    + ["sharing: {timeSlicing: [1]}", "flags: {migStrategy: [single]}"],
+    ["{", "[" * 30_000, "sharing: {timeSlicing: {resources: 5}}", "[]", "sharing: 3", "sharing: {timeSlicing: [1]}"]
+    + ["flags: {migStrategy: [single]}", "version: v2", "sharing: {timeSlicing: {resources: []}}", "a: \ud800"]
+    + [file("mixed", mps={"resources": resources(gpu=2)}), file(timeSlicing={"resources": resources(gpu=1)})],
 )
-def test_what_is_no_configuration_shares_nothing(text):
-    found, strategy, differences = read_plugin_file(text)
+def test_a_file_with_which_the_plugin_does_not_start_is_a_difference(text):
+    found, strategy, (difference,) = read_plugin_file(text)
     assert (found, strategy) == ({}, None)
-    assert len(differences) == (text[0] == "{" or text[:2] == "[[" or text.endswith(("99", "5}}")))
+    assert "does not start" in difference
+
+
+@pytest.mark.parametrize("text", ["", "version: v1", "a: 2026-99-99", "sharing:"])
+def test_a_configuration_that_shares_nothing(text):
+    assert read_plugin_file(text) == ({}, None, [])
 
 
 def test_what_looks_like_a_plugin_in_a_namespace_that_nobody_named_is_named_and_decides_nothing():

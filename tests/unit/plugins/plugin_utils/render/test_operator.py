@@ -57,7 +57,9 @@ def test_the_operators_plugin_stays_away_from_nodes_of_another_backend(clusters_
     assert {one[PLUGIN_LABEL] for one in labels.values() if PLUGIN_LABEL in one} <= set(config_map["data"])
     if mig_manager == "operator":
         layouts = yaml.safe_load(documents(tree["objects/gpufleet-mig.yaml"])[0]["data"]["config.yaml"])["mig-configs"]
-        assert {one["nvidia.com/mig.config"] for one in labels.values()} <= set(layouts)
+        assert {one["nvidia.com/mig.config"] for one in labels.values() if "nvidia.com/mig.config" in one} <= set(
+            layouts
+        )
 
 
 def test_without_an_operator_nobody_would_partition(clusters_of, pools):
@@ -72,6 +74,14 @@ def matching(entries, device):
         for devices_of, enabled, devices in entries
         if devices_of is None or device in devices_of
     ]
+
+
+def test_no_layout_is_asked_of_boards_without_mig(clusters_of, pools):
+    """The operator runs no MIG manager on their nodes, so that nothing would ever say that the layout is applied."""
+    pools = {"training": pools["training"], "whole": {"gpu_facts_gpus": [{"board": "l40s", "count": 4}]}}
+    labels = labels_of(tree_of(clusters_of, pools, stack="gpu_operator", mig_manager="operator"))
+    assert labels["training"]["nvidia.com/mig.config"] == "training"
+    assert "nvidia.com/mig.config" not in labels["whole"]
 
 
 def test_the_predefined_layouts_are_those_of_the_manager(clusters_of, pools):
