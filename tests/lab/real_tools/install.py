@@ -111,6 +111,8 @@ TOOLS = {
         Tool("containerd-shim-runc-v2", "containerd", _CONTAINERD),
         Tool("ctr", "containerd", _CONTAINERD),
         Tool("crio", "cri-o", _CRIO, takes="5 minutes", environment={"CGO_ENABLED": "0"}),
+        # What quotas are rendered for: its objects are v1beta1.
+        Tool("kueue", "kueue", ("-ldflags", "-s -w"), takes="6 minutes", environment={"CGO_ENABLED": "0"}),
         # All of its parts in one: it is the part that its name, or ARGOCD_BINARY_NAME, says.
         Tool("argocd", "argo-cd", ("-ldflags", "-s -w"), package="cmd", takes="5 minutes"),
     )
