@@ -133,6 +133,13 @@ def test_dcgm_3_goes_in_the_same_transaction(host):
     assert ours(host) == dict.fromkeys(WANTED, "1:4.6.0-1") and host.calls.count("apply") == 1
 
 
+def test_what_stands_beside_the_new_packages_stays(host):
+    others = {"datacenter-gpu-manager-4-multinode": "1:4.5.3-1", "datacenter-gpu-manager-4-cuda12": "1:4.6.0-1"}
+    host.packages.update(others)
+    run(host)
+    assert others.items() <= host.packages.items()
+
+
 def test_a_version_that_is_not_offered(host):
     with pytest.raises(Refused, match=r"no 4\.7\.0 of .*-4-core is offered at 4\.6\.0, 4\.5\.3"):
         run(host, version="4.7.0")

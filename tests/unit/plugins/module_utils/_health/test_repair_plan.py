@@ -15,6 +15,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_pla
     Policy,
     plan_repair,
     reason_of,
+    reset_together,
     users_of_gpus,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_record import Attempt, RepairRecord
@@ -313,6 +314,11 @@ def test_which_gpus_are_reset_together(architecture, name, nvswitches, manager, 
     found = plan(spoil, architecture=architecture)
     assert found.gpus == (ADDRESSES if together else (FIRST,))
     assert bool(found.together) is together
+
+
+def test_a_lost_gpu_is_reset_with_no_other():
+    facts = {"gpus": [{"pci_address": FIRST, "architecture": "volta"}, {"pci_address": SECOND, "lost": True}]}
+    assert reset_together(facts, [FIRST])[0] == (FIRST,)
 
 
 def test_two_faults_at_once():
