@@ -34,7 +34,6 @@ PLANNERS = (
     "plugins/module_utils/*/stage.py",
     "plugins/module_utils/*/desired.py",
     "plugins/module_utils/_mig/geometry.py",
-    "plugins/module_utils/_mig/compute.py",
     "plugins/plugin_utils/fleet/plan.py",
     "plugins/plugin_utils/fleet/waves.py",
 )

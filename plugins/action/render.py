@@ -28,7 +28,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.capacity_do
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.clusters import servers
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.fleet import Fleet, GpusUnknown, OfFacts
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.overrides import HostVariables
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.recorded import RecordedFacts
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.recorded import KeptFacts
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.tree import cluster_tree
 
 
@@ -64,7 +64,7 @@ class ActionModule(ControllerAction):
             writer.refuse_unwritable(root)
             if facts and not os.path.isabs(of_run["facts_directory"]):
                 writer.refuse_foreign(root, os.path.join(of_run["facts_directory"], writer.MANIFEST))
-            recorded = RecordedFacts(facts)
+            recorded = KeptFacts(facts)
             fleet = self._fleet(groups, known, recorded, hosts, root)
             clusters = fleet.clusters()
             trees = {f"clusters/{cluster.name}": cluster_tree(cluster) for cluster in clusters}
@@ -150,7 +150,7 @@ class ActionModule(ControllerAction):
         self,
         groups: Mapping[str, list[str]],
         known: HostVariables,
-        recorded: RecordedFacts,
+        recorded: KeptFacts,
         hosts: list[str],
         root: str,
     ) -> Fleet:

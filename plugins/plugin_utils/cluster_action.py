@@ -64,7 +64,7 @@ Node = Optional[Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
-class Step:
+class NodeWrite:
     """What one step of a playbook writes to a node, in one change.
 
     :param before: the state of its record until now; empty where nothing is recorded.
@@ -127,7 +127,7 @@ class NodeStep(ClusterAction):
     REPAIRS = False
 
     @abstractmethod
-    def step(self, arguments: Values, task_vars: Values, cluster: Cluster | None, node: Node) -> Step:
+    def step(self, arguments: Values, task_vars: Values, cluster: Cluster | None, node: Node) -> NodeWrite:
         """Return what is written to the node."""
 
     def _beside_nvsentinel(self, cluster: Cluster, node: Mapping[str, Any], mode: str) -> bool:

@@ -106,6 +106,14 @@ SHAPE = {"__init__", "desired", "state", "plan", "apply", "stage"}
 SHARED_NAMES = {"host", "packages", "refusals", "system"}
 
 
+def test_a_class_has_a_name_of_its_own():
+    names = Counter(
+        node.name for file in files() for node in ast.parse(file.read_text()).body if isinstance(node, ast.ClassDef)
+    )
+    loaded_by_name = {"ActionModule", "FilterModule", "ModuleDocFragment"}
+    assert {name for name, count in names.items() if count > 1} == loaded_by_name
+
+
 def test_a_file_is_found_by_its_name():
     names = Counter(
         file.stem

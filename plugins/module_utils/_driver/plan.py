@@ -25,7 +25,7 @@ from .dkms import as_recorded, build_warnings, lacking, not_offered
 from .fabric import imex_warnings
 from .floors import shortfall, warnings
 from .packages import DKMS, closure, of_other_branch, of_other_generation
-from .previous import Record, Remains
+from .previous import PreviousDriver, Remains
 from .refusals import board_warnings, foreign_refusals, judged_version, refusals, space_refusals, too_old
 from .reload import Impact
 from .selection import (
@@ -239,7 +239,9 @@ def plan_absent(host: Host, remains: Remains, noticed: Impact | None = None) -> 
     return DriverPlan(_plan(host, steps, {}, []), "", transaction, not_offered=())
 
 
-def plan_previous(host: Host, desired: DesiredDriver, record: Record | None, repositories: Repositories) -> DriverPlan:
+def plan_previous(
+    host: Host, desired: DesiredDriver, record: PreviousDriver | None, repositories: Repositories
+) -> DriverPlan:
     """Return the steps back to the recorded package set, as one transaction.
 
     :raises Refused: nothing is recorded, or the repositories do not have it any more.

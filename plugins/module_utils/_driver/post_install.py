@@ -22,8 +22,8 @@ from .running import (
     NOUVEAU_FILE,
     NOUVEAU_TEXT,
     PERSISTENCE_DROP_IN,
+    DriverUnit,
     Seen,
-    Unit,
     has_install_section,
     other_build,
     persistence_drop_in,
@@ -158,7 +158,7 @@ class PostInstall:
             names = (*written, parameters.FILE, *links, *imex)
             return Seen(files=tuple(filter(system.has_file, names)))
         units = {
-            name: Unit(
+            name: DriverUnit(
                 bool(system.active_units([name])),
                 system.unit_enabled(name) or system.unit_wanted_at_boot(name),
                 name in host.masked,

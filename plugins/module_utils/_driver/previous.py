@@ -26,7 +26,7 @@ SCHEMA = 1
 
 
 @dataclass(frozen=True)
-class Record:
+class PreviousDriver:
     """A package set that worked.
 
     :param version: of the driver.
@@ -55,11 +55,11 @@ _RECORD = fields(
         "packages": mapping(not_null(text(256))),
     },
     required=("schema", "version", "packages"),
-    into=Record,
+    into=PreviousDriver,
 )
 
 
-def parse(text: str | None) -> Record | None:
+def parse(text: str | None) -> PreviousDriver | None:
     """Return the record in the file's text; None where there is none or it was written by another version of this."""
     try:
         return from_values(read_json(text)) if text else None
@@ -67,16 +67,16 @@ def parse(text: str | None) -> Record | None:
         return None
 
 
-def from_values(document: Any) -> Record | None:
+def from_values(document: Any) -> PreviousDriver | None:
     """Return the record of which these are the values; None where they are none of this version's."""
     try:
-        found: Record = check(_RECORD, document)
+        found: PreviousDriver = check(_RECORD, document)
     except Unfit:
         return None
     return found if found.packages else None
 
 
-def to_write(host: Host, record: Record | None, target: str, stream: str = "") -> Record | None:
+def to_write(host: Host, record: PreviousDriver | None, target: str, stream: str = "") -> PreviousDriver | None:
     """Return what has to be recorded before going to C(target), or None when the present record has to stay.
 
     :param target: the driver version that the change goes to; empty for a removal.
@@ -85,7 +85,7 @@ def to_write(host: Host, record: Record | None, target: str, stream: str = "") -
         return None if record.pending == (target or "absent") else replace(record, pending=target or "absent")
     if host.version is None or host.interrupted:
         return None
-    return Record(
+    return PreviousDriver(
         host.version,
         host.flavour or "",
         host.source or "",

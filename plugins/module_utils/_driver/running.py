@@ -30,7 +30,7 @@ NOUVEAU_TEXT = f"{MARK}blacklist nouveau\noptions nouveau modeset=0\n"
 
 
 @dataclass(frozen=True)
-class Unit:
+class DriverUnit:
     """A service that exists on the host. C(at_boot): whether it is started at boot. C(masked): whether nothing can start it."""
 
     active: bool
@@ -53,7 +53,7 @@ class Seen:
     nouveau_blocked: bool | None = True
     modules_at_boot: bool = True
     drop_in: bool = True
-    units: Mapping[str, Unit] = field(default_factory=dict)
+    units: Mapping[str, DriverUnit] = field(default_factory=dict)
     files: tuple[str, ...] = ()
     reboot: tuple[str, ...] = ()
 
@@ -63,7 +63,7 @@ def seen_in_facts(host: Host) -> Seen:
     active = {FABRIC_UNIT: host.fabric_active}
     if host.persistence_installed:
         active[PERSISTENCE_UNIT] = host.persistence_active
-    units = {name: Unit(bool(runs), masked=name in host.masked) for name, runs in active.items()}
+    units = {name: DriverUnit(bool(runs), masked=name in host.masked) for name, runs in active.items()}
     return Seen(not host.nouveau_loaded, units=units)
 
 
@@ -196,7 +196,7 @@ def wanted_units(host: Host, desired: DesiredDriver) -> tuple[str, ...]:
     return (*((PERSISTENCE_UNIT,) if desired.persistence else ()), *fabric)
 
 
-def service_steps(host: Host, desired: DesiredDriver, units: Mapping[str, Unit]) -> list[Step]:
+def service_steps(host: Host, desired: DesiredDriver, units: Mapping[str, DriverUnit]) -> list[Step]:
     """Return the steps that have the services of the driver run, now and after a reboot. C(units): those of L(wanted_units) that exist."""
     steps = []
     for name in wanted_units(host, desired):

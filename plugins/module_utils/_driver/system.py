@@ -122,10 +122,10 @@ class DriverSystem:
         )
 
     @property
-    def record(self) -> previous.Record | None:
+    def record(self) -> previous.PreviousDriver | None:
         return previous.parse(read_text(previous.PATH, links=False))
 
-    def write_record(self, record: previous.Record) -> None:
+    def write_record(self, record: previous.PreviousDriver) -> None:
         write_whole(previous.PATH, record.as_text(), 0o600)
 
     def write_not_offered(self, kernel: str, names: Sequence[str]) -> None:

@@ -19,7 +19,7 @@ from .._settings.desired import RECORD as SETTINGS_RECORD
 from .._settings.desired import recorded as recorded_settings
 from .._settings.plan import EccPolicy
 from .._settings.plan import plan as plan_settings
-from .._settings.state import ObservedGpu
+from .._settings.state import GpuWithSettings
 from .._sharing.host import UNREADABLE, Daemon
 from .._sharing.plan import plan as plan_sharing
 from .._sharing.state import from_facts, sharing_of
@@ -72,7 +72,9 @@ def _settings(record: Any, gpus: Gpus) -> str:
         return f"{SETTINGS_RECORD} cannot be used"
     # Facts of an earlier release have no settings.
     try:
-        read = [ObservedGpu(gpu_view({part: gpu.get(part) for part in _SETTABLE})) for gpu in gpus if "settings" in gpu]
+        read = [
+            GpuWithSettings(gpu_view({part: gpu.get(part) for part in _SETTABLE})) for gpu in gpus if "settings" in gpu
+        ]
         return _words(plan_settings(read, wanted, wanted, EccPolicy(reset=True, reboot=True)).steps)
     except Refused as refusal:
         return refusal.message

@@ -28,14 +28,14 @@ from .._users import add_allocations, reset_obstacle
 from . import desired
 from .desired import RECORD, Settings
 from .plan import EccPolicy, plan
-from .state import ObservedGpu
+from .state import GpuWithSettings
 
 
 class SettingsError(Exception):
     """A step could not be carried out."""
 
 
-def observe(nvml: Nvml, wanted: Settings) -> list[ObservedGpu]:
+def observe(nvml: Nvml, wanted: Settings) -> list[GpuWithSettings]:
     """Read what the planner needs to know of every GPU. Raises NvmlError: NVML does not tell how many GPUs there are."""
     locks = gpu_reset.read_locks()
     found = []
@@ -47,7 +47,7 @@ def observe(nvml: Nvml, wanted: Settings) -> list[ObservedGpu]:
             add_allocations([gpu], read_allocations(HostFiles()))
         settings = nvml_settings.settings_of(nvml, state.index, locks.get(gpu["uuid"] or ""))
         found.append(
-            ObservedGpu(
+            GpuWithSettings(
                 # The names of processes are their users' own.
                 gpu_view(printable(gpu)).but(settings=settings),
                 supported=None if wanted.application_clocks is None else _supported(nvml, state.index),
@@ -87,7 +87,7 @@ def restore(nvml: Nvml, wanted: Settings) -> list[str]:
     """
     lost = replace(wanted, ecc=None)
 
-    def planned(gpus: Sequence[ObservedGpu]) -> Plan:
+    def planned(gpus: Sequence[GpuWithSettings]) -> Plan:
         return plan(gpus, lost, lost, EccPolicy())
 
     def planned_again(index: int) -> Plan:

@@ -20,7 +20,7 @@ from .._plan import REBOOT_NEEDED, Plan, Refused, Step, awaited_reboot, gpu_step
 from .._steps import Kind
 from .._users import named, users_of
 from .desired import PREFIX, RECORD, Settings
-from .state import ObservedGpu
+from .state import GpuWithSettings
 
 #: Two readings of a limit may differ by what a board rounds.
 _WATT = 1
@@ -36,7 +36,7 @@ class EccPolicy:
     reboot: bool = False
 
 
-def plan(gpus: Sequence[ObservedGpu], wanted: Settings, record: Settings | None, policy: EccPolicy) -> Plan:
+def plan(gpus: Sequence[GpuWithSettings], wanted: Settings, record: Settings | None, policy: EccPolicy) -> Plan:
     """Return the steps, GPU by GPU, and the record.
 
     What the record has and is no longer wanted goes back to the board's own value; ECC stays as it is.
@@ -65,7 +65,7 @@ def plan(gpus: Sequence[ObservedGpu], wanted: Settings, record: Settings | None,
     return Plan(tuple(steps), before=before, after={"wanted": wanted.as_dict()})
 
 
-def _refuse_power(gpu: ObservedGpu, wanted: Settings) -> None:
+def _refuse_power(gpu: GpuWithSettings, wanted: Settings) -> None:
     if wanted.power_limit is None:
         return
     power = gpu.settings.power_w
@@ -84,7 +84,7 @@ def _refuse_power(gpu: ObservedGpu, wanted: Settings) -> None:
         )
 
 
-def _refuse_clocks(gpu: ObservedGpu, wanted: Settings) -> None:
+def _refuse_clocks(gpu: GpuWithSettings, wanted: Settings) -> None:
     highest = gpu.settings.clocks_mhz.max
     application = wanted.application_clocks
     asked = (
@@ -119,7 +119,7 @@ def _refuse_clocks(gpu: ObservedGpu, wanted: Settings) -> None:
         )
 
 
-def _refuse_unsupported(gpu: ObservedGpu, wanted: Clocks) -> None:
+def _refuse_unsupported(gpu: GpuWithSettings, wanted: Clocks) -> None:
     supported = gpu.supported or {}
     memory, graphics = wanted
     if memory not in supported:
@@ -137,7 +137,7 @@ def _refuse_unsupported(gpu: ObservedGpu, wanted: Clocks) -> None:
         )
 
 
-def _refuse_ecc(gpu: ObservedGpu, wanted: Settings, policy: EccPolicy) -> None:
+def _refuse_ecc(gpu: GpuWithSettings, wanted: Settings, policy: EccPolicy) -> None:
     if wanted.ecc is None:
         return
     present = gpu.settings.ecc.current
@@ -162,7 +162,7 @@ def _refuse_ecc(gpu: ObservedGpu, wanted: Settings, policy: EccPolicy) -> None:
         )
 
 
-def _no_reset(gpu: ObservedGpu, policy: EccPolicy) -> str | None:
+def _no_reset(gpu: GpuWithSettings, policy: EccPolicy) -> str | None:
     """Return why ECC of a GPU can only change by a reboot; None where a reset can do it, as far as is known."""
     if not policy.reset:
         return f"{PREFIX}reset is never"
@@ -171,7 +171,7 @@ def _no_reset(gpu: ObservedGpu, policy: EccPolicy) -> str | None:
     return gpu.no_reset
 
 
-def _ecc(gpu: ObservedGpu, wanted: Settings, policy: EccPolicy) -> list[Step]:
+def _ecc(gpu: GpuWithSettings, wanted: Settings, policy: EccPolicy) -> list[Step]:
     ecc = gpu.settings.ecc
     if wanted.ecc is None or ecc.current is wanted.ecc:
         return []
@@ -192,7 +192,7 @@ def _ecc(gpu: ObservedGpu, wanted: Settings, policy: EccPolicy) -> list[Step]:
     return steps
 
 
-def _power(gpu: ObservedGpu, wanted: Settings, former: Settings, reset: bool) -> list[Step]:
+def _power(gpu: GpuWithSettings, wanted: Settings, former: Settings, reset: bool) -> list[Step]:
     power = gpu.settings.power_w
     target = wanted.power_limit
     if target is None and former.power_limit is not None:
@@ -205,7 +205,7 @@ def _power(gpu: ObservedGpu, wanted: Settings, former: Settings, reset: bool) ->
     return [gpu_step(Kind.SET_POWER_LIMIT, gpu.facts, why, (), {"watts": target})]
 
 
-def _clocks(gpu: ObservedGpu, wanted: Settings, former: Settings, reset: bool) -> list[Step]:
+def _clocks(gpu: GpuWithSettings, wanted: Settings, former: Settings, reset: bool) -> list[Step]:
     steps = []
     speeds = gpu.settings.clocks_mhz
     present = speeds.graphics
@@ -230,7 +230,7 @@ def _clocks(gpu: ObservedGpu, wanted: Settings, former: Settings, reset: bool) -
     return steps + _application_clocks(gpu, wanted, former, reset)
 
 
-def _application_clocks(gpu: ObservedGpu, wanted: Settings, former: Settings, reset: bool) -> list[Step]:
+def _application_clocks(gpu: GpuWithSettings, wanted: Settings, former: Settings, reset: bool) -> list[Step]:
     present = gpu.settings.clocks_mhz.application
     clocks = wanted.application_clocks
     if clocks is None:

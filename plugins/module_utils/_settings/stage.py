@@ -14,7 +14,7 @@ from .._plan import StagePlan, Step
 from .._steps import Kind
 from .desired import PREFIX, RECORD, read, recorded
 from .plan import EccPolicy, plan
-from .state import ObservedGpu
+from .state import GpuWithSettings
 
 STAGE = "settings"
 
@@ -33,7 +33,7 @@ def stage(facts: Facts, desired: Mapping[str, Any]) -> StagePlan:
         return StagePlan(STAGE, unreadable, steps)
     if not facts.gpus:
         return StagePlan(STAGE, needed=True, unknown=facts.nvml.unanswered)
-    gpus = [ObservedGpu(gpu) for gpu in facts.gpus if not gpu.lost]
+    gpus = [GpuWithSettings(gpu) for gpu in facts.gpus if not gpu.lost]
     if any(gpu.facts.settings is None for gpu in gpus):
         unread = "the facts are of an earlier release, which did not read the settings of GPUs"
         return StagePlan(STAGE, needed=True, unread=unread)

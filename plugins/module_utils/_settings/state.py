@@ -14,7 +14,7 @@ from .._gpu_settings import GpuSettings
 
 
 @dataclass(frozen=True)
-class ObservedGpu:
+class GpuWithSettings:
     """One GPU as it was read.
 
     :param supported: the graphics clocks of each memory clock that it takes as application clocks; None where they were not asked for.

@@ -26,7 +26,7 @@ from .._steps import Kind
 from .._users import PROCESS, User, add_allocations
 from . import mps_instances, mps_units
 from .host import SHM, UNREADABLE, Daemon, HostSharing, recorded_sharing
-from .state import ForeignDaemon, Observed, ObservedDaemon, ObservedGpu, Server, pods_of
+from .state import ForeignDaemon, Observed, ObservedDaemon, Server, SharedGpu, pods_of
 
 RECORD = "/etc/gpufleet/sharing.json"
 UNITS = "/etc/systemd/system"
@@ -63,7 +63,7 @@ def observe(nvml: Nvml | None) -> Observed:
             for process in gpu["processes"] or ()
             if process["type"] == "C" and process["pid"] not in ours
         )
-        gpus.append(ObservedGpu(gpu["index"], gpu["uuid"] or "", gpu["compute_mode"], foreign))
+        gpus.append(SharedGpu(gpu["index"], gpu["uuid"] or "", gpu["compute_mode"], foreign))
     return Observed(
         gpus=tuple(gpus),
         daemons=daemons,

@@ -20,7 +20,7 @@ from .._plan import Plan, Refused, Step
 from .._steps import Kind
 from .._users import mps_clients, named, names
 from .host import DEFAULT, SHM, Daemon, HostSharing
-from .state import Observed, ObservedDaemon, ObservedGpu
+from .state import Observed, ObservedDaemon, SharedGpu
 
 
 def plan(observed: Observed, wanted: HostSharing, disruption: str = "refuse") -> Plan:
@@ -62,7 +62,7 @@ def plan(observed: Observed, wanted: HostSharing, disruption: str = "refuse") ->
     )
 
 
-def _compute_modes(gpus: Sequence[ObservedGpu], wanted: HostSharing) -> list[Step]:
+def _compute_modes(gpus: Sequence[SharedGpu], wanted: HostSharing) -> list[Step]:
     steps = []
     for gpu in gpus:
         if wanted.compute_mode is None or gpu.compute_mode == wanted.compute_mode:

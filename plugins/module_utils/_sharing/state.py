@@ -53,7 +53,7 @@ class ObservedDaemon:
 
 
 @dataclass(frozen=True)
-class ObservedGpu:
+class SharedGpu:
     """What sharing needs to know of a GPU. C(foreign): processes that compute on the GPU and are no clients of MPS."""
 
     index: int
@@ -86,7 +86,7 @@ class Observed:
     :param shm_mounted: whether the shared memory of pods' MPS is mounted, or would be after a reboot.
     """
 
-    gpus: tuple[ObservedGpu, ...] = ()
+    gpus: tuple[SharedGpu, ...] = ()
     daemons: tuple[ObservedDaemon, ...] = ()
     recorded: HostSharing | None = None
     installed: bool = True
@@ -113,7 +113,7 @@ def from_facts(
         if daemon.get("responds") and not daemon.get("in_container")
     }
     return Observed(
-        gpus=tuple(ObservedGpu(int(gpu["index"]), str(gpu.get("uuid")), gpu.get("compute_mode")) for gpu in gpus),
+        gpus=tuple(SharedGpu(int(gpu["index"]), str(gpu.get("uuid")), gpu.get("compute_mode")) for gpu in gpus),
         daemons=tuple(
             _daemon(daemon, answering.get(daemon.pipe_directory), _is_enabled(facts, daemon.name), gpus)
             for daemon in (known.daemons if known else ())

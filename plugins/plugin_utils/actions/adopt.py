@@ -27,9 +27,13 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import Api
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster_action import ClusterAction
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import adopt_deepops
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.adopt import Adopted, adopt
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.adopt_cluster import NAMESPACES, Objects, Served
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.adopt_cluster import (
+    NAMESPACES,
+    Objects,
+    ServedConfiguration,
+)
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.adopt_inventory import MARK, inventory
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.adopt_racks import Host, racks
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.adopt_racks import RackMember, racks
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.objects import CLUSTER_POLICY, NVIDIA_DRIVER, taken
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.text import shortened
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import registered
@@ -84,7 +88,7 @@ class ActionModule(ClusterAction):
         of_hosts: dict[str, dict[str, Any]] = {}
         secret: set[str] = set()
         kubelets = False
-        read: dict[str, Host] = {}
+        read: dict[str, RackMember] = {}
         for host in arguments["hosts"]:
             variables = task_vars["hostvars"][host]
             known, unread = facts_of(registered(variables, "gpu_facts_host"))
@@ -92,7 +96,7 @@ class ActionModule(ClusterAction):
             if known is None or reason:
                 left_out[host] = reason
                 continue
-            read[host] = Host(known, _address(variables, host))
+            read[host] = RackMember(known, _address(variables, host))
         rack_of = racks(read, [*groups, GPU_HOSTS])
         for host in read:
             variables, facts = task_vars["hostvars"][host], read[host].facts
@@ -262,14 +266,16 @@ def _served(
     variables: Any,
     facts: Mapping[str, Any],
     deepops: adopt_deepops.DeepOpsVariables,
-) -> tuple[Served, dict[str, Any]]:
+) -> tuple[ServedConfiguration, dict[str, Any]]:
     """Return how a host is served, and the variables with its name in the cluster where that is another one."""
     if objects is None:
-        return Served(strategy=deepops.strategy), {}
+        return ServedConfiguration(strategy=deepops.strategy), {}
     address = str(plain(variables.get("ansible_host")) or "") if "ansible_host" in variables else ""
     node = objects.node_named(host, str((facts.get("host") or {}).get("name") or ""), address)
     if node is None:
-        return Served(strategy=deepops.strategy, differences=("the cluster has no node of this name or address",)), {}
+        return ServedConfiguration(
+            strategy=deepops.strategy, differences=("the cluster has no node of this name or address",)
+        ), {}
     found = objects.served(node)
     return found, {"gpu_node_name": found.node} if found.node != host else {}
 

@@ -56,7 +56,7 @@ class ActionModule(ControllerAction):
         directory = arguments["facts_directory"]
         planned, described = [], []
         try:
-            cluster = _Cluster.read(arguments["kubeconfig"], arguments["context"], at_once(self._display))
+            cluster = _ClusterNow.read(arguments["kubeconfig"], arguments["context"], at_once(self._display))
             for host in hosts_of(hosts, task_vars):
                 facts, view, unread = _facts(host, directory, arguments["offline"])
                 planned.append(_plan(host, facts, view, unread, cluster))
@@ -103,7 +103,7 @@ def _facts(host: RunHost, directory: str, offline: bool) -> tuple[dict[str, Any]
 
 
 @dataclass(frozen=True)
-class _Cluster:
+class _ClusterNow:
     """The cluster as it is now: its nodes, and the pods on each."""
 
     nodes: Mapping[str, Mapping[str, Any]]
@@ -121,7 +121,7 @@ class _Cluster:
         return identities(self.api.daemon_sets())
 
     @classmethod
-    def read(cls, kubeconfig: str, context: str, notify: Callable[[str], None]) -> _Cluster | None:
+    def read(cls, kubeconfig: str, context: str, notify: Callable[[str], None]) -> _ClusterNow | None:
         """Read it; None where none is to be asked.
 
         :raises ApiError: the API server does not answer, or refuses.
@@ -146,7 +146,7 @@ class _Cluster:
         return replace(view, differs=(*view.differs, reverted)) if reverted else view
 
 
-def _requests(given: Mapping[str, Any], cluster: _Cluster | None) -> tuple[list[str], list[str]]:
+def _requests(given: Mapping[str, Any], cluster: _ClusterNow | None) -> tuple[list[str], list[str]]:
     """Return on which nodes pods that request GPUs by name may land, and what of the cluster keeps the DRA driver from serving them."""
     found: list[str] = []
     wrong: list[str] = []
@@ -165,7 +165,7 @@ def _requests(given: Mapping[str, Any], cluster: _Cluster | None) -> tuple[list[
 
 
 def _plan(
-    host: RunHost, facts: dict[str, Any] | None, view: Facts | None, unread: str | None, cluster: _Cluster | None
+    host: RunHost, facts: dict[str, Any] | None, view: Facts | None, unread: str | None, cluster: _ClusterNow | None
 ) -> HostPlan:
     description, node = host.description, None
     if cluster and not description.refusals:

@@ -30,7 +30,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_rec
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import cluster_lease
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import Cluster
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster_action import Node, NodeStep, Step, Values
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster_action import Node, NodeStep, NodeWrite, Values
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import device_taints, nvsentinel, repair
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.objects import is_cordoned
 
@@ -50,7 +50,7 @@ class ActionModule(NodeStep):
         "condition": {"type": "str", "default": ""},
     }
 
-    def step(self, arguments: Values, task_vars: Values, cluster: Cluster | None, node: Node) -> Step:  # noqa: ARG002
+    def step(self, arguments: Values, task_vars: Values, cluster: Cluster | None, node: Node) -> NodeWrite:  # noqa: ARG002
         before, state = from_values(arguments["record"]), arguments["state"]
         if node is not None:
             before = repair.known(before, node)
@@ -70,7 +70,7 @@ class ActionModule(NodeStep):
             "text": record.as_text(),
         }
         first, then = self._calls(arguments, record, cluster, node)
-        return Step(before.state, repair.marked(record), cordon, result, ours, first, then)
+        return NodeWrite(before.state, repair.marked(record), cordon, result, ours, first, then)
 
     def _calls(
         self, arguments: Values, record: RepairRecord, cluster: Cluster | None, node: Node

@@ -20,7 +20,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.objects impo
     labels_of,
     own,
 )
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade import DONE, PREFIX, Record, from_values
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade import DONE, PREFIX, NodeRecord, from_values
 
 _PAUSE = 2.0
 
@@ -119,9 +119,9 @@ class ActionModule(ClusterAction):
             time.sleep(_PAUSE)
 
 
-def _record(text: str) -> Record:
+def _record(text: str) -> NodeRecord:
     """Return the record in the file of a host; an empty one where there is none, or none that can be read, which the plan says."""
     try:
-        return from_values(read_json(text)) if text else Record()
+        return from_values(read_json(text)) if text else NodeRecord()
     except (ValueError, Unfit):
-        return Record()
+        return NodeRecord()

@@ -12,12 +12,12 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats import ut
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_record import found_cordoned
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import cluster_lease
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import Cluster
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster_action import Node, NodeStep, Step, Values
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster_action import Node, NodeStep, NodeWrite, Values
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.objects import annotations_of, is_cordoned
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade import (
     REFUSED,
     REPARTITION,
-    Record,
+    NodeRecord,
     from_annotations,
 )
 
@@ -28,24 +28,24 @@ class ActionModule(NodeStep):
         "layout_changed": {"type": "bool", "default": False},
     }
 
-    def step(self, arguments: Values, task_vars: Values, cluster: Cluster | None, node: Node) -> Step:  # noqa: ARG002
+    def step(self, arguments: Values, task_vars: Values, cluster: Cluster | None, node: Node) -> NodeWrite:  # noqa: ARG002
         state = arguments["state"]
         # What a run that was cut off did is not known: its node is returned only when a run has come to the end.
         returned = state == "done" or (state == "failed" and not arguments["layout_changed"])
         before, cordoned = from_annotations(annotations_of(node), REPARTITION), is_cordoned(node)
         found = found_cordoned(cordoned, before.initial_unschedulable, before.ours)
-        kept = Record(
+        kept = NodeRecord(
             REFUSED if returned else state,
             initial_unschedulable=found,
             failed_reason=arguments["reason"],
             operator=str(cluster_lease.this_run()),
             since=utc_time.now(),
         )
-        after = Record() if state == "done" else kept
+        after = NodeRecord() if state == "done" else kept
         cordon = found if returned else True if state == "started" else None
         changed = cordon not in (None, cordoned) or replace(after, since="") != replace(before, since="")
         result = {"changed": changed and node is not None, "returned": returned}
         written = kept.annotations(REPARTITION)
         # Nothing is left of one that came to its end.
         written = dict.fromkeys(written) if state == "done" else written
-        return Step(before.state, written, cordon, result, False if returned else cordon)
+        return NodeWrite(before.state, written, cordon, result, False if returned else cordon)

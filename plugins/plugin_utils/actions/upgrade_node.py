@@ -14,14 +14,14 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats import ut
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.host_names import UPGRADE_STEPS
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import cluster_lease
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import Cluster
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster_action import Node, NodeStep, Step, Values
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster_action import Node, NodeStep, NodeWrite, Values
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.objects import annotations_of, is_cordoned
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade import (
     MIGRATE,
     REFUSED,
     ROLLING_BACK,
     UPGRADE,
-    Record,
+    NodeRecord,
     advance,
     begin,
     from_annotations,
@@ -63,7 +63,7 @@ class ActionModule(NodeStep):
             )
         return result
 
-    def step(self, arguments: Values, task_vars: Values, cluster: Cluster | None, node: Node) -> Step:
+    def step(self, arguments: Values, task_vars: Values, cluster: Cluster | None, node: Node) -> NodeWrite:
         state, run = arguments["state"], UpgradeRun(constants.DEFAULT_LOCAL_TMP)
         work = run.settings.get("work", UPGRADE) if run.exists else UPGRADE
         # What goes back because it failed is not asked, and a migration changes no driver.
@@ -86,9 +86,9 @@ class ActionModule(NodeStep):
             "text": record.as_text(),
             "driver_changed": state == REFUSED and record.driver != before.driver,
         }
-        return Step(before.state, record.annotations(), cordon, result, ours)
+        return NodeWrite(before.state, record.annotations(), cordon, result, ours)
 
-    def _record(self, arguments: dict[str, Any], before: Record, node: Any, now: str) -> Record:
+    def _record(self, arguments: dict[str, Any], before: NodeRecord, node: Any, now: str) -> NodeRecord:
         state, reason = arguments["state"], arguments["reason"]
         origin, toolkit, target, kernel = (arguments[name] for name in ("origin", "toolkit", "target", "kernel"))
         found, who, wave = is_cordoned(node), str(cluster_lease.this_run()), arguments["wave"]

@@ -28,7 +28,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade impo
     UPGRADE,
     WORK,
     FleetHost,
-    Record,
+    NodeRecord,
     at_work_elsewhere,
     from_annotations,
     from_values,
@@ -265,7 +265,7 @@ class ActionModule(ClusterAction):
         members, nodes = {}, []
         for host, about, recorded, started in run.hosts():
             node = objects.get(about["node"])
-            record, unread = Record(), ""
+            record, unread = NodeRecord(), ""
             try:
                 if recorded:
                     # Written by this run, which alone has the lease; check mode has written it nowhere else.

@@ -43,7 +43,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.state import 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused, StagePlan
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import encode
 
-from .adopt_cluster import Served
+from .adopt_cluster import ServedConfiguration
 from .adopt_racks import NO_IMEX, Found
 
 Stages = Mapping[str, Callable[[Facts, Mapping[str, Any]], StagePlan]]
@@ -118,7 +118,7 @@ class _Reader:
 def adopt(
     host: str,
     facts: Mapping[str, Any],
-    served: Served,
+    served: ServedConfiguration,
     stages: Stages,
     defaults: Mapping[str, Any],
     runtime: str = "",
@@ -155,7 +155,7 @@ def adopt(
     return Adopted(host, known, reader.variables, tuple(reader.differences), tuple(reader.notes), group)
 
 
-def _driver(reader: _Reader, served: Served, rack: Found) -> None:
+def _driver(reader: _Reader, served: ServedConfiguration, rack: Found) -> None:
     driver = reader.facts.get("driver") or {}
     installed = sorted(set(versioned(driver.get("packages") or {}).values()))
     version = driver.get("loaded_version") or driver.get("on_disk_version") or next(reversed(installed), None)
@@ -221,7 +221,7 @@ def _driver(reader: _Reader, served: Served, rack: Found) -> None:
         )
 
 
-def _toolkit(reader: _Reader, served: Served, preferred: str) -> None:
+def _toolkit(reader: _Reader, served: ServedConfiguration, preferred: str) -> None:
     toolkit = reader.facts.get("toolkit") or {}
     runtimes = reader.facts.get("runtimes") or {}
     configured = [name for name in RUNTIMES if (runtimes.get(name) or {}).get("nvidia")]
@@ -275,7 +275,7 @@ def _toolkit(reader: _Reader, served: Served, preferred: str) -> None:
         )
 
 
-def _mig(reader: _Reader, served: Served) -> None:
+def _mig(reader: _Reader, served: ServedConfiguration) -> None:
     gpus = [gpu for gpu in reader.facts.get("gpus") or () if (gpu.get("mig") or {}).get("supported")]
     total = len(reader.facts.get("gpus") or ())
     present = {int(gpu["index"]): now(gpu) or DesiredGpu(False) for gpu in gpus}
@@ -330,7 +330,7 @@ def _compare_mig_parted(reader: _Reader, present: Mapping[int, DesiredGpu], stra
         reader.differences.append(f"{where}, makes {', '.join(other)}. The inventory describes what the GPUs have now.")
 
 
-def _sharing(reader: _Reader, served: Served) -> None:
+def _sharing(reader: _Reader, served: ServedConfiguration) -> None:
     none = {"nvidia_sharing_mode": "none"}
     found, left = reader.choose(["sharing"], [dict(served.sharing)] if served.sharing else [none])
     reader.variables.update(found)

@@ -33,7 +33,7 @@ _SHARING = {"timeSlicing": "time_slicing", "mps": "mps"}
 
 
 @dataclass(frozen=True)
-class Served:
+class ServedConfiguration:
     """How one host is served by its cluster.
 
     :param node: the name of its node; empty where the cluster has none, or was not read.
@@ -173,13 +173,13 @@ class Objects:
         ]
         return found[0] if len(found) == 1 else None
 
-    def served(self, node: Mapping[str, Any]) -> Served:
+    def served(self, node: Mapping[str, Any]) -> ServedConfiguration:
         name, labels = str(_at(node, "metadata", "name")), _labels(node)
         if self.policy is not None:
             return self._by_operator(name, labels, self.policy)
         plugins = [one for one in self.plugins if placed(_at(one, "spec", "template", "spec") or {}, labels)]
         if not plugins:
-            return Served(name, labels.get("nvidia.com/mig.strategy"))
+            return ServedConfiguration(name, labels.get("nvidia.com/mig.strategy"))
         found = _by_plugin(name, labels, plugins[0], self.config_maps)
         others = ", ".join(str(_at(one, "metadata", "name")) for one in plugins[1:])
         if not others:
@@ -188,9 +188,11 @@ class Objects:
             *found.notes,
             f"several DaemonSets of the device plugin select node {name}; besides the one that was read: {others}",
         )
-        return Served(found.node, found.strategy, found.sharing, differences=found.differences, notes=notes)
+        return ServedConfiguration(
+            found.node, found.strategy, found.sharing, differences=found.differences, notes=notes
+        )
 
-    def _by_operator(self, name: str, labels: Mapping[str, str], policy: Mapping[str, Any]) -> Served:
+    def _by_operator(self, name: str, labels: Mapping[str, str], policy: Mapping[str, Any]) -> ServedConfiguration:
         configuration = _at(policy, "spec", "devicePlugin", "config") or {}
         flags = {"migStrategy": _at(policy, "spec", "mig", "strategy")}
         notes: list[str] = []
@@ -213,7 +215,7 @@ class Objects:
         label, state = labels.get(MIG_CONFIG_LABEL), labels.get(MIG_STATE_LABEL)
         if label and state not in (None, "success"):
             differences.append(f"mig: node {name} has {MIG_CONFIG_LABEL}={label}, and its state is {state}")
-        return Served(
+        return ServedConfiguration(
             name,
             # The operator's strategy is an environment variable, which beats the file.
             str(flags["migStrategy"] or strategy or "single"),
@@ -230,7 +232,7 @@ def _by_plugin(
     labels: Mapping[str, str],
     plugin: Mapping[str, Any],
     config_maps: Mapping[tuple[str, str], Mapping[str, str]],
-) -> Served:
+) -> ServedConfiguration:
     container = _plugin_container(plugin) or {}
     namespace = str(_at(plugin, "metadata", "namespace") or "")
     given = _environment(plugin)
@@ -244,7 +246,7 @@ def _by_plugin(
     arguments = [str(one) for one in (*(container.get("command") or ()), *(container.get("args") or ()))]
     flag = next((one.partition("=")[2] for one in arguments if one.startswith("--mig-strategy=")), "")
     decided = flag or given.get("MIG_STRATEGY") or strategy or labels.get("nvidia.com/mig.strategy") or "none"
-    return Served(name, decided, sharing, differences=(*differences, *wrong))
+    return ServedConfiguration(name, decided, sharing, differences=(*differences, *wrong))
 
 
 def _chosen(

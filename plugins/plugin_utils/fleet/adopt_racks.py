@@ -33,7 +33,7 @@ NO_IMEX = Found()
 
 
 @dataclass(frozen=True)
-class Host:
+class RackMember:
     """A host as it was read.
 
     :param address: at which the other hosts of the rack reach it, as far as the inventory tells.
@@ -43,7 +43,7 @@ class Host:
     address: str
 
 
-def racks(hosts: Mapping[str, Host], taken: Collection[str] = ()) -> dict[str, Found]:
+def racks(hosts: Mapping[str, RackMember], taken: Collection[str] = ()) -> dict[str, Found]:
     """Return what is known of the IMEX of each host, by its name.
 
     :param taken: names of groups that mean something already.
@@ -73,7 +73,7 @@ def racks(hosts: Mapping[str, Host], taken: Collection[str] = ()) -> dict[str, F
     return found
 
 
-def _undescribed(nodes: tuple[str, ...], members: Mapping[str, Host]) -> str:
+def _undescribed(nodes: tuple[str, ...], members: Mapping[str, RackMember]) -> str:
     """Return why hosts that have these nodes are not described as a rack; empty where they are."""
     where = f"{host_names.IMEX_NODES_FILE} has {imex.few(nodes)}"
     away = [name for name, host in members.items() if host.address not in nodes]

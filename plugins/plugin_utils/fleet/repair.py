@@ -29,7 +29,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_rec
 
 from .objects import annotations_of, is_cordoned, is_ready
 from .text import shortened
-from .upgrade import HEAL, Record, annotation, from_annotations
+from .upgrade import HEAL, NodeRecord, annotation, from_annotations
 from .waves import Budget
 
 STATE, SINCE = (annotation(HEAL, name) for name in ("state", "since"))
@@ -132,7 +132,7 @@ def no_room(nodes: Mapping[str, Mapping[str, Any]], members: Sequence[str], node
 def marked(record: RepairRecord) -> dict[str, str | None]:
     """Return the annotations of a node; C(None) removes one."""
     found = record.initial_unschedulable and record.state in _TAKEN
-    return Record(
+    return NodeRecord(
         record.state,
         initial_unschedulable=found,
         failed_reason=record.reason,

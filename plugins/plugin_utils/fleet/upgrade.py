@@ -73,7 +73,7 @@ _WRITTEN = {"origin": "from", "toolkit": "from_toolkit", "kernel": "from_kernel"
 
 
 @dataclass(frozen=True)
-class Record:
+class NodeRecord:
     """What is kept of a node.
 
     :param state: a step; C(done); C(failed), out of service until somebody looked at it; C(refused), back in service because nothing
@@ -132,14 +132,14 @@ def annotation(work: str, field: str) -> str:
     return f"{PREFIX}{work}-{field.replace('_', '-')}"
 
 
-def from_values(values: Any, work: str = UPGRADE) -> Record:
+def from_values(values: Any, work: str = UPGRADE) -> NodeRecord:
     """Return the record with these values, as L(Record.values) gives them."""
     found = check(_RECORDS[work], values)
-    named = {name: found.get(_WRITTEN.get(name, name)) for name in Record.__dataclass_fields__}
-    return Record(**{name: value for name, value in named.items() if value is not None})
+    named = {name: found.get(_WRITTEN.get(name, name)) for name in NodeRecord.__dataclass_fields__}
+    return NodeRecord(**{name: value for name, value in named.items() if value is not None})
 
 
-def from_annotations(annotations: Mapping[str, str] | None, work: str = UPGRADE) -> Record:
+def from_annotations(annotations: Mapping[str, str] | None, work: str = UPGRADE) -> NodeRecord:
     """Return the record in the annotations of a node; raise Unfit where they hold none that can be read."""
     given = {} if annotations is None else annotations
     if not isinstance(given, Mapping):
@@ -155,7 +155,7 @@ def from_annotations(annotations: Mapping[str, str] | None, work: str = UPGRADE)
 
 
 def begin(
-    record: Record,
+    record: NodeRecord,
     origin: str,
     target: str,
     wave: int,
@@ -164,7 +164,7 @@ def begin(
     now: str,
     toolkit: str = "",
     kernel: str = "",
-) -> Record:
+) -> NodeRecord:
     """Return the record of a node that a rollout begins with, or continues.
 
     What was there before an interrupted run is what that run found, not what it left behind.
@@ -177,12 +177,12 @@ def begin(
     half_way = record.interrupted and record.host_changed
     if half_way:
         origin, toolkit, kernel = record.origin, record.toolkit, record.kernel or kernel
-    return Record(
+    return NodeRecord(
         "started", origin, target, wave, kept, "", operator, now, toolkit, kernel, record.driver, record.former
     )
 
 
-def advance(record: Record, state: str) -> Record:
+def advance(record: NodeRecord, state: str) -> NodeRecord:
     """Return the record at a later step, or at its end.
 
     A run that continues passes the early steps again. The record does not go back with it: a host that was changed stays one that was
@@ -197,7 +197,7 @@ def advance(record: Record, state: str) -> Record:
     return replace(record, state=state)
 
 
-def with_driver(record: Record, before: Record, driver: str) -> Record:
+def with_driver(record: NodeRecord, before: NodeRecord, driver: str) -> NodeRecord:
     """Return the record with what became of the driver: a run of C(site) must not take it back by itself.
 
     :param driver: that the host has at this step; empty where none is loaded.
@@ -211,7 +211,7 @@ def with_driver(record: Record, before: Record, driver: str) -> Record:
     return replace(record, driver=driver, former=former)
 
 
-def turn(record: Record, work: str = UPGRADE) -> str:
+def turn(record: NodeRecord, work: str = UPGRADE) -> str:
     """Return what a node does in its turn: C(work), or the end of a rollback that was cut off.
 
     That one comes before everything else, and the new driver is not installed again by itself. A rollback with a reason is one after a failure and
@@ -222,7 +222,7 @@ def turn(record: Record, work: str = UPGRADE) -> str:
     return REVERT if record.failed_reason else ROLLBACK
 
 
-def if_failed(record: Record, work: str = UPGRADE) -> dict[str, Any]:
+def if_failed(record: NodeRecord, work: str = UPGRADE) -> dict[str, Any]:
     """Return how the turn of a node ends that fails with this record: the C(state) that is recorded, whether to C(uncordon) the node, because nothing
     of its host was changed, and whether there is something to C(revert). A node that is migrated stays where it is, and the next run moves it to the end.
     """
@@ -242,7 +242,7 @@ class FleetHost:
     """
 
     host: str
-    record: Record
+    record: NodeRecord
     needed: bool
     node: Mapping[str, Any] | None = None
     reachable: bool = True
@@ -284,7 +284,9 @@ def wave_node(member: FleetHost, target: str, retry: bool, *, started_here: bool
     )
 
 
-def at_work_elsewhere(members: Iterable[FleetHost], here: str, now: datetime.datetime, seconds: int) -> Record | None:
+def at_work_elsewhere(
+    members: Iterable[FleetHost], here: str, now: datetime.datetime, seconds: int
+) -> NodeRecord | None:
     """Return the record of a host on which another run is at work, where no cluster has a lease.
 
     :param now: what lies after it is not believed: a host can write any moment into its record.

@@ -28,7 +28,7 @@ _SLICES = 8
 
 
 @dataclass(frozen=True)
-class Share:
+class PodShare:
     """One device that the device plugin offers: a whole GPU or a MIG device, once or several times.
 
     :param start: first memory slice of the GPU that it occupies; 0 for a whole GPU.
@@ -83,7 +83,7 @@ class GpuUsage:
     name: str
     memory_mib: int
     mig: bool
-    shares: tuple[Share, ...]
+    shares: tuple[PodShare, ...]
     slices: int = _SLICES
     lost: bool = False
 
@@ -229,7 +229,7 @@ def _gpu(
     if not mig:
         uuid, count = str(gpu.get("uuid")), replicas.get(GPU, 1)
         limit = slice_mib if count > 1 else None
-        whole = Share(uuid, "", 0, 0, memory, count, held.get(uuid, {}), limit, given.get(uuid, {}))
+        whole = PodShare(uuid, "", 0, 0, memory, count, held.get(uuid, {}), limit, given.get(uuid, {}))
         return GpuUsage(index, name, memory, False, (whole,))
     for instance in sorted(gpu.get("gpu_instances") or [], key=lambda entry: int(entry.get("start") or 0)):
         parts = instance.get("compute_instances") or []
@@ -237,7 +237,7 @@ def _gpu(
             uuid, profile = str(compute.get("uuid")), str(compute.get("profile"))
             resource = mig_resource(profile)
             shares.append(
-                Share(
+                PodShare(
                     uuid,
                     profile,
                     int(instance.get("start") or 0),

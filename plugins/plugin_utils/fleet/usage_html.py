@@ -12,7 +12,7 @@ from html import escape
 from .inspection import Resources
 from .pods import Pod
 from .text import gib
-from .usage import MEMORY, UNITS, GpuUsage, NodeUsage, Share
+from .usage import MEMORY, UNITS, GpuUsage, NodeUsage, PodShare
 from .usage_text import parted, percent, requests
 
 _WIDTH, _HEIGHT = 720, 44
@@ -131,7 +131,7 @@ def _picture(gpu: GpuUsage) -> str:
         covered = {place for share in gpu.shares for place in range(share.start, share.start + max(1, share.size))}
         free = [place for place in range(gpu.slices) if place not in covered]
         shapes += [_box(place, 1, gpu.slices, "none", ("", ""), "not divided") for place in free]
-        places: dict[tuple[int, int], list[Share]] = {}
+        places: dict[tuple[int, int], list[PodShare]] = {}
         for share in gpu.shares:
             places.setdefault((share.start, max(1, share.size)), []).append(share)
         for (start, size), shares in places.items():
@@ -145,7 +145,7 @@ def _picture(gpu: GpuUsage) -> str:
     )
 
 
-def _share(share: Share, start: float, size: float, slices: int) -> str:
+def _share(share: PodShare, start: float, size: float, slices: int) -> str:
     users = ", ".join(share.holders) or "free"
     kind = "free" if not share.taken else "taken" if share.taken == share.replicas else "part"
     shared = f" {share.taken}/{share.replicas}" if share.replicas > 1 else ""
@@ -154,7 +154,7 @@ def _share(share: Share, start: float, size: float, slices: int) -> str:
     return _box(start, size, slices, kind, (about, _names(share.holders) or "free"), hint)
 
 
-def _replicas(share: Share) -> list[str]:
+def _replicas(share: PodShare) -> list[str]:
     """A shared GPU as its replicas; which of them a pod has does not matter, how many does."""
     users = [title for title, count in share.holders.items() for _number in range(count)][: share.replicas]
     found = []

@@ -27,7 +27,7 @@ from .plugin_fields import PLUGIN as PLUGIN_FLAGS
 
 
 @dataclass(frozen=True)
-class Verdict:
+class FileVerdict:
     """What the linter says of a file: errors first, then the others, or the kind of an object of which it knows nothing.
 
     :param effective: the configuration as the plugin would print it, defaults filled in; None when it refuses the file.
@@ -73,7 +73,7 @@ def lint(
     started_with: Sequence[str] = (),
     others: Sequence[Mapping[str, Any]] = (),
     chart: tuple[str, str] = ("", ""),
-) -> Verdict:
+) -> FileVerdict:
     """Check the text of one configuration, object or values of a chart; what is none that the linter knows is taken for the device plugin's configuration.
 
     :param text: the file.
@@ -92,7 +92,7 @@ def lint(
             0, Finding(ERROR, "", message, "Correct these first, if this is a configuration of the device plugin.")
         )
         used = None
-    return Verdict(ordered(report.findings), used)
+    return FileVerdict(ordered(report.findings), used)
 
 
 def _effective(
@@ -200,23 +200,23 @@ def ordered(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 _STRATEGY = "DEVICE_LIST_STRATEGY"
 
 
-def lint_files(texts: Mapping[str, str], facts: Mapping[str, Any] | None = None) -> dict[str, Verdict]:
+def lint_files(texts: Mapping[str, str], facts: Mapping[str, Any] | None = None) -> dict[str, FileVerdict]:
     """Return what the linter says of each configuration and object in files, C(texts) by path, by a name that begins with the file's, and of all that are
     in one folder, or in one C(clusters/NAME), together.
     """
-    verdicts: dict[str, Verdict] = {}
+    verdicts: dict[str, FileVerdict] = {}
     parts: list[Part] = []
     for name, text in texts.items():
         found = _parts(name, text)
         for one in _taken_apart(name, text, found):
             if one.not_checked:
-                verdicts[one.name] = Verdict((), None, one.not_checked)
+                verdicts[one.name] = FileVerdict((), None, one.not_checked)
             else:
                 verdicts[one.name] = lint(one.text, facts, one.started_with, one.others, (one.chart, one.version))
         parts += found
     for cluster in together.by_cluster(parts):
         for place, report in together.check(cluster):
-            there = verdicts.get(place, Verdict((), None))
+            there = verdicts.get(place, FileVerdict((), None))
             verdicts[place] = replace(there, findings=ordered((*there.findings, *report.findings)))
     return verdicts
 

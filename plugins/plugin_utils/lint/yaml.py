@@ -66,7 +66,7 @@ def load(text: str, report: Report) -> Any:
     # go-yaml stems from the C library, without which PyYAML can be built.
     events = yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     try:
-        value = _Reader(report).first(events)
+        value = _YamlReader(report).first(events)
     except yaml.YAMLError as error:
         raise YamlError(" ".join(str(error).split())) from error
     except RecursionError as error:
@@ -109,7 +109,7 @@ class _Node(NamedTuple):
         )
 
 
-class _Reader:
+class _YamlReader:
     """Turns events into values as go-yaml does."""
 
     def __init__(self, report: Report) -> None:

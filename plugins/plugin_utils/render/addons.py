@@ -16,7 +16,7 @@ from ..fleet.capacity import HAMI_SPLIT
 from ..fleet.names import CONFIGURATION_LABEL
 from ..fleet.served import FIRST_WITH_CLAIMS, GATE, MIGRATED_LABEL, ON_BY_DEFAULT, SERVERS
 from . import injection
-from .clusters import BACKEND_LABEL, NOT_PAUSED, Cluster, Configuration, any_of, client_affinity
+from .clusters import BACKEND_LABEL, NOT_PAUSED, DescribedCluster, PluginConfiguration, any_of, client_affinity
 from .helm_values import Part, extra_values, render_values
 from .versions import DRA_DRIVER, NODE_FEATURE_DISCOVERY
 
@@ -26,7 +26,7 @@ HAMI = "hami"
 _GPU_TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
 
 
-def node_feature_discovery(cluster: Cluster) -> str:
+def node_feature_discovery(cluster: DescribedCluster) -> str:
     """Return values under which NFD finds NVIDIA's PCI devices and lets gpu-feature-discovery write its labels."""
     parts: list[Part] = [
         (
@@ -51,7 +51,7 @@ def node_feature_discovery(cluster: Cluster) -> str:
     return render_values(cluster, NODE_FEATURE_DISCOVERY, parts)
 
 
-def dcgm_exporter(cluster: Cluster) -> str:
+def dcgm_exporter(cluster: DescribedCluster) -> str:
     """Return values of the metrics exporter, on the pools' nodes only."""
     options = cluster.options
     parts: list[Part] = [
@@ -70,7 +70,7 @@ def dcgm_exporter(cluster: Cluster) -> str:
     return render_values(cluster, DCGM_EXPORTER, parts)
 
 
-def _of_all_pools(cluster: Cluster) -> dict[str, Any]:
+def _of_all_pools(cluster: DescribedCluster) -> dict[str, Any]:
     """Return the affinity to the nodes of all pools: those that Node Feature Discovery labels, and those of groups that have labels of their own."""
     groups = [item.match.labels for item in cluster.configurations if item.match.labels]
     return any_of(
@@ -82,7 +82,7 @@ def _of_all_pools(cluster: Cluster) -> dict[str, Any]:
     )
 
 
-def hami(cluster: Cluster, items: tuple[Configuration, ...]) -> str:
+def hami(cluster: DescribedCluster, items: tuple[PluginConfiguration, ...]) -> str:
     """Return values of HAMi, whose device plugin takes NVIDIA's place on the nodes of its pools."""
     options = cluster.options
     parts: list[Part] = [
@@ -107,7 +107,7 @@ def hami(cluster: Cluster, items: tuple[Configuration, ...]) -> str:
     return render_values(cluster, HAMI, parts)
 
 
-def dra_driver(cluster: Cluster, items: tuple[Configuration, ...]) -> str:
+def dra_driver(cluster: DescribedCluster, items: tuple[PluginConfiguration, ...]) -> str:
     """Return values of the DRA driver: whole GPUs and MIG devices, or memory of GPUs, which nobody enforces; and ComputeDomains.
 
     :raises Refused: the cluster's Kubernetes has no such claims, or its pools need two different drivers.
@@ -150,7 +150,7 @@ def dra_driver(cluster: Cluster, items: tuple[Configuration, ...]) -> str:
     return render_values(cluster, DRA_DRIVER, parts)
 
 
-def _served_by_claims(claims: tuple[Configuration, ...]) -> list[list[Mapping[str, Any]]]:
+def _served_by_claims(claims: tuple[PluginConfiguration, ...]) -> list[list[Mapping[str, Any]]]:
     """Return the nodes that the driver serves: those of its pools, without what was migrated away, and what was migrated to it."""
     # Also after a migration: the label of the pool may go from the nodes later than this release changes.
     stays = {"key": MIGRATED_LABEL, "operator": "NotIn", "values": [SERVERS["mps"]]}
@@ -164,7 +164,7 @@ def _served_by_claims(claims: tuple[Configuration, ...]) -> list[list[Mapping[st
     return terms
 
 
-def _whole_gpus(claims: tuple[Configuration, ...], version: tuple[int, int]) -> list[Part]:
+def _whole_gpus(claims: tuple[PluginConfiguration, ...], version: tuple[int, int]) -> list[Part]:
     note = (
         "The driver does not offer whole GPUs beside the device plugin unless it is overridden: here no node has both."
     )
@@ -176,7 +176,7 @@ def _whole_gpus(claims: tuple[Configuration, ...], version: tuple[int, int]) -> 
     return [(note, {"gpuResourcesEnabledOverride": True})]
 
 
-def _about_domains(domains: tuple[Configuration, ...], claims: bool) -> str:
+def _about_domains(domains: tuple[PluginConfiguration, ...], claims: bool) -> str:
     if not domains:
         return f"ComputeDomains are for the GPUs of NVL72 racks; no pool here has {IMEX}: {MASKED}."
     racks = f"{IMEX}: {MASKED} of pools {', '.join(dict.fromkeys(item.pool for item in domains))}: ComputeDomains run IMEX there."
@@ -184,7 +184,7 @@ def _about_domains(domains: tuple[Configuration, ...], claims: bool) -> str:
 
 
 def _refuse_two_kinds_of_nodes(
-    cluster: Cluster, claims: tuple[Configuration, ...], domains: tuple[Configuration, ...]
+    cluster: DescribedCluster, claims: tuple[PluginConfiguration, ...], domains: tuple[PluginConfiguration, ...]
 ) -> None:
     """Refuse nodes on which the driver would offer GPUs that the device plugin offers, too: one driver does the same on all its nodes."""
     plugin = [item for item in domains if not item.served_by_dra]
@@ -198,7 +198,7 @@ def _refuse_two_kinds_of_nodes(
         )
 
 
-def _claims_memory(cluster: Cluster, items: tuple[Configuration, ...]) -> bool:
+def _claims_memory(cluster: DescribedCluster, items: tuple[PluginConfiguration, ...]) -> bool:
     """Return whether claims are for memory; refuse pools of one driver that differ in that, and values that destroy the hosts' MIG instances."""
     sliced = [item for item in items if item.sharing.consumed]
     whole = [item for item in items if not item.sharing.consumed]
@@ -224,7 +224,9 @@ def _claims_memory(cluster: Cluster, items: tuple[Configuration, ...]) -> bool:
 _FIRST_WITH_SHARES_OF_ALL = (1, 35)
 
 
-def _refuse_shares_of_later_gpus(cluster: Cluster, items: tuple[Configuration, ...], version: tuple[int, int]) -> None:
+def _refuse_shares_of_later_gpus(
+    cluster: DescribedCluster, items: tuple[PluginConfiguration, ...], version: tuple[int, int]
+) -> None:
     if version >= _FIRST_WITH_SHARES_OF_ALL:
         return
     for item in items:
@@ -243,7 +245,7 @@ _DYNAMIC_MIG = ("DynamicMIG", "AllAlpha")
 _SHARING_GATES = {"time_slicing": "TimeSlicingSettings", "mps": "MPSSupport"}
 
 
-def _sharing(items: tuple[Configuration, ...]) -> list[Part]:
+def _sharing(items: tuple[PluginConfiguration, ...]) -> list[Part]:
     notes, gates = [], {}
     for mode, gate in _SHARING_GATES.items():
         pools = dict.fromkeys(item.pool for item in items if item.sharing.claims_shared and item.sharing.mode == mode)

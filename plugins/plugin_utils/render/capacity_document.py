@@ -22,12 +22,12 @@ from ..fleet.served import SERVERS
 from ..fleet.sharing_configurations import Choices
 from ..fleet.sharing_configurations import as_dict as choice_as_dict
 from . import plain_objects
-from .clusters import Cluster, Configuration, content_hash, pool_label
+from .clusters import DescribedCluster, PluginConfiguration, content_hash, pool_label
 
 _LONGEST_NAME = 63
 
 
-def capacity_document(cluster: Cluster) -> dict[str, Any]:
+def capacity_document(cluster: DescribedCluster) -> dict[str, Any]:
     """Return what must appear in the cluster: by configuration once, and by node a reference to it and what differs."""
     configurations = {}
     for item in cluster.configurations:
@@ -77,7 +77,7 @@ def _shows(shown: Capacity) -> dict[str, Any]:
     return {"resources": shown.resources, **({"devices": shown.devices} if shown.devices else {})}
 
 
-def _migration(item: Configuration, number: int) -> dict[str, Any]:
+def _migration(item: PluginConfiguration, number: int) -> dict[str, Any]:
     """Return what a node shows until it is moved, while its pool is migrated."""
     before = item.choices_of[number].before
     if before is None:
@@ -86,7 +86,7 @@ def _migration(item: Configuration, number: int) -> dict[str, Any]:
     return {"migration": {"to": SERVERS[item.sharing.backend], "labels": shown.labels, **_shows(shown)}}
 
 
-def _each_node(cluster: Cluster, item: Configuration) -> dict[str, Any]:
+def _each_node(cluster: DescribedCluster, item: PluginConfiguration) -> dict[str, Any]:
     """Return what each node shows that is found by a property, whether the inventory knows it or not."""
     if not item.match.by_property:
         return {}
@@ -101,14 +101,14 @@ def _each_node(cluster: Cluster, item: Configuration) -> dict[str, Any]:
     return {"each_node": each}
 
 
-def _choices(cluster: Cluster, item: Configuration) -> dict[str, Any]:
+def _choices(cluster: DescribedCluster, item: PluginConfiguration) -> dict[str, Any]:
     """Return, by the value of the label, what a node shows that chooses by it; nothing where there are no named configurations."""
     if not item.choices.named:
         return {}
     return {"choices": _shown(plain_objects.names_of_choices(cluster, item), item.choices)}
 
 
-def _choices_of(cluster: Cluster, item: Configuration) -> Iterator[dict[str, Any]]:
+def _choices_of(cluster: DescribedCluster, item: PluginConfiguration) -> Iterator[dict[str, Any]]:
     """Give what of that is another for each node: what the inventory chose, and counts of its own. The same is computed once."""
     common = _choices(cluster, item)
     names = plain_objects.names_of_choices(cluster, item)
@@ -144,7 +144,7 @@ class Former:
 
 
 @dataclass(frozen=True)
-class Kind:
+class ResourceKind:
     """Nodes of a pool that get the same files, by the hash of what serves them; assumed by the table of boards where none of the hosts was read."""
 
     content: str
@@ -177,7 +177,7 @@ def former(text: str | None, source: str) -> dict[str, Former]:
         ) from error
 
 
-def names(pool: str, kinds: Iterable[Kind], before: Mapping[str, Former]) -> dict[str, str]:
+def names(pool: str, kinds: Iterable[ResourceKind], before: Mapping[str, Former]) -> dict[str, str]:
     """Return, by content, the name of each configuration of C(pool).
 
     A name stays with its content; no other host can take it. The name of a content that is gone follows its nodes, so that a change

@@ -15,13 +15,13 @@ from typing import Any
 from ...module_utils._sharing import arithmetic
 from ..fleet.claims import GPU_CLASS, MIG_CLASS, mig_devices
 from ..fleet.slices import Slice
-from .clusters import MANAGED_BY, Cluster, Configuration, kube_object
+from .clusters import MANAGED_BY, DescribedCluster, PluginConfiguration, kube_object
 
 #: What a claim is for that is for no MIG device.
 GPU = "GPU"
 
 
-def kinds(item: Configuration) -> list[str]:
+def kinds(item: PluginConfiguration) -> list[str]:
     """Return what pods of a DRA pool claim as a whole: C(GPU), and MIG profiles."""
     if item.sharing.backend != "dra" or item.sharing.consumed:
         return []
@@ -31,12 +31,12 @@ def kinds(item: Configuration) -> list[str]:
     return sorted(profiles) + ([GPU] if whole else [])
 
 
-def unit_of(item: Configuration, kind: str) -> Slice:
+def unit_of(item: PluginConfiguration, kind: str) -> Slice:
     """Return what a pod gets of one device."""
     return item.capacity.slices[GPU_CLASS if kind == GPU else mig_devices(kind)]
 
 
-def users(item: Configuration, kind: str, share: arithmetic.Share | None = None) -> int:
+def users(item: PluginConfiguration, kind: str, share: arithmetic.Share | None = None) -> int:
     """Return how many pods share a device by one claim: as the pool's description says, unless each gets another C(share) by MPS."""
     unit = unit_of(item, kind)
     if not item.sharing.claims_shared:
@@ -46,7 +46,9 @@ def users(item: Configuration, kind: str, share: arithmetic.Share | None = None)
     return unit.replicas
 
 
-def devices(item: Configuration, kind: str, count: int = 1, share: arithmetic.Share | None = None) -> dict[str, Any]:
+def devices(
+    item: PluginConfiguration, kind: str, count: int = 1, share: arithmetic.Share | None = None
+) -> dict[str, Any]:
     """Return what a claim asks for: whole devices, and how their pods share them.
 
     :param kind: C(GPU), or a MIG profile.
@@ -71,7 +73,7 @@ def devices(item: Configuration, kind: str, count: int = 1, share: arithmetic.Sh
     return found
 
 
-def _sharing(item: Configuration, kind: str, share: arithmetic.Share | None) -> dict[str, Any]:
+def _sharing(item: PluginConfiguration, kind: str, share: arithmetic.Share | None) -> dict[str, Any]:
     """Return how the driver sets up the devices of a claim; nothing where it has nothing to set."""
     unit = unit_of(item, kind)
     if not item.sharing.claims_shared or unit.replicas < 2:
@@ -110,7 +112,7 @@ def template(name: str, claimed: dict[str, Any]) -> dict[str, Any]:
     return kube_object("resource.k8s.io/v1", "ResourceClaimTemplate", name, spec={"spec": {"devices": claimed}})
 
 
-def named_classes(cluster: Cluster) -> list[dict[str, Any]]:
+def named_classes(cluster: DescribedCluster) -> list[dict[str, Any]]:
     """Return DeviceClasses by which pods get MIG devices that they request by the device plugin's names; the chart has one for whole GPUs alone."""
     named = {kind: resource for item in cluster.configurations for kind, resource in item.named_classes.items()}
     found = []

@@ -49,7 +49,7 @@ def kube_object(
 
 
 @dataclass(frozen=True)
-class Configuration:
+class PluginConfiguration:
     """Hosts of one pool that the same files serve; most pools have one.
 
     :param name: of the configuration, a DNS label: the pool's name, for a second one with a suffix; it stays with its nodes.
@@ -151,20 +151,20 @@ class Configuration:
 
 
 @dataclass(frozen=True)
-class Cluster:
+class DescribedCluster:
     """One cluster, one directory; C(options) are C(gpu_kubernetes_*) without that prefix, C(runtimes) those of its hosts."""
 
     name: str
     options: Mapping[str, Any]
-    configurations: tuple[Configuration, ...]
+    configurations: tuple[PluginConfiguration, ...]
     runtimes: frozenset[str] = frozenset()
 
     @property
-    def plugin_configurations(self) -> tuple[Configuration, ...]:
+    def plugin_configurations(self) -> tuple[PluginConfiguration, ...]:
         return tuple(item for item in self.configurations if item.served_by_device_plugin)
 
     @property
-    def of_dra_driver(self) -> tuple[Configuration, ...]:
+    def of_dra_driver(self) -> tuple[PluginConfiguration, ...]:
         """Return what the DRA driver serves: claims for GPUs, or ComputeDomains, or both."""
         return tuple(item for item in self.configurations if item.served_by_dra or item.compute_domains)
 
@@ -176,11 +176,11 @@ class Cluster:
         ]
         return sorted(pools[0]), sorted(pools[1])
 
-    def with_backend(self, backend: str) -> tuple[Configuration, ...]:
+    def with_backend(self, backend: str) -> tuple[PluginConfiguration, ...]:
         return tuple(item for item in self.configurations if item.sharing.backend == backend)
 
 
-def servers(cluster: Cluster) -> tuple[Served, ...]:
+def servers(cluster: DescribedCluster) -> tuple[Served, ...]:
     """Return the nodes on which a pod that requests GPUs or MIG devices by name may land, and who serves them."""
     found = []
     for item in cluster.configurations:
@@ -221,7 +221,7 @@ def pool_label(pool: str) -> str:
     return dns_label(pool, _LONGEST_OF_POOL)
 
 
-def plugin_key(configuration: Configuration) -> str:
+def plugin_key(configuration: PluginConfiguration) -> str:
     """Return the key of a configuration's file in the one ConfigMap of a GPU Operator, which nodes name in a label.
 
     It changes with the content: the plugin's config-manager looks at the label and nothing else. The ConfigMap keeps its name, because

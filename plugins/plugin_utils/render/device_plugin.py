@@ -17,8 +17,8 @@ from ..lint.lint import lint
 from . import injection
 from .clusters import (
     MANAGED_BY,
-    Cluster,
-    Configuration,
+    DescribedCluster,
+    PluginConfiguration,
     client_affinity,
     content_hash,
     hashed_key,
@@ -63,14 +63,14 @@ def unshared_file(strategy: str) -> str:
     return yaml_text({"version": "v1", "flags": {"migStrategy": strategy}})
 
 
-def config_map_name(configuration: Configuration) -> str:
+def config_map_name(configuration: PluginConfiguration) -> str:
     """Return a name that changes with the content: nothing watches a ConfigMap, a new name restarts the pods."""
     content = configuration.plugin_text + unshared_file(configuration.strategy)
     content += "".join(f"{name}\n{text}" for name, text in sorted(configuration.plugin_texts.items()))
     return f"{CHART}-{configuration.name}-{content_hash(content)}"
 
 
-def config_map(configuration: Configuration, namespace: str) -> dict[str, Any]:
+def config_map(configuration: PluginConfiguration, namespace: str) -> dict[str, Any]:
     """Return the ConfigMap of a release that serves one pool."""
     data = {
         UNSHARED: unshared_file(configuration.strategy),
@@ -81,7 +81,7 @@ def config_map(configuration: Configuration, namespace: str) -> dict[str, Any]:
     return kube_object("v1", "ConfigMap", name, MANAGED_BY, namespace, immutable=True, data=data)
 
 
-def shared_config_map(cluster: Cluster, strategy: str) -> dict[str, Any]:
+def shared_config_map(cluster: DescribedCluster, strategy: str) -> dict[str, Any]:
     """Return the one ConfigMap of a cluster whose device plugin is the GPU Operator's."""
     data = {UNSHARED: unshared_file(strategy)}
     data.update({plugin_key(item): item.plugin_text for item in cluster.plugin_configurations})
@@ -93,7 +93,7 @@ def shared_config_map(cluster: Cluster, strategy: str) -> dict[str, Any]:
     return kube_object("v1", "ConfigMap", name, MANAGED_BY, namespace, immutable=False, data=data)
 
 
-def operator_texts(cluster: Cluster, strategy: str) -> dict[str, str]:
+def operator_texts(cluster: DescribedCluster, strategy: str) -> dict[str, str]:
     """Return the one file of each named configuration that a GPU Operator gives the nodes of all pools.
 
     The plugin ignores a number for a resource that its node does not have, so the file has those of all pools.
@@ -113,7 +113,7 @@ def operator_texts(cluster: Cluster, strategy: str) -> dict[str, str]:
     }
 
 
-def values(cluster: Cluster, configuration: Configuration) -> str:
+def values(cluster: DescribedCluster, configuration: PluginConfiguration) -> str:
     """Return the values of the release that serves one pool."""
     options = cluster.options
     host_daemon = configuration.sharing.mode == "mps" and configuration.sharing.mps_manager == "host"
@@ -158,7 +158,7 @@ def values(cluster: Cluster, configuration: Configuration) -> str:
     return render_values(cluster, CHART, parts, configuration.origin)
 
 
-def _of_migration(configuration: Configuration) -> list[dict[str, Any]]:
+def _of_migration(configuration: PluginConfiguration) -> list[dict[str, Any]]:
     """Return which nodes of a pool that is migrated the plugin serves: those that still are on its side, or already."""
     before = configuration.sharing.migrate_from
     if not before:
@@ -168,7 +168,7 @@ def _of_migration(configuration: Configuration) -> list[dict[str, Any]]:
     return [{"key": MIGRATED_LABEL, "operator": "In", "values": [SERVERS["mps"]]}]
 
 
-def _update_strategy(configuration: Configuration) -> list[Part]:
+def _update_strategy(configuration: PluginConfiguration) -> list[Part]:
     if configuration.choices.own.sharing.mode != "mps":
         return []
     return [

@@ -12,12 +12,12 @@ from typing import Any
 from ...module_utils._sharing import arithmetic
 from ...module_utils._sharing.modes import guarantee
 from . import claimed_devices
-from .clusters import Cluster, Configuration, dns_label, kube_object
+from .clusters import DescribedCluster, PluginConfiguration, dns_label, kube_object
 from .emit import documents
 from .requests import Answer, answers, distinct, file_of, file_of_devices, name_of, own_share
 
 
-def examples(cluster: Cluster) -> dict[str, str]:
+def examples(cluster: DescribedCluster) -> dict[str, str]:
     """Return file name to text.
 
     :raises Refused: a request in C(gpu_kubernetes_requests) that no pool can serve.
@@ -42,7 +42,7 @@ def examples(cluster: Cluster) -> dict[str, str]:
     return dict(sorted(files.items()))
 
 
-def _devices(cluster: Cluster, one: Answer) -> str:
+def _devices(cluster: DescribedCluster, one: Answer) -> str:
     """Return a pod with several MIG devices of a profile."""
     item, name = one.item, file_of_devices(one).removesuffix(".yaml")
     about = f"{one.count} MIG devices {one.profile} of {item.origin}"
@@ -53,8 +53,8 @@ def _devices(cluster: Cluster, one: Answer) -> str:
 
 
 def _claiming(
-    cluster: Cluster,
-    item: Configuration,
+    cluster: DescribedCluster,
+    item: PluginConfiguration,
     name: str,
     about: str,
     kind: str,
@@ -79,7 +79,7 @@ def _job(name: str, pods: int, spec: Mapping[str, Any]) -> dict[str, Any]:
     return kube_object("batch/v1", "Job", name, spec={"completions": pods, "parallelism": pods, "template": template})
 
 
-def _about(item: Configuration, resource: str) -> str:
+def _about(item: PluginConfiguration, resource: str) -> str:
     unit = item.capacity.slices.get(resource)
     lines = [f"One {resource} of {item.origin}."]
     if unit and unit.memory_mib:
@@ -91,7 +91,7 @@ def _about(item: Configuration, resource: str) -> str:
     return "\n".join(lines + _guarantee(item))
 
 
-def _guarantee(item: Configuration) -> list[str]:
+def _guarantee(item: PluginConfiguration) -> list[str]:
     holds = guarantee(item.sharing)
     lines = [
         f"Counted by: {holds.counted_by}.",
@@ -101,14 +101,14 @@ def _guarantee(item: Configuration) -> list[str]:
     return lines + ([f"Mind: {holds.limit}."] if holds.limit else [])
 
 
-def _shares(item: Configuration, asked: Sequence[Answer]) -> list[arithmetic.Share]:
+def _shares(item: PluginConfiguration, asked: Sequence[Answer]) -> list[arithmetic.Share]:
     """Return the requests "N GiB over M GPUs" that this pool serves: the user's, or one of the pool's own slice size."""
     if not item.sharing.slice_mib:
         return []
     return [one.share for one in asked if one.item is item and one.share] or [own_share(item)]
 
 
-def _share(cluster: Cluster, item: Configuration, name: str, share: arithmetic.Share) -> str:
+def _share(cluster: DescribedCluster, item: PluginConfiguration, name: str, share: arithmetic.Share) -> str:
     each = arithmetic.memory_text(share.per_gpu_mib)
     about = f"{arithmetic.memory_text(share.memory_mib)} over {share.gpus} GPUs of {item.origin}: {each} on each"
     if item.sharing.claims_shared:
@@ -134,8 +134,8 @@ def _share(cluster: Cluster, item: Configuration, name: str, share: arithmetic.S
 
 
 def _pod(
-    cluster: Cluster,
-    item: Configuration,
+    cluster: DescribedCluster,
+    item: PluginConfiguration,
     name: str,
     limits: Mapping[str, Any],
     environment: list[dict[str, str]] | None = None,
@@ -170,7 +170,7 @@ def _pod(
     return kube_object("v1", "Pod", name, spec=spec)
 
 
-def _compute_domain(cluster: Cluster, item: Configuration) -> str:
+def _compute_domain(cluster: DescribedCluster, item: PluginConfiguration) -> str:
     """Return a job over two hosts of a rack whose pods share a ComputeDomain. Its API is the DRA driver's (resource.nvidia.com/v1beta1)."""
     name = f"{item.name}-compute-domain"
     claimed = claimed_devices.kinds(item)
@@ -197,7 +197,7 @@ def _compute_domain(cluster: Cluster, item: Configuration) -> str:
     return documents("\n".join(header), items)
 
 
-def _claiming_pod(cluster: Cluster, item: Configuration, name: str) -> dict[str, Any]:
+def _claiming_pod(cluster: DescribedCluster, item: PluginConfiguration, name: str) -> dict[str, Any]:
     pod = _pod(cluster, item, name, {})
     pod["spec"]["resourceClaims"] = [{"name": "gpus", "resourceClaimTemplateName": name}]
     pod["spec"]["containers"][0]["resources"]["claims"] = [{"name": "gpus"}]

@@ -30,8 +30,8 @@ from ..plain import plain
 from ..pools import node_of, pool_of, pools
 from ..role_variables import VariablesRefused, collect
 from . import refused_pools
-from .capacity_document import Former, Kind, names
-from .clusters import Cluster, Configuration, content_hash, dns_label, pool_label
+from .capacity_document import Former, ResourceKind, names
+from .clusters import DescribedCluster, PluginConfiguration, content_hash, dns_label, pool_label
 from .device_plugin import plugin_file
 
 #: The roles whose variables say what a cluster shows of a host.
@@ -145,7 +145,7 @@ class Fleet:
         node = node_of(host, desired)
         self._members.append(RenderedHost(host, node, pool, str(desired[f"{_PREFIX}cluster"]), key))
 
-    def clusters(self) -> list[Cluster]:
+    def clusters(self) -> list[DescribedCluster]:
         """Return the clusters, sorted by name.
 
         :raises Refused: the hosts of a cluster or of a pool contradict each other, or a desired state cannot be met.
@@ -156,14 +156,14 @@ class Fleet:
                 by_cluster.setdefault(member.cluster, []).append(member)
         return [self._cluster(name, members) for name, members in sorted(by_cluster.items())]
 
-    def _cluster(self, name: str, members: Sequence[RenderedHost]) -> Cluster:
+    def _cluster(self, name: str, members: Sequence[RenderedHost]) -> DescribedCluster:
         if dns_label(name) != name:
             raise Refused(
                 "gpu_kubernetes_cluster",
                 f"{name!r} is not a valid name of a cluster: it becomes a directory and a part of object names",
                 f"Use lower case letters, digits and '-', such as {dns_label(name) or 'production'}.",
             )
-        configurations: list[Configuration] = []
+        configurations: list[PluginConfiguration] = []
         by_pool: dict[str, list[RenderedHost]] = {}
         for member in members:
             refuse_node(member.host, member.node)
@@ -178,7 +178,7 @@ class Fleet:
         refused_pools.refuse_same_name(name, configurations)
         refused_pools.refuse_name_of_pool(configurations)
         runtimes = {str(self._descriptions[member.key].desired["nvidia_toolkit_runtime"]) for member in members}
-        return Cluster(name, options, tuple(configurations), frozenset(runtimes))
+        return DescribedCluster(name, options, tuple(configurations), frozenset(runtimes))
 
     def _options(self, cluster: str, members: Sequence[RenderedHost]) -> dict[str, Any]:
         """Return the options that belong to the cluster: all its hosts must say the same."""
@@ -202,12 +202,12 @@ class Fleet:
 
     def _configurations(
         self, pool: str, members: Sequence[RenderedHost], before: Mapping[str, Former]
-    ) -> list[Configuration]:
+    ) -> list[PluginConfiguration]:
         """Return one configuration for each kind of host in a pool: hosts that the same files serve are of one kind."""
         by_key: dict[str, list[RenderedHost]] = {}
         for member in members:
             by_key.setdefault(member.key, []).append(member)
-        kinds: dict[str, list[tuple[Configuration, list[RenderedHost], bool]]] = {}
+        kinds: dict[str, list[tuple[PluginConfiguration, list[RenderedHost], bool]]] = {}
         for key, hosts in by_key.items():
             description = self._descriptions[key]
             example = _configuration(pool, hosts[0].host, description)
@@ -215,7 +215,7 @@ class Fleet:
         named = names(
             pool,
             [
-                Kind(
+                ResourceKind(
                     content,
                     frozenset(member.node for _example, hosts, _read in parts for member in hosts),
                     not any(read for _example, _hosts, read in parts),
@@ -256,7 +256,7 @@ def _describe(
     return _Description(desired, gpus, bool(recorded))
 
 
-def _configuration(pool: str, host: str, description: _Description) -> Configuration:
+def _configuration(pool: str, host: str, description: _Description) -> PluginConfiguration:
     desired, gpus = description.desired, description.gpus
     strategy = str(desired.get("nvidia_mig_strategy") or "none")
     compute_domains = desired[IMEX] == MASKED
@@ -284,7 +284,7 @@ def _configuration(pool: str, host: str, description: _Description) -> Configura
         devices = desired_layout(layout, strategy, gpus).gpus if strategy != "none" else {}
     except Refused as refusal:
         raise OfFacts(f"pool {pool} ({host}): {refusal.thing}", refusal.reason, refusal.remedy) from refusal
-    return Configuration(
+    return PluginConfiguration(
         name=pool,
         pool=pool,
         nodes=(),
@@ -335,7 +335,7 @@ def _of_operator(desired: Mapping[str, Any], gpus: Sequence[Any], devices: Mappi
     return [len(gpus), {index: sorted(one.devices.items()) for index, one in sorted(devices.items()) if one.enabled}]
 
 
-def _together(name: str, parts: Sequence[tuple[Configuration, Sequence[RenderedHost]]]) -> Configuration:
+def _together(name: str, parts: Sequence[tuple[PluginConfiguration, Sequence[RenderedHost]]]) -> PluginConfiguration:
     """Return the configuration of all hosts that the same files serve; what their nodes show may differ."""
     rows = sorted(
         (

@@ -23,7 +23,7 @@ from typing import Any
 
 import yaml
 
-from .clusters import MANAGED_BY, Cluster, kube_object
+from .clusters import MANAGED_BY, DescribedCluster, kube_object
 from .versions import DEFINITIONS, DRA_DRIVER, GPU_OPERATOR, NODE_FEATURE_DISCOVERY, Chart, tag
 
 #: The folders of the tree whose objects are synced as they are.
@@ -52,7 +52,7 @@ class Release:
     first: bool = False
 
 
-def kept(cluster: Cluster) -> dict[str, str]:
+def kept(cluster: DescribedCluster) -> dict[str, str]:
     """Return annotations of an object that the controller makes and never removes.
 
     The namespace is one, because everything else is in it. A ConfigMap with a hash in its name is another: pods that were started with
@@ -68,7 +68,7 @@ def kept(cluster: Cluster) -> dict[str, str]:
     return {}
 
 
-def definitions(cluster: Cluster, charts: Collection[str]) -> list[str]:
+def definitions(cluster: DescribedCluster, charts: Collection[str]) -> list[str]:
     """Return the charts of L(versions.DEFINITIONS) whose definitions a cluster with releases of C(charts) needs."""
     needed = {*charts}
     if GPU_OPERATOR in needed:
@@ -80,7 +80,9 @@ def definitions(cluster: Cluster, charts: Collection[str]) -> list[str]:
     return sorted(needed & DEFINITIONS.keys())
 
 
-def argocd(cluster: Cluster, releases: Sequence[Release], folders: Sequence[str]) -> dict[str, list[Mapping[str, Any]]]:
+def argocd(
+    cluster: DescribedCluster, releases: Sequence[Release], folders: Sequence[str]
+) -> dict[str, list[Mapping[str, Any]]]:
     """Return, by file name, Applications: for the plain objects, and for each release, whose values come from the repository.
 
     :param folders: the folders of the tree, beside the plain objects, whose objects are synced as they are.
@@ -95,7 +97,7 @@ def argocd(cluster: Cluster, releases: Sequence[Release], folders: Sequence[str]
     return files
 
 
-def _application(cluster: Cluster, release: Release) -> dict[str, Any]:
+def _application(cluster: DescribedCluster, release: Release) -> dict[str, Any]:
     chart = release.chart
     repository = chart.repository[len("oci://") :] if chart.repository.startswith("oci://") else chart.repository
     sources = [
@@ -120,7 +122,7 @@ def _application(cluster: Cluster, release: Release) -> dict[str, Any]:
     return _argocd_object(cluster, release.name, {"sources": sources}, wave, prunes=chart.name not in DEFINITIONS)
 
 
-def _directory(cluster: Cluster, folder: str, wave: str) -> dict[str, Any]:
+def _directory(cluster: DescribedCluster, folder: str, wave: str) -> dict[str, Any]:
     source = {
         "repoURL": cluster.options["gitops_repository"],
         "targetRevision": cluster.options["gitops_revision"],
@@ -129,7 +131,7 @@ def _directory(cluster: Cluster, folder: str, wave: str) -> dict[str, Any]:
     return _argocd_object(cluster, f"gpufleet-{folder}", {"source": source}, wave)
 
 
-def _definitions_application(cluster: Cluster, chart: str) -> dict[str, Any]:
+def _definitions_application(cluster: DescribedCluster, chart: str) -> dict[str, Any]:
     found = DEFINITIONS[chart]
     source: dict[str, Any] = {"repoURL": found.repository, "targetRevision": tag(chart), "path": found.path}
     if found.exclude:
@@ -141,7 +143,7 @@ def _definitions_application(cluster: Cluster, chart: str) -> dict[str, Any]:
 
 
 def _argocd_object(
-    cluster: Cluster, name: str, source: Mapping[str, Any], wave: str, prunes: bool = True
+    cluster: DescribedCluster, name: str, source: Mapping[str, Any], wave: str, prunes: bool = True
 ) -> dict[str, Any]:
     found = kube_object("argoproj.io/v1alpha1", "Application", f"{cluster.name}-{name}", MANAGED_BY, "argocd")
     found["metadata"]["annotations"] = {"argocd.argoproj.io/sync-wave": wave}
@@ -166,7 +168,9 @@ def _argocd_object(
     return found
 
 
-def flux(cluster: Cluster, releases: Sequence[Release], folders: Sequence[str]) -> dict[str, list[Mapping[str, Any]]]:
+def flux(
+    cluster: DescribedCluster, releases: Sequence[Release], folders: Sequence[str]
+) -> dict[str, list[Mapping[str, Any]]]:
     """Return, by file name, Kustomizations for the plain objects and folders, and a source and a HelmRelease for each release."""
     files: dict[str, list[Mapping[str, Any]]] = {"objects": [_kustomization(cluster, OBJECTS)]}
     for folder in folders:
@@ -197,7 +201,7 @@ def _definitions_source(chart: str) -> dict[str, Any]:
     return _flux_object("source.toolkit.fluxcd.io/v1", "GitRepository", f"{_DEFINITIONS}-{chart}", spec)
 
 
-def _definitions_kustomization(cluster: Cluster, chart: str) -> dict[str, Any]:
+def _definitions_kustomization(cluster: DescribedCluster, chart: str) -> dict[str, Any]:
     source = f"{_DEFINITIONS}-{chart}"
     item = _kustomization(cluster, source, f"./{DEFINITIONS[chart].path}", source)
     item["spec"]["prune"] = False
@@ -209,7 +213,7 @@ def _flux_object(api_version: str, kind: str, name: str, spec: Mapping[str, Any]
 
 
 def _helm_release(
-    cluster: Cluster, release: Release, values: Mapping[str, Any], names: Collection[str]
+    cluster: DescribedCluster, release: Release, values: Mapping[str, Any], names: Collection[str]
 ) -> dict[str, Any]:
     chart = release.chart
     # Waiting for pods would let one node that is down fail the release of its pool and roll it back, on all nodes.
@@ -236,7 +240,7 @@ def _helm_release(
     return _flux_object("helm.toolkit.fluxcd.io/v2", "HelmRelease", release.name, spec)
 
 
-def _kustomization(cluster: Cluster, folder: str, path: str = "", source: str = "") -> dict[str, Any]:
+def _kustomization(cluster: DescribedCluster, folder: str, path: str = "", source: str = "") -> dict[str, Any]:
     spec = {
         "interval": "10m",
         "retryInterval": "1m",
@@ -248,11 +252,11 @@ def _kustomization(cluster: Cluster, folder: str, path: str = "", source: str = 
     return _flux_object("kustomize.toolkit.fluxcd.io/v1", "Kustomization", f"gpufleet-{folder}", spec)
 
 
-def _suspended(cluster: Cluster) -> dict[str, bool]:
+def _suspended(cluster: DescribedCluster) -> dict[str, bool]:
     """Return what keeps Flux from applying an object by itself: it has no other way to wait for a person."""
     return {"suspend": True} if cluster.options["automated_sync"] == NONE else {}
 
 
-def _path(cluster: Cluster) -> str:
+def _path(cluster: DescribedCluster) -> str:
     prefix = str(cluster.options["gitops_path"]).strip("/")
     return "/".join(part for part in (prefix, "clusters", cluster.name) if part)

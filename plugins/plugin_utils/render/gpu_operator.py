@@ -15,7 +15,7 @@ from ...module_utils._mig.layouts import ALL_DISABLED, ALL_ENABLED, names_of_lay
 from ...module_utils._plan import Refused
 from ..fleet.sharing_configurations import DEFAULT, UNSHARED
 from . import injection
-from .clusters import DEPLOY_LABELS, MANAGED_BY, Cluster, Configuration, content_hash, kube_object
+from .clusters import DEPLOY_LABELS, MANAGED_BY, DescribedCluster, PluginConfiguration, content_hash, kube_object
 from .emit import yaml_text
 from .helm_values import Part, render_values
 from .versions import GPU_OPERATOR
@@ -27,7 +27,7 @@ _ALTERNATIVE = (
 )
 
 
-def strategy_of(cluster: Cluster) -> str:
+def strategy_of(cluster: DescribedCluster) -> str:
     """Return the one MIG strategy that an operator puts on every node as a variable; refuse pools that cannot live under one operator."""
     by_strategy: dict[str, str] = {}
     for item in cluster.plugin_configurations:
@@ -54,7 +54,7 @@ def strategy_of(cluster: Cluster) -> str:
     return strategy
 
 
-def default_of(cluster: Cluster) -> str:
+def default_of(cluster: DescribedCluster) -> str:
     """Return the configuration of a node without the label: an operator has one for all pools, and pools that differ are refused."""
     named = {item.choices.default: item.pool for item in cluster.plugin_configurations}
     if len(named) > 1:
@@ -74,7 +74,7 @@ _BROUGHT = {
 }
 
 
-def _of_operator(cluster: Cluster, what: str) -> Part:
+def _of_operator(cluster: DescribedCluster, what: str) -> Part:
     """Return the part of the values that says whether the operator brings the driver, or the container toolkit: where the hosts do not."""
     name, variable, remark = _BROUGHT[what]
     hosts, others = cluster.pools_that_bring(what)
@@ -93,7 +93,7 @@ def _of_operator(cluster: Cluster, what: str) -> Part:
 _DEFINITIONS_ELSEWHERE = " gpu_kubernetes_gitops: custom resource definitions are synced before, not applied by a hook."
 
 
-def values(cluster: Cluster, config_map: Mapping[str, Any], mig_config_map_name: str | None) -> str:
+def values(cluster: DescribedCluster, config_map: Mapping[str, Any], mig_config_map_name: str | None) -> str:
     """Return the values of the operator, whose configurations are in C(config_map) (L(device_plugin.shared_config_map))."""
     options = cluster.options
     synced = options["gitops"] != "none"
@@ -144,7 +144,7 @@ def values(cluster: Cluster, config_map: Mapping[str, Any], mig_config_map_name:
     return render_values(cluster, CHART, parts)
 
 
-def mig_config_map(cluster: Cluster) -> dict[str, Any]:
+def mig_config_map(cluster: DescribedCluster) -> dict[str, Any]:
     """Return the ConfigMap of the MIG manager, in mig-parted's v1 format: the predefined layouts and those of the pools.
 
     It takes the place of the one that the manager makes from the hardware, with all its names. People set them by hand on nodes
@@ -206,7 +206,7 @@ def predefined_layouts() -> Mapping[str, list[dict[str, Any]]]:
     return found
 
 
-def _layout(item: Configuration) -> list[dict[str, Any]]:
+def _layout(item: PluginConfiguration) -> list[dict[str, Any]]:
     groups: dict[str, tuple[Mapping[str, int], list[int]]] = {}
     for index, devices in sorted(item.mig_devices.items()):
         groups.setdefault(repr(sorted(devices.items())), (devices, []))[1].append(index)

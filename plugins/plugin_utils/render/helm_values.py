@@ -12,7 +12,7 @@ from typing import Any
 from ...module_utils._plan import Refused
 from ..lint.chart_values import check, dead_keys
 from ..lint.finding import Report
-from .clusters import Cluster
+from .clusters import DescribedCluster
 from .emit import sections
 from .versions import CHARTS
 
@@ -22,12 +22,12 @@ Part = tuple[str, Mapping[str, Any]]
 EXTRA = "gpu_kubernetes_values"
 
 
-def extra_values(cluster: Cluster, chart: str) -> dict[str, Any]:
+def extra_values(cluster: DescribedCluster, chart: str) -> dict[str, Any]:
     """Return what the user adds to the values of a chart (C(gpu_kubernetes_values)); it overrides what the generator says."""
     return dict(cluster.options["values"].get(chart) or {})
 
 
-def render_values(cluster: Cluster, chart: str, parts: Sequence[Part], of: str = "") -> str:
+def render_values(cluster: DescribedCluster, chart: str, parts: Sequence[Part], of: str = "") -> str:
     """Return the text of a values file for the cluster, or for a part of it such as a pool (C(of)); refuse keys that the chart does not read."""
     extra = extra_values(cluster, chart)
     all_parts = [

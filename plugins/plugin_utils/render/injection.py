@@ -14,7 +14,7 @@ from ...module_utils._formats.imex import HOST, MASKED
 from ...module_utils._formats.imex import VARIABLE as IMEX
 from ...module_utils._injection import CDI, ENVVAR, FIRST_KUBELET_WITH_CDI, VARIABLE, VOLUME_MOUNTS, Injection
 from ...module_utils._plan import Refused
-from .clusters import Cluster, Configuration
+from .clusters import DescribedCluster, PluginConfiguration
 from .helm_values import EXTRA, Part
 
 DRIVER_ROOT = "/"
@@ -82,7 +82,7 @@ def operator_plugin_environment(injection: Injection) -> list[dict[str, str]]:
     return [] if injection.method == CDI else [{"name": _STRATEGY, "value": injection.strategy}]
 
 
-def policy_values(cluster: Cluster) -> dict[str, Any]:
+def policy_values(cluster: DescribedCluster) -> dict[str, Any]:
     """Return what the admission policies have to know of the decision, and what pods can ask of the nodes.
 
     A kubelet drops a limit for a resource that its node does not offer, so that one which no node offers gives nobody a GPU to count.
@@ -96,7 +96,7 @@ def policy_values(cluster: Cluster) -> dict[str, Any]:
     }
 
 
-def kubernetes_version(cluster: Cluster) -> tuple[int, int]:
+def kubernetes_version(cluster: DescribedCluster) -> tuple[int, int]:
     """Return the minor version of the cluster, such as C((1, 34)); refuse a C(gpu_kubernetes_version) that is none."""
     text = str(cluster.options["version"])
     match = re.fullmatch(r"v?([0-9]{1,4})\.([0-9]{1,4})(?:\.[0-9]+.*)?", text)
@@ -107,7 +107,7 @@ def kubernetes_version(cluster: Cluster) -> tuple[int, int]:
     return int(match.group(1)), int(match.group(2))
 
 
-def common(cluster: Cluster, items: Sequence[Configuration], what: str) -> Injection:
+def common(cluster: DescribedCluster, items: Sequence[PluginConfiguration], what: str) -> Injection:
     """Return the decision of C(items), which one release (C(what)) serves; refuse them where they differ."""
     first = items[0]
     for item in items[1:]:
@@ -122,7 +122,7 @@ def common(cluster: Cluster, items: Sequence[Configuration], what: str) -> Injec
     return first.injection
 
 
-def refuse_contradictions(cluster: Cluster) -> None:
+def refuse_contradictions(cluster: DescribedCluster) -> None:
     """Refuse what would leave pods without their devices, before anything is written; the message names both variables."""
     version = kubernetes_version(cluster)
     for item in cluster.configurations:
@@ -161,11 +161,11 @@ def refuse_contradictions(cluster: Cluster) -> None:
             _refuse_other_values(chart, cluster.options["values"].get(chart) or {}, variable, wanted)
 
 
-def _says_dra(item: Configuration) -> str:
+def _says_dra(item: PluginConfiguration) -> str:
     return f"nvidia_sharing_{'backend' if item.sharing.backend == 'dra' else 'migrate_from'}: dra"
 
 
-def _decided(cluster: Cluster, item: Configuration) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
+def _decided(cluster: DescribedCluster, item: PluginConfiguration) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
     """Yield charts of C(item), what decides, and the values without which its pods, or those of the chart, get no GPU."""
     options, injection = cluster.options, item.injection
     method = f"{VARIABLE} of pool {item.pool} is {injection.method}"

@@ -17,7 +17,7 @@ from typing import Any
 
 from ...module_utils._formats.documents import read_yaml
 from ...module_utils._health.xid import LOUD_XIDS, QUIET_ACTIONS
-from .clusters import MANAGED_BY, Cluster, kube_object
+from .clusters import MANAGED_BY, DescribedCluster, kube_object
 from .emit import json_text
 
 RUNBOOKS = "https://github.com/gpufleet/gpufleet.nvidia/blob/main/docs/runbooks.md"
@@ -80,7 +80,7 @@ def rule(alert: Alert) -> dict[str, Any]:
     }
 
 
-def prometheus_rule(cluster: Cluster) -> dict[str, Any]:
+def prometheus_rule(cluster: DescribedCluster) -> dict[str, Any]:
     """Return the object of the Prometheus operator with all alerts that make sense in C(cluster)."""
     own = {str(name): str(value) for name, value in cluster.options["prometheus_rule_labels"].items()}
     alerts = ALERTS + (DCGM_ALERTS if cluster.options["dcgm_exporter"] else ())
@@ -89,7 +89,7 @@ def prometheus_rule(cluster: Cluster) -> dict[str, Any]:
     return kube_object("monitoring.coreos.com/v1", "PrometheusRule", "gpufleet", labels, namespace, spec=spec)
 
 
-def dashboard(cluster: Cluster) -> dict[str, Any]:
+def dashboard(cluster: DescribedCluster) -> dict[str, Any]:
     """Return the dashboard as Grafana imports it, its panels row by row from the left."""
     panels: list[dict[str, Any]] = []
     x = y = 0
@@ -122,7 +122,7 @@ def _panel(entry: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def dashboard_config_map(cluster: Cluster) -> dict[str, Any]:
+def dashboard_config_map(cluster: DescribedCluster) -> dict[str, Any]:
     data = {f"{_DASHBOARD['dashboard']['uid']}.json": json_text(dashboard(cluster))}
     labels, namespace = {**MANAGED_BY, **SIDECAR_LABEL}, cluster.options["namespace"]
     return kube_object("v1", "ConfigMap", "gpufleet-dashboard", labels, namespace, data=data)

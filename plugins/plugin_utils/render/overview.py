@@ -15,14 +15,14 @@ from ..fleet import served
 from ..fleet.node_match import VARIABLE
 from ..fleet.sharing_configurations import CHOICE, DEFAULT, LABEL
 from . import device_plugin, gpu_operator, plain_objects, quotas, requests
-from .clusters import Cluster, Configuration, servers
+from .clusters import DescribedCluster, PluginConfiguration, servers
 from .gitops import definitions
 from .versions import DEFINITIONS, tag
 
 _MOST_GPUS = 8
 
 
-def overview(cluster: Cluster, charts: Collection[str]) -> str:
+def overview(cluster: DescribedCluster, charts: Collection[str]) -> str:
     """Return the text of README.md.
 
     :param charts: the names of those that its releases install.
@@ -72,11 +72,11 @@ def overview(cluster: Cluster, charts: Collection[str]) -> str:
     return text
 
 
-def _number(item: Configuration) -> str:
+def _number(item: PluginConfiguration) -> str:
     return f"{len(item.nodes)} and those that join" if item.match.by_property else str(len(item.nodes))
 
 
-def _joining(cluster: Cluster) -> str:
+def _joining(cluster: DescribedCluster) -> str:
     """Say which nodes join a pool without a rendering, and what their hosts must bring: nothing in the cluster prepares a host."""
     items = [item for item in cluster.configurations if item.match.by_property]
     if not items:
@@ -102,13 +102,13 @@ def _joining(cluster: Cluster) -> str:
     return text
 
 
-def _found_by(item: Configuration) -> str:
+def _found_by(item: PluginConfiguration) -> str:
     if item.match.labels:
         return ", ".join(f"`{key}={value}`" for key, value in item.match.labels.items())
     return "a GPU " + " or ".join(f"`10de:{device}`" for device in item.match.devices)
 
 
-def _of_host(cluster: Cluster, item: Configuration) -> list[str]:
+def _of_host(cluster: DescribedCluster, item: PluginConfiguration) -> list[str]:
     needs = [
         f"NVIDIA's driver, and the container toolkit for `nvidia_toolkit_device_injection: {item.injection.method}`"
     ]
@@ -122,7 +122,7 @@ def _of_host(cluster: Cluster, item: Configuration) -> list[str]:
     return needs
 
 
-def _sharing_configurations(cluster: Cluster) -> str:
+def _sharing_configurations(cluster: DescribedCluster) -> str:
     """Say what the nodes of each pool can choose by their label, and who may change the label."""
     items = [item for item in cluster.plugin_configurations if item.plugin_texts or item.choices.refused]
     if not items:
@@ -159,7 +159,7 @@ def _sharing_configurations(cluster: Cluster) -> str:
     return text
 
 
-def _rows(cluster: Cluster, item: Configuration) -> list[list[str]]:
+def _rows(cluster: DescribedCluster, item: PluginConfiguration) -> list[list[str]]:
     rows = []
     labelled = plain_objects.operator_serves(cluster) and not item.choices.default
     for label, name in sorted(plain_objects.names_of_choices(cluster, item).items()):
@@ -176,14 +176,14 @@ def _rows(cluster: Cluster, item: Configuration) -> list[list[str]]:
     return rows
 
 
-def _patch(cluster: Cluster) -> str:
+def _patch(cluster: DescribedCluster) -> str:
     """Return what the rendered values say of the device plugin's configuration, for a ClusterPolicy."""
     name = device_plugin.shared_config_map(cluster, gpu_operator.strategy_of(cluster))["metadata"]["name"]
     config = {"name": name, "default": gpu_operator.default_of(cluster)}
     return json.dumps({"spec": {"devicePlugin": {"config": config}}})
 
 
-def _requests(cluster: Cluster) -> str:
+def _requests(cluster: DescribedCluster) -> str:
     """Say which pool serves each request of C(gpu_kubernetes_requests), and why another does not."""
     rows = []
     for one in requests.answers(cluster):
@@ -203,7 +203,7 @@ def _requests(cluster: Cluster) -> str:
     return "\n## Requests\n\n" + _table(head, rows)
 
 
-def _quotas(cluster: Cluster) -> str:
+def _quotas(cluster: DescribedCluster) -> str:
     """Say what each team may use of each pool, and what is left over."""
     if not cluster.options["quotas"]:
         return ""
@@ -226,7 +226,7 @@ def _quotas(cluster: Cluster) -> str:
     return f"{text}\nA ResourceQuota counts in the namespace of each team ({teams}).\n"
 
 
-def _shared_name(cluster: Cluster) -> str:
+def _shared_name(cluster: DescribedCluster) -> str:
     """Say that two things may offer the same name: the DRA driver has DeviceClasses for ordinary requests, too."""
     lines = served.lines(cluster.name, servers(cluster))
     if not lines:
@@ -249,7 +249,7 @@ _WITHOUT_PRUNE = {
 }
 
 
-def _automated_sync(cluster: Cluster) -> str:
+def _automated_sync(cluster: DescribedCluster) -> str:
     """Say what the GitOps controller does by itself."""
     kind, automated = str(cluster.options["gitops"]), cluster.options["automated_sync"]
     if kind not in _BY_PERSON:
@@ -281,7 +281,7 @@ _TAKEN_OVER = {
 }
 
 
-def _definitions(cluster: Cluster, charts: Collection[str]) -> str:
+def _definitions(cluster: DescribedCluster, charts: Collection[str]) -> str:
     """Say who owns the custom resource definitions of the charts."""
     names = definitions(cluster, charts)
     if not names:
@@ -300,15 +300,15 @@ def _definitions(cluster: Cluster, charts: Collection[str]) -> str:
     )
 
 
-def _title(item: Configuration) -> str:
+def _title(item: PluginConfiguration) -> str:
     return item.pool if item.name == item.pool else f"{item.pool} ({item.name})"
 
 
-def _resources(item: Configuration) -> str:
+def _resources(item: PluginConfiguration) -> str:
     return ", ".join(f"`{name}: {count}`" for name, count in sorted(item.capacity.offers.items())) or "none"
 
 
-def _units(item: Configuration) -> str:
+def _units(item: PluginConfiguration) -> str:
     parts = []
     for name, unit in sorted(item.capacity.slices.items()):
         size = f"{unit.limit_mib or unit.memory_mib} MiB" if unit.memory_mib else "memory not known"
@@ -319,7 +319,7 @@ def _units(item: Configuration) -> str:
     return "; ".join(parts) or "-"
 
 
-def _cheat_sheet(item: Configuration) -> list[list[str]]:
+def _cheat_sheet(item: PluginConfiguration) -> list[list[str]]:
     rows = []
     size = item.sharing.slice_mib or 0
     for gpus in range(1, min(item.gpus, _MOST_GPUS) + 1):

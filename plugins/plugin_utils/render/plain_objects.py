@@ -20,8 +20,8 @@ from .clusters import (
     DEPLOY_PLUGIN_LABEL,
     EXEMPT_LABEL,
     MANAGED_BY,
-    Cluster,
-    Configuration,
+    DescribedCluster,
+    PluginConfiguration,
     hashed_key,
     kube_object,
     plugin_key,
@@ -34,7 +34,7 @@ from .gpu_operator import strategy_of
 _OF_RANCHER = frozenset({"nvidia", "nvidia-experimental"})
 
 
-def namespace(cluster: Cluster) -> dict[str, Any]:
+def namespace(cluster: DescribedCluster) -> dict[str, Any]:
     """Return the namespace of all releases.
 
     Device plugins mount host paths, which only the level privileged admits, and see every GPU, which the policies forbid others.
@@ -48,13 +48,13 @@ def annotated(item: Mapping[str, Any], annotations: Mapping[str, str]) -> dict[s
     return {**item, "metadata": {**item["metadata"], **({"annotations": annotations} if annotations else {})}}
 
 
-def runtime_class(cluster: Cluster) -> dict[str, Any]:
+def runtime_class(cluster: DescribedCluster) -> dict[str, Any]:
     """Return the runtime class under whose handler the hosts' container runtime starts GPU containers."""
     name = cluster.options["runtime_class"]
     return kube_object("node.k8s.io/v1", "RuntimeClass", name, MANAGED_BY, handler=name)
 
 
-def has_runtime_class(cluster: Cluster) -> bool:
+def has_runtime_class(cluster: DescribedCluster) -> bool:
     """Whether the tree brings the runtime class. What makes one itself would fight with the tree for it.
 
     k3s and RKE2 bring theirs with the server, for the whole cluster; so one such node is enough.
@@ -69,12 +69,12 @@ def has_runtime_class(cluster: Cluster) -> bool:
     return not any(release and version >= release for release in first)
 
 
-def operator_serves(cluster: Cluster) -> bool:
+def operator_serves(cluster: DescribedCluster) -> bool:
     """Whether a GPU Operator serves pools of the cluster; it makes its own runtime class."""
     return cluster.options["stack"] == "gpu_operator" and bool(cluster.plugin_configurations)
 
 
-def labels_of(cluster: Cluster, item: Configuration, chosen: str = "") -> dict[str, str]:
+def labels_of(cluster: DescribedCluster, item: PluginConfiguration, chosen: str = "") -> dict[str, str]:
     """Return the labels that a node of C(item) must have for the rendered releases to find it.
 
     :param chosen: the named configuration that the inventory gives the node; without one the label that names it is left to whoever
@@ -103,18 +103,18 @@ def labels_of(cluster: Cluster, item: Configuration, chosen: str = "") -> dict[s
     return labels
 
 
-def names_of_choices(cluster: Cluster, item: Configuration) -> dict[str, str]:
+def names_of_choices(cluster: DescribedCluster, item: PluginConfiguration) -> dict[str, str]:
     """Return, by each value of the label that the rendered ConfigMap has a file for, the configuration; the pool's own has no name."""
     operator = cluster.options["stack"] == "gpu_operator"
     return {(plugin_key(item) if operator else item.name): "", **{name: name for name in item.choices.named}}
 
 
-def _operator_key(cluster: Cluster, chosen: str) -> str:
+def _operator_key(cluster: DescribedCluster, chosen: str) -> str:
     """Return the key of a named configuration that changes with its content: config-manager looks at the label and nothing else."""
     return chosen if chosen == UNSHARED else hashed_key(chosen, operator_texts(cluster, strategy_of(cluster))[chosen])
 
 
-def _by_choice(item: Configuration) -> dict[str, list[str]]:
+def _by_choice(item: PluginConfiguration) -> dict[str, list[str]]:
     """Return the nodes of a configuration by what the inventory chooses for them; most have one entry, without a name."""
     found: dict[str, list[str]] = {}
     for node, choices in zip(item.nodes, item.choices_of, strict=True):
@@ -122,7 +122,7 @@ def _by_choice(item: Configuration) -> dict[str, list[str]]:
     return dict(sorted(found.items()))
 
 
-def node_feature_rule(cluster: Cluster, items: Sequence[Configuration]) -> dict[str, Any]:
+def node_feature_rule(cluster: DescribedCluster, items: Sequence[PluginConfiguration]) -> dict[str, Any]:
     """Return the rule by which Node Feature Discovery labels the nodes of the pools, by name or by a GPU on their PCI bus.
 
     A rule can be synced and pruned by a GitOps controller without harm. A Node object cannot: pruning one removes the node.
@@ -153,7 +153,7 @@ def _feature(match: NodeMatch, nodes: Sequence[str]) -> dict[str, Any]:
     return {"feature": feature, "matchExpressions": expressions}
 
 
-def node_labels(cluster: Cluster, items: Sequence[Configuration]) -> list[dict[str, Any]]:
+def node_labels(cluster: DescribedCluster, items: Sequence[PluginConfiguration]) -> list[dict[str, Any]]:
     """Return Node objects that hold nothing but the labels, for C(kubectl apply --server-side)."""
     return [
         kube_object("v1", "Node", node, labels)

@@ -21,7 +21,7 @@ from ...module_utils._plan import Refused
 from ..fleet.claims import GPU_CLASS, MIG_CLASS
 from ..fleet.names import LABEL_PREFIX
 from . import claimed_devices
-from .clusters import MANAGED_BY, Cluster, Configuration, kube_object
+from .clusters import MANAGED_BY, DescribedCluster, PluginConfiguration, kube_object
 
 VARIABLE, KIND = "gpu_kubernetes_quotas", "gpu_kubernetes_quota_kind"
 TEAM_LABEL = f"{LABEL_PREFIX}/team"
@@ -69,13 +69,13 @@ class Quotas:
     given: Counter[tuple[str, str, str]]
     left: Mapping[tuple[str, str], int]
 
-    def of_pool(self, cluster: Cluster, team: Team, pool: str, resource: str) -> int:
+    def of_pool(self, cluster: DescribedCluster, team: Team, pool: str, resource: str) -> int:
         """Return how much a team gets of a resource of a pool."""
         names = [item.name for item in cluster.configurations if item.pool == pool]
         return sum(self.given[team.name, name, resource] for name in names)
 
 
-def quotas(cluster: Cluster) -> Quotas:
+def quotas(cluster: DescribedCluster) -> Quotas:
     """Return the numbers of C(gpu_kubernetes_quotas).
 
     A percentage is rounded down, and what that leaves of the sum of all percentages goes one by one to those that lost most, the first in the
@@ -114,7 +114,7 @@ def quotas(cluster: Cluster) -> Quotas:
     return Quotas(teams, dict(sorted(offered.items())), given, dict(sorted(left.items())))
 
 
-def _offered(item: Configuration) -> Counter[str]:
+def _offered(item: PluginConfiguration) -> Counter[str]:
     """Return what its nodes offer together, as capacity.json has it of each."""
     found: Counter[str] = Counter()
     for shown in item.capacities:
@@ -206,7 +206,7 @@ def _text(number: Fraction) -> str:
     return f"{float(number):.10g}"
 
 
-def _refuse_uncounted(cluster: Cluster, shares: Mapping[tuple[str, str], list[_Share]]) -> None:
+def _refuse_uncounted(cluster: DescribedCluster, shares: Mapping[tuple[str, str], list[_Share]]) -> None:
     """Refuse what would be counted, and not be what pods use."""
     kueue = cluster.options["quota_kind"] == "kueue"
     served = [
@@ -248,7 +248,7 @@ def _refuse_uncounted(cluster: Cluster, shares: Mapping[tuple[str, str], list[_S
             raise Refused(f"{VARIABLE}[{number}].namespaces", reason, f"Make it a team for each, or set {KIND}: kueue.")
 
 
-def quota_objects(cluster: Cluster) -> list[dict[str, Any]]:
+def quota_objects(cluster: DescribedCluster) -> list[dict[str, Any]]:
     """Return the objects by which the cluster admits what L(quotas) says, and no more."""
     numbers = quotas(cluster)
     if cluster.options["quota_kind"] == "kueue":
@@ -281,7 +281,7 @@ def _labels(team: Team) -> dict[str, str]:
     return {**MANAGED_BY, TEAM_LABEL: team.name}
 
 
-def _kueue(cluster: Cluster, numbers: Quotas) -> list[dict[str, Any]]:
+def _kueue(cluster: DescribedCluster, numbers: Quotas) -> list[dict[str, Any]]:
     given = numbers.given
     used = [item for item in cluster.configurations if any(name == item.name for _team, name, _what in given)]
     found = [

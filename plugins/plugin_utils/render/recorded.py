@@ -28,7 +28,7 @@ _OVERRIDES = "told"
 _KEPT = ("index", "name", "board", "device_id", "architecture", "memory_mib")
 
 
-class RecordedFacts:
+class KeptFacts:
     """Answers which GPUs a host had when it was last read; facts are kept between runs in a directory, if there is one."""
 
     def __init__(self, directory: str) -> None:

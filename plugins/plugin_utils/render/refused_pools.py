@@ -18,12 +18,12 @@ from ...module_utils._sharing import modes
 from ..fleet.capacity import Capacity
 from ..fleet.node_match import VARIABLE
 from ..fleet.sharing_configurations import CHOICE, CONFIGURATIONS, DEFAULT
-from .clusters import Cluster, Configuration, plugin_key
+from .clusters import DescribedCluster, PluginConfiguration, plugin_key
 
 _BY_NAME = f"{VARIABLE}: {{}} finds the nodes by name."
 
 
-def refuse_nobody_partitions(cluster: Cluster) -> None:
+def refuse_nobody_partitions(cluster: DescribedCluster) -> None:
     """Refuse the operator's MIG manager without a pool of the device plugin: there is no operator then."""
     if (cluster.options["stack"], cluster.options["mig_manager"]) != ("gpu_operator", "operator"):
         return
@@ -36,7 +36,7 @@ def refuse_nobody_partitions(cluster: Cluster) -> None:
             )
 
 
-def refuse_mixed_backends(cluster: Cluster) -> None:
+def refuse_mixed_backends(cluster: DescribedCluster) -> None:
     """Refuse HAMi beside others that serve nvidia.com/gpu.
 
     HAMi's scheduler and webhook take over pods that ask for nvidia.com/gpu anywhere in the cluster.
@@ -68,7 +68,7 @@ def refuse_mixed_backends(cluster: Cluster) -> None:
         )
 
 
-def refuse_migration(cluster: Cluster) -> None:
+def refuse_migration(cluster: DescribedCluster) -> None:
     """Refuse what decides otherwise than by the label of a node which of two servers runs there."""
     for item in cluster.configurations:
         if not item.sharing.migrate_from:
@@ -111,7 +111,7 @@ def refuse_twice(cluster: str, nodes: Sequence[str]) -> None:
         seen.add(node)
 
 
-def refuse_same_name(cluster: str, configurations: Sequence[Configuration]) -> None:
+def refuse_same_name(cluster: str, configurations: Sequence[PluginConfiguration]) -> None:
     """Refuse pools whose names become the same one in Kubernetes."""
     pools_of: dict[str, set[str]] = {}
     for item in configurations:
@@ -125,7 +125,7 @@ def refuse_same_name(cluster: str, configurations: Sequence[Configuration]) -> N
             )
 
 
-def refuse_name_of_pool(configurations: Sequence[Configuration]) -> None:
+def refuse_name_of_pool(configurations: Sequence[PluginConfiguration]) -> None:
     """Refuse a named configuration that is called as the pool's own is in the plugin's ConfigMap."""
     for item in configurations:
         if {item.name, plugin_key(item)} & {*item.plugin_texts, *item.choices.refused}:
@@ -135,7 +135,7 @@ def refuse_name_of_pool(configurations: Sequence[Configuration]) -> None:
             raise Refused(f"{CONFIGURATIONS}.{item.name}", reason, "Choose another name.")
 
 
-def refuse_matches(cluster: Cluster) -> None:
+def refuse_matches(cluster: DescribedCluster) -> None:
     """Refuse what a node that the inventory does not know would get twice, or would not get."""
     for item in cluster.configurations:
         if item.match.by_property:
@@ -145,7 +145,7 @@ def refuse_matches(cluster: Cluster) -> None:
         _refuse_overlap(one, other)
 
 
-def _refuse_alone(item: Configuration) -> None:
+def _refuse_alone(item: PluginConfiguration) -> None:
     thing = f"{VARIABLE} of pool {item.pool}"
     if item.sharing.migrate_from:
         raise Refused(
@@ -169,7 +169,7 @@ def _refuse_alone(item: Configuration) -> None:
         raise Refused(thing, reason, f"Set {CHOICE} for the whole pool. {_BY_NAME}")
 
 
-def _refuse_unlabelled(cluster: Cluster, item: Configuration) -> None:
+def _refuse_unlabelled(cluster: DescribedCluster, item: PluginConfiguration) -> None:
     """Refuse what needs labels that nothing sets: NFD sees devices but no labels of nodes, and without NFD nothing sees devices."""
     thing = f"{VARIABLE} of pool {item.pool}"
     if item.match.devices and not cluster.options["node_feature_discovery"]:
@@ -195,7 +195,7 @@ def _refuse_unlabelled(cluster: Cluster, item: Configuration) -> None:
             )
 
 
-def _refuse_overlap(one: Configuration, other: Configuration) -> None:
+def _refuse_overlap(one: PluginConfiguration, other: PluginConfiguration) -> None:
     if not (one.match.by_property or other.match.by_property):
         return
     first, second = sorted((one, other), key=lambda item: not item.match.by_property)

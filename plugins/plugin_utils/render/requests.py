@@ -15,7 +15,7 @@ from ...module_utils._mig.profiles import compute_name, nearest, parse
 from ...module_utils._plan import Refused
 from ...module_utils._sharing import arithmetic
 from ...module_utils._sharing.mps_instances import GPU, mig_resource
-from .clusters import Cluster, Configuration, dns_label
+from .clusters import DescribedCluster, PluginConfiguration, dns_label
 
 #: Backends whose pods say how much memory they take, so that its size is not that of the pool's slices.
 ANY_SIZE = ("hami", "dra")
@@ -39,7 +39,7 @@ class Answer:
     """
 
     text: str
-    item: Configuration
+    item: PluginConfiguration
     share: arithmetic.Share | None = None
     profile: str = ""
     count: int = 1
@@ -47,19 +47,19 @@ class Answer:
     refusal: Refused | None = None
 
 
-def distinct(item: Configuration) -> str:
+def distinct(item: PluginConfiguration) -> str:
     """Return, for people, whether M slices of a pod are on M GPUs."""
     if item.sharing.claims_shared:
         return "guaranteed by the claim (each device once)"
     return _DISTINCT[item.sharing.backend]
 
 
-def any_size(item: Configuration) -> bool:
+def any_size(item: PluginConfiguration) -> bool:
     """Whether its pods say how much memory they take. With time slices nobody enforces what they say, so the number of slices decides."""
     return item.sharing.backend in ANY_SIZE and item.sharing.mode != "time_slicing"
 
 
-def answers(cluster: Cluster) -> tuple[Answer, ...]:
+def answers(cluster: DescribedCluster) -> tuple[Answer, ...]:
     """Return what each pool says to each request, in their order; refuse one that cannot be understood, or that no pool serves."""
     found: list[Answer] = []
     for number, entry in enumerate(cluster.options["requests"]):
@@ -74,7 +74,7 @@ def answers(cluster: Cluster) -> tuple[Answer, ...]:
     return tuple(found)
 
 
-def _of_pools(cluster: Cluster, entry: Mapping[str, Any], path: str) -> list[Answer]:
+def _of_pools(cluster: DescribedCluster, entry: Mapping[str, Any], path: str) -> list[Answer]:
     memory, profile = entry.get("memory"), entry.get("profile")
     if bool(memory) == bool(profile):
         raise Refused(
@@ -99,12 +99,12 @@ def _divided(one: Answer) -> bool:
     return bool(one.item.mig_devices if one.profile else one.item.sharing.slice_mib)
 
 
-def name_of(item: Configuration, kind: str) -> str:
+def name_of(item: PluginConfiguration, kind: str) -> str:
     """Return the name of the example with one device: C(GPU), or a MIG profile."""
     return f"{item.name}-{dns_label(kind if kind == 'GPU' else f'mig-{kind}')}"
 
 
-def file_of(item: Configuration, share: arithmetic.Share) -> str:
+def file_of(item: PluginConfiguration, share: arithmetic.Share) -> str:
     """Return the name of the example with N GiB over M GPUs."""
     return f"{item.name}-{arithmetic.memory_text(share.memory_mib).lower()}-over-{share.gpus}.yaml"
 
@@ -124,7 +124,7 @@ def written_devices(one: Answer) -> str:
     return f"a claim of the class `mig.nvidia.com` with `profile == '{one.profile}'` and `count: {one.count}`"
 
 
-def written(item: Configuration, gpus: int, each_mib: int) -> str:
+def written(item: PluginConfiguration, gpus: int, each_mib: int) -> str:
     """Return, for people, what a pod writes to get C(each_mib) of each of C(gpus) GPUs."""
     if item.sharing.claims_shared:
         limit = f" and `defaultPinnedDeviceMemoryLimit: {each_mib}Mi`" if item.sharing.mode == "mps" else ""
@@ -136,13 +136,13 @@ def written(item: Configuration, gpus: int, each_mib: int) -> str:
     return f"`{resource}: {gpus}`{memory}"
 
 
-def own_share(item: Configuration) -> arithmetic.Share:
+def own_share(item: PluginConfiguration) -> arithmetic.Share:
     """Return the request for slices of the pool's own size, of as many as a pod of it spreads over."""
     size, gpus = item.sharing.slice_mib or 0, min(item.sharing.gpus_per_pod, item.gpus)
     return arithmetic.Share(size * gpus, gpus, size)
 
 
-def _answer(text: str, item: Configuration, share: arithmetic.Share, path: str) -> Answer:
+def _answer(text: str, item: PluginConfiguration, share: arithmetic.Share, path: str) -> Answer:
     refusal = _undivided(item, path) or _too_many(item, share, path) or _too_large(item, share, path)
     return Answer(text, item, refusal=refusal) if refusal else Answer(text, item, share)
 
@@ -153,7 +153,7 @@ def _device(name: str, path: str = "profile") -> str:
     return compute_name(parsed.gpu_instance, parsed.compute)
 
 
-def _mig_answer(item: Configuration, profile: str, count: int, path: str) -> Answer:
+def _mig_answer(item: PluginConfiguration, profile: str, count: int, path: str) -> Answer:
     text = f"{count} x {profile}"
     made: dict[str, int] = {}
     for devices in item.mig_devices.values():
@@ -184,7 +184,7 @@ def _mig_answer(item: Configuration, profile: str, count: int, path: str) -> Ans
     return Answer(text, item, profile=there, count=count, resource=resource)
 
 
-def _no_such_device(item: Configuration, profile: str, made: Mapping[str, int], path: str) -> Refused:
+def _no_such_device(item: PluginConfiguration, profile: str, made: Mapping[str, int], path: str) -> Refused:
     """Refuse a profile that no layout makes, with the layout that would do."""
     reason = f"nvidia_mig_layout of pool {item.pool} makes no {profile} (it makes {describe(made) or 'no MIG devices'})"
     fits = next((one for one in item.profiles if one.name == parse(profile).gpu_instance), None)
@@ -200,7 +200,7 @@ def _no_such_device(item: Configuration, profile: str, made: Mapping[str, int], 
     )
 
 
-def _undivided(item: Configuration, path: str) -> Refused | None:
+def _undivided(item: PluginConfiguration, path: str) -> Refused | None:
     """Nothing counts memory in a pool without a memory slice."""
     if item.sharing.slice_mib:
         return None
@@ -216,7 +216,7 @@ def _undivided(item: Configuration, path: str) -> Refused | None:
     )
 
 
-def _too_many(item: Configuration, share: arithmetic.Share, path: str) -> Refused | None:
+def _too_many(item: PluginConfiguration, share: arithmetic.Share, path: str) -> Refused | None:
     if share.gpus > item.gpus:
         return Refused(
             f"{path}.gpus", f"{share.gpus} GPUs, and a node of pool {item.pool} has {item.gpus}", "Ask for fewer GPUs."
@@ -230,7 +230,7 @@ def _too_many(item: Configuration, share: arithmetic.Share, path: str) -> Refuse
     return None
 
 
-def _too_large(item: Configuration, share: arithmetic.Share, path: str) -> Refused | None:
+def _too_large(item: PluginConfiguration, share: arithmetic.Share, path: str) -> Refused | None:
     each = arithmetic.memory_text(share.per_gpu_mib)
     if any_size(item):
         most = min((unit.memory_mib for unit in item.capacity.slices.values() if unit.memory_mib), default=None)

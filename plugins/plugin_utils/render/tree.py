@@ -11,7 +11,7 @@ from typing import Any
 from ...module_utils._plan import Refused
 from . import addons, claimed_devices, device_plugin, gpu_operator, injection, monitoring, plain_objects, refused_pools
 from .capacity_document import capacity_document
-from .clusters import EXEMPT_LABEL, Cluster
+from .clusters import EXEMPT_LABEL, DescribedCluster
 from .emit import documents, json_text, yaml_text
 from .examples import examples
 from .gitops import MONITORING, NODE_LABELS, OBJECTS, QUOTAS, Release, argocd, flux, kept
@@ -23,7 +23,7 @@ from .versions import CHARTS, OWN_CHART, OWN_CHART_VERSION, Chart
 _MADE_BY = "Rendered by gpufleet.nvidia.render."
 
 
-def cluster_tree(cluster: Cluster) -> dict[str, str]:
+def cluster_tree(cluster: DescribedCluster) -> dict[str, str]:
     """Return every file of C(cluster) by its path; refuse pools that cannot be served together, and values without effect."""
     injection.refuse_contradictions(cluster)
     refused_pools.refuse_mixed_backends(cluster)
@@ -50,7 +50,9 @@ def cluster_tree(cluster: Cluster) -> dict[str, str]:
     return dict(sorted(files.items()))
 
 
-def _plugin_releases(cluster: Cluster, files: dict[str, str], config_maps: list[dict[str, Any]]) -> list[Release]:
+def _plugin_releases(
+    cluster: DescribedCluster, files: dict[str, str], config_maps: list[dict[str, Any]]
+) -> list[Release]:
     served = cluster.plugin_configurations
     if not served:
         refused_pools.refuse_nobody_partitions(cluster)
@@ -74,7 +76,7 @@ def _plugin_releases(cluster: Cluster, files: dict[str, str], config_maps: list[
     return [_release(files, gpu_operator.CHART, gpu_operator.CHART, text)]
 
 
-def _addon_releases(cluster: Cluster, files: dict[str, str]) -> list[Release]:
+def _addon_releases(cluster: DescribedCluster, files: dict[str, str]) -> list[Release]:
     values: dict[str, str] = {}
     operator = plain_objects.operator_serves(cluster)
     if cluster.options["node_feature_discovery"] and not operator:
@@ -95,7 +97,7 @@ def _release(files: dict[str, str], name: str, chart: str, text: str) -> Release
     return Release(name, CHARTS[chart], path, text)
 
 
-def _objects(cluster: Cluster, config_maps: list[dict[str, Any]]) -> dict[str, str]:
+def _objects(cluster: DescribedCluster, config_maps: list[dict[str, Any]]) -> dict[str, str]:
     files = {
         "objects/namespace.yaml": documents(f"{_MADE_BY} gpu_kubernetes_namespace.", [plain_objects.namespace(cluster)])
     }
@@ -117,7 +119,7 @@ def _objects(cluster: Cluster, config_maps: list[dict[str, Any]]) -> dict[str, s
     return files
 
 
-def _node_labels(cluster: Cluster) -> dict[str, str]:
+def _node_labels(cluster: DescribedCluster) -> dict[str, str]:
     """With NFD the labels are a rule that is synced like any object; without it they are applied by hand."""
     if cluster.options["node_feature_discovery"]:
         items = [item for item in cluster.configurations if not item.match.labels]
@@ -135,7 +137,7 @@ def _node_labels(cluster: Cluster) -> dict[str, str]:
     return {"node-labels.yaml": documents(header, nodes)}
 
 
-def _monitoring(cluster: Cluster) -> dict[str, str]:
+def _monitoring(cluster: DescribedCluster) -> dict[str, str]:
     files = {}
     if cluster.options["prometheus_rule"]:
         header = f"{_MADE_BY} gpu_kubernetes_prometheus_rule: needs the Prometheus operator's CRDs."
@@ -146,7 +148,7 @@ def _monitoring(cluster: Cluster) -> dict[str, str]:
     return files
 
 
-def _quotas(cluster: Cluster) -> dict[str, str]:
+def _quotas(cluster: DescribedCluster) -> dict[str, str]:
     if not cluster.options["quotas"]:
         return {}
     needs = " They need Kueue's CRDs." if cluster.options["quota_kind"] == "kueue" else ""
@@ -157,7 +159,7 @@ def _has(files: dict[str, str], folder: str) -> bool:
     return any(path.startswith(f"{folder}/") for path in files)
 
 
-def _own_chart(cluster: Cluster, config_maps: list[dict[str, Any]]) -> str:
+def _own_chart(cluster: DescribedCluster, config_maps: list[dict[str, Any]]) -> str:
     chart = cluster.options["objects"] == "chart"
     checks: list[dict[str, Any]] = [
         {
@@ -200,7 +202,7 @@ def _own_chart(cluster: Cluster, config_maps: list[dict[str, Any]]) -> str:
     return header + yaml_text(merged(values, cluster.options["values"].get(OWN_CHART) or {}))
 
 
-def _gitops(cluster: Cluster, releases: list[Release], folders: list[str]) -> dict[str, str]:
+def _gitops(cluster: DescribedCluster, releases: list[Release], folders: list[str]) -> dict[str, str]:
     kind = cluster.options["gitops"]
     if kind == "none":
         return {}
@@ -223,7 +225,7 @@ def _gitops(cluster: Cluster, releases: list[Release], folders: list[str]) -> di
     return {f"{kind}/{name}.yaml": documents(_MADE_BY, items) for name, items in rendered.items()}
 
 
-def _kustomization(cluster: Cluster, files: dict[str, str]) -> str:
+def _kustomization(cluster: DescribedCluster, files: dict[str, str]) -> str:
     """Return what a controller applies that is pointed at the cluster's directory: objects alone, no values and no examples.
 
     With a GitOps controller these are its own objects, which sync everything else.

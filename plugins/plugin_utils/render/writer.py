@@ -28,7 +28,7 @@ _SCHEMA = 1
 
 
 @dataclass(frozen=True)
-class Change:
+class TreeChange:
     """One file to C(create), C(update) or C(remove) below the output directory, its text now and then; C(edited) says whose change would be lost."""
 
     action: str
@@ -63,14 +63,16 @@ def refuse_in_inventory(path: str, variable: str, sources: Iterable[str]) -> Non
             )
 
 
-def plan(root: str, trees: Mapping[str, Mapping[str, str]], prune: bool, removed: Iterable[str] = ()) -> list[Change]:
+def plan(
+    root: str, trees: Mapping[str, Mapping[str, str]], prune: bool, removed: Iterable[str] = ()
+) -> list[TreeChange]:
     """Return what has to change on disk.
 
     :param trees: directory below the output directory C(root) to its files.
     :param prune: whether files of these directories that an earlier manifest names, and nothing describes any more, go.
     :param removed: directories below C(root) all of whose files go.
     """
-    changes: list[Change] = []
+    changes: list[TreeChange] = []
     for directory, files in sorted(trees.items()):
         changes += _directory(root, directory, {**files, MANIFEST: manifest(files)}, prune)
     for directory in removed:
@@ -78,7 +80,7 @@ def plan(root: str, trees: Mapping[str, Mapping[str, str]], prune: bool, removed
     return changes
 
 
-def apply(root: str, changes: list[Change]) -> None:
+def apply(root: str, changes: list[TreeChange]) -> None:
     """Write and remove files.
 
     The manifest of a directory first says what is about to be written, and at last what is there: a run that is cut off can be
@@ -106,7 +108,7 @@ def _is_manifest(path: str) -> bool:
     return os.path.basename(path) == MANIFEST
 
 
-def _begun(change: Change) -> str:
+def _begun(change: TreeChange) -> str:
     """Return a manifest that knows the files of the tree before and after."""
     before = {path: sorted(checksums) for path, checksums in _read(change.before).items()}
     after = json.loads(change.after)["files"]
@@ -117,7 +119,7 @@ def _begun(change: Change) -> str:
     return json_text({"schema": _SCHEMA, "files": both})
 
 
-def _directory(root: str, directory: str, files: Mapping[str, str], prune: bool) -> list[Change]:
+def _directory(root: str, directory: str, files: Mapping[str, str], prune: bool) -> list[TreeChange]:
     refuse_foreign(root, f"{directory}/{MANIFEST}")
     ours = _recorded(os.path.join(root, directory, MANIFEST))
     changes = []
@@ -129,14 +131,14 @@ def _directory(root: str, directory: str, files: Mapping[str, str], prune: bool)
             continue
         edited = "" if path == MANIFEST else _edited(present, ours.get(path))
         action = "create" if present is None else "update"
-        changes.append(Change(action, relative, _text(present), after, edited))
+        changes.append(TreeChange(action, relative, _text(present), after, edited))
     gone = sorted((set(ours) | ({MANIFEST} if ours and not files else set())) - set(files)) if prune else []
     for path in gone:
         refuse_foreign(root, f"{directory}/{path}")
         present = read_bytes(os.path.join(root, directory, path), links=False)
         if present is not None:
             edited = "" if path == MANIFEST else _edited(present, ours.get(path))
-            changes.append(Change("remove", f"{directory}/{path}", _text(present), "", edited))
+            changes.append(TreeChange("remove", f"{directory}/{path}", _text(present), "", edited))
     return changes
 
 

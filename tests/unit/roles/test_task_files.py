@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.host_names import UPGRADE_STEPS
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade import WORK, Record, turn
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade import WORK, NodeRecord, turn
 
 REPOSITORY = Path(__file__).parents[3]
 ROLES = ("gpu_heal", "gpu_node", "gpu_repartition", "gpu_upgrade")
@@ -109,7 +109,7 @@ def test_each_turn_has_its_change_in_the_one_file_that_a_host_in_its_turn_includ
     changes = yaml.safe_load((REPOSITORY / "roles/gpu_upgrade/tasks/turn.yml").read_text(encoding="utf-8"))[0]["block"]
     its_own = [str(task.get("when")) for task in changes]
     for state in ("", *UPGRADE_STEPS, "done", "failed", "refused"):
-        what = turn(Record(state, failed_reason=reason), work)
+        what = turn(NodeRecord(state, failed_reason=reason), work)
         if what != "revert":
             assert files["turn.yml"]["when"] == "__gpu_upgrade_next.turn not in ['', 'revert']"
             assert f"__gpu_upgrade_turn == '{what}'" in its_own, "what changes the host"

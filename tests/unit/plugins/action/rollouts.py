@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime
 
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade import Record, from_annotations
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade import NodeRecord, from_annotations
 
 TARGET = "driver 580.178.04"
 OLD, NEW = "580.126.09", "580.178.04"
@@ -20,7 +20,7 @@ class FakeCluster:
     """One node whose annotations and cordon are kept, and a lease."""
 
     def __init__(self, record=None, unschedulable=False):
-        self.annotations = {key: value for key, value in (record or Record()).annotations().items() if value}
+        self.annotations = {key: value for key, value in (record or NodeRecord()).annotations().items() if value}
         self.unschedulable = unschedulable
         self.labels = {}
         self.held = None

@@ -8,7 +8,7 @@ import pytest
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions import node_server
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import ApiError
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import served
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade import UPGRADE_STEPS, Record
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade import UPGRADE_STEPS, NodeRecord
 
 
 def daemon_set(uid, operator):
@@ -123,7 +123,7 @@ MIGRATION, UPGRADE = "GPUs served by dra", "driver 580.178.04"
 
 
 def survey(run, cluster, **record):
-    return run(cluster, "surveyed", target=MIGRATION, recorded=Record(**record).as_text() if record else "")
+    return run(cluster, "surveyed", target=MIGRATION, recorded=NodeRecord(**record).as_text() if record else "")
 
 
 @pytest.mark.parametrize("moved", [False, True])
@@ -143,9 +143,9 @@ def test_a_host_on_which_an_upgrade_was_cut_off_is_refused_unless_its_node_knows
         f"An earlier run was cut off here on its way to driver 580.178.04 ({state}). Finish it first: gpufleet.nvidia.upgrade or "
         "gpufleet.nvidia.migrate continues it."
     )
-    cluster.annotations = Record("done", target="driver 575").annotations()
+    cluster.annotations = NodeRecord("done", target="driver 575").annotations()
     assert survey(run, cluster, state=state, target=UPGRADE)["failed"], "the end of another rollout"
-    cluster.annotations = Record("done", target=UPGRADE).annotations()
+    cluster.annotations = NodeRecord("done", target=UPGRADE).annotations()
     assert survey(run, cluster, state=state, target=UPGRADE)["moved"] is False
 
 

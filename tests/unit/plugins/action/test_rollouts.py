@@ -15,7 +15,7 @@ from ansible import constants
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.utc_time import text_of
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import cluster_lease
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions import upgrade_node, upgrade_waves
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade import Record
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade import NodeRecord
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.upgrade_run import UpgradeRun
 
 from .rollouts import AT_A, TARGET, Nodes
@@ -116,7 +116,7 @@ def moment(**ago):
 
 
 def test_of_two_operators_on_plain_hosts_the_second_is_refused(plan):
-    record = Record("installing", "580.126.09", TARGET, operator="you@there/1-2", since=moment(seconds=10))
+    record = NodeRecord("installing", "580.126.09", TARGET, operator="you@there/1-2", since=moment(seconds=10))
     refused = plan(record)
     assert refused["failed"]
     assert "host a: you@there/1-2 is working on this fleet" in refused["msg"]
@@ -130,7 +130,7 @@ def test_of_two_operators_on_plain_hosts_the_second_is_refused(plan):
     ["2999-01-01T00:00:00Z", "9999-12-31T23:59:59Z", pytest.param(moment(hours=-1), id="in an hour")],
 )
 def test_a_record_of_the_future_stops_nobody_and_its_host_is_named(plan, since):
-    record = Record("installing", "580.126.09", TARGET, operator="you@there/1-2", since=since)
+    record = NodeRecord("installing", "580.126.09", TARGET, operator="you@there/1-2", since=since)
     assert plan(record)["order"] == ["a"]
     (warning,) = [text for text in plan.warnings if "in the future" in text]
     assert warning.startswith("a: its record in /var/lib/gpufleet/upgrade.json")
@@ -138,7 +138,7 @@ def test_a_record_of_the_future_stops_nobody_and_its_host_is_named(plan, since):
 
 def test_a_dead_run_of_the_same_machine_is_continued_at_once(plan):
     where = cluster_lease.this_run().where
-    record = Record(
+    record = NodeRecord(
         "installing", "580.126.09", TARGET, operator=f"{where}/1-2-{cluster_lease._space()}", since=moment(seconds=10)
     )
     assert plan(record)["order"] == ["a"]
@@ -146,7 +146,7 @@ def test_a_dead_run_of_the_same_machine_is_continued_at_once(plan):
 
 @pytest.mark.parametrize(("reason", "turn"), [("CUDA error", "revert"), ("", "rollback")])
 def test_a_host_learns_that_a_rollback_has_to_be_finished(plan, call, reason, turn):
-    record = Record("rolling-back", "580.126.09", TARGET, failed_reason=reason)
+    record = NodeRecord("rolling-back", "580.126.09", TARGET, failed_reason=reason)
     assert plan(record)["order"] == ["a"]
     found = call(upgrade_waves, {"state": "next"}, AT_A)[0]
     assert (found["start"], found["turn"], found["wave"]) == (True, turn, 1)
@@ -155,7 +155,7 @@ def test_a_host_learns_that_a_rollback_has_to_be_finished(plan, call, reason, tu
 
 
 def test_what_the_run_was_planned_for_is_the_turn_of_its_hosts(plan, call):
-    record = Record("installing", "580.126.09", TARGET)
+    record = NodeRecord("installing", "580.126.09", TARGET)
     assert plan(record, work="migrate")["order"] == ["a"]
     assert call(upgrade_waves, {"state": "next"}, AT_A)[0]["turn"] == "migrate"
 
@@ -190,7 +190,7 @@ class Rollout:
         return thread
 
     def ends(self, host, state="done"):
-        UpgradeRun(constants.DEFAULT_LOCAL_TMP).record(host, Record(state, target=TARGET).values())
+        UpgradeRun(constants.DEFAULT_LOCAL_TMP).record(host, NodeRecord(state, target=TARGET).values())
         self._act({"state": "ended"}, self._at(host))
 
     def finish(self):
@@ -275,7 +275,7 @@ def test_a_node_that_is_rolled_back_lets_no_other_start_while_it_lasts(call, run
     rollout = Rollout(call, "abc", canary=0, max_parallel=2)
     first = [rollout.arrive("a"), rollout.arrive("b")]
     assert rollout.started("a", "b")
-    UpgradeRun(run_folder).record("a", Record("rolling-back", target=TARGET, failed_reason="CUDA error").values())
+    UpgradeRun(run_folder).record("a", NodeRecord("rolling-back", target=TARGET, failed_reason="CUDA error").values())
     rollout.ends("b")
     rollout.arrive("c").join(10)
     assert not rollout.results["c"]["start"]
@@ -285,7 +285,7 @@ def test_a_node_that_is_rolled_back_lets_no_other_start_while_it_lasts(call, run
 def test_a_host_that_ansible_lost_makes_no_room_for_another(call, run_folder):
     rollout = Rollout(call, "abc", canary=0, max_parallel=1)
     rollout.arrive("a").join(10)
-    UpgradeRun(run_folder).record("a", Record("installing", target=TARGET).values())
+    UpgradeRun(run_folder).record("a", NodeRecord("installing", target=TARGET).values())
     rollout.present.remove("a")
     rollout.arrive("b").join(10)
     assert rollout.results["b"]["stopped"] == "1 failed (a) and at most 0 may"

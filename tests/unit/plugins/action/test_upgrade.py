@@ -11,7 +11,7 @@ import json
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions import upgrade_lease, upgrade_node
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade import Record
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade import NodeRecord
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import inventory_lines
 
 from .rollouts import NEW, OLD, TARGET, FakeCluster
@@ -44,7 +44,7 @@ def test_the_first_step_cordons_and_remembers_driver_and_toolkit(mark):
 
 
 def test_a_rollback_after_a_failure_keeps_its_reason_while_it_lasts(mark):
-    cluster = FakeCluster(Record("verifying", "580.126.09", TARGET, toolkit="1.19.1"), unschedulable=True)
+    cluster = FakeCluster(NodeRecord("verifying", "580.126.09", TARGET, toolkit="1.19.1"), unschedulable=True)
     mark(cluster, "failed", reason="CUDA error")
     mark(cluster, "rolling-back", reason="CUDA error", origin="580.178.04", toolkit="1.20.0")
     found = cluster.record
@@ -56,7 +56,7 @@ def test_a_rollback_after_a_failure_keeps_its_reason_while_it_lasts(mark):
 
 
 def test_a_rollback_by_hand_has_no_reason_and_is_given_back(mark):
-    cluster = FakeCluster(Record("done", "580.126.09", TARGET, failed_reason="old", toolkit="1.19.1"))
+    cluster = FakeCluster(NodeRecord("done", "580.126.09", TARGET, failed_reason="old", toolkit="1.19.1"))
     mark(cluster, "rolling-back")
     assert (cluster.record.state, cluster.record.failed_reason, cluster.unschedulable) == ("rolling-back", "", True)
     mark(cluster, "refused", reason="Rolled back by hand.")
@@ -65,7 +65,7 @@ def test_a_rollback_by_hand_has_no_reason_and_is_given_back(mark):
 
 @pytest.mark.parametrize("state", ["", "done", "failed", "refused"])
 def test_a_rollback_by_hand_goes_back_to_what_was_before_the_last_change_and_not_before_an_older_rollout(mark, state):
-    old = Record(state, "575.51.03", "driver 580.126.09", toolkit="1.18.0") if state else None
+    old = NodeRecord(state, "575.51.03", "driver 580.126.09", toolkit="1.18.0") if state else None
     cluster = FakeCluster(old)
     mark(cluster, "rolling-back", origin="580.126.09", toolkit="1.19.1", target="driver 580.178.04")
     found = cluster.record
@@ -73,7 +73,7 @@ def test_a_rollback_by_hand_goes_back_to_what_was_before_the_last_change_and_not
 
 
 def test_a_rollback_by_hand_of_a_rollout_keeps_what_the_rollout_found_and_brought(mark):
-    cluster = FakeCluster(Record("done", "580.126.09", TARGET, toolkit="1.19.1"))
+    cluster = FakeCluster(NodeRecord("done", "580.126.09", TARGET, toolkit="1.19.1"))
     mark(cluster, "rolling-back", origin="580.126.09", toolkit="1.20.0", target="driver 580.178.04")
     assert (cluster.record.toolkit, cluster.record.target) == ("1.19.1", TARGET)
 
@@ -102,7 +102,7 @@ def test_what_a_rollout_and_a_rollback_left_is_recorded_and_outlives_the_next_ro
 
 
 def test_a_rollout_that_failed_and_was_rolled_back_is_not_brought_again_by_site(mark):
-    cluster = FakeCluster(Record("verifying", OLD, TARGET), unschedulable=True)
+    cluster = FakeCluster(NodeRecord("verifying", OLD, TARGET), unschedulable=True)
     mark(cluster, "failed", driver=NEW, reason="CUDA error")
     assert rolled_out(cluster) == ("", "")
     mark(cluster, "rolling-back", driver=NEW, reason="CUDA error")

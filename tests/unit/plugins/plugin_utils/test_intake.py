@@ -23,7 +23,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.inspection i
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.plan import FleetPlan
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade import (
     FleetHost,
-    Record,
+    NodeRecord,
     from_annotations,
     from_values,
     progress,
@@ -32,7 +32,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade impo
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render import fleet
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.fleet import Fleet
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.recorded import RecordedFacts
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.recorded import KeptFacts
 from hypothesis import strategies as st
 
 from ...host_documents import FACTS, GPU, UNLISTED_FACTS, WHOLE
@@ -132,7 +132,7 @@ def decided(hosts):
 
 def rendered(hosts, directory=""):
     """Return the configurations of the pool of host b, or None where something is refused."""
-    recorded = RecordedFacts(directory)
+    recorded = KeptFacts(directory)
     tree = Fleet(GROUPS, recorded.gpus)
     try:
         for host, variables in hosts.items():
@@ -196,7 +196,7 @@ def test_recorded_facts_are_taken_or_the_host_is_unread(tmp_path, examples):
     def check(document):
         (tmp_path / "a.json").write_text(json.dumps(document))
         assert rendered(hosts, str(tmp_path)) in (expected, None)
-        RecordedFacts(str(tmp_path)).earlier("a")
+        KeptFacts(str(tmp_path)).earlier("a")
 
 
 @examples_of()
@@ -204,11 +204,11 @@ def test_recorded_facts_are_taken_or_the_host_is_unread(tmp_path, examples):
 def test_records_are_taken_or_the_node_waits(examples, kind):
     annotations = {name: str(value) for name, value in from_values(RECORD).annotations().items()}
     document, read = (RECORD, from_values) if kind == "record" else (annotations, from_annotations)
-    honest = FleetHost("b", Record(), True)
+    honest = FleetHost("b", NodeRecord(), True)
 
     @property_of(mutated(document), examples)
     def check(values):
-        record, unread = Record(), ""
+        record, unread = NodeRecord(), ""
         try:
             record = read(values)
         except Refused as refusal:

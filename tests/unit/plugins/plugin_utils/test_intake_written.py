@@ -16,7 +16,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions impor
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.lint.lint import lint
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.playbook_variables import check as check_variables
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.fleet import Fleet
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.recorded import RecordedFacts
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.recorded import KeptFacts
 from hypothesis import strategies as st
 
 from ...host_documents import FACTS, WHOLE
@@ -83,7 +83,7 @@ PLUGIN = {
 
 
 def rendered(variables):
-    tree = Fleet(GROUPS, RecordedFacts("").gpus)
+    tree = Fleet(GROUPS, KeptFacts("").gpus)
     for host, given in {"a": variables, "b": HONEST}.items():
         tree.add(host, given, lambda value: value)
     return repr([item for cluster in tree.clusters() for item in cluster.configurations if item.pool == "pool-b"])

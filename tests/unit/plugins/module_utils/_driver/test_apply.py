@@ -13,7 +13,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.package_manager import PackageError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.apply import Failed, Stopped, run_stage
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired import DesiredDriver
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.previous import Record
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.previous import PreviousDriver
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.running import (
     NOUVEAU_FILE,
     PERSISTENCE_DROP_IN,
@@ -157,7 +157,7 @@ def test_an_upgrade_reloads_in_the_right_order_and_can_be_taken_back():
 @pytest.mark.parametrize("check", [False, True])
 def test_a_driver_in_use_is_refused_before_a_package_moves(change, check):
     system = ready()
-    system.record = Record(NEW, "open", "nvidia", full(NEW))
+    system.record = PreviousDriver(NEW, "open", "nvidia", full(NEW))
     system.user_list = (User(HOLDER, "python3", 42),)
     with pytest.raises(
         Refused, match=r"is in use by python3 \(PID 42\).*gpufleet\.nvidia\.upgrade.*nvidia_driver_disruption: force"

@@ -24,7 +24,12 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.plan impor
     plan_present,
     plan_previous,
 )
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.previous import Record, Remains, parse, to_write
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.previous import (
+    PreviousDriver,
+    Remains,
+    parse,
+    to_write,
+)
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.runner import in_lockstep, strayed
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.running import not_built
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.state import Build
@@ -66,7 +71,7 @@ def test_removal_lets_go_and_removes_the_whole_closure():
 
 
 def test_going_back_is_one_transaction_over_the_whole_closure():
-    record = Record(OLD, "open", "nvidia", {**closure(OLD), "nvidia-modprobe": "535.1-1"})
+    record = PreviousDriver(OLD, "open", "nvidia", {**closure(OLD), "nvidia-modprobe": "535.1-1"})
     host = installed(packages={**closure(NEW), "nvidia-modprobe": "580.1-1", "libnvidia-new1": f"{NEW}-1"})
     plan = plan_previous(host, DesiredDriver(state="previous"), record, offers(OLD, NEW))
     assert {(package.name, package.version) for package in plan.transaction.install} == set(closure(OLD).items())
@@ -76,12 +81,14 @@ def test_going_back_is_one_transaction_over_the_whole_closure():
 
 
 def test_going_back_twice_does_nothing_and_without_a_record_is_refused():
-    record = Record(NEW, "open", "nvidia", closure(NEW))
+    record = PreviousDriver(NEW, "open", "nvidia", closure(NEW))
     assert not plan_previous(installed(), DesiredDriver(state="previous"), record, offers(NEW)).plan.changes
     with pytest.raises(Refused, match="no previous driver"):
         plan_previous(installed(), DesiredDriver(state="previous"), None, offers(NEW))
     with pytest.raises(Refused, match="no longer offer the previous driver"):
-        plan_previous(installed(NEW), DesiredDriver(state="previous"), Record(OLD, "", "", closure(OLD)), offers(NEW))
+        plan_previous(
+            installed(NEW), DesiredDriver(state="previous"), PreviousDriver(OLD, "", "", closure(OLD)), offers(NEW)
+        )
 
 
 def test_the_record_survives_a_run_that_was_cut_off():

@@ -20,7 +20,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._distributions.dis
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver import runner
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired import DesiredDriver
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.plan import DriverPlan, Repositories
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.previous import Record, Remains
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.previous import PreviousDriver, Remains
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.selection import archive_of, select
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.state import Gpu, Host
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._packages.repository_options import DesiredRepository
@@ -172,7 +172,7 @@ def test_every_step_is_carried_out_in_order():
 
 def test_removal_takes_pin_repository_and_stream_away():
     manager = Manager(stream="580-open")
-    system = made_system(manager, Record(OLD, "open", "nvidia", {"a": "1"}, pending="absent"))
+    system = made_system(manager, PreviousDriver(OLD, "open", "nvidia", {"a": "1"}, pending="absent"))
     system.remains = lambda _desired: Remains(True, True, "580-open")
     desired = DesiredDriver(state="absent")
     # Also where the packages are gone already: an earlier removal was cut off.
@@ -289,7 +289,7 @@ def test_a_transitional_package_names_the_driver_that_it_would_bring():
 
 
 def test_previous_asks_only_for_what_was_recorded():
-    record = Record(OLD, "open", "nvidia", {"libcuda1": f"{OLD}-1"})
+    record = PreviousDriver(OLD, "open", "nvidia", {"libcuda1": f"{OLD}-1"})
     manager = Manager(offers=(Package("libcuda1", f"{OLD}-1", URL),))
     plan = runner.make_plan(
         made_system(manager, record), host(packages={"libcuda1": f"{NEW}-1"}), DesiredDriver(state="previous")

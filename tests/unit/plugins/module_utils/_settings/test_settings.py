@@ -24,7 +24,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._settings import a
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._settings.desired import Settings, read, recorded
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._settings.plan import EccPolicy, plan
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._settings.stage import stage
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._settings.state import ObservedGpu
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._settings.state import GpuWithSettings
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._mig.virtual_gpus import VirtualHost, build
 
 RESET = EccPolicy()
@@ -128,7 +128,7 @@ def test_a_board_that_lets_nothing_be_set_is_refused(options):
 
 
 def test_an_application_clock_that_the_board_lacks_is_refused_with_the_nearest():
-    seen = ObservedGpu(gpu_view(gpu()), supported={2619: (1980, 1965, 1950)})
+    seen = GpuWithSettings(gpu_view(gpu()), supported={2619: (1980, 1965, 1950)})
     with pytest.raises(Refused, match="The nearest are 1950, 1965 MHz"):
         plan([seen], Settings(application_clocks=(2619, 1960)), None, EccPolicy())
     with pytest.raises(Refused, match="It has 2619 MHz"):
@@ -377,7 +377,7 @@ def test_settings_are_read_from_facts_as_the_driver_told_them(host):
     with open_nvml() as nvml:
         (seen,) = apply.observe(nvml, FULL)
     facts = {"index": 0, "settings": json.loads(json.dumps(seen.settings.as_dict()))}
-    assert ObservedGpu(gpu_view(facts)).settings == seen.settings
+    assert GpuWithSettings(gpu_view(facts)).settings == seen.settings
     assert seen.settings.power_w.limit and seen.settings.clocks_mhz.max
 
 

@@ -25,8 +25,8 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.modes imp
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.state import (
     Observed,
     ObservedDaemon,
-    ObservedGpu,
     Server,
+    SharedGpu,
     from_facts,
     pods_of,
 )
@@ -51,7 +51,7 @@ def desired(sharing=SLICES, gpus=GPUS, branch=BRANCH, **options):
 
 def observed(sharing, *, clients=(), enabled=True, limits=None, foreign=(), mode=None, responds=True):
     return Observed(
-        gpus=tuple(ObservedGpu(gpu["index"], gpu["uuid"], mode or sharing.compute_mode, foreign) for gpu in GPUS),
+        gpus=tuple(SharedGpu(gpu["index"], gpu["uuid"], mode or sharing.compute_mode, foreign) for gpu in GPUS),
         daemons=tuple(
             ObservedDaemon(
                 daemon.name,
@@ -88,7 +88,7 @@ def test_nothing_to_do_when_the_host_is_as_described():
 
 def test_a_bare_host_gets_mode_daemon_and_record():
     plan = sharing_plan.plan(
-        Observed(gpus=tuple(ObservedGpu(gpu["index"], gpu["uuid"], "default") for gpu in GPUS)), desired()
+        Observed(gpus=tuple(SharedGpu(gpu["index"], gpu["uuid"], "default") for gpu in GPUS)), desired()
     )
     assert actions(plan) == [
         ("set_compute_mode", GPUS[0]["uuid"]),

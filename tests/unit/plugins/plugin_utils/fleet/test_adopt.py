@@ -14,7 +14,7 @@ import pytest
 import yaml
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import adopt_deepops
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.adopt import Adopted, adopt
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.adopt_cluster import Served
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.adopt_cluster import ServedConfiguration
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.adopt_inventory import MARK, inventory
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import collect
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.stages import STAGES, plan_stages
@@ -39,7 +39,7 @@ def parted():
 
 
 def adopted(facts, served=None, runtime=""):
-    return adopt("gpu01", facts, served or Served(), STAGES, DEFAULTS, runtime)
+    return adopt("gpu01", facts, served or ServedConfiguration(), STAGES, DEFAULTS, runtime)
 
 
 def left(facts, one):
@@ -150,20 +150,20 @@ def test_the_toolkit_of_the_operators_container_is_no_difference(hand):
     facts = copy.deepcopy(hand)
     facts["toolkit"].update(packages={}, version=None, holds=[])
     facts["runtimes"]["containerd"]["binary"] = "/usr/local/nvidia/toolkit/nvidia-container-runtime"
-    one = adopted(facts, Served(toolkit=True))
+    one = adopted(facts, ServedConfiguration(toolkit=True))
     assert one.differences == () and "GPU Operator's container installs the container toolkit" in one.notes[-1]
     assert adopted(facts).differences
 
 
 def test_the_driver_of_the_operators_container_is_no_difference(hand):
     facts = changed(hand, driver={"source": None, "packages": {}})
-    one = adopted(facts, Served(driver=True))
+    one = adopted(facts, ServedConfiguration(driver=True))
     assert one.variables["nvidia_driver_state"] == "unmanaged" and one.differences == ()
     assert "GPU Operator's container installs driver 580" in one.notes[0]
 
 
 def test_what_the_cluster_shares_is_described(hand):
-    served = Served(sharing={"nvidia_sharing_mode": "time_slicing", "nvidia_sharing_replicas": 4})
+    served = ServedConfiguration(sharing={"nvidia_sharing_mode": "time_slicing", "nvidia_sharing_replicas": 4})
     one = adopted(hand, served)
     assert (one.variables["nvidia_sharing_mode"], one.variables["nvidia_sharing_replicas"]) == ("time_slicing", 4)
     assert left(hand, one) == []
@@ -195,9 +195,9 @@ def test_the_layout_is_what_the_gpus_have_and_the_services_configuration_is_held
 
 
 def test_the_strategy_of_the_cluster_counts_where_the_layout_allows_it(parted):
-    assert adopted(parted, Served(strategy="mixed")).variables["nvidia_mig_strategy"] == "mixed"
+    assert adopted(parted, ServedConfiguration(strategy="mixed")).variables["nvidia_mig_strategy"] == "mixed"
     # Different profiles under single are what the plugin refuses: the layout is left alone, and that is said.
-    one = adopted(parted, Served(strategy="single"))
+    one = adopted(parted, ServedConfiguration(strategy="single"))
     assert one.variables["nvidia_mig_layout"] == [] and one.differences[0].startswith("mig: the layout is left alone")
     off = copy.deepcopy(parted)
     for gpu in off["gpus"]:

@@ -18,7 +18,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade impo
     ROLLING_BACK,
     UPGRADE_STEPS,
     FleetHost,
-    Record,
+    NodeRecord,
     advance,
     at_work_elsewhere,
     begin,
@@ -44,7 +44,7 @@ def node(unschedulable=False, ready="True", **labels):
 
 def started(**changes):
     values = {"state": "installing", "origin": "580.126.09", "target": TARGET, "wave": 2, **changes}
-    return Record(**values)
+    return NodeRecord(**values)
 
 
 RECORD = started(initial_unschedulable=True, failed_reason="why", operator="me@here/1-2", since=NOW, toolkit="1.19.1")
@@ -57,7 +57,7 @@ def test_a_record_survives_annotations_and_the_file():
 
 
 def test_an_empty_record_removes_its_annotations_and_false_is_written():
-    found = Record().annotations()
+    found = NodeRecord().annotations()
     assert all(key.startswith("gpufleet.github.io/upgrade-") for key in found)
     assert {value for key, value in found.items() if not key.endswith("unschedulable")} == {None}
     assert found["gpufleet.github.io/upgrade-initial-unschedulable"] == "false"
@@ -86,16 +86,16 @@ def test_annotations_that_are_no_record_are_refused():
 
 
 def test_a_node_whose_record_cannot_be_read_waits_and_counts_as_out_of_service():
-    node = wave_node(FleetHost("a", Record(), True, unread="wave: 'first' must be an integer"), TARGET, False)
+    node = wave_node(FleetHost("a", NodeRecord(), True, unread="wave: 'first' must be an integer"), TARGET, False)
     assert node.unavailable and not node.ready and node.phase == "waiting"
 
 
 @pytest.mark.parametrize(
     ("record", "unschedulable", "kept"),
     [
-        (Record(), False, False),
-        (Record(), True, True),
-        (Record(state="done", target=TARGET), True, True),
+        (NodeRecord(), False, False),
+        (NodeRecord(), True, True),
+        (NodeRecord(state="done", target=TARGET), True, True),
         (started(state="failed"), True, False),
         (started(state="failed", initial_unschedulable=True), True, True),
         (started(state="failed", initial_unschedulable=True), False, False),
@@ -119,7 +119,7 @@ def test_a_new_target_after_a_half_installed_one_still_comes_from_the_first_driv
 
 
 def test_the_toolkit_is_remembered_as_the_driver_is():
-    assert begin(Record(), "580.126.09", TARGET, 1, False, "me", NOW, "1.19.1").toolkit == "1.19.1"
+    assert begin(NodeRecord(), "580.126.09", TARGET, 1, False, "me", NOW, "1.19.1").toolkit == "1.19.1"
     assert begin(RECORD, "580.178.04", "driver 595", 1, True, "me", NOW, "1.20.0").toolkit == "1.19.1"
     assert begin(started(state="done"), "580.178.04", "driver 595", 1, True, "me", NOW, "1.20.0").toolkit == "1.20.0"
 
@@ -149,7 +149,7 @@ def test_on_plain_hosts_the_records_say_whether_another_run_is_at_work():
 
 @pytest.mark.parametrize("step", UPGRADE_STEPS)
 def test_every_step_is_an_interruption(step):
-    record = Record(state=step)
+    record = NodeRecord(state=step)
     assert record.interrupted
     assert record.host_changed == (UPGRADE_STEPS.index(step) >= UPGRADE_STEPS.index("installing"))
 
@@ -157,12 +157,12 @@ def test_every_step_is_an_interruption(step):
 @pytest.mark.parametrize(
     ("record", "needed", "retry", "here", "phase"),
     [
-        (Record(), True, False, False, waves.WAITING),
-        (Record(), False, False, False, waves.CURRENT),
-        (Record(state="done", target=TARGET), False, False, False, waves.DONE),
-        (Record(state="done", target=TARGET), True, False, False, waves.WAITING),
-        (Record(state="done", target=TARGET), True, False, True, waves.DONE),
-        (Record(state="done", target="older"), False, False, False, waves.CURRENT),
+        (NodeRecord(), True, False, False, waves.WAITING),
+        (NodeRecord(), False, False, False, waves.CURRENT),
+        (NodeRecord(state="done", target=TARGET), False, False, False, waves.DONE),
+        (NodeRecord(state="done", target=TARGET), True, False, False, waves.WAITING),
+        (NodeRecord(state="done", target=TARGET), True, False, True, waves.DONE),
+        (NodeRecord(state="done", target="older"), False, False, False, waves.CURRENT),
         (started(), False, False, False, waves.WAITING),
         (started(), False, False, True, waves.FAILED),
         (started(state="failed"), True, False, False, waves.FAILED),
@@ -183,23 +183,23 @@ def test_phases(record, needed, retry, here, phase):
 
 
 def test_what_the_cluster_says_of_a_node():
-    found = wave_node(FleetHost("h", Record(), True, node(unschedulable=True, ready="Unknown")), TARGET, False)
+    found = wave_node(FleetHost("h", NodeRecord(), True, node(unschedulable=True, ready="Unknown")), TARGET, False)
     assert (found.cordoned, found.cordoned_by_hand, found.ready) == (True, True, False)
     ours = wave_node(FleetHost("h", started(), True, node(unschedulable=True)), TARGET, False)
     assert (ours.cordoned, ours.cordoned_by_hand) == (True, False)
     assert wave_node(
-        FleetHost("h", Record(), True, node(**{"gpufleet.github.io/upgrade.skip": "true"})), TARGET, False
+        FleetHost("h", NodeRecord(), True, node(**{"gpufleet.github.io/upgrade.skip": "true"})), TARGET, False
     ).skip
-    assert not wave_node(FleetHost("h", Record(), True, None, reachable=False), TARGET, False).ready
+    assert not wave_node(FleetHost("h", NodeRecord(), True, None, reachable=False), TARGET, False).ready
     assert not is_ready({"status": {"conditions": [{"type": "DiskPressure", "status": "True"}]}})
 
 
 def test_progress_names_what_matters():
     members = {
-        "a": FleetHost("a", Record(state="done", target=TARGET), False, node()),
+        "a": FleetHost("a", NodeRecord(state="done", target=TARGET), False, node()),
         "b": FleetHost("b", started(), True, node(unschedulable=True)),
-        "c": FleetHost("c", Record(), True, node(**{"gpufleet.github.io/upgrade.skip": "true"})),
-        "d": FleetHost("d", Record(), False, node()),
+        "c": FleetHost("c", NodeRecord(), True, node(**{"gpufleet.github.io/upgrade.skip": "true"})),
+        "d": FleetHost("d", NodeRecord(), False, node()),
     }
     nodes = [wave_node(member, TARGET, False) for member in members.values()]
     assert progress(nodes, members, TARGET) == (
@@ -230,7 +230,7 @@ def test_the_file_on_the_host_is_json_for_people():
     ],
 )
 def test_a_record_never_goes_back_to_an_earlier_step(present, state, result):
-    assert advance(Record(state=present), state).state == result
+    assert advance(NodeRecord(state=present), state).state == result
 
 
 @pytest.mark.parametrize(
@@ -301,7 +301,7 @@ def test_a_migration_that_fails_leaves_its_node_cordoned_and_goes_back_by_itself
 @pytest.mark.parametrize("step", recorded_by_migrate())
 def test_a_migration_that_is_killed_at_any_step_is_finished_by_the_next_run(step, by_hand, moved):
     """At every step of the record, whether or not the label already says that the node was moved."""
-    first = begin(Record(), "580", MIGRATION, 1, by_hand, "me@one/1", NOW)
+    first = begin(NodeRecord(), "580", MIGRATION, 1, by_hand, "me@one/1", NOW)
     for state in recorded_by_migrate():
         first = advance(first, state)
         if state == step:

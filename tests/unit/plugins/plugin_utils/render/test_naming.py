@@ -14,7 +14,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refus
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.expectations import expected
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.capacity_document import (
     Former,
-    Kind,
+    ResourceKind,
     former,
     names,
 )
@@ -199,9 +199,9 @@ def test_a_tree_of_an_earlier_release_keeps_the_names_of_its_nodes():
         "shared-9fcb": Former("shared", "", frozenset("abc")),
         "other": Former("other", "", frozenset("xyz")),
     }
-    read, unread = Kind("1", frozenset("abc"), False), Kind("2", frozenset("defg"), True)
+    read, unread = ResourceKind("1", frozenset("abc"), False), ResourceKind("2", frozenset("defg"), True)
     assert names("shared", [read, unread], before) == {"1": "shared-9fcb", "2": "shared"}
-    assert names("shared", [Kind("3", frozenset("abcdefg"), False)], before) == {"3": "shared"}
+    assert names("shared", [ResourceKind("3", frozenset("abcdefg"), False)], before) == {"3": "shared"}
 
 
 @pytest.mark.parametrize(

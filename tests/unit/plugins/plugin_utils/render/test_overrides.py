@@ -13,7 +13,7 @@ from ansible.errors import AnsibleUndefinedVariable
 from ansible.parsing.dataloader import DataLoader
 from ansible.template import Templar
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.overrides import HostVariables
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.recorded import RecordedFacts
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.recorded import KeptFacts
 
 DAY, NIGHT = "all-balanced", "all-1g.10gb"
 INVENTORY = {"nvidia_mig_strategy": "mixed", "nvidia_mig_layout": DAY, "gpu_kubernetes_cluster": "one"}
@@ -100,7 +100,7 @@ def test_it_is_kept_with_the_facts_of_a_host_that_was_read_and_forgotten_when_it
     read = {"gpu_facts_host": {"gpu": {"gpus": [{"index": 0, "board": "l40s-48gb"}]}}}
 
     def run(told, variables):
-        recorded = RecordedFacts(str(tmp_path))
+        recorded = KeptFacts(str(tmp_path))
         found = recorded.earlier("a")
         recorded.gpus("a", variables)
         recorded.note_overrides("a", told)
@@ -115,7 +115,7 @@ def test_it_is_kept_with_the_facts_of_a_host_that_was_read_and_forgotten_when_it
     assert run({}, {}) == {}
     assert "told" not in json.loads((tmp_path / "a.json").read_text())
     (tmp_path / "a.json").write_text("{")
-    damaged = RecordedFacts(str(tmp_path))
+    damaged = KeptFacts(str(tmp_path))
     assert damaged.earlier("a") == {} and damaged.gpus("a", {}) is None
     assert "a.json: the recorded facts cannot be read" in damaged.unread["a"]
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.modes import Sharing
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.capacity import capacity
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.recorded import RecordedFacts
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.recorded import KeptFacts
 
 
 def offered(name, starts, size, remaining):
@@ -38,23 +38,23 @@ def read(remaining=4, **given):
 
 @pytest.mark.parametrize("layout", ["all-1g.24gb", {"node": {"1g.24gb": 4}}])
 def test_a_board_that_the_table_does_not_have_is_rendered_from_what_its_driver_offered(tmp_path, layout):
-    fresh = RecordedFacts(str(tmp_path))
+    fresh = KeptFacts(str(tmp_path))
     fresh.gpus("a", read())
     fresh.keep()
-    later = RecordedFacts(str(tmp_path)).gpus("a", {})
+    later = KeptFacts(str(tmp_path)).gpus("a", {})
     assert capacity(later, "mixed", layout, Sharing()).resources == {"nvidia.com/mig-1g.24gb": 4}
 
 
 def test_what_is_left_of_the_profiles_changes_no_file(tmp_path):
-    first = RecordedFacts(str(tmp_path))
+    first = KeptFacts(str(tmp_path))
     first.gpus("a", read(remaining=4))
     first.keep()
-    second = RecordedFacts(str(tmp_path))
+    second = KeptFacts(str(tmp_path))
     second.gpus("a", read(remaining=0))
     assert list(second.outdated()) == []
 
 
 def test_of_a_board_that_the_table_has_whole_no_profiles_are_kept(tmp_path):
-    facts = RecordedFacts(str(tmp_path))
+    facts = KeptFacts(str(tmp_path))
     (gpu,) = facts.gpus("a", read(board="h100-80gb-sxm", name="NVIDIA H100 80GB HBM3"))
     assert "profiles" not in gpu
