@@ -261,8 +261,13 @@ SHARING = {
     "version": "v1",
     "flags": {"migStrategy": "mixed"},
     "sharing": {
-        "timeSlicing": {"renameByDefault": True, "resources": [{"name": "nvidia.com/gpu", "replicas": 4}]},
-        "mps": {"resources": [{"name": "nvidia.com/mig-1g.10gb", "replicas": 2, "devices": "all", "rename": "x"}]},
+        "timeSlicing": {
+            "renameByDefault": True,
+            "resources": [
+                {"name": "nvidia.com/gpu", "replicas": 4},
+                {"name": "nvidia.com/mig-1g.10gb", "replicas": 2, "devices": "all", "rename": "x"},
+            ],
+        },
     },
 }
 
@@ -329,6 +334,7 @@ SHAPES = {
     "set": objects.DAEMON_SET,
     "slice": objects.RESOURCE_SLICE,
     "claim": objects.RESOURCE_CLAIM,
+    "rule": objects.DEVICE_TAINT_RULE,
 }
 
 
