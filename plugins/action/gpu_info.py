@@ -28,11 +28,16 @@ class ActionModule(NvmlAction):
         said: dict[str, Any] = {name: answer.pop(name) for name in ("gpu", "gpu_text") if name in answer}
         if not said:
             return answer
-        facts, unread = facts_of({"gpu": printable(_data_of(said), lines=True, longest=sys.maxsize)})
+        text = said.get("gpu_text")
+        # Of most hosts there is nothing to replace, and their text is what is taken. A backslash may stand for anything.
+        clean = isinstance(text, str) and text.isprintable() and "\\" not in text
+        if not clean:
+            said = {"gpu": printable(_data_of(said), lines=True, longest=sys.maxsize)}
+        facts, unread = facts_of(said)
         if facts is None:
             return {**answer, "failed": True, "msg": f"{task_vars.get('inventory_hostname', 'the host')}: {unread}"}
         if is_true(self._task.args.get("as_text")):
-            return {**answer, "gpu_text": json.dumps(facts, separators=(",", ":"))}
+            return {**answer, "gpu_text": str(text) if clean else json.dumps(facts, separators=(",", ":"))}
         return {**answer, "gpu": facts}
 
 

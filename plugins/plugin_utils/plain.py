@@ -25,12 +25,16 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._printable import 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import Unfit
 
 
+_PLAIN = frozenset({bool, str, int, float})
+
+
 def plain(value: Any) -> Any:
     """Return C(value) as plain dict, list, str, int, float, bool or None, all the way down.
 
     :raises TypeError: the value holds something that is no data, such as an undefined variable.
     """
-    if value is None or isinstance(value, bool):
+    # Most values are plain: ansible-core's own texts and numbers are subclasses.
+    if value is None or type(value) in _PLAIN:
         return value
     for kind in (str, int, float):
         if isinstance(value, kind):

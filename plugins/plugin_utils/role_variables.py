@@ -215,6 +215,10 @@ def values_of(
     for name in sorted(names):
         default, former = defaults.get(name), FORMER.get(name)
         given = former if former and former in variables and variables.get(name, default) == default else name
+        if given not in variables:
+            if name in defaults:
+                found[name] = plain(default)
+            continue
         try:
             value = value_of(str(given), variables, template, default)
         except Refused as refusal:

@@ -36,6 +36,8 @@ class KeptFacts:
         self._fresh: dict[str, Sequence[Mapping[str, Any]]] = {}
         #: Hosts of a pool have the same GPUs: those of 10,000 are one object for each kind of host.
         self._equal: dict[str, Sequence[Mapping[str, Any]]] = {}
+        #: What was read of files, by their text: it is the same for hosts of a pool.
+        self._documents: dict[str, dict[str, Any]] = {}
         self._overrides: dict[str, Mapping[str, Any]] = {}
         self._unread: dict[str, str] = {}
         self._kept = set(os.listdir(directory)) if directory and os.path.isdir(directory) else set()
@@ -83,12 +85,17 @@ class KeptFacts:
 
     def outdated(self) -> Iterator[tuple[str, str]]:
         """Give the path and the text of the file of each host whose facts of this run are not on disk yet."""
+        texts: dict[tuple[int, str], str] = {}
         for host, gpus in sorted(self._fresh.items()) if self._directory else ():
             path = os.path.join(self._directory, f"{host}.json")
             overrides = {_OVERRIDES: self._overrides[host]} if self._overrides.get(host) else {}
-            text = json.dumps({"schema": _SCHEMA, "gpus": gpus, **overrides}, indent=1, sort_keys=True) + "\n"
-            if read_text(path, links=False) != text.strip():
-                yield path, text
+            # Equal GPUs are one object here (L(gpus)).
+            key = id(gpus), json.dumps(overrides, sort_keys=True)
+            if key not in texts:
+                document = {"schema": _SCHEMA, "gpus": gpus, **overrides}
+                texts[key] = json.dumps(document, indent=1, sort_keys=True) + "\n"
+            if read_text(path, links=False) != texts[key].strip():
+                yield path, texts[key]
 
     def keep(self) -> None:
         """Write the facts of this run for later ones."""
@@ -100,14 +107,18 @@ class KeptFacts:
         if f"{host}.json" not in self._kept:
             return None
         path = os.path.join(self._directory, f"{host}.json")
+        text = read_text(path, links=False) or ""
+        if text in self._documents:
+            return dict(self._documents[text])
         try:
-            document = read_json(read_text(path, links=False) or "")
+            document = read_json(text)
             check(_FILE, document)
             check_gpus(document["gpus"])
         except (ValueError, TypeError, RecursionError, Unfit) as error:
             reason = error.message if isinstance(error, Unfit) else f"{error}."
             self._unread[host] = f"{path}: the recorded facts cannot be read: {reason} Remove the file, or run site.yml"
             return None
+        self._documents[text] = document
         return dict(document)
 
 
