@@ -24,7 +24,6 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.documents
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._printable import printable
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import Unfit
 
-
 _PLAIN = frozenset({bool, str, int, float})
 
 
