@@ -220,8 +220,15 @@ def carry_out(
 
 #: What C(reboot) in the data of a step says: as the host was when it was read, the step needs one; who has the driver open was not read.
 REBOOT_NEEDED, REBOOT_POSSIBLE = "needed", "possible"
+#: C(data.containers) of a step whose restart of the container runtime may stop containers.
+STOPPED = "stopped"
 #: Reasons for a reboot that a line names; the rest is counted.
 _NAMED_REASONS = 3
+
+
+def hurts_pods(stage: str, step: Step) -> bool:
+    """Return whether pods of a host may end with a step. They outlive a restart of their runtime, unless it stops containers."""
+    return bool(step.disturbs) and (stage != "runtime" or step.data.get("containers") == STOPPED)
 
 
 def awaited_reboot(reasons: Sequence[str], allowed: bool, variable: str) -> str:

@@ -19,6 +19,8 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import cluster_lea
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import ApiError, Cluster, at_once
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import nvsentinel
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.objects import labels_of
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade import REFUSED
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.waves import DONE
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import ControllerAction
 
 
@@ -61,6 +63,10 @@ class ClusterAction(ControllerAction):
 Values = dict[str, Any]
 #: An object of the API; None without a cluster.
 Node = Optional[Mapping[str, Any]]
+
+
+#: States of a record of which no run has the node.
+_NOT_AT_WORK = ("", DONE, REFUSED)
 
 
 @dataclass(frozen=True)
@@ -108,9 +114,9 @@ class NodeStep(ClusterAction):
         annotations, cordon = dict(step.annotations), step.cordon
         labels: dict[str, str | None] = {}
         if cluster and step.ours is False:
-            labels, kept, cordon = nvsentinel.returned(node, cordon)
+            labels, kept, cordon = nvsentinel.returned(node, cordon, arguments["nvsentinel"])
             annotations |= kept
-        elif cluster and node and step.ours and self._beside_nvsentinel(cluster, node, arguments["nvsentinel"]):
+        elif cluster and node and step.ours and self._beside_nvsentinel(cluster, node, step, arguments["nvsentinel"]):
             labels, kept = nvsentinel.taken(node)
             annotations |= kept
             step.result["changed"] |= any(labels_of(node).get(label) != value for label, value in labels.items())
@@ -130,12 +136,14 @@ class NodeStep(ClusterAction):
     def step(self, arguments: Values, task_vars: Values, cluster: Cluster | None, node: Node) -> NodeWrite:
         """Return what is written to the node."""
 
-    def _beside_nvsentinel(self, cluster: Cluster, node: Mapping[str, Any], mode: str) -> bool:
+    def _beside_nvsentinel(self, cluster: Cluster, node: Mapping[str, Any], step: NodeWrite, mode: str) -> bool:
         """Return whether a node that is taken out of service has to be hidden from NVSentinel.
 
-        :raises Refused: NVSentinel has it.
+        :raises Refused: NVSentinel has it. One that a run was at work on is not NVSentinel's, which may have met it half done.
         """
-        refused = nvsentinel.held(node, mode if self.REPAIRS or mode != nvsentinel.REMEDIATE else nvsentinel.EXCLUDE)
+        refused = step.before in _NOT_AT_WORK and nvsentinel.held(
+            node, mode if self.REPAIRS or mode != nvsentinel.REMEDIATE else nvsentinel.EXCLUDE
+        )
         if refused:
             raise refused
         return mode != nvsentinel.IGNORE and (nvsentinel.is_seen(node) or nvsentinel.is_served(cluster.api_groups()))

@@ -112,14 +112,15 @@ def check(
         if not names:
             continue
         given, unread = values_of(names, variables, template, {})
-        wrong = [*unread, *validated(interface, given)[1]]
+        wrong = validated(interface, given)[1]
         wrong += [refusal for name in SHARES if name in given for refusal in _share(name, given[name], SHARES[name])]
         wrong += _names_in_cluster(given)
         if interface.role in (playbook, *ROLES.get(playbook, ())):
-            read += wrong
+            read += [*unread, *wrong]
             # Hosts outside of Kubernetes need not name a cluster.
             of_run.update((name, given[name]) for name in (*OWN[playbook], *_OF_CLUSTER) if given.get(name))
         else:
+            # What its template or its vault needs may be given to the playbook that reads it alone.
             others += wrong
     near, unknown = _names(variables)
     return Findings((*read, *near), tuple(others), unknown, of_run)

@@ -124,7 +124,11 @@ def plan_repair(evidence: Evidence, described: Described, record: RepairRecord, 
     errors = logged(evidence)
     if record.state == HANDED_OVER and not policy.retry:
         since = f"{record.reason} (since {record.since}{f'; the bundle is {record.bundle}' if record.bundle else ''})"
-        return RepairPlan(notes=findings.notes, handed_over=since, dealt_with=errors)
+        # The host may serve on without the GPU that was handed over.
+        known = {subject for attempt in record.attempts for subject, _kind in attempt.faults}
+        new = [fault for fault in findings.faults if fault.subject not in known]
+        notes = tuple(f"{fault}: it is not repaired, because the host is handed over (gpu_heal_retry)" for fault in new)
+        return RepairPlan(notes=(*findings.notes, *notes), handed_over=since, dealt_with=errors)
     attempts = () if policy.retry else record.attempts
     decided = tuple(_decide(fault, attempts, policy) for fault in findings.faults)
     decided = tuple(sorted(decided, key=lambda one: -one.action.rank))

@@ -13,7 +13,7 @@ from typing import Any
 from .. import _injection as injection
 from .._facts_view import Facts, RuntimeFacts
 from .._formats.cdi import DEFAULT_PATH
-from .._plan import Refused, StagePlan, Step
+from .._plan import STOPPED, Refused, StagePlan, Step
 from .._runtimes import RUNTIMES
 from .._steps import Kind
 from .._versions import product_version
@@ -58,7 +58,12 @@ def stage(facts: Facts, desired: Mapping[str, Any]) -> StagePlan:
     why = f"it is in the way of {runtime}, and an earlier toolkit left it"
     steps = steps_from_facts(runtime, found, wanted)
     if steps and found.active is not False and desired.get("nvidia_toolkit_restart") != "never":
-        steps = (replace(steps[0], disturbs=_restarted(runtime, steps)), *steps[1:])
+        restarted = _restarted(runtime, steps)
+        data = {
+            **steps[0].data,
+            **({} if RUNTIMES[runtime].keeps_containers or not restarted else {"containers": STOPPED}),
+        }
+        steps = (replace(steps[0], disturbs=restarted, data=data), *steps[1:])
     steps = (*steps, *(Step(Kind.MOVE_ASIDE, path, why) for path in leftovers))
     unread = None if steps or found.version else f"{runtime} does not say its version"
     return StagePlan("runtime", bool(steps) or unread is not None, steps, unread=unread)

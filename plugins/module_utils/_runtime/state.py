@@ -9,6 +9,7 @@ Formats: host.md, sections 7.3 and 7.4.
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -109,8 +110,9 @@ def parse_containerd(texts: Sequence[str], version: tuple[int, ...] = ()) -> Run
 
 def _folders(named: object) -> tuple[str, ...]:
     """Return the folders of a setting, as they are called in the facts."""
-    paths = [str(one) for one in named] if isinstance(named, list) else []
-    return tuple(f"/var{path}" if path.startswith("/run/") else path for path in paths if path.startswith("/"))
+    paths = [posixpath.normpath(str(one)) for one in named] if isinstance(named, list) else []
+    found = (f"/var{path}" if path.startswith("/run/") else path for path in paths if path.startswith("/"))
+    return tuple(dict.fromkeys(found))
 
 
 def _cgroup_driver(systemd: object) -> str:

@@ -61,8 +61,11 @@ class ActionModule(NodeStep):
                 remedy = "Repair those first, or raise gpu_heal_max_unavailable."
                 raise Refused(f"node {arguments['node']}", f"it is not taken out of service: {why}", remedy)
         record = self._record(arguments, before, is_cordoned(node))
-        ours = True if state == STARTED else False if state in (DONE, REFUSED) else None
-        cordon = record.initial_unschedulable if ours is False else None if taints else ours
+        ends = state in (DONE, REFUSED)
+        # Who taints devices has not cordoned the node: a cordon is of people, whenever it came.
+        cordon = None if taints else True if state == STARTED else record.initial_unschedulable if ends else None
+        # A node that serves on without a GPU is watched by others again.
+        ours = True if state == STARTED else False if ends or (taints and state == HANDED_OVER) else None
         result = {
             "changed": record != before,
             "record": record.values(),
@@ -103,6 +106,10 @@ class ActionModule(NodeStep):
         here = str(cluster_lease.this_run())
         plan, state = arguments["plan"], arguments["state"]
         if state == STARTED:
+            cordoned = before.interrupted and before.attempts and before.attempts[-1].action.whole_host
+            if unschedulable and plan.get("tainted") and not plan.get("taints") and not cordoned:
+                # The repair before this one tainted a device, and people have cordoned the node since.
+                before = replace(before, initial_unschedulable=True)
             if arguments["forget"]:
                 before = RepairRecord(state=before.state, initial_unschedulable=before.initial_unschedulable)
             faults = tuple((str(one["subject"]), str(one["kind"])) for one in plan.get("faults") or ())

@@ -105,7 +105,7 @@ class ActionModule(ClusterAction):
                 if nodes is not None:
                     chosen[host] = taints.chosen(plan, nodes[names[host]], variables)
                     kept = nvsentinel.held(nodes[names[host]], arguments["nvsentinel"])
-                    if kept and plan.needed:
+                    if kept and plan.needed and not record.ours:
                         raise kept
                 faulty[host] = plan
                 records[host] = record

@@ -42,10 +42,10 @@ class ActionModule(NodeStep):
             since=utc_time.now(),
         )
         after = NodeRecord() if state == "done" else kept
-        cordon = found if returned else True if state == "started" else None
+        cordon = found if returned else True
         changed = cordon not in (None, cordoned) or replace(after, since="") != replace(before, since="")
         result = {"changed": changed and node is not None, "returned": returned}
         written = kept.annotations(REPARTITION)
         # Nothing is left of one that came to its end.
         written = dict.fromkeys(written) if state == "done" else written
-        return NodeWrite(before.state, written, cordon, result, False if returned else cordon)
+        return NodeWrite(before.state, written, cordon, result, False if returned else state == "started" or None)

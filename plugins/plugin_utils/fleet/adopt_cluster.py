@@ -203,7 +203,7 @@ class Objects:
             where = f"ConfigMap {self.namespace}/{configuration['name']}"
             text, wrong = _chosen(data, labels.get(LABEL), str(configuration.get("default") or ""), where, False)
             differences += wrong
-        sharing, strategy, wrong = read_plugin_file(text) if text else ({}, None, [])
+        sharing, strategy, wrong = read_plugin_file(text, flags["migStrategy"]) if text else ({}, None, [])
         differences += wrong
         driver = _at(policy, "spec", "driver", "enabled") is not False
         if driver and _at(policy, "spec", "driver", "useNvidiaDriverCRD"):
@@ -242,10 +242,11 @@ def _by_plugin(
         data = config_maps.get((namespace, config_map), {})
         text, wrong = _chosen(data, labels.get(LABEL), given.get("DEFAULT_CONFIG", ""), where, True)
         differences += wrong
-    sharing, strategy, wrong = read_plugin_file(text) if text else ({}, None, [])
     arguments = [str(one) for one in (*(container.get("command") or ()), *(container.get("args") or ()))]
     flag = next((one.partition("=")[2] for one in arguments if one.startswith("--mig-strategy=")), "")
-    decided = flag or given.get("MIG_STRATEGY") or strategy or labels.get("nvidia.com/mig.strategy") or "none"
+    outside = flag or given.get("MIG_STRATEGY")
+    sharing, strategy, wrong = read_plugin_file(text, outside) if text else ({}, None, [])
+    decided = outside or strategy or labels.get("nvidia.com/mig.strategy") or "none"
     return ServedConfiguration(name, decided, sharing, differences=(*differences, *wrong))
 
 
@@ -270,13 +271,15 @@ def _chosen(
     return "", []
 
 
-def read_plugin_file(text: str) -> tuple[dict[str, Any], str | None, list[str]]:
+def read_plugin_file(text: str, given: str | None = None) -> tuple[dict[str, Any], str | None, list[str]]:
     """Return what a configuration file of the device plugin shares, as variables; its MIG strategy; and what has no variable.
 
     It is read as the plugin reads it, by the decoder of the linter.
+
+    :param given: the MIG strategy that the plugin has from elsewhere, which beats the file's.
     """
     try:
-        config = decoded(text)
+        config = decoded(text, given)
     except ValueError as error:
         return {}, None, [f"sharing: the device plugin does not start with its configuration: {error}"]
     strategy = (config.get("flags") or {}).get("migStrategy")

@@ -100,11 +100,11 @@ def taken(node: Mapping[str, Any]) -> tuple[dict[str, str | None], dict[str, str
 
 
 def returned(
-    node: Mapping[str, Any] | None, cordon: bool | None
+    node: Mapping[str, Any] | None, cordon: bool | None, mode: str
 ) -> tuple[dict[str, str | None], dict[str, str | None], bool | None]:
     """Return the labels and annotations with which a node goes back to NVSentinel, and its cordon: one that NVSentinel needs stays, and it removes it."""
     text = annotations_of(node).get(INITIAL)
-    kept = None if cordon is False and _quarantine(node) else cordon
+    kept = None if cordon is False and mode != IGNORE and _quarantine(node) else cordon
     if text is None:
         return {}, {}, kept
     try:
@@ -118,4 +118,4 @@ def returned(
 def _quarantine(node: Mapping[str, Any] | None) -> str:
     """Return the annotation by which NVSentinel says that it has quarantined a node, or an empty text."""
     there = annotations_of(node)
-    return next((name for name in _QUARANTINED if there.get(name)), "")
+    return next((name for name in _QUARANTINED if there.get(name) not in (None, "", "False")), "")

@@ -16,6 +16,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import (
     StagePlan,
     Step,
     Verdict,
+    hurts_pods,
     verdict_of,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import encode
@@ -106,8 +107,7 @@ class HostPlan:
     def disturbs(self) -> list[str]:
         """Everybody who would notice, without repetitions, in the order of the steps."""
         who = [name for stage in self.stages.values() for step in stage.steps for name in step.disturbs]
-        # A restart of the runtime ends no pod.
-        hurt = any(step.disturbs for name, stage in self.stages.items() if name != "runtime" for step in stage.steps)
+        hurt = any(hurts_pods(name, step) for name, stage in self.stages.items() for step in stage.steps)
         if hurt and self.node is not None:
             # Those of the kubelet's record on the host are among them already, with what they were given.
             pods = (f"pod {title}" for title in self.node.pods)

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import StagePlan, Step, Verdict
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import StagePlan, Step, Verdict, hurts_pods
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import OUTPUT, fields, items, text
 
 from .plan import step_lines
@@ -124,8 +124,7 @@ _IN_SERVICE = {"driver": "upgrade", "toolkit": "upgrade", "mig": "repartition"}
 
 def _leads_on(stage: str, steps: Sequence[Step]) -> str:
     """Return what carries out steps: C(site), or what does so on a host whose GPUs are in use."""
-    # Pods outlive the restart of their runtime; where containers would not, site refuses it.
-    disturbed = stage != "runtime" and any(step.disturbs for step in steps)
+    disturbed = any(hurts_pods(stage, step) for step in steps)
     playbook = _IN_SERVICE.get(stage, "site") if disturbed else "site"
     return f"Run gpufleet.nvidia.{playbook}" + (
         ", once nobody uses what it disturbs" if disturbed and playbook == "site" else ""

@@ -155,9 +155,11 @@ def _effective(
     return effective(config)
 
 
-def _accepted(document: Mapping[str, Any], report: Report) -> Mapping[str, Any] | None:
+def _accepted(document: Mapping[str, Any], report: Report, strategy: str | None = None) -> Mapping[str, Any] | None:
     """Return the device plugin's configuration as it is decoded, or None where the plugin refuses it."""
     config: Mapping[str, Any] = CONFIGURATION(document, "", report)
+    if strategy:
+        config = {**config, "flags": {**(config.get("flags") or {}), "migStrategy": strategy}}
     version = config.get("version")
     if isinstance(version, str) and version not in ("", "v1"):
         report.error("version", f"unknown version: {version}", "Write v1.")
@@ -168,8 +170,10 @@ def _accepted(document: Mapping[str, Any], report: Report) -> Mapping[str, Any] 
     return None if report.refused else config
 
 
-def decoded(text: str) -> Mapping[str, Any]:
+def decoded(text: str, strategy: str | None = None) -> Mapping[str, Any]:
     """Return a configuration of the device plugin as the plugin decodes it, without defaults.
+
+    :param strategy: the MIG strategy that its environment or its arguments give it, which beats the file's.
 
     :raises ValueError: the plugin does not start with it, and why.
     """
@@ -178,7 +182,7 @@ def decoded(text: str) -> Mapping[str, Any]:
         text.encode()
         document = yaml.load(text, report)
         config = (
-            _accepted({} if document is None else document, report)
+            _accepted({} if document is None else document, report, strategy)
             if isinstance(document, (dict, type(None)))
             else None
         )

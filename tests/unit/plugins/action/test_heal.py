@@ -546,6 +546,31 @@ def test_a_taint_that_a_run_left_is_found_by_the_next_one_and_goes_when_the_gpu_
     assert cluster.rules == others and not cluster.kept["a"]["spec"].get("unschedulable")
 
 
+@pytest.mark.parametrize("handed_over", [False, True])
+@pytest.mark.parametrize("asks", ["gpu_reset", "none"])
+def test_a_cordon_of_people_stays_where_the_repair_tainted_the_device_alone(plan, mark, handed_over, asks):
+    cluster = claimed()
+    planned = plan({"a": two("gpu_reset")}, cluster, size=40, described=CLAIMS)[0]["plans"]["a"]
+    record = mark(cluster, "started", plan=planned)["record"]
+    if handed_over:
+        mark(cluster, "handed-over", record, plan=planned, reason="broken")
+    cluster.kept["a"]["spec"]["unschedulable"] = True
+    again = plan({"a": two(asks)}, cluster, size=40, described=CLAIMS, retry=True)[0]["plans"]["a"]
+    record = mark(cluster, "started", plan=again)["record"]
+    mark(cluster, "done", record, plan=again)
+    assert cluster.kept["a"]["spec"]["unschedulable"] and not cluster.rules
+
+
+def test_a_node_that_serves_on_without_a_gpu_is_watched_by_nvsentinel_again(plan, mark):
+    cluster = claimed()
+    cluster.groups = ("nvsentinel.dgxc.nvidia.com",)
+    planned = plan({"a": two("gpu_reset")}, cluster, size=40, described=CLAIMS)[0]["plans"]["a"]
+    record = mark(cluster, "started", plan=planned)["record"]
+    assert "false" in cluster.kept["a"]["metadata"]["labels"].values()
+    mark(cluster, "handed-over", record, plan=planned, reason="broken")
+    assert cluster.kept["a"]["metadata"]["labels"] == {} and not cluster.kept["a"]["spec"].get("unschedulable")
+
+
 def test_a_gpu_that_a_reset_did_not_repair_is_rebooted_under_the_cordon_and_returned_whole(plan, mark):
     cluster = claimed()
     planned = plan({"a": two("gpu_reset")}, cluster, size=40, described=CLAIMS)[0]["plans"]["a"]

@@ -149,6 +149,14 @@ def test_a_failure_returns_the_node_with_its_reason_only_where_the_layout_is_wha
     assert now(api) == (cordoned, {STATE: "refused", INITIAL: str(cordoned).lower(), REASON: "no"})
 
 
+def test_a_node_with_half_a_layout_that_people_had_uncordoned_is_cordoned_by_the_failure(repartition):
+    api = Api()
+    repartition(api, "started")
+    api.object["spec"]["unschedulable"] = False
+    repartition(api, "failed", layout_changed=True, reason="no")
+    assert now(api)[0] is True
+
+
 @pytest.mark.parametrize("cordoned", [False, True])
 def test_a_node_that_a_run_of_an_older_release_left_is_returned_as_that_found_it(repartition, cordoned):
     api = Api(unschedulable=True).keep(**{INITIAL: str(cordoned).lower()})

@@ -144,7 +144,29 @@ def test_a_cordon_that_nvsentinel_needs_by_the_end_stays_its_own(step):
     assert api.spec["unschedulable"] and api.metadata["labels"] == {}
 
 
+def test_what_nvsentinel_says_holds_nothing_up_where_it_is_ignored(step):
+    api = Api(annotations=EVENT)
+    step(repartition_node, api, "started", nvsentinel="ignore")
+    step(repartition_node, api, "done", nvsentinel="ignore")
+    assert not api.spec["unschedulable"]
+    api = Api(annotations={"quarantineHealthEventIsCordoned": "False"})
+    step(repartition_node, api, "started")
+    step(repartition_node, api, "done")
+    assert not api.spec["unschedulable"]
+
+
+@pytest.mark.parametrize("module", ACTIONS, ids=lambda module: module.__name__.rpartition(".")[2])
+def test_a_node_that_a_run_was_at_work_on_is_continued_although_nvsentinel_met_it_half_done(step, module):
+    """A release before wrote no label, and DCGM was down."""
+    api = Api(groups=())
+    step(module, api, "started")
+    api.metadata["annotations"].update(EVENT)
+    api.groups = (nvsentinel.GROUP,)
+    step(module, api, "started")
+    assert api.metadata["labels"] == {NEW: "false", OLD: "false"}
+
+
 @pytest.mark.parametrize("text", ["[]", "{", '{"nvsentinel.dgxc.nvidia.com/managed": 5}'])
 def test_what_the_labels_were_is_not_believed_in_another_shape(text):
     node = {"metadata": {"annotations": {nvsentinel.INITIAL: text}}}
-    assert nvsentinel.returned(node, False) == ({NEW: None, OLD: None}, {nvsentinel.INITIAL: None}, False)
+    assert nvsentinel.returned(node, False, "exclude") == ({NEW: None, OLD: None}, {nvsentinel.INITIAL: None}, False)

@@ -130,3 +130,6 @@ def test_a_template_that_cannot_be_rendered_is_a_mistake_of_its_variable():
     found = check("plan", {"gpu_plan_report": "{{ nothing }}", "gpu_plan_offline": True}, template)
     (message,) = [refusal.message for refusal in found.refusals]
     assert message.startswith("gpu_plan_report: 'nothing' is undefined.")
+    # What its template needs may be given to the playbook that reads it alone.
+    other = check("doctor", {"gpu_plan_report": "{{ nothing }}", "gpu_plan_offline": 5}, template)
+    assert not other.refusals and [one.thing for one in other.others] == ["gpu_plan_offline"]

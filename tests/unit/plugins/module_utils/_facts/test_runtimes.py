@@ -159,6 +159,8 @@ def test_the_sandboxers_where_they_differ_and_the_folders_of_cdi():
     assert runtime_state.parse_docker(one).cdi_folders == ("/srv/cdi",)
     plugin = "version = 3\n[plugins.'io.containerd.cri.v1.runtime']\nCDI_spec_dirs = ['/etc/cdi']\n"
     assert runtime_state.parse_containerd([plugin]).cdi_folders == ("/etc/cdi",)
+    twice = "cdi_spec_dirs = ['/etc/cdi/', '/run/cdi/', '/var/run/cdi']\n"
+    assert runtime_state.parse_crio([f"[crio.runtime]\n{twice}"]).cdi_folders == ("/etc/cdi", "/var/run/cdi")
 
 
 def test_a_program_of_the_runtime_that_is_gone(tree):

@@ -384,6 +384,10 @@ def test_retry_forgets_what_was_tried():
     )
     kept = plan(asks("gpu_reset"), tried)
     assert not kept.needed and kept.handed_over.startswith("broken")
+    assert "gpu_heal_retry" not in " ".join(kept.notes)
+    # The host may serve on without the first: what the second has by now is said.
+    other = plan(asks("gpu_reset", 1), tried)
+    assert not other.needed and "gpu_heal_retry" in " ".join(other.notes)
     assert plan(asks("gpu_reset"), tried, retry=True).action is RESET
     proven = plan(record=tried, retry=True)
     assert proven.needed and proven.action is Action.NOTHING

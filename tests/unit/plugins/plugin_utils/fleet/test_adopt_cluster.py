@@ -297,6 +297,12 @@ def test_what_a_configuration_shares(sharing, variables, said):
     assert len(differences) == len(said) and all(text in line for text, line in zip(said, differences, strict=True))
 
 
+def test_a_strategy_from_outside_beats_the_files_before_the_plugin_judges():
+    text = file("mixed", mps={"resources": resources(gpu=2)})
+    assert read_plugin_file(text)[2]
+    assert read_plugin_file(text, "none") == (shared(MPS, 2, 1), "none", [])
+
+
 @pytest.mark.parametrize(
     "text",
     ["{", "[" * 30_000, "sharing: {timeSlicing: {resources: 5}}", "[]", "sharing: 3", "sharing: {timeSlicing: [1]}"]

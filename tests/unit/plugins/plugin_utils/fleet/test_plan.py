@@ -8,7 +8,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused, StagePlan, Step
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import STOPPED, Refused, StagePlan, Step
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import Kind
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.expectations import Expected
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.plan import FleetPlan, HostPlan, NodeView, node_view
@@ -163,6 +163,9 @@ def test_pods_are_disturbed_only_where_a_change_disturbs_somebody():
     restart = Step(Kind.CONFIGURE_RUNTIME, "containerd", "it is not configured", ("starting containers",))
     runtime = {"runtime": StagePlan("runtime", True, (restart,))}
     assert replace(changing, stages=runtime).disturbs == ["starting containers"], "no pod ends with it"
+    stops = replace(restart, data={"containers": STOPPED})
+    hurt = replace(changing, stages={"runtime": StagePlan("runtime", True, (stops,))}).disturbs
+    assert len(hurt) > 1, "its pods do"
     assert replace(DONE, node=view).disturbs == []
     assert "  node n: cordoned" in FleetPlan([changing]).text()
     assert "cordoned" not in FleetPlan([replace(DONE, node=view)]).text()
