@@ -10,6 +10,7 @@ tree of products says what the id means: the vendor's branch, below it C(Linux(R
 
 from __future__ import annotations
 
+import datetime
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -115,8 +116,10 @@ def rows_of(document: Any, source: str) -> list[Row]:
             worst.setdefault(branch, []).append((_score(vulnerability), str(vulnerability.get("cve") or "")))
     tracking = head.get("tracking") or {}
     bulletin, date = str(tracking.get("id") or ""), str(tracking.get("current_release_date") or "")[:10]
-    if fixed and not (bulletin and re.fullmatch(r"\d{4}-\d{2}-\d{2}", date)):
-        raise Refused(VARIABLE, f"{source} has no tracking id or no current_release_date", "Fetch the file again.")
+    if fixed and not (bulletin and is_day(date)):
+        raise Refused(
+            VARIABLE, f"{source} has no tracking id or no day as current_release_date", "Fetch the file again."
+        )
     return [
         {
             "branch": branch,
@@ -128,6 +131,15 @@ def rows_of(document: Any, source: str) -> list[Row]:
         }
         for branch, version in sorted(fixed.items())
     ]
+
+
+def is_day(date: str) -> bool:
+    """Return whether a text is a day of the calendar, as C(YYYY-MM-DD)."""
+    try:
+        # Later versions of Python read other spellings, too, which do not sort by date.
+        return str(datetime.date.fromisoformat(date)) == date
+    except ValueError:
+        return False
 
 
 def _products(branches: Any, system: str) -> Iterator[tuple[str, tuple[int, str]]]:

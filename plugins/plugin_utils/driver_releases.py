@@ -27,11 +27,16 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.driver_ve
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import Unfit, items, text
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.driver_advisories import VARIABLE as ADVISORIES
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.driver_advisories import Row, read_folder, rows_of_files
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.driver_advisories import (
+    Row,
+    is_day,
+    read_folder,
+    rows_of_files,
+)
 
 VARIABLE = "nvidia_driver_releases"
 _KINDS = {"lts": LTS, "long term support": LTS, "production": PRODUCTION, "new feature": NEW_FEATURE}
-_WORDS, _DATE = text(60), text(10, r"(?:\d{4}-\d{2}-\d{2})?")
+_WORDS = text(60)
 #: Seconds that a server may take.
 _TIMEOUT = 30
 #: Days from which on a warning says how old they are: NVIDIA publishes drivers and bulletins about every three months.
@@ -91,7 +96,10 @@ def _row(branch: str, entry: Any, source: str) -> Row:
         place = f"{path}.driver_info[{number}]"
         if not isinstance(release, Mapping):
             raise Unfit(place, "every release must be a mapping")
-        dates.append(_DATE(release.get("release_date"), f"{place}.release_date") or "")
+        date = _WORDS(release.get("release_date"), f"{place}.release_date") or ""
+        if date and not is_day(date):
+            raise Unfit(f"{place}.release_date", f"{date!r} is not a day, as YYYY-MM-DD")
+        dates.append(date)
     name = kind.lower().removesuffix("branch").replace("-", " ").strip()
     return {"branch": int(branch), "kind": _KINDS.get(name, name), "date": max(dates, default=""), "source": source}
 
@@ -102,17 +110,17 @@ def ages(descriptions: Iterable[Mapping[str, Any]], today: str = "") -> tuple[st
     :param descriptions: the variables of hosts; of several that give different files the oldest counts.
     :param today: as C(YYYY-MM-DD); empty for the present day.
     """
+    now = datetime.date.fromisoformat(today) if today else datetime.date.today()
     given = {tuple(str(variables.get(name) or "") for name in (VARIABLE, ADVISORIES)) for variables in descriptions}
     branches, bulletins = [], []
     for releases, advisories in given or {("", "")}:
         try:
-            branches.append(max([AS_OF, *(row["date"] for row in read_releases(releases))]))
-            bulletins.append(max([AS_OF, *(row["date"] for row in read_folder(advisories))]))
+            branches.append(_newest(read_releases(releases), now))
+            bulletins.append(_newest(read_folder(advisories), now))
         except Refused:
             # The plan of each host that gives it says so.
             branches.append(AS_OF)
             bulletins.append(AS_OF)
-    now = datetime.date.fromisoformat(today) if today else datetime.date.today()
     dates = (
         ("driver branches", min(branches), VARIABLE, "releases.json"),
         ("security bulletins", min(bulletins), ADVISORIES, "advisories"),
@@ -124,3 +132,8 @@ def ages(descriptions: Iterable[Mapping[str, Any]], today: str = "") -> tuple[st
         if (days := (now - datetime.date.fromisoformat(date)).days) >= STALE
     ]
     return f"Judged by NVIDIA's {' and '.join(f'{what} as of {date}' for what, date, *_rest in dates)}.", warnings
+
+
+def _newest(rows: Iterable[Row], now: datetime.date) -> str:
+    """Return the newest date of rows, or of the tables; what is announced for a later day says nothing about how old the rest is."""
+    return max([AS_OF, *(row["date"] for row in rows if row["date"] <= str(now))])

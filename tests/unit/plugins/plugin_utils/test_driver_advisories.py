@@ -140,14 +140,26 @@ def test_the_module_and_the_plan_use_them(folder):
     assert "/nowhere is not a folder on the controller" in missing["driver"].refusals[0].message
 
 
-@pytest.mark.parametrize(("text", "reason"), [("{", "cannot be read"), (None, "no tracking id")])
+_UNDATED = bulletin()
+del _UNDATED["document"]["tracking"]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("{", "cannot be read"),
+        (json.dumps(_UNDATED), "no tracking id"),
+        # A day that does not exist, which the ages of what hosts are judged by would be reckoned from.
+        (json.dumps(bulletin(date="2026-13-45")), "no day as current_release_date"),
+        (json.dumps(bulletin(date="2027-02-29")), "no day as current_release_date"),
+    ],
+)
 def test_files_that_are_no_advisories(tmp_path, text, reason):
-    damaged = bulletin()
-    del damaged["document"]["tracking"]
-    (tmp_path / "a.json").write_text(json.dumps(damaged) if text is None else text)
+    (tmp_path / "a.json").write_text(text)
     with pytest.raises(Refused, match=reason) as refusal:
         read_folder(str(tmp_path))
     assert refusal.value.thing == "nvidia_driver_advisories"
+    assert str(tmp_path / "a.json") in refusal.value.reason
     with pytest.raises(AnsibleFilterError, match=reason):
         read(str(tmp_path))
     with pytest.raises(AnsibleFilterError, match="path of a folder"):

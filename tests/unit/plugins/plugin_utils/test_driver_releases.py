@@ -104,6 +104,14 @@ def test_an_address_that_does_not_answer_is_refused_by_its_name(monkeypatch, tmp
             {"580": {"type": "lts branch", "driver_info": [release("1", "2026-01-01"), release("2", "August")]}},
             r"\['580'\]\.driver_info\[1\]\.release_date: 'August'",
         ),
+        # A day that does not exist, and one in a spelling that later versions of Python read and that does not sort.
+        *(
+            (
+                {"580": {"type": "lts branch", "driver_info": [release("1", day)]}},
+                rf"\['580'\]\.driver_info\[0\]\.release_date: '{day}' is not a day",
+            )
+            for day in ("2026-13-45", "2027-02-29", "20260101", "2026-W01-1")
+        ),
     ],
 )
 def test_what_is_no_list_of_releases_is_refused_by_its_path(tmp_path, document, reason):
@@ -153,6 +161,13 @@ def test_the_age_is_that_of_the_table_or_of_what_is_newer(path):
     assert ages([], today=AS_OF)[0] == text
     # A file that cannot be read is refused by the plan of its host.
     assert ages([{VARIABLE: "/nowhere"}], today=AS_OF)[0] == text
+
+
+def test_a_date_in_the_future_does_not_silence_the_warning(tmp_path):
+    file = tmp_path / "releases.json"
+    file.write_text(json.dumps({"580": {"type": "lts branch", "driver_info": [release("580.1.1", "2099-01-01")]}}))
+    text, stale = ages([{VARIABLE: str(file)}], today="2027-06-01")
+    assert f"driver branches as of {AS_OF} and" in text and "driver branches" in stale[0]
 
 
 def test_from_ninety_days_on_a_warning_names_what_is_old_and_the_remedy(path):
