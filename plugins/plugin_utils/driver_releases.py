@@ -12,17 +12,19 @@ public programs read it [secondary].)
 from __future__ import annotations
 
 import datetime
+import fcntl
 import hashlib
+import json
 import os
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any
+from urllib.parse import urlsplit
 
 from ansible import constants as C
 from ansible.module_utils.urls import open_url
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import write_whole
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import read_bytes, write_whole
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.floors import AS_OF, LTS, NEW_FEATURE, PRODUCTION
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.documents import LONGEST_JSON
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.documents import LONGEST_JSON, read_json
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.driver_versions import is_branch
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import Unfit, items, text
@@ -51,24 +53,50 @@ def read_releases(where: str) -> list[Row]:
     """
     if not where:
         return []
-    if not re.match(r"https?://", where):
-        return rows_of_files(VARIABLE, [where], rows_of)
-    return [{**row, "source": where} for row in rows_of_files(VARIABLE, [_fetched(where)], rows_of)]
+    return _asked_rows(where) if "://" in where else rows_of_files(VARIABLE, [where], rows_of)
 
 
-def _fetched(address: str) -> str:
-    """Return a file of this run with what an address gives, which is asked once in a run and not by every process of it."""
-    path = os.path.join(C.DEFAULT_LOCAL_TMP, f"releases-{hashlib.sha256(address.encode()).hexdigest()[:16]}.json")
-    if not os.path.exists(path):
-        try:
-            with open_url(address, timeout=_TIMEOUT) as answer:
-                content = answer.read(LONGEST_JSON + 1)
-        except Exception as error:  # pylint: disable=broad-exception-caught  # of urllib, of ssl and of http.client, by what is wrong
-            raise Refused(
-                VARIABLE, f"{address} cannot be read: {error}", "Give the path of a copy of the file."
-            ) from error
-        write_whole(path, content)
-    return path
+def _asked_rows(address: str) -> list[Row]:
+    """Return the branches at an address. It is asked once in a run, and not by every process of it for every host, whether it answers or not."""
+    shown, place = _without_secrets(address), _kept(address)
+    with open(f"{place}.lock", "wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        kept = read_bytes(place, links=False)
+        if kept is None:
+            kept = json.dumps(_answer(address, shown)).encode()
+            write_whole(place, kept)
+    found: list[Row] | str = json.loads(kept)
+    if isinstance(found, str):
+        raise Refused(VARIABLE, found, "Give the address of NVIDIA's releases.json, or the path of a copy of it.")
+    return found
+
+
+def _kept(address: str) -> str:
+    """Return the file of this run with what an address answered: the branches, or why there are none."""
+    return os.path.join(C.DEFAULT_LOCAL_TMP, f"releases-{hashlib.sha256(address.encode()).hexdigest()[:16]}.json")
+
+
+def _answer(address: str, shown: str) -> list[Row] | str:
+    try:
+        with open_url(address, timeout=_TIMEOUT) as answer:
+            return rows_of(read_json(answer.read(LONGEST_JSON + 1)), shown)
+    except Refused as refusal:
+        return refusal.reason
+    except Exception as error:  # pylint: disable=broad-exception-caught  # of urllib, of ssl and of http.client, by what is wrong
+        return f"{shown} cannot be read: {error}"
+
+
+def _without_secrets(address: str) -> str:
+    """Return an address as it may be shown: user, password and what follows a question mark stay out of messages and reports."""
+    try:
+        parts = urlsplit(address)
+        # It raises where what stands before a slash in a password is taken for a port.
+        known = parts.scheme in ("https", "http") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        known = False
+    if not known or not address.isprintable() or " " in address:
+        raise Refused(VARIABLE, "it is not a valid address", "Give https://host/path, or the path of a file.")
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
 def rows_of(document: Any, source: str) -> list[Row]:

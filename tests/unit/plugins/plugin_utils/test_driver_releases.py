@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import io
 import json
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from ansible.errors import AnsibleFilterError
 from ansible_collections.gpufleet.nvidia.plugins.filter.driver_advisories import FilterModule
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.floors import AS_OF
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.documents import LONGEST_JSON
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import driver_releases
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.driver_releases import VARIABLE, ages, read_releases
@@ -63,29 +67,104 @@ def test_the_branches_with_their_kind_and_newest_date(path):
     assert read("") == []
 
 
-def test_an_address_is_asked_once_in_a_run(monkeypatch, tmp_path):
-    asked = []
+@pytest.fixture
+def server(monkeypatch, tmp_path):
+    """What the server answers, and which addresses it was asked."""
 
-    def answer(address, timeout):
-        asked.append((address, timeout))
-        return io.BytesIO(json.dumps(LIST).encode())
+    class Server:
+        answer: bytes | Exception = json.dumps(LIST).encode()
 
-    monkeypatch.setattr(driver_releases, "open_url", answer)
+        def __init__(self):
+            self.asked = []
+
+        def open_url(self, address, timeout):
+            self.asked.append((address, timeout))
+            if isinstance(self.answer, Exception):
+                raise self.answer
+            return io.BytesIO(self.answer)
+
+    one = Server()
+    monkeypatch.setattr(driver_releases, "open_url", one.open_url)
     monkeypatch.setattr(driver_releases.C, "DEFAULT_LOCAL_TMP", str(tmp_path))
-    address = "https://mirror.example.com/releases.json"
-    assert {row["source"] for row in read(address)} == {address}
-    assert read(address) and asked == [(address, 30)]
+    return one
 
 
-def test_an_address_that_does_not_answer_is_refused_by_its_name(monkeypatch, tmp_path):
-    def fails(_address, timeout):
-        raise OSError(f"timed out after {timeout} s")
+ADDRESS = "https://mirror.example.com/releases.json"
 
-    monkeypatch.setattr(driver_releases, "open_url", fails)
-    monkeypatch.setattr(driver_releases.C, "DEFAULT_LOCAL_TMP", str(tmp_path))
-    with pytest.raises(Refused, match=r"https://mirror\.example\.com/r\.json cannot be read: timed out") as refusal:
-        read_releases("https://mirror.example.com/r.json")
-    assert refusal.value.thing == VARIABLE and "Give the path" in refusal.value.remedy
+
+def test_an_address_is_asked_once_in_a_run(server, path):
+    assert [{**row, "source": path} for row in read(ADDRESS)] == read(path)
+    assert {row["source"] for row in read(ADDRESS)} == {ADDRESS}
+    assert server.asked == [(ADDRESS, 30)]
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (OSError("timed out"), f"{ADDRESS} cannot be read: timed out"),
+        (b"<html>Sign in</html>", f"{ADDRESS} cannot be read: Expecting value: line 1 column 1 (char 0)"),
+        (b" " * (LONGEST_JSON + 9), f"{ADDRESS} cannot be read: it has {LONGEST_JSON + 1} characters, and may have at"),
+        (b'{"error": "not found"}', f"{ADDRESS}: ['error']: is not a driver branch such as 580"),
+    ],
+    ids=["no answer", "a page", "too large", "another list"],
+)
+def test_what_is_wrong_with_an_address_is_said_by_its_name_and_asked_once_for_a_fleet(server, answer, reason):
+    server.answer = answer
+    for _host in range(500):
+        with pytest.raises(Refused) as refusal:
+            read_releases(ADDRESS)
+    assert refusal.value.thing == VARIABLE and refusal.value.reason.startswith(reason)
+    assert "Give the address of NVIDIA's releases.json, or the path of a copy" in refusal.value.remedy
+    ages([{VARIABLE: ADDRESS}])
+    assert server.asked == [(ADDRESS, 30)]
+
+
+def test_hosts_that_begin_at_once_ask_once_together(server):
+    """Each host of a task is a process of its own. Threads stand for them: the lock is of what opened the file, not of the process."""
+    open_url, together = driver_releases.open_url, threading.Barrier(4)
+
+    def slow(address, timeout):
+        time.sleep(0.2)
+        return open_url(address, timeout)
+
+    def host(_number):
+        together.wait(20)
+        return read_releases(ADDRESS)
+
+    with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(4) as hosts:
+        patch.setattr(driver_releases, "open_url", slow)
+        assert all(hosts.map(host, range(4)))
+    assert server.asked == [(ADDRESS, 30)]
+
+
+@pytest.mark.parametrize("answer", [json.dumps(LIST).encode(), OSError("refused"), b"<html>"])
+def test_credentials_in_an_address_are_used_and_not_shown(server, answer, tmp_path):
+    server.answer, address = answer, "https://user:secret@mirror.example.com:8443/releases.json?token=hidden"
+    try:
+        shown = str(read(address))
+    except AnsibleFilterError as error:
+        shown = str(error)
+    assert "https://mirror.example.com:8443/releases.json" in shown
+    assert server.asked == [(address, 30)]
+    kept = "".join(file.read_text() for file in tmp_path.iterdir())
+    assert not any(secret in text for secret in ("user", "secret", "hidden") for text in (shown, kept))
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "https://user:se/cret@mirror.example.com/releases.json",
+        "https://user:se cret@mirror.example.com/releases.json",
+        "https://user:se\ncret@mirror.example.com/releases.json",
+        "https://user:secret@/releases.json",
+        "https://[secret/releases.json",
+        "ftp://user:secret@mirror.example.com/releases.json",
+    ],
+)
+def test_what_is_no_address_is_refused_and_neither_asked_nor_shown(server, address):
+    with pytest.raises(Refused, match="it is not a valid address") as refusal:
+        read_releases(address)
+    assert not server.asked and "cret" not in refusal.value.message and "Give https://" in refusal.value.remedy
 
 
 @pytest.mark.parametrize(
