@@ -55,13 +55,17 @@ def read_folder(path: str) -> list[Row]:
         raise Refused(
             VARIABLE, f"{path} is not a folder on the controller", "Give the folder with NVIDIA's CSAF files."
         )
-    files = sorted(
+    return rows_of_files(VARIABLE, files_of_folder(path), rows_of)
+
+
+def files_of_folder(path: str) -> list[str]:
+    """Return the paths of the files below a folder that may be advisories."""
+    return sorted(
         os.path.join(folder, name)
         for folder, _folders, names in os.walk(path)
         for name in names
         if name.endswith(".json")
     )
-    return rows_of_files(VARIABLE, files, rows_of)
 
 
 def rows_of_files(variable: str, files: Iterable[str], decode: Callable[[Any, str], list[Row]]) -> list[Row]:

@@ -17,7 +17,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Callable
 from urllib.parse import urlsplit
 
 from ansible import constants as C
@@ -31,6 +31,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import Unf
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.driver_advisories import VARIABLE as ADVISORIES
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.driver_advisories import (
     Row,
+    files_of_folder,
     is_day,
     read_folder,
     rows_of_files,
@@ -41,7 +42,7 @@ _KINDS = {"lts": LTS, "long term support": LTS, "production": PRODUCTION, "new f
 _WORDS = text(60)
 #: Seconds that a server may take.
 _TIMEOUT = 30
-#: Days from which on a warning says how old they are: NVIDIA publishes drivers and bulletins about every three months.
+#: Days from which on a warning says how old they are; NVIDIA publishes drivers and bulletins about every three months.
 STALE = 90
 
 
@@ -135,33 +136,54 @@ def _row(branch: str, entry: Any, source: str) -> Row:
 def ages(descriptions: Iterable[Mapping[str, Any]], today: str = "") -> tuple[str, list[str]]:
     """Return how old is what hosts are judged by, a sentence, and warnings about what is as old as L(STALE) or older.
 
+    The tables of the collection are as old as their last comparison, a file as its modification, and an address was read just now: NVIDIA publishes too
+    rarely for the newest entry to say whether a copy is of today.
+
     :param descriptions: the variables of hosts; of several that give different files the oldest counts.
     :param today: as C(YYYY-MM-DD); empty for the present day.
     """
-    now = datetime.date.fromisoformat(today) if today else datetime.date.today()
+    now = today or str(datetime.date.today())
     given = {tuple(str(variables.get(name) or "") for name in (VARIABLE, ADVISORIES)) for variables in descriptions}
-    branches, bulletins = [], []
-    for releases, advisories in given or {("", "")}:
-        try:
-            branches.append(_newest(read_releases(releases), now))
-            bulletins.append(_newest(read_folder(advisories), now))
-        except Refused:
-            # The plan of each host that gives it says so.
-            branches.append(AS_OF)
-            bulletins.append(AS_OF)
-    dates = (
-        ("driver branches", min(branches), VARIABLE, "releases.json"),
-        ("security bulletins", min(bulletins), ADVISORIES, "advisories"),
+    kinds = (
+        ("driver branches", VARIABLE, "releases.json", read_releases, _files_of_releases),
+        ("security bulletins", ADVISORIES, "advisories", read_folder, files_of_folder),
     )
-    warnings = [
-        f"warning: NVIDIA's {what} that the hosts are judged by are {days} days old (of {date}): give its present {name} with {variable}, or install a newer "
-        "release of the collection"
-        for what, date, variable, name in dates
-        if (days := (now - datetime.date.fromisoformat(date)).days) >= STALE
-    ]
-    return f"Judged by NVIDIA's {' and '.join(f'{what} as of {date}' for what, date, *_rest in dates)}.", warnings
+    sentences, warnings = [], []
+    for number, (what, variable, name, read, files) in enumerate(kinds):
+        date, entry = min(_as_of(one[number], read, files, now) for one in given or {("", "")})
+        newest = f", newest entry of {entry}" if entry else ""
+        sentences.append(f"{what} as of {date}{newest}")
+        days = _days(date, now)
+        if days >= STALE:
+            warnings.append(
+                f"warning: NVIDIA's {what} that the hosts are judged by are {days} days old (of {date}{newest}): give its present {name} with {variable}, or "
+                "install a newer release of the collection"
+            )
+    return f"Judged by NVIDIA's {' and '.join(sentences)}.", warnings
 
 
-def _newest(rows: Iterable[Row], now: datetime.date) -> str:
-    """Return the newest date of rows, or of the tables; what is announced for a later day says nothing about how old the rest is."""
-    return max([AS_OF, *(row["date"] for row in rows if row["date"] <= str(now))])
+def _as_of(
+    where: str, read: Callable[[str], list[Row]], files: Callable[[str], list[str]], now: str
+) -> tuple[str, str]:
+    """Return the day that a copy is of, and that of its newest entry; of none, or one that is older than the tables, the day of these alone."""
+    try:
+        rows = read(where)
+        changed = [str(datetime.date.fromtimestamp(os.stat(file).st_mtime)) for file in files(where)]
+    except (Refused, OSError):
+        # The plan of each host that gives it says so.
+        return AS_OF, ""
+    # What is of a later day says nothing about how old the rest is.
+    entry = max((row["date"] for row in rows if row["date"] <= now), default="")
+    copied = max((day for day in changed if day <= now), default="")
+    # A mirror that nobody renews, or a new checkout of an old copy: something was published since.
+    if not entry or entry > copied or _days(entry, now) >= 2 * STALE:
+        copied = entry
+    return (copied, entry) if copied > AS_OF else (AS_OF, "")
+
+
+def _days(date: str, now: str) -> int:
+    return (datetime.date.fromisoformat(now) - datetime.date.fromisoformat(date)).days
+
+
+def _files_of_releases(where: str) -> list[str]:
+    return [_kept(where) if "://" in where else where] if where else []

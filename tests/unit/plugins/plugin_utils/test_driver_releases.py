@@ -6,8 +6,10 @@
 
 from __future__ import annotations
 
+import datetime
 import io
 import json
+import os
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +20,7 @@ from ansible_collections.gpufleet.nvidia.plugins.filter.driver_advisories import
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.floors import AS_OF
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.documents import LONGEST_JSON
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import driver_releases
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import driver_advisories, driver_releases
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.driver_releases import VARIABLE, ages, read_releases
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import collect
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.stages import plan_stages
@@ -229,27 +231,90 @@ def test_the_plan_knows_the_branches_of_the_file(path):
     assert list(missing) == ["driver"] and "/nowhere cannot be read" in missing["driver"].refusals[0].message
 
 
-def test_the_age_is_that_of_the_table_or_of_what_is_newer(path):
-    text, stale = ages([{}], today=AS_OF)
-    assert (
-        text == f"Judged by NVIDIA's driver branches as of {AS_OF} and security bulletins as of {AS_OF}." and not stale
+def judged(text):
+    """Return what the sentence says of branches and of bulletins."""
+    return (
+        text.removeprefix("Judged by NVIDIA's driver branches as of ")
+        .removesuffix(".")
+        .split(" and security bulletins as of ")
     )
-    assert "driver branches as of 2027-02-01 and" in ages([{VARIABLE: path}], today="2027-02-02")[0]
-    # The oldest of several, and of none those of the collection.
-    assert f"driver branches as of {AS_OF} and" in ages([{VARIABLE: path}, {}], today="2027-02-02")[0]
-    assert ages([], today=AS_OF)[0] == text
+
+
+def made(file, day):
+    """Let a file be of a day."""
+    at = datetime.datetime.fromisoformat(f"{day}T12:00:00").timestamp()
+    os.utime(file, (at, at))
+
+
+def dated(folder, entry, day):
+    """Write a list with one release and let the file be of a day."""
+    file = folder / f"releases-{entry}-{day}.json"
+    file.write_text(json.dumps({"580": {"type": "lts branch", "driver_info": [release("580.1.1", entry)]}}))
+    made(file, day)
+    return {VARIABLE: str(file)}
+
+
+def test_without_files_the_age_is_that_of_the_tables(tmp_path):
+    text, stale = ages([{}], today=AS_OF)
+    assert text == f"Judged by NVIDIA's driver branches as of {AS_OF} and security bulletins as of {AS_OF}."
+    assert not stale and ages([], today=AS_OF)[0] == text
     # A file that cannot be read is refused by the plan of its host.
-    assert ages([{VARIABLE: "/nowhere"}], today=AS_OF)[0] == text
+    assert ages([{VARIABLE: "/nowhere", "nvidia_driver_advisories": "/nowhere"}], today=AS_OF)[0] == text
+    assert ages([{"nvidia_driver_advisories": str(tmp_path)}], today=AS_OF)[0] == text
 
 
-def test_a_date_in_the_future_does_not_silence_the_warning(tmp_path):
-    file = tmp_path / "releases.json"
-    file.write_text(json.dumps({"580": {"type": "lts branch", "driver_info": [release("580.1.1", "2099-01-01")]}}))
-    text, stale = ages([{VARIABLE: str(file)}], today="2027-06-01")
-    assert f"driver branches as of {AS_OF} and" in text and "driver branches" in stale[0]
+@pytest.mark.parametrize(
+    ("entry", "copied", "today", "said"),
+    [
+        # NVIDIA published nothing for 115 days, and the copy is of today.
+        ("2027-02-01", "2027-05-27", "2027-05-27", "2027-05-27, newest entry of 2027-02-01"),
+        ("2027-02-01", "2027-02-02", "2027-05-27", "2027-02-02, newest entry of 2027-02-01"),
+        # Programs that pack files set their modification to the epoch.
+        ("2027-02-01", "1980-01-01", "2027-02-03", "2027-02-01, newest entry of 2027-02-01"),
+        # A copy from before the tables adds nothing newer than them.
+        ("2026-08-03", "2026-10-01", "2027-02-01", AS_OF),
+        # What comes later than today, a date or the modification, says nothing.
+        ("2099-01-01", "2027-02-01", "2027-02-03", AS_OF),
+        ("2027-02-01", "2099-01-01", "2027-02-03", "2027-02-01, newest entry of 2027-02-01"),
+        ("", "2027-02-01", "2027-02-03", AS_OF),
+        # An old copy that was checked out anew, or a mirror that nobody renews.
+        ("2027-02-01", "2027-07-30", "2027-07-30", "2027-07-30, newest entry of 2027-02-01"),
+        ("2027-02-01", "2027-07-31", "2027-07-31", "2027-02-01, newest entry of 2027-02-01"),
+    ],
+)
+def test_the_age_is_that_of_the_copy_unless_its_entries_contradict_it(tmp_path, entry, copied, today, said):
+    assert judged(ages([dated(tmp_path, entry, copied)], today=today)[0]) == [said, AS_OF]
 
 
-def test_from_ninety_days_on_a_warning_names_what_is_old_and_the_remedy(path):
+def test_of_several_files_the_oldest_counts(tmp_path):
+    old, new = dated(tmp_path, "2027-02-01", "2027-02-02"), dated(tmp_path, "2027-02-01", "2027-03-02")
+    assert judged(ages([new, old], today="2027-03-03")[0])[0] == "2027-02-02, newest entry of 2027-02-01"
+    assert judged(ages([new, {}], today="2027-03-03")[0])[0] == AS_OF
+
+
+def test_an_address_is_as_old_as_the_answer(server, tmp_path):
+    read(ADDRESS)
+    (kept,) = tmp_path.glob("releases-*.json")
+    assert datetime.date.fromtimestamp(kept.stat().st_mtime) >= datetime.date.today() - datetime.timedelta(days=1)
+    made(kept, "2027-05-27")
+    text, stale = ages([{VARIABLE: ADDRESS}], today="2027-05-27")
+    assert judged(text)[0] == "2027-05-27, newest entry of 2027-02-01"
+    assert ["security bulletins" in warning for warning in stale] == [True] and len(server.asked) == 1
+
+
+def test_a_folder_of_advisories_is_as_old_as_its_newest_file(monkeypatch, tmp_path):
+    row = {"date": "2027-01-20"}
+    monkeypatch.setattr(driver_advisories, "rows_of", lambda _document, _source: [row])
+    (tmp_path / "5990").mkdir()
+    for name, day in (("a.json", "2027-01-21"), ("5990/b.json", "2027-04-20"), ("notes.txt", "2027-04-22")):
+        (tmp_path / name).write_text("{}")
+        made(tmp_path / name, day)
+    text, stale = ages([{"nvidia_driver_advisories": str(tmp_path)}], today="2027-04-23")
+    assert judged(text) == [AS_OF, "2027-04-20, newest entry of 2027-01-20"]
+    assert ["driver branches" in warning for warning in stale] == [True]
+
+
+def test_from_ninety_days_on_a_warning_names_what_is_old_and_the_remedy(tmp_path):
     assert ages([{}], today="2027-02-23")[1] == []
     both = ages([{}], today="2027-02-24")[1]
     assert [text.partition(" that")[0] for text in both] == [
@@ -257,5 +322,7 @@ def test_from_ninety_days_on_a_warning_names_what_is_old_and_the_remedy(path):
         "warning: NVIDIA's security bulletins",
     ]
     assert "are 90 days old (of 2026-11-26)" in both[0] and "releases.json with nvidia_driver_releases" in both[0]
-    (bulletins,) = ages([{VARIABLE: path}], today="2027-02-24")[1]
+    copy = dated(tmp_path, "2027-02-01", "2027-02-24")
+    (bulletins,) = ages([copy], today="2027-05-24")[1]
     assert "advisories with nvidia_driver_advisories" in bulletins
+    assert "are 90 days old (of 2027-02-24, newest entry of 2027-02-01)" in ages([copy], today="2027-05-25")[1][0]
