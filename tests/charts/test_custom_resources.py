@@ -143,9 +143,7 @@ def test_every_object_is_what_its_definition_says(server, fleet, gitops):
     ]
     assert taken(server, items) == []
     kinds = {item["kind"] for item in items}
-    expected = {"argocd": {"Application"}, "flux": {"Kustomization", "GitRepository", "HelmRepository", "HelmRelease"}}[
-        gitops
-    ]
+    expected = {"argocd": {"Application"}, "flux": {"Kustomization", "HelmRepository", "HelmRelease"}}[gitops]
     assert expected | {"NodeFeatureRule", "PrometheusRule", "Namespace", "ConfigMap", "Pod"} <= kinds
     assert OF_FLEET[fleet] <= kinds
 

@@ -9,10 +9,13 @@ what it needs (the namespace, the custom resources of Node Feature Discovery) is
 an application of their own: as a part of the plain objects they would keep the namespace away until Node Feature Discovery runs,
 which needs the namespace. So are the alerts, whose custom resource is that of a Prometheus operator, and the dashboard.
 
-Custom resource definitions are applications of their own, too, one for each project, and no release carries them. Argo CD compares what it is to
-apply by server-side apply with the definitions that the cluster I(has): a release that brings an object with a new field, and the definition
+Custom resource definitions are applications of Argo CD of their own, too, one for each project, and no release carries them. Argo CD compares what
+it is to apply by server-side apply with the definitions that the cluster I(has): a release that brings an object with a new field, and the definition
 of that field, is never synced. Two charts have some definitions in common. And a definition that goes takes its objects with it, users'
 ones included: nothing here prunes one, and no finalizer of an Application removes one.
+
+With Flux releases carry them. helm-controller applies those of a chart before its release, and no HelmRelease can wait for a Kustomization: an object
+that came before its definition would lose its new fields, silently and for as long as it does not change.
 """
 
 from __future__ import annotations
@@ -69,7 +72,9 @@ def kept(cluster: DescribedCluster) -> dict[str, str]:
 
 
 def definitions(cluster: DescribedCluster, charts: Collection[str]) -> list[str]:
-    """Return the charts of L(versions.DEFINITIONS) whose definitions a cluster with releases of C(charts) needs."""
+    """Return the charts of L(versions.DEFINITIONS) whose definitions a cluster with releases of C(charts) needs beside them."""
+    if cluster.options["gitops"] == "flux":
+        return []
     needed = {*charts}
     if GPU_OPERATOR in needed:
         needed.add(DRA_DRIVER)
@@ -78,6 +83,14 @@ def definitions(cluster: DescribedCluster, charts: Collection[str]) -> list[str]
     elif GPU_OPERATOR in needed:
         needed.add(NODE_FEATURE_DISCOVERY)
     return sorted(needed & DEFINITIONS.keys())
+
+
+def definition_policy(chart: str, charts: Collection[str]) -> str:
+    """Return what a HelmRelease of Flux does with the definitions of its chart, where C(charts) are released.
+
+    Those of ComputeDomains belong to the DRA driver, and its chart's differ from the operator's, of which a hook upgrades the others.
+    """
+    return "Create" if chart == GPU_OPERATOR and DRA_DRIVER in charts else "CreateReplace"
 
 
 def argocd(
@@ -178,9 +191,6 @@ def flux(
     charts = {release.chart.name: release.chart for release in releases}
     for name, chart in sorted(charts.items()):
         files[f"source-{name}"] = [_helm_repository(chart)]
-    for name in definitions(cluster, charts):
-        files[f"source-{_DEFINITIONS}-{name}"] = [_definitions_source(name)]
-        files[f"{_DEFINITIONS}-{name}"] = [_definitions_kustomization(cluster, name)]
     names = {release.name for release in releases}
     for release in releases:
         files[release.name] = [_helm_release(cluster, release, yaml.safe_load(release.values) or {}, names)]
@@ -194,20 +204,6 @@ def _helm_repository(chart: Chart) -> dict[str, Any]:
     return _flux_object("source.toolkit.fluxcd.io/v1", "HelmRepository", chart.name, spec)
 
 
-def _definitions_source(chart: str) -> dict[str, Any]:
-    found = DEFINITIONS[chart]
-    only = ["/*", f"!/{found.path}", *([f"/{found.path}/{found.exclude}"] if found.exclude else [])]
-    spec = {"interval": "1h", "url": found.repository, "ref": {"tag": tag(chart)}, "ignore": "\n".join(only)}
-    return _flux_object("source.toolkit.fluxcd.io/v1", "GitRepository", f"{_DEFINITIONS}-{chart}", spec)
-
-
-def _definitions_kustomization(cluster: DescribedCluster, chart: str) -> dict[str, Any]:
-    source = f"{_DEFINITIONS}-{chart}"
-    item = _kustomization(cluster, source, f"./{DEFINITIONS[chart].path}", source)
-    item["spec"]["prune"] = False
-    return item
-
-
 def _flux_object(api_version: str, kind: str, name: str, spec: Mapping[str, Any]) -> dict[str, Any]:
     return kube_object(api_version, kind, name, MANAGED_BY, "flux-system", spec=spec)
 
@@ -217,8 +213,7 @@ def _helm_release(
 ) -> dict[str, Any]:
     chart = release.chart
     # Waiting for pods would let one node that is down fail the release of its pool and roll it back, on all nodes.
-    crds = "Skip" if chart.name in DEFINITIONS else "CreateReplace"
-    action = {"crds": crds, "disableWait": True, "remediation": {"retries": -1}}
+    action = {"crds": definition_policy(chart.name, names), "disableWait": True, "remediation": {"retries": -1}}
     spec: dict[str, Any] = {
         "interval": "10m",
         "releaseName": release.name,
@@ -240,14 +235,14 @@ def _helm_release(
     return _flux_object("helm.toolkit.fluxcd.io/v2", "HelmRelease", release.name, spec)
 
 
-def _kustomization(cluster: DescribedCluster, folder: str, path: str = "", source: str = "") -> dict[str, Any]:
+def _kustomization(cluster: DescribedCluster, folder: str) -> dict[str, Any]:
     spec = {
         "interval": "10m",
         "retryInterval": "1m",
-        "path": path or f"./{_path(cluster)}/{folder}",
+        "path": f"./{_path(cluster)}/{folder}",
         "prune": cluster.options["automated_sync"] == PRUNE,
         **_suspended(cluster),
-        "sourceRef": {"kind": "GitRepository", "name": source or cluster.options["gitops_source"]},
+        "sourceRef": {"kind": "GitRepository", "name": cluster.options["gitops_source"]},
     }
     return _flux_object("kustomize.toolkit.fluxcd.io/v1", "Kustomization", f"gpufleet-{folder}", spec)
 

@@ -90,13 +90,15 @@ def _of_operator(cluster: DescribedCluster, what: str) -> Part:
 
 
 #: The chart's hook would apply those of Node Feature Discovery, too.
-_DEFINITIONS_ELSEWHERE = " gpu_kubernetes_gitops: custom resource definitions are synced before, not applied by a hook."
+_DEFINITIONS_ELSEWHERE = (
+    " gpu_kubernetes_gitops: argocd: custom resource definitions are synced before, not applied by a hook."
+)
 
 
 def values(cluster: DescribedCluster, config_map: Mapping[str, Any], mig_config_map_name: str | None) -> str:
     """Return the values of the operator, whose configurations are in C(config_map) (L(device_plugin.shared_config_map))."""
     options = cluster.options
-    synced = options["gitops"] != "none"
+    synced = options["gitops"] == "argocd"
     decided = injection.common(cluster, cluster.plugin_configurations, "GPU Operator")
     environment = injection.operator_plugin_environment(decided)
     manager: dict[str, Any] = {"enabled": False}

@@ -16,8 +16,8 @@ from ..fleet.node_match import VARIABLE
 from ..fleet.sharing_configurations import CHOICE, DEFAULT, LABEL
 from . import device_plugin, gpu_operator, plain_objects, quotas, requests
 from .clusters import DescribedCluster, PluginConfiguration, servers
-from .gitops import definitions
-from .versions import DEFINITIONS, tag
+from .gitops import definition_policy, definitions
+from .versions import DEFINITIONS, GPU_OPERATOR, tag
 
 _MOST_GPUS = 8
 
@@ -269,20 +269,38 @@ _TAKEN_OVER = {
         "owned their definitions: sync this tree and wait until every `gpufleet-crds-*` is Synced before you prune by hand, remove an Application or\n"
         "change `gpu_kubernetes_stack`. Otherwise Argo CD deletes the definitions, and with them every object of their kinds.\n"
     ),
-    "flux": (
-        "Their Kustomizations (`gpufleet-crds-*`) upgrade them and remove none; HelmReleases leave them alone (`crds: Skip`). Helm never removes\n"
-        "definitions, so those of an earlier tree are taken over as they are.\n"
-    ),
     "none": (
-        "Helm installs definitions with the first installation of a chart and never upgrades them. Apply them before a release of another version, and\n"
+        "Helm installs definitions with the first installation of a chart and does not upgrade them. Apply them before a release of another version, and\n"
         "install releases with `--skip-crds`. In a checkout of the repository at the tag:\n\n"
         "    kubectl apply --server-side --force-conflicts -f FILE\n"
     ),
 }
 
 
+_UPGRADED_BY_HOOK = (
+    "The GPU Operator's chart upgrades its own, and those of Node Feature Discovery if it installs it, in a job before each upgrade of its release\n"
+    "(`operator.upgradeCRD`), those of ComputeDomains not.\n"
+)
+
+
+def _definitions_of_releases(charts: Collection[str]) -> str:
+    """Say what HelmReleases of Flux do with the definitions of their charts."""
+    text = (
+        "\n## Custom resource definitions\n\n"
+        "Each HelmRelease applies the definitions of its chart before it installs or upgrades the rest (`crds: CreateReplace`). Nothing removes them.\n"
+    )
+    if definition_policy(GPU_OPERATOR, charts) == "Create" and GPU_OPERATOR in charts:
+        text += (
+            "\nThe definitions of ComputeDomains belong to the DRA driver, so the GPU Operator's HelmRelease only creates what is missing (`crds: Create`).\n"
+            + _UPGRADED_BY_HOOK
+        )
+    return text
+
+
 def _definitions(cluster: DescribedCluster, charts: Collection[str]) -> str:
     """Say who owns the custom resource definitions of the charts."""
+    if cluster.options["gitops"] == "flux":
+        return _definitions_of_releases(charts) if DEFINITIONS.keys() & set(charts) else ""
     names = definitions(cluster, charts)
     if not names:
         return ""
@@ -297,6 +315,7 @@ def _definitions(cluster: DescribedCluster, charts: Collection[str]) -> str:
         + _table(["definitions of", "repository and folder", "tag"], rows)
         + "\n"
         + _TAKEN_OVER[str(cluster.options["gitops"])]
+        + (f"\n{_UPGRADED_BY_HOOK}" if cluster.options["gitops"] == "none" and GPU_OPERATOR in charts else "")
     )
 
 

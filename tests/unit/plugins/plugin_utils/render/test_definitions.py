@@ -63,14 +63,9 @@ def owners(tree):
                 brings = [file for file in FOLDERS[chart] if not fnmatch(file, without)]
         elif item["kind"] == "HelmRelease":
             chart = spec["chart"]["spec"]["chart"]
-            brings = () if spec["install"]["crds"] == spec["upgrade"]["crds"] == "Skip" else CHARTS.get(chart, ())
-        elif item["kind"] == "GitRepository":
-            (chart,) = (one for one, known in DEFINITIONS.items() if known.repository == spec["url"])
-            everything, only, *without = spec["ignore"].splitlines()
-            assert (everything, only) == ("/*", f"!/{DEFINITIONS[chart].path}")
-            brings = [
-                file for file in FOLDERS[chart] if not any(fnmatch(file, one.rpartition("/")[2]) for one in without)
-            ]
+            policies = {spec[action]["crds"] for action in ("install", "upgrade")}
+            # By its chart's hook the operator owns the others.
+            brings = CHARTS.get(chart, ()) if policies == {"CreateReplace"} else sorted({*CHARTS[chart]} - {*OF_DRA})
         else:
             continue
         found[name] = brings
@@ -95,23 +90,60 @@ def test_no_object_is_in_the_tree_twice(tree):
 
 
 def test_what_owns_definitions_removes_none(clusters_of):
-    for kind, options in GITOPS.items():
-        pools = {"training": {**COMMON, **options, **FLEETS["operator"]["training"]}}
-        pools["training"]["gpu_kubernetes_automated_sync"] = "prune"
-        (cluster,) = clusters_of(pools)
-        tree = cluster_tree(cluster)
-        found = {path: item for path, item in documents(tree, kind) if "/crds-" in path}
-        assert {path.partition("/crds-")[2] for path in found} == {f"{name}.yaml" for name in DEFINITIONS}
-        for item in found.values():
-            assert not item["spec"].get("prune")
-            assert "finalizers" not in item["metadata"]
-            assert not item["spec"].get("syncPolicy", {}).get("automated", {}).get("prune")
-        (release,) = (item for path, item in documents(tree, kind) if path == f"{kind}/gpu-operator.yaml")
-        # Before its definitions are taken over, those of an earlier tree are objects that it does not have any more.
-        assert not release["spec"].get("syncPolicy", {}).get("automated", {}).get("prune")
-        values = yaml.safe_load(tree["values/gpu-operator.yaml"])
-        assert values["operator"]["upgradeCRD"] is False, "a hook of the chart would own them, too"
-        assert "## Custom resource definitions" in tree["README.md"]
+    pools = {"training": {**COMMON, **GITOPS["argocd"], **FLEETS["operator"]["training"]}}
+    pools["training"]["gpu_kubernetes_automated_sync"] = "prune"
+    (cluster,) = clusters_of(pools)
+    tree = cluster_tree(cluster)
+    found = {path: item for path, item in documents(tree, "argocd") if "/crds-" in path}
+    assert {path.partition("/crds-")[2] for path in found} == {f"{name}.yaml" for name in DEFINITIONS}
+    for item in found.values():
+        assert "finalizers" not in item["metadata"]
+        assert not item["spec"]["syncPolicy"]["automated"]["prune"]
+    (release,) = (item for path, item in documents(tree, "argocd") if path == "argocd/gpu-operator.yaml")
+    # Before its definitions are taken over, those of an earlier tree are objects that it does not have any more.
+    assert not release["spec"]["syncPolicy"]["automated"]["prune"]
+    values = yaml.safe_load(tree["values/gpu-operator.yaml"])
+    assert values["operator"]["upgradeCRD"] is False, "a hook of the chart would own them, too"
+    assert "## Custom resource definitions" in tree["README.md"]
+
+
+RACKS = FLEETS["racks by the device plugin"]
+
+
+@pytest.mark.parametrize(
+    ("pools", "expected"),
+    [
+        (FLEETS["operator"], {"gpu-operator": "CreateReplace"}),
+        (
+            FLEETS["racks by claims"],
+            {"node-feature-discovery": "CreateReplace", "dra-driver-nvidia-gpu": "CreateReplace"},
+        ),
+        (
+            {pool: {**variables, "gpu_kubernetes_stack": "gpu_operator"} for pool, variables in RACKS.items()},
+            {"gpu-operator": "Create", "dra-driver-nvidia-gpu": "CreateReplace"},
+        ),
+    ],
+)
+def test_with_flux_definitions_come_before_what_needs_them(clusters_of, pools, expected):
+    """Helm-controller applies those of a chart first; a HelmRelease cannot wait for a Kustomization."""
+    rack = {"nvidia_mig_strategy": "mixed"} if "training" in pools else {}
+    (cluster,) = clusters_of({pool: {**COMMON, **GITOPS["flux"], **rack, **one} for pool, one in pools.items()})
+    tree = cluster_tree(cluster)
+    found = {
+        item["spec"]["chart"]["spec"]["chart"]: item
+        for _path, item in documents(tree, "flux")
+        if item["kind"] == "HelmRelease"
+    }
+    said = {name: found[name]["spec"] for name in DEFINITIONS.keys() & found.keys()}
+    assert {name: spec["install"]["crds"] for name, spec in said.items()} == expected
+    assert {name: spec["upgrade"]["crds"] for name, spec in said.items()} == expected
+    assert not [path for path in tree if "crds" in path]
+    assert Counter(file for files in owners(tree).values() for file in files).most_common(1)[0][1] == 1
+    readme = tree["README.md"].partition("## Custom resource definitions")[2]
+    if "gpu-operator" in expected:
+        # By its hook the operator upgrades what its release only creates.
+        assert "upgradeCRD" not in yaml.safe_load(tree["values/gpu-operator.yaml"])["operator"]
+    assert ("`operator.upgradeCRD`" in readme) == ("Create" in expected.values())
 
 
 def test_a_change_of_stack_leaves_the_owner_of_the_common_definitions(clusters_of):
@@ -142,3 +174,7 @@ def test_without_a_controller_the_readme_says_what_to_apply(clusters_of):
     tree = cluster_tree(cluster)
     assert "kubectl apply --server-side --force-conflicts" in tree["README.md"]
     assert "upgradeCRD" not in tree["values/gpu-operator.yaml"], "the chart's hook upgrades what helm does not"
+    said = tree["README.md"].partition("## Custom resource definitions")[2]
+    assert "in a job before each upgrade" in said and "`operator.upgradeCRD`" in said
+    (cluster,) = clusters_of({"whole": {**COMMON, **FLEETS["claims"]["training"]}})
+    assert "upgradeCRD" not in cluster_tree(cluster)["README.md"]

@@ -94,10 +94,7 @@ def test_what_a_controller_does_by_itself(clusters_of, pools, automated, argocd,
         # What has, or once had, definitions of custom resources prunes nothing.
         kept = argocd and {**argocd, "prune": argocd["prune"] and "node-feature-discovery" not in name}
         assert application["spec"]["syncPolicy"].get("automated") == kept
-    for name, item in applications(trees["flux"]).items():
-        if name == "crds-node-feature-discovery":
-            assert item["spec"]["prune"] is False
-            continue
+    for item in applications(trees["flux"]).values():
         said = {name: item["spec"][name] for name in ("suspend", "prune") if name in item["spec"]}
         wanted = {"Kustomization": flux, "HelmRelease": {k: v for k, v in flux.items() if k == "suspend"}}
         assert said == wanted.get(item["kind"], {})
@@ -167,8 +164,7 @@ def test_flux_tries_again_and_does_not_wait_for_every_node(clusters_of, pools):
             for action in ("install", "upgrade"):
                 assert item["spec"][action]["remediation"] == {"retries": -1}
                 assert item["spec"][action]["disableWait"] is True
-                owned = item["metadata"]["name"] == "node-feature-discovery"
-                assert item["spec"][action]["crds"] == ("Skip" if owned else "CreateReplace")
+                assert item["spec"][action]["crds"] == "CreateReplace"
 
 
 def test_the_collections_chart_is_released_from_where_the_site_published_it(clusters_of, pools, kind):

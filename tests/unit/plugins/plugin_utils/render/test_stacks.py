@@ -22,7 +22,6 @@ NOT_CHECKED = {
         "ClusterQueue",
         "ComputeDomain",
         "ConfigMap",
-        "GitRepository",
         "HelmRepository",
         "Job",
         "Kustomization",
