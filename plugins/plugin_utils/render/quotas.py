@@ -253,15 +253,21 @@ def quota_objects(cluster: DescribedCluster) -> list[dict[str, Any]]:
     numbers = quotas(cluster)
     if cluster.options["quota_kind"] == "kueue":
         return _kueue(cluster, numbers)
-    # A ResourceQuota limits what it names: what the team has no share of is named, too.
-    nothing = {_counted(resource): 0 for _pool, resource in numbers.offered}
+    # A ResourceQuota limits what it names: what the team has no share of is named, too, and what a node offers after another choice.
+    names = {resource for _pool, resource in numbers.offered}.union(
+        *(item.requestable for item in cluster.configurations)
+    )
+    nothing = {_counted(name): 0 for name in names}
     nothing.update({_of_class(one["metadata"]["name"]): 0 for one in claimed_devices.named_classes(cluster)})
+    classes = {item.name: item.named_classes for item in cluster.configurations}
     found = []
     for team in numbers.teams:
         hard = Counter(nothing)
-        for (name, _configuration, resource), number in numbers.given.items():
+        for (name, configuration, resource), number in numbers.given.items():
             if name == team.name:
-                hard[_counted(resource)] += number
+                # Claims of a class are counted under the name, too, by which pods can request its devices.
+                for counted in {resource, classes[configuration].get(resource, resource)}:
+                    hard[_counted(counted)] += number
         spec = {"hard": {name: str(number) for name, number in sorted(hard.items())}}
         found.append(kube_object("v1", "ResourceQuota", team.queue, _labels(team), team.namespaces[0], spec=spec))
     return found

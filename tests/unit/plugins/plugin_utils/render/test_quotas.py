@@ -183,6 +183,8 @@ def test_a_resource_quota_counts_in_the_namespace_of_its_team(clusters_of):
     assert (first["metadata"]["namespace"], second["metadata"]["namespace"]) == ("a", "b")
     assert first["spec"]["hard"][f"requests.{SMALL}"] == "16"
     assert first["spec"]["hard"]["gpu.nvidia.com.deviceclass.resource.k8s.io/devices"] == "3"
+    # The API server counts claims of the class under this name, too.
+    assert first["spec"]["hard"]["requests.nvidia.com/gpu"] == "3"
     # What no share names is not without a limit.
     assert second["spec"]["hard"] == {**dict.fromkeys(first["spec"]["hard"], "0"), f"requests.{SMALL}": "2"}
 
@@ -194,7 +196,32 @@ def test_a_team_without_a_share_of_mig_devices_claims_none_by_any_class(clusters
     (quota,) = found["ResourceQuota"]
     classes = ["mig.nvidia.com", "gpufleet-mig-1g.10gb", "gpufleet-mig-2g.20gb", "gpufleet-mig-3g.40gb"]
     none = {f"{name}.deviceclass.resource.k8s.io/devices": "0" for name in classes}
+    # Nor by the names of the device plugin.
+    none.update({f"requests.nvidia.com/mig-{name}": "0" for name in ("1g.10gb", "2g.20gb", "3g.40gb")})
     assert quota["spec"]["hard"] == {"requests.nvidia.com/gpu.shared": "1", **none}
+
+
+RENAMING = {"sharing_configurations": {"two": {"replicas": 2, "rename": True}}}
+MIGRATED = {**WHOLE, "nvidia_sharing_backend": "dra", "nvidia_sharing_migrate_from": "mps"}
+
+
+@pytest.mark.parametrize(
+    ("other", "options", "names"),
+    [
+        (WHOLE, RENAMING, ["requests.nvidia.com/gpu", "requests.nvidia.com/gpu.shared", f"requests.{SMALL}.shared"]),
+        (MIGRATED, {}, ["requests.nvidia.com/gpu", "gpu.nvidia.com.deviceclass.resource.k8s.io/devices"]),
+    ],
+)
+def test_a_team_has_nothing_of_what_nodes_may_offer_after_a_choice_or_did_before_a_migration(
+    clusters_of, other, options, names
+):
+    pools = {"training": TRAINING, "other": other}
+    quotas = [team("a", of("training", SMALL, count=1))]
+    found, _tree = rendered(clusters_of, pools, quotas, quota_kind="resourcequota", version="1.36", **options)
+    (quota,) = found["ResourceQuota"]
+    hard = quota["spec"]["hard"]
+    assert {name: hard.get(name) for name in names} == dict.fromkeys(names, "0")
+    assert hard[f"requests.{SMALL}"] == "1"
 
 
 @pytest.mark.parametrize(
