@@ -28,6 +28,8 @@ TEAM_LABEL = f"{LABEL_PREFIX}/team"
 #: Of Kueue 0.14, which also serves the objects of earlier releases; its limits of a resource group are those of its definition.
 API_VERSION = "kueue.x-k8s.io/v1beta1"
 _MOST = 64
+#: The flavor without limits; names of configurations have no dot.
+_UNLIMITED_FLAVOR = "gpufleet.unlimited"
 #: Kueue holds a pod that requests what its queue does not cover, and nothing here says how much of this the nodes have: as good as no limit.
 _UNLIMITED = {"cpu": "1000000", "memory": "1Ei", "ephemeral-storage": "1Ei"}
 _ALL = 100
@@ -291,8 +293,8 @@ def _kueue(cluster: DescribedCluster, numbers: Quotas) -> list[dict[str, Any]]:
     given = numbers.given
     used = [item for item in cluster.configurations if any(name == item.name for _team, name, _what in given)]
     found = [
-        kube_object(API_VERSION, "ResourceFlavor", f"gpufleet-{name}", MANAGED_BY, spec={"nodeLabels": labels})
-        for name, labels in [*((item.name, item.selector) for item in used), ("unlimited", {})]
+        kube_object(API_VERSION, "ResourceFlavor", name, MANAGED_BY, spec={"nodeLabels": labels})
+        for name, labels in [*((_flavor_of(item), item.selector) for item in used), (_UNLIMITED_FLAVOR, {})]
     ]
     for team in numbers.teams:
         mine = [item for item in used if any(key[:2] == (team.name, item.name) for key in given)]
@@ -303,10 +305,12 @@ def _kueue(cluster: DescribedCluster, numbers: Quotas) -> list[dict[str, Any]]:
                 f"they are of {len(mine)} kinds of nodes with {len(resources)} resources, and a ClusterQueue has at most {_MOST} of each",
                 "Make them several teams.",
             )
-        flavors = [_flavor(one.name, {what: given[team.name, one.name, what] for what in resources}) for one in mine]
+        flavors = [
+            _flavor(_flavor_of(one), {what: given[team.name, one.name, what] for what in resources}) for one in mine
+        ]
         groups = [
             {"coveredResources": resources, "flavors": flavors},
-            {"coveredResources": list(_UNLIMITED), "flavors": [_flavor("unlimited", _UNLIMITED)]},
+            {"coveredResources": list(_UNLIMITED), "flavors": [_flavor(_UNLIMITED_FLAVOR, _UNLIMITED)]},
         ]
         selector = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": list(team.namespaces)}
         spec = {"namespaceSelector": {"matchExpressions": [selector]}, "resourceGroups": groups}
@@ -317,6 +321,10 @@ def _kueue(cluster: DescribedCluster, numbers: Quotas) -> list[dict[str, Any]]:
     return found
 
 
+def _flavor_of(item: PluginConfiguration) -> str:
+    return f"gpufleet-{item.name}"
+
+
 def _flavor(name: str, numbers: Mapping[str, Any]) -> dict[str, Any]:
     resources = [{"name": what, "nominalQuota": str(number)} for what, number in numbers.items()]
-    return {"name": f"gpufleet-{name}", "resources": resources}
+    return {"name": name, "resources": resources}

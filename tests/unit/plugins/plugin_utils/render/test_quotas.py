@@ -85,13 +85,23 @@ def test_a_queue_has_its_teams_part_of_every_resource_of_a_pool(clusters_of):
     assert labels == {
         "gpufleet-shared": {"gpufleet.github.io/configuration": "shared"},
         "gpufleet-training": {"gpufleet.github.io/configuration": "training"},
-        "gpufleet-unlimited": {},
+        "gpufleet.unlimited": {},
     }
     assert all(one["metadata"]["labels"]["app.kubernetes.io/managed-by"] == "gpufleet" for one in found["ClusterQueue"])
     assert f"| training | `{SMALL}` | 32 | 24 | 8 | 0 |" in tree["README.md"]
     total = offered(tree)["shared", "nvidia.com/gpu"]
     assert f"| shared | `nvidia.com/gpu` | {total} | 0 | 5 | {total - 5} |" in tree["README.md"]
     assert "quotas/quotas.yaml" in tree["kustomization.yaml"]
+
+
+def test_a_pool_can_be_called_unlimited(clusters_of):
+    """Its flavor is another one than that of CPU and memory, which has no limit."""
+    found, _tree = rendered(clusters_of, {"unlimited": WHOLE}, [team("a", of("unlimited", count=1))])
+    names = [one["metadata"]["name"] for one in found["ResourceFlavor"]]
+    assert len(set(names)) == len(names) == 2
+    (queue,) = found["ClusterQueue"]
+    limited, free = (group["flavors"] for group in queue["spec"]["resourceGroups"])
+    assert {one["name"] for one in limited}.isdisjoint(one["name"] for one in free)
 
 
 def test_a_team_without_a_share_of_a_resource_is_covered_with_none_of_it(clusters_of):
