@@ -17,6 +17,9 @@ GROUPS = {"gpu_hosts": ["a", "b"], "training": ["a"], "batch": ["b"]}
 class Undefined(dict):
     """Variables of a host one of which has a template that cannot be rendered."""
 
+    def __contains__(self, name):
+        return name == "nvidia_mig_layout" or super().__contains__(name)
+
     def get(self, name, default=None):
         if name == "nvidia_mig_layout":
             raise AnsibleUndefinedVariable("'layout_of_the_night' is undefined")
