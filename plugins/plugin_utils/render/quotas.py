@@ -20,6 +20,7 @@ from typing import Any
 from ...module_utils._plan import Refused
 from ..fleet.claims import GPU_CLASS, MIG_CLASS
 from ..fleet.names import LABEL_PREFIX
+from ..fleet.node_match import VARIABLE as NODE_MATCH
 from . import claimed_devices
 from .clusters import MANAGED_BY, DescribedCluster, PluginConfiguration, kube_object
 
@@ -28,6 +29,7 @@ TEAM_LABEL = f"{LABEL_PREFIX}/team"
 #: Of Kueue 0.14, which also serves the objects of earlier releases; its limits of a resource group are those of its definition.
 API_VERSION = "kueue.x-k8s.io/v1beta1"
 _MOST = 64
+_MOST_LABELS = 8
 #: The flavor without limits; names of configurations have no dot.
 _UNLIMITED_FLAVOR = "gpufleet.unlimited"
 #: Kueue holds a pod that requests what its queue does not cover, and nothing here says how much of this the nodes have: as good as no limit.
@@ -292,6 +294,13 @@ def _labels(team: Team) -> dict[str, str]:
 def _kueue(cluster: DescribedCluster, numbers: Quotas) -> list[dict[str, Any]]:
     given = numbers.given
     used = [item for item in cluster.configurations if any(name == item.name for _team, name, _what in given)]
+    for item in used:
+        if len(item.selector) > _MOST_LABELS:
+            raise Refused(
+                f"{NODE_MATCH}.labels of pool {item.pool}",
+                f"it has {len(item.selector)} labels, and a ResourceFlavor of Kueue has at most {_MOST_LABELS}",
+                f"Use {_MOST_LABELS} or fewer, set {KIND}: resourcequota, or remove the shares of the pool.",
+            )
     found = [
         kube_object(API_VERSION, "ResourceFlavor", name, MANAGED_BY, spec={"nodeLabels": labels})
         for name, labels in [*((_flavor_of(item), item.selector) for item in used), (_UNLIMITED_FLAVOR, {})]

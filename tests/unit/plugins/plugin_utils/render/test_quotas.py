@@ -338,3 +338,21 @@ def test_what_cannot_be_is_refused_with_its_place(clusters_of, quotas, expected)
 def test_what_would_not_count_what_pods_use_is_refused(clusters_of, pools, kind, quotas, expected):
     with pytest.raises(Refused, match=expected):
         tree_of(clusters_of, pools, quotas=quotas, quota_kind=kind, version="1.36")
+
+
+def test_a_pool_with_more_labels_than_a_flavor_has_is_refused(clusters_of):
+    """Eight: the limit of nodeLabels in Kueue's own definition."""
+    quotas = [team("a", of("gpus", count=1))]
+
+    def pools(count):
+        labels = {f"example.com/of-{number}": "x" for number in range(count)}
+        return {"gpus": {**WHOLE, "gpu_kubernetes_node_match": {"labels": labels}}}
+
+    with pytest.raises(
+        Refused, match=r"^gpu_kubernetes_node_match\.labels of pool gpus: it has 9 labels, .*at most 8\. Use 8 or fewer"
+    ):
+        tree_of(clusters_of, pools(9), quotas=quotas)
+    tree_of(clusters_of, pools(9), quotas=quotas, quota_kind="resourcequota")
+    tree_of(clusters_of, {**pools(9), "other": BATCH}, quotas=[team("a", of("other", count=1))])
+    found, _tree = rendered(clusters_of, pools(8), quotas)
+    assert len(found["ResourceFlavor"][0]["spec"]["nodeLabels"]) == 8
