@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache, partial
 from typing import Any
@@ -16,7 +16,6 @@ from typing import Any
 from ansible import context
 from ansible.template import Templar
 from ansible.utils.vars import load_extra_vars
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import read_text
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import served
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.text import shortened
@@ -24,7 +23,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import 
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import GPU_HOSTS
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render import writer
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.capacity_document import Former, former
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.capacity_document import Former
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.clusters import servers
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.fleet import Fleet, GpusUnknown, OfFacts
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.overrides import HostVariables
@@ -72,7 +71,9 @@ class ActionModule(ControllerAction):
             others = writer.other_clusters(root, described)
             removed = writer.removed_clusters(of_run["remove_clusters"], described, others)
             nodes = {node for cluster in clusters for item in cluster.configurations for node in item.nodes}
-            gone = writer.leaving(root, _nodes_of(root, trees), {*nodes, *fleet.hosts}, of_run["remove_nodes"])
+            gone = writer.leaving(
+                root, writer.nodes_of_tree(root, trees), {*nodes, *fleet.hosts}, of_run["remove_nodes"]
+            )
             changes = writer.plan(root, trees, of_run["prune"], [f"clusters/{name}" for name in removed])
         except Refused as refusal:
             return {
@@ -99,7 +100,7 @@ class ActionModule(ControllerAction):
             moved: list[str] = []
             with suppress(Refused):
                 # What is wrong with the files of another inventory's cluster is no business of this run.
-                moved = sorted(nodes & _nodes_of(root, [f"clusters/{name}"]))
+                moved = sorted(nodes & writer.nodes_of_tree(root, [f"clusters/{name}"]))
             if moved:
                 self._display.warning(
                     f"{root}: nodes that are rendered into another cluster now are still in cluster {name}: {shortened(moved)}. No host of "
@@ -157,9 +158,9 @@ class ActionModule(ControllerAction):
         """Read the hosts of the inventory; only hosts whose variables hold templates are templated."""
 
         def before(cluster: str) -> dict[str, Former]:
-            return _configurations(root, f"clusters/{cluster}")
+            return writer.configurations_of_tree(root, f"clusters/{cluster}")
 
-        rendered = cache(lambda: _nodes_of(root, glob.glob("clusters/*", root_dir=root)))
+        rendered = cache(lambda: writer.nodes_of_tree(root, glob.glob("clusters/*", root_dir=root)))
         left_out: dict[str, str] = {}
         fleet = Fleet(groups, recorded.gpus, before)
         for host in fleet.hosts:
@@ -197,15 +198,3 @@ def _names(host: str, variables: Mapping[str, Any]) -> list[str]:
     """Return what the node of a host may be called."""
     named = variables.get("gpu_node_name")
     return [host, str(named)] if named else [host]
-
-
-def _nodes_of(root: str, directories: Iterable[str]) -> set[str]:
-    """Return the nodes that are in these clusters' files as they are."""
-    return {
-        node for directory in directories for item in _configurations(root, directory).values() for node in item.nodes
-    }
-
-
-def _configurations(root: str, directory: str) -> dict[str, Former]:
-    path = os.path.join(root, directory, "capacity.json")
-    return former(read_text(path, links=False), path)

@@ -7,11 +7,14 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
+from ansible.template import Templar
+from ansible.utils.vars import load_extra_vars
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import playbook_variables
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import at_once
@@ -19,11 +22,20 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions impor
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.text import shortened
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import ControllerAction
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import is_true, plain
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import GPU_HOSTS, refuse_keywords
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import deprecations, value_of
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import GPU_HOSTS, node_of, refuse_keywords
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render import writer
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.overrides import HostVariables
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import (
+    deprecations,
+    role_interface,
+    value_of,
+)
 
 #: Playbooks that do to hosts what their descriptions say: what is wrong with one ends them. The others say it, and go on with what they were asked.
 _BY_DESCRIPTION = ("site", "upgrade", "rollback", "repartition", "migrate")
+#: Playbooks that write the tree of the clusters at their end.
+_RENDERING = ("site", "repartition")
+_CLUSTER = "gpu_kubernetes_cluster"
 _STOP = "Correct it, leave these hosts out with --limit, or set gpu_facts_skip_refused_hosts: true to go on with the other hosts."
 
 
@@ -81,6 +93,8 @@ class ActionModule(ControllerAction):
             stops = playbook in _BY_DESCRIPTION and not _may_be_skipped(variables)
             (wrong if stops else described).extend((host, refusal) for refusal in planned[key])
             end = f"Nothing was changed. {_STOP}" if stops and planned[key] else end
+        leaves = self._leaves(playbook, task_vars, [str(host) for host in groups.get(GPU_HOSTS) or ()])
+        wrong += [(hosts[0], leaves)] if leaves and hosts else []
         for sentence in former:
             self._display.warning(sentence)
         for name, where in unknown.items():
@@ -94,6 +108,31 @@ class ActionModule(ControllerAction):
             result["failed"] = True
             result["msg"] = "\n".join([*sentences(stopping), end])
         return result
+
+    def _leaves(self, playbook: str, task_vars: Mapping[str, Any], members: list[str]) -> Refused | None:
+        """Return that too many nodes of the tree are not in the inventory: their names say it before a host is read. The guard, which renders what was
+        read, says what else would keep the tree from being written.
+        """
+        run_tags, skipped = ({*plain(task_vars.get(f"ansible_{name}_tags") or ())} for name in ("run", "skip"))
+        if playbook not in _RENDERING or not run_tags & {"all", "cluster"} or "cluster" in skipped:
+            return None
+
+        def template(value: Any, variables: Mapping[str, Any]) -> Any:
+            return Templar(loader=self._loader, variables=variables).template(value)
+
+        hostvars = task_vars["hostvars"]
+        default = role_interface("gpu_kubernetes").defaults[_CLUSTER]
+        try:
+            known = HostVariables(hostvars, load_extra_vars(self._loader), (), lambda _host: {})
+            of_run = known.of_run(task_vars, members, template)
+            clusters = {str(value_of(_CLUSTER, hostvars[host], default=default) or "") for host in members} - {""}
+            root = os.path.abspath(of_run["output_directory"])
+            before = writer.nodes_of_tree(root, [f"clusters/{name}" for name in sorted(clusters)])
+            nodes = {node_of(host, hostvars[host]) for host in members} if before else set()
+            writer.leaving(root, before, {*members, *nodes}, of_run["remove_nodes"])
+        except Refused as refusal:
+            return refusal
+        return None
 
 
 def _may_be_skipped(variables: Mapping[str, Any]) -> bool:

@@ -15,9 +15,10 @@ from dataclasses import dataclass
 
 from ansible.inventory.manager import IGNORED
 
-from ...module_utils._adapters.files import read_bytes, remove, write_whole
+from ...module_utils._adapters.files import read_bytes, read_text, remove, write_whole
 from ...module_utils._plan import Refused
 from ..fleet.text import shortened
+from .capacity_document import Former, former
 from .emit import json_text
 
 VARIABLE = "gpu_kubernetes_output_directory"
@@ -214,6 +215,18 @@ def _text(content: bytes | None) -> str:
 REMOVE_NODES, REMOVE_CLUSTERS = "gpu_kubernetes_remove_nodes", "gpu_kubernetes_remove_clusters"
 #: The smaller of two slices has half of the hosts or less; the larger one of three hosts has two.
 _MANY = 3
+
+
+def configurations_of_tree(root: str, directory: str) -> dict[str, Former]:
+    """Return the configurations that a cluster's files have now. Raises Refused: they cannot be read."""
+    path = os.path.join(root, directory, "capacity.json")
+    return former(read_text(path, links=False), path)
+
+
+def nodes_of_tree(root: str, directories: Iterable[str]) -> set[str]:
+    """Return the nodes that are in these clusters' files as they are."""
+    found = (configurations_of_tree(root, directory) for directory in directories)
+    return {node for configurations in found for item in configurations.values() for node in item.nodes}
 
 
 def leaving(root: str, before: Collection[str], known: Collection[str], allowed: bool) -> list[str]:

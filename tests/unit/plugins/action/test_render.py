@@ -162,6 +162,44 @@ def test_one_tree_has_the_clusters_of_several_inventories(render, tmp_path):
     assert not render(inventory=less, remove_clusters=["west"])["changed"], "it can be repeated"
 
 
+CHECK = """
+- hosts: gpu_hosts
+  connection: local
+  gather_facts: false
+  vars:
+    ansible_python_interpreter: "{{ ansible_playbook_python }}"
+  tasks:
+    - gpufleet.nvidia.fleet:
+        action: check_variables
+        playbook: "{{ playbook }}"
+      run_once: true
+      register: answer
+      ignore_errors: true
+    - ansible.builtin.copy:
+        content: "{{ answer | to_json }}"
+        dest: "{{ answer_path }}"
+        mode: "0600"
+      run_once: true
+"""
+
+
+def test_nodes_that_the_inventory_lacks_are_named_before_a_host_is_read(render, tmp_path):
+    """By their names: this run reads no host."""
+    out = {"gpu_kubernetes_output_directory": str(tmp_path / "out")}
+    whole = several(tmp_path, "east", "shared", *(f"gpu-{number}" for number in range(1, 5)))
+    assert not render(inventory=whole).get("failed")
+    (tmp_path / "part").mkdir()
+    part = several(tmp_path / "part", "east", "shared", "gpu-1")
+    for playbook in ("site", "repartition"):
+        refused = render(inventory=part, play=CHECK, playbook=playbook, **out)
+        assert "3 of the 4 nodes in the tree are not in this inventory" in refused["msg"], refused
+    assert not render(inventory=part, play=CHECK, playbook="verify", **out).get("failed")
+    assert not render("--skip-tags", "cluster", inventory=part, play=CHECK, playbook="site", **out).get("failed")
+    allowed = render(inventory=part, play=CHECK, playbook="site", gpu_kubernetes_remove_nodes=True, **out)
+    assert not allowed.get("failed"), allowed
+    assert not render("--limit", "gpu-1", inventory=whole, play=CHECK, playbook="site", **out).get("failed")
+
+
 PLAN = """
 - hosts: gpu_hosts
   connection: local
