@@ -12,7 +12,6 @@ public programs read it [secondary].)
 from __future__ import annotations
 
 import datetime
-import fcntl
 import hashlib
 import json
 import os
@@ -23,6 +22,7 @@ from urllib.parse import urlsplit
 from ansible import constants as C
 from ansible.module_utils.urls import open_url
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import read_bytes, write_whole
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.lock import exclusive
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.floors import AS_OF, LTS, NEW_FEATURE, PRODUCTION
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.documents import LONGEST_JSON, read_json
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.driver_versions import is_branch
@@ -42,6 +42,8 @@ _KINDS = {"lts": LTS, "long term support": LTS, "production": PRODUCTION, "new f
 _WORDS = text(60)
 #: Seconds that a server may take.
 _TIMEOUT = 30
+#: Seconds for which a process waits for another one of the run that asks it.
+_LONGEST_WAIT = 300
 #: Days from which on a warning says how old they are; NVIDIA publishes drivers and bulletins about every three months.
 STALE = 90
 
@@ -60,13 +62,12 @@ def read_releases(where: str) -> list[Row]:
 def _asked_rows(address: str) -> list[Row]:
     """Return the branches at an address. It is asked once in a run, and not by every process of it for every host, whether it answers or not."""
     shown, place = _without_secrets(address), _kept(address)
-    with open(f"{place}.lock", "wb") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with exclusive(_LONGEST_WAIT, f"{place}.lock"):
         kept = read_bytes(place, links=False)
         if kept is None:
             kept = json.dumps(_answer(address, shown)).encode()
             write_whole(place, kept)
-    found: list[Row] | str = json.loads(kept)
+    found: list[Row] | str = read_json(kept)
     if isinstance(found, str):
         raise Refused(VARIABLE, found, "Give the address of NVIDIA's releases.json, or the path of a copy of it.")
     return found
