@@ -160,11 +160,16 @@ def _named(floor: Floor) -> str:
 def warnings(
     version: str,
     floors: Mapping[int, Floor] = FLOORS,
-    branches: Mapping[int, Branch] = BRANCHES,
+    branches: Mapping[int, Branch] | None = None,
     month: str = "",
 ) -> tuple[str, ...]:
-    """Return what is known against a driver version although it is allowed. C(month): as L(Branch) has them; empty for today's."""
+    """Return what is known against a driver version although it is allowed.
+
+    :param branches: those that are known; None for L(BRANCHES).
+    :param month: as L(Branch) has them; empty for today's.
+    """
     found = []
+    branches = BRANCHES if branches is None else branches
     if version in _BREAKS_MIXED_NODES:
         found.append(
             f"driver {version} breaks scheduling on nodes that mix MIG slices with whole GPUs (gpu-operator#1361)"
