@@ -270,7 +270,7 @@ def quota_objects(cluster: DescribedCluster) -> list[dict[str, Any]]:
         for (name, configuration, resource), number in numbers.given.items():
             if name == team.name:
                 # Claims of a class are counted under the name, too, by which pods can request its devices.
-                for counted in {resource, classes[configuration].get(resource, resource)}:
+                for counted in dict.fromkeys((resource, classes[configuration].get(resource, resource))):
                     hard[_counted(counted)] += number
         spec = {"hard": {name: str(number) for name, number in sorted(hard.items())}}
         found.append(kube_object("v1", "ResourceQuota", team.queue, _labels(team), team.namespaces[0], spec=spec))
