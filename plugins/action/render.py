@@ -14,7 +14,6 @@ from functools import cache, partial
 from typing import Any
 
 from ansible import context
-from ansible.template import Templar
 from ansible.utils.vars import load_extra_vars
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import served
@@ -143,9 +142,6 @@ class ActionModule(ControllerAction):
                 for change in changes
             ]
         return result
-
-    def _template(self, value: Any, variables: Mapping[str, Any]) -> Any:
-        return Templar(loader=self._loader, variables=variables).template(value)
 
     def _fleet(
         self,

@@ -16,6 +16,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import Any, Callable
 from urllib.parse import urlsplit
 
@@ -61,16 +62,21 @@ def read_releases(where: str) -> list[Row]:
 
 def _asked_rows(address: str) -> list[Row]:
     """Return the branches at an address. It is asked once in a run, and not by every process of it for every host, whether it answers or not."""
-    shown, place = _without_secrets(address), _kept(address)
+    found: list[Row] | str = read_json(_kept_answer(address, _without_secrets(address), _kept(address)))
+    if isinstance(found, str):
+        raise Refused(VARIABLE, found, "Give the address of NVIDIA's releases.json, or the path of a copy of it.")
+    return found
+
+
+@cache
+def _kept_answer(address: str, shown: str, place: str) -> bytes:
+    """Return what is kept of the answer; C(place): where, of the one process of the run that asks."""
     with exclusive(_LONGEST_WAIT, f"{place}.lock"):
         kept = read_bytes(place, links=False)
         if kept is None:
             kept = json.dumps(_answer(address, shown)).encode()
             write_whole(place, kept)
-    found: list[Row] | str = read_json(kept)
-    if isinstance(found, str):
-        raise Refused(VARIABLE, found, "Give the address of NVIDIA's releases.json, or the path of a copy of it.")
-    return found
+    return kept
 
 
 def _kept(address: str) -> str:

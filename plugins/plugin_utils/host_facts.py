@@ -25,6 +25,7 @@ from ansible import context
 from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure, AnsibleError
 from ansible.module_utils.common.text.converters import to_text
 from ansible.plugins.action import ActionBase
+from ansible.template import Templar
 from ansible.vars.hostvars import HostVars
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._printable import printable
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.stage_times import sum_seconds
@@ -276,6 +277,10 @@ class ControllerAction(FleetAction):
     def act(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
         """Return the result of the action."""
         raise NotImplementedError
+
+    def _template(self, value: Any, variables: Mapping[str, Any]) -> Any:
+        """Return what a raw value is with these variables, which are not those of the task."""
+        return Templar(loader=self._loader, variables=variables).template(value)
 
 
 def choices(names: str) -> tuple[ModuleType, ...]:

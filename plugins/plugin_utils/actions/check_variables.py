@@ -13,7 +13,6 @@ from contextlib import suppress
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
-from ansible.template import Templar
 from ansible.utils.vars import load_extra_vars
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import playbook_variables
@@ -116,15 +115,11 @@ class ActionModule(ControllerAction):
         run_tags, skipped = ({*plain(task_vars.get(f"ansible_{name}_tags") or ())} for name in ("run", "skip"))
         if playbook not in _RENDERING or not run_tags & {"all", "cluster"} or "cluster" in skipped:
             return None
-
-        def template(value: Any, variables: Mapping[str, Any]) -> Any:
-            return Templar(loader=self._loader, variables=variables).template(value)
-
         hostvars = task_vars["hostvars"]
         default = role_interface("gpu_kubernetes").defaults[_CLUSTER]
         try:
             known = HostVariables(hostvars, load_extra_vars(self._loader), (), lambda _host: {})
-            of_run = known.of_run(task_vars, members, template)
+            of_run = known.of_run(task_vars, members, self._template)
             clusters = {str(value_of(_CLUSTER, hostvars[host], default=default) or "") for host in members} - {""}
             root = os.path.abspath(of_run["output_directory"])
             before = writer.nodes_of_tree(root, [f"clusters/{name}" for name in sorted(clusters)])
