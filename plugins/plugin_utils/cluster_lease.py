@@ -16,10 +16,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from ansible.errors import AnsibleError
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.numbers import whole_number
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.utc_time import lately
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._printable import printable
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import Cluster, parse_time
+
+from ..module_utils._formats.numbers import whole_number
+from ..module_utils._formats.utc_time import lately
+from ..module_utils._printable import printable
+from .cluster import Cluster, parse_time
 
 NAME = "gpufleet-upgrade"
 #: Seconds for which a lease is believed at most, whatever it says itself.

@@ -11,20 +11,20 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Callable
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._distributions.distributions import DISTRIBUTIONS
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.parameters import COHERENT_BOARDS
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import Facts
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex import NODES
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused, StagePlan
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtimes import RUNTIMES
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import FACTS_SCHEMA
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.capacity import gpus_of_inventory
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.text import shortened
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import registered
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain, read_facts
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import Racks, pool_of, pools
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import collect, refusals_of, value_of
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.stages import PASSTHROUGH, plan_stages
+from ..module_utils._distributions.distributions import DISTRIBUTIONS
+from ..module_utils._driver.parameters import COHERENT_BOARDS
+from ..module_utils._facts_view import Facts
+from ..module_utils._formats.imex import NODES
+from ..module_utils._plan import Refused, StagePlan
+from ..module_utils._runtimes import RUNTIMES
+from ..module_utils._schema import FACTS_SCHEMA
+from .fleet.capacity import gpus_of_inventory
+from .fleet.text import shortened
+from .host_facts import registered
+from .plain import plain, read_facts
+from .pools import Racks, pool_of, pools
+from .role_variables import collect, refusals_of, value_of
+from .stages import PASSTHROUGH, plan_stages
 
 #: The system that is assumed first of a host that nobody has read.
 _FIRST = ("ubuntu", "24.04")

@@ -17,21 +17,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cache, lru_cache
 from typing import Any, Callable
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import open_regular
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.floors import (
-    Floor,
-    not_judged,
-    shortfall,
-    with_advisories,
-)
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.documents import LONGEST_JSON, read_json
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.driver_versions import (
-    branch_of,
-    driver_key,
-    is_driver_version,
-)
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.text import shortened
+from ..module_utils._adapters.files import open_regular
+from ..module_utils._driver.floors import Floor, not_judged, shortfall, with_advisories
+from ..module_utils._formats.documents import LONGEST_JSON, read_json
+from ..module_utils._formats.driver_versions import branch_of, driver_key, is_driver_version
+from ..module_utils._plan import Refused
+from .fleet.text import shortened
 
 VARIABLE = "nvidia_driver_advisories"
 _CATEGORY = "csaf_security_advisory"

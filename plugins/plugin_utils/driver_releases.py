@@ -22,21 +22,16 @@ from urllib.parse import urlsplit
 
 from ansible import constants as C
 from ansible.module_utils.urls import open_url
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import read_bytes, write_whole
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.lock import exclusive
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.floors import AS_OF, LTS, NEW_FEATURE, PRODUCTION
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.documents import LONGEST_JSON, read_json
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.driver_versions import is_branch
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import Unfit, items, text
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.driver_advisories import VARIABLE as ADVISORIES
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.driver_advisories import (
-    Row,
-    files_of_folder,
-    is_day,
-    read_folder,
-    rows_of_files,
-)
+
+from ..module_utils._adapters.files import read_bytes, write_whole
+from ..module_utils._adapters.lock import exclusive
+from ..module_utils._driver.floors import AS_OF, LTS, NEW_FEATURE, PRODUCTION
+from ..module_utils._formats.documents import LONGEST_JSON, read_json
+from ..module_utils._formats.driver_versions import is_branch
+from ..module_utils._plan import Refused
+from ..module_utils._schema import Unfit, items, text
+from .driver_advisories import VARIABLE as ADVISORIES
+from .driver_advisories import Row, files_of_folder, is_day, read_folder, rows_of_files
 
 VARIABLE = "nvidia_driver_releases"
 _KINDS = {"lts": LTS, "long term support": LTS, "production": PRODUCTION, "new feature": NEW_FEATURE}

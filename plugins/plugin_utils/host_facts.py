@@ -27,9 +27,10 @@ from ansible.module_utils.common.text.converters import to_text
 from ansible.plugins.action import ActionBase
 from ansible.template import Templar
 from ansible.vars.hostvars import HostVars
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._printable import printable
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.stage_times import sum_seconds
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
+
+from ..module_utils._printable import printable
+from .fleet.stage_times import sum_seconds
+from .plain import plain
 
 _COLLECTION = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
 _ROLES, _PLAYBOOKS = os.path.join(_COLLECTION, "roles"), os.path.join(_COLLECTION, "playbooks")

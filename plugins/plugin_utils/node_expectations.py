@@ -9,19 +9,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Callable
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import read_text
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.state import profiles_of
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import (
-    claims,
-    clients,
-    expectations,
-    objects,
-    plugin_pod,
-    sharing_configurations,
-)
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.served import SERVERS
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import HOST_ROLES
+from ..module_utils._adapters.files import read_text
+from ..module_utils._mig.state import profiles_of
+from ..module_utils._plan import Refused
+from .fleet import claims, clients, expectations, objects, plugin_pod, sharing_configurations
+from .fleet.served import SERVERS
+from .role_variables import HOST_ROLES
 
 #: The roles whose variables say what a node shows.
 ROLES = (*HOST_ROLES, "gpu_kubernetes")

@@ -8,11 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import HostAction
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_program import (
-    PynvmlNotOnController,
-    pynvml_archive,
-)
+from .host_facts import HostAction
+from .host_program import PynvmlNotOnController, pynvml_archive
 
 #: The private option that names the archive. A user cannot set it.
 ARCHIVE_OPTION = "_pynvml_archive"

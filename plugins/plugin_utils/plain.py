@@ -17,12 +17,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ansible.module_utils.parsing.convert_bool import boolean
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import write_parts
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.schema import check_facts
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import Facts
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.documents import read_json
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._printable import printable
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import Unfit
+
+from ..module_utils._adapters.files import write_parts
+from ..module_utils._facts.schema import check_facts
+from ..module_utils._facts_view import Facts
+from ..module_utils._formats.documents import read_json
+from ..module_utils._printable import printable
+from ..module_utils._schema import Unfit
 
 _PLAIN = frozenset({bool, str, int, float})
 

@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Callable
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.names import refuse_namespace, refuse_runtime_class
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import (
+from ..module_utils._plan import Refused
+from .fleet.names import refuse_namespace, refuse_runtime_class
+from .role_variables import (
     FORMER,
     HOST_ROLES,
     RENAMED,

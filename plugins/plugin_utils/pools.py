@@ -12,17 +12,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ansible.errors import AnsibleError
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex import (
-    ADDRESS,
-    HOST,
-    MASKED,
-    VARIABLE,
-    in_order,
-)
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.text import shortened
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import value_of
+
+from ..module_utils._formats.imex import ADDRESS, HOST, MASKED, VARIABLE, in_order
+from ..module_utils._plan import Refused
+from .fleet.text import shortened
+from .plain import plain
+from .role_variables import value_of
 
 GPU_HOSTS = "gpu_hosts"
 _GROUP, _VERSION = f"{VARIABLE}_group", "nvidia_driver_version"

@@ -18,8 +18,9 @@ from typing import Any, Callable
 import yaml
 from ansible.errors import AnsibleError
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator, ValidationResult
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
+
+from ..module_utils._plan import Refused
+from .plain import plain
 
 _ROLES = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(__file__))), "roles")
 _REGISTER = re.compile(r"^\s*register: (\w+)\s*$", re.MULTILINE)

@@ -12,27 +12,23 @@ from dataclasses import replace
 from typing import Any, Callable
 
 from ansible import constants as C
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup import (
-    MACHINE_DRIVERS,
-    cards_of_machines,
-    cards_on_bus,
-    described_board,
-)
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._dcgm.stage import stage as dcgm
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.stage import stage as driver
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import Facts, view_of
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.stage import PROGRAM
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.stage import stage as boot
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.stage import stage as mig
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused, StagePlan
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.reload_risk import refused_reload
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.stage import stage as runtime
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._settings.stage import stage as settings
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.stage import stage as sharing
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.state import sharing_of
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.stage import stage as toolkit
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import driver_advisories, driver_releases
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_program import program_identity
+
+from ..module_utils._boards.lookup import MACHINE_DRIVERS, cards_of_machines, cards_on_bus, described_board
+from ..module_utils._dcgm.stage import stage as dcgm
+from ..module_utils._driver.stage import stage as driver
+from ..module_utils._facts_view import Facts, view_of
+from ..module_utils._host.stage import PROGRAM
+from ..module_utils._host.stage import stage as boot
+from ..module_utils._mig.stage import stage as mig
+from ..module_utils._plan import Refused, StagePlan
+from ..module_utils._runtime.reload_risk import refused_reload
+from ..module_utils._runtime.stage import stage as runtime
+from ..module_utils._settings.stage import stage as settings
+from ..module_utils._sharing.stage import stage as sharing
+from ..module_utils._sharing.state import sharing_of
+from ..module_utils._toolkit.stage import stage as toolkit
+from . import driver_advisories, driver_releases
+from .host_program import program_identity
 
 StageFunction = Callable[[Facts, Mapping[str, Any]], StagePlan]
 

@@ -18,8 +18,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade import REFUSED, ROLLING_BACK
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.waves import DONE, FAILED, WORKING, Node
+from .fleet.upgrade import REFUSED, ROLLING_BACK
+from .fleet.waves import DONE, FAILED, WORKING, Node
 
 #: What a host does: nothing yet, wait for room, be worked on, have been worked on, have left without that.
 OUTSIDE, WAITS, HOLDS, ENDED, LEFT = "", "waits", "holds", "ended", "left"

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.reload import in_use
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._users import PROCESS, mps_pids, names, users_of
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import role_interface, value_of
+from ..module_utils._driver.reload import in_use
+from ..module_utils._plan import Refused
+from ..module_utils._users import PROCESS, mps_pids, names, users_of
+from .role_variables import role_interface, value_of
 
 _ROLE, _DRAIN, _DISRUPTION, _SERVICES = (
     "gpu_node",

@@ -13,36 +13,30 @@ from dataclasses import replace
 from typing import Any
 
 from ansible import constants as C
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import read_text, write_whole
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup import cards_of_machines, cards_on_bus
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.refusals import FOREIGN
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.driver_versions import (
-    branch_of,
-    is_driver_version,
-)
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex import ADDRESS as IMEX_ADDRESS
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.stage import PROGRAM
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import ApiError
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster_action import ClusterAction
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import adopt_deepops
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.adopt import Adopted, adopt
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.adopt_cluster import (
-    NAMESPACES,
-    Objects,
-    ServedConfiguration,
-)
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.adopt_inventory import MARK, inventory
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.adopt_racks import RackMember, racks
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.objects import CLUSTER_POLICY, NVIDIA_DRIVER, taken
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.text import shortened
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import registered
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_program import program_identity
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of, plain, write_report
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import GPU_HOSTS
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.versions import CHARTS
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import collect
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.stages import PASSTHROUGH, STAGES, plan_stages
+
+from ...module_utils._adapters.files import read_text, write_whole
+from ...module_utils._boards.lookup import cards_of_machines, cards_on_bus
+from ...module_utils._driver.refusals import FOREIGN
+from ...module_utils._formats.driver_versions import branch_of, is_driver_version
+from ...module_utils._formats.imex import ADDRESS as IMEX_ADDRESS
+from ...module_utils._host.stage import PROGRAM
+from ...module_utils._plan import Refused
+from ..cluster import ApiError
+from ..cluster_action import ClusterAction
+from ..fleet import adopt_deepops
+from ..fleet.adopt import Adopted, adopt
+from ..fleet.adopt_cluster import NAMESPACES, Objects, ServedConfiguration
+from ..fleet.adopt_inventory import MARK, inventory
+from ..fleet.adopt_racks import RackMember, racks
+from ..fleet.objects import CLUSTER_POLICY, NVIDIA_DRIVER, taken
+from ..fleet.text import shortened
+from ..host_facts import registered
+from ..host_program import program_identity
+from ..plain import facts_of, plain, write_report
+from ..pools import GPU_HOSTS
+from ..render.versions import CHARTS
+from ..role_variables import collect
+from ..stages import PASSTHROUGH, STAGES, plan_stages
 
 #: How a host is reached, as far as it is no secret. What is secret stays where it is.
 CONNECTION = (

@@ -14,21 +14,18 @@ from typing import Any
 
 from ansible.errors import AnsibleActionFail
 from ansible.utils.vars import load_extra_vars
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import playbook_variables
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import at_once
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import hosts_of, refusals_of_hosts, sentences
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.text import shortened
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import ControllerAction
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import is_true, plain
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import GPU_HOSTS, node_of, refuse_keywords
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render import writer
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.overrides import HostVariables
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import (
-    deprecations,
-    role_interface,
-    value_of,
-)
+
+from ...module_utils._plan import Refused
+from .. import playbook_variables
+from ..cluster import at_once
+from ..descriptions import hosts_of, refusals_of_hosts, sentences
+from ..fleet.text import shortened
+from ..host_facts import ControllerAction
+from ..plain import is_true, plain
+from ..pools import GPU_HOSTS, node_of, refuse_keywords
+from ..render import writer
+from ..render.overrides import HostVariables
+from ..role_variables import deprecations, role_interface, value_of
 
 #: Playbooks that do to hosts what their descriptions say: what is wrong with one ends them. The others say it, and go on with what they were asked.
 _BY_DESCRIPTION = ("site", "upgrade", "rollback", "repartition", "migrate")

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.checks import judged
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.software import AUTO
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import hosts_of
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.driver_advisories import driver_security
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.driver_releases import ages
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.doctor import Diagnosis
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.verification import of_host
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import ControllerAction
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import write_report
+from ...module_utils._health.checks import judged
+from ...module_utils._health.software import AUTO
+from ..descriptions import hosts_of
+from ..driver_advisories import driver_security
+from ..driver_releases import ages
+from ..fleet.doctor import Diagnosis
+from ..fleet.verification import of_host
+from ..host_facts import ControllerAction
+from ..plain import write_report
 
 
 class ActionModule(ControllerAction):

@@ -13,24 +13,25 @@ from functools import cached_property
 from typing import Any, Callable
 
 from ansible.errors import AnsibleError
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import read_text
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.schema import check_facts
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import Facts
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.documents import read_json
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import Unfit
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import ApiError, Cluster, at_once, by_node
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import RunHost, hosts_of
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.driver_releases import ages
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import served, sharing_configurations
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.claims import Published, counts, published
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.expectations import Expected
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.objects import identities
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.plan import FleetPlan, HostPlan, NodeView, node_view
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import ControllerAction
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain, terminal_width, write_report
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import GPU_HOSTS, node_of
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import refusals_of, value_of
+
+from ...module_utils._adapters.files import read_text
+from ...module_utils._facts.schema import check_facts
+from ...module_utils._facts_view import Facts
+from ...module_utils._formats.documents import read_json
+from ...module_utils._plan import Refused
+from ...module_utils._schema import Unfit
+from ..cluster import ApiError, Cluster, at_once, by_node
+from ..descriptions import RunHost, hosts_of
+from ..driver_releases import ages
+from ..fleet import served, sharing_configurations
+from ..fleet.claims import Published, counts, published
+from ..fleet.expectations import Expected
+from ..fleet.objects import identities
+from ..fleet.plan import FleetPlan, HostPlan, NodeView, node_view
+from ..host_facts import ControllerAction
+from ..plain import plain, terminal_width, write_report
+from ..pools import GPU_HOSTS, node_of
+from ..role_variables import refusals_of, value_of
 
 #: Why a host is not planned that no run has read and no description has the boards of.
 _NOTHING_KEPT = "gpu_plan_facts_directory has no facts of it, and gpu_facts_gpus is empty"

@@ -12,39 +12,24 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.host_names import UPGRADE_STEPS
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.numbers import whole_number
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.utc_time import in_future, text_of
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_faults import (
-    Described,
-    find_faults,
-    logged,
-)
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_plan import Policy, RepairPlan, plan_repair
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_record import (
-    FAILED,
-    RepairRecord,
-    ends_if_failed,
-    from_values,
-)
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import evidence_of
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import Unfit
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import Cluster
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster_action import ClusterAction
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import hosts_of, refusals_of_hosts
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import (
-    claims,
-    device_taints,
-    nvsentinel,
-    objects,
-    repair,
-)
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade import HEAL, from_annotations
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import is_true, plain
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import GPU_HOSTS, node_of
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import value_of
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.users_of_host import refuse_users
+from ...module_utils._formats.host_names import UPGRADE_STEPS
+from ...module_utils._formats.numbers import whole_number
+from ...module_utils._formats.utc_time import in_future, text_of
+from ...module_utils._health.repair_faults import Described, find_faults, logged
+from ...module_utils._health.repair_plan import Policy, RepairPlan, plan_repair
+from ...module_utils._health.repair_record import FAILED, RepairRecord, ends_if_failed, from_values
+from ...module_utils._health.report import evidence_of
+from ...module_utils._plan import Refused
+from ...module_utils._schema import Unfit
+from ..cluster import Cluster
+from ..cluster_action import ClusterAction
+from ..descriptions import hosts_of, refusals_of_hosts
+from ..fleet import claims, device_taints, nvsentinel, objects, repair
+from ..fleet.upgrade import HEAL, from_annotations
+from ..plain import is_true, plain
+from ..pools import GPU_HOSTS, node_of
+from ..role_variables import value_of
+from ..users_of_host import refuse_users
 
 
 class ActionModule(ClusterAction):

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex import NODES
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.stage import metrics_directory
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import describe
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import FleetAction, described
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of, is_true, plain
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import Racks, pools
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import deprecations
+from ...module_utils._formats.imex import NODES
+from ...module_utils._host.stage import metrics_directory
+from ..descriptions import describe
+from ..host_facts import FleetAction, described
+from ..plain import facts_of, is_true, plain
+from ..pools import Racks, pools
+from ..role_variables import deprecations
 
 
 class ActionModule(FleetAction):

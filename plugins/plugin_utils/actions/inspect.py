@@ -15,47 +15,32 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Callable
 
 from ansible.errors import AnsibleError
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import write_whole
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.records import sharing_differences
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import modes
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.mps_instances import GPU
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import ApiError, Cluster, at_once, by_node, titles
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import RunHost, hosts_of
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import claims, usage, usage_html, usage_text
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.capacity import HAMI_SPLIT, Capacity
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.devices import Holding, holdings
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.expectations import FAILED, gpu_allocatable
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.inspection import (
-    Resources,
-    host_table,
-    imex_table,
-    resource_table,
-    settings_table,
-)
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.node_match import BY_NAME, NodeMatch
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.node_match import VARIABLE as NODE_MATCH
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.node_match import read as read_match
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.objects import is_cordoned, is_ready
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.plugin_pod import mps_limits_check
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.pods import Pod
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.pods import read as read_pod
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.sharing_configurations import (
-    VARIABLES,
-    Choices,
-    Named,
-)
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.sharing_configurations import read as read_choices
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import ControllerAction, registered
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import (
-    json_lines,
-    plain,
-    said,
-    terminal_width,
-    write_report,
-)
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import GPU_HOSTS, node_of
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import refusals_of, value_of
+
+from ...module_utils._adapters.files import write_whole
+from ...module_utils._health.records import sharing_differences
+from ...module_utils._plan import Refused
+from ...module_utils._sharing import modes
+from ...module_utils._sharing.mps_instances import GPU
+from ..cluster import ApiError, Cluster, at_once, by_node, titles
+from ..descriptions import RunHost, hosts_of
+from ..fleet import claims, usage, usage_html, usage_text
+from ..fleet.capacity import HAMI_SPLIT, Capacity
+from ..fleet.devices import Holding, holdings
+from ..fleet.expectations import FAILED, gpu_allocatable
+from ..fleet.inspection import Resources, host_table, imex_table, resource_table, settings_table
+from ..fleet.node_match import BY_NAME, NodeMatch
+from ..fleet.node_match import VARIABLE as NODE_MATCH
+from ..fleet.node_match import read as read_match
+from ..fleet.objects import is_cordoned, is_ready
+from ..fleet.plugin_pod import mps_limits_check
+from ..fleet.pods import Pod
+from ..fleet.pods import read as read_pod
+from ..fleet.sharing_configurations import VARIABLES, Choices, Named
+from ..fleet.sharing_configurations import read as read_choices
+from ..host_facts import ControllerAction, registered
+from ..plain import json_lines, plain, said, terminal_width, write_report
+from ..pools import GPU_HOSTS, node_of
+from ..role_variables import refusals_of, value_of
 
 #: What of the report is in the result, too.
 _SMALL = ("unread", "mismatches", "total", "pending", "not_in_inventory")

@@ -9,10 +9,10 @@ from __future__ import annotations
 import base64
 from typing import Any
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.driver_versions import is_driver_version
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade_racks import split_racks
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import ControllerAction
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
+from ...module_utils._formats.driver_versions import is_driver_version
+from ..fleet.upgrade_racks import split_racks
+from ..host_facts import ControllerAction
+from ..plain import plain
 
 
 class ActionModule(ControllerAction):

@@ -10,14 +10,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.refusals import FOREIGN
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.reload import SERVICES
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import gpu_title
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._users import POD, holders_of, mps_pids, named, users_of
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import hosts_of, refusals_of_hosts, sentences
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import ControllerAction
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import is_true
+from ...module_utils._driver.refusals import FOREIGN
+from ...module_utils._driver.reload import SERVICES
+from ...module_utils._plan import Refused
+from ...module_utils._steps import gpu_title
+from ...module_utils._users import POD, holders_of, mps_pids, named, users_of
+from ..descriptions import hosts_of, refusals_of_hosts, sentences
+from ..host_facts import ControllerAction
+from ..plain import is_true
 
 _MIG, _MPS = "nvidia_mig_disruption", "nvidia_sharing_mps_disruption"
 _FORCE = "force"

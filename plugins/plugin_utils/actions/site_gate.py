@@ -10,20 +10,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.checks import judged
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.software import is_auto
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.stage import STAGE as BOOT
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused, StagePlan, Verdict, verdict_of
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import (
-    Description,
-    hosts_of,
-    refusals_of_hosts,
-    warnings_of,
-)
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.plan import HostPlan, equal_plans
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.text import shortened
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import ControllerAction
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import is_true
+from ...module_utils._health.checks import judged
+from ...module_utils._health.software import is_auto
+from ...module_utils._host.stage import STAGE as BOOT
+from ...module_utils._plan import Refused, StagePlan, Verdict, verdict_of
+from ..descriptions import Description, hosts_of, refusals_of_hosts, warnings_of
+from ..fleet.plan import HostPlan, equal_plans
+from ..fleet.text import shortened
+from ..host_facts import ControllerAction
+from ..plain import is_true
 
 AS_DESCRIBED, TO_CHANGE, TO_PROVE, REFUSED, UNREAD = "as described", "to change", "to prove", "refused", "unread"
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import hosts_of
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.stage_times import REGISTERED, shown, stage_time
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.text import shortened
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import ControllerAction, registered
+from ..descriptions import hosts_of
+from ..fleet.stage_times import REGISTERED, shown, stage_time
+from ..fleet.text import shortened
+from ..host_facts import ControllerAction, registered
 
 _STALE = (
     "{nodes}: the GPU instances changed, and the device plugin and the DRA driver read them when they start. Where they run on these nodes, restart their "

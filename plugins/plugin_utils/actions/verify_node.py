@@ -10,13 +10,13 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.schema import check_facts
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import node_expectations
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import ApiError, Cluster
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster_action import ClusterAction
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import expectations
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.objects import OWN_NAMESPACES
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import collect
+from ...module_utils._facts.schema import check_facts
+from .. import node_expectations
+from ..cluster import ApiError, Cluster
+from ..cluster_action import ClusterAction
+from ..fleet import expectations
+from ..fleet.objects import OWN_NAMESPACES
+from ..role_variables import collect
 
 _PAUSE = 3.0
 

@@ -11,29 +11,20 @@ from functools import cache
 from typing import Any, Callable
 
 from ansible.errors import AnsibleError
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.checks import judged
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import Unfit, check
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import node_expectations
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import ApiError, Cluster, at_once
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import RunHost, hosts_of
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.driver_advisories import driver_security
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.objects import (
-    MORE_NAMESPACES,
-    NAMESPACE,
-    own_namespaces,
-)
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.verification import (
-    CHECKS,
-    DESCRIPTION,
-    FUNCTION,
-    Verification,
-    verification,
-)
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import ControllerAction, registered
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain, said, write_report
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import node_of
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import collect
+
+from ...module_utils._health.checks import judged
+from ...module_utils._plan import Refused
+from ...module_utils._schema import Unfit, check
+from .. import node_expectations
+from ..cluster import ApiError, Cluster, at_once
+from ..descriptions import RunHost, hosts_of
+from ..driver_advisories import driver_security
+from ..fleet.objects import MORE_NAMESPACES, NAMESPACE, own_namespaces
+from ..fleet.verification import CHECKS, DESCRIPTION, FUNCTION, Verification, verification
+from ..host_facts import ControllerAction, registered
+from ..plain import plain, said, write_report
+from ..pools import node_of
+from ..role_variables import collect
 
 #: Seconds that the API server may take for an answer.
 _TIMEOUT = 30

@@ -16,33 +16,23 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Any, Callable
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup import cards_of_machines, cards_on_bus
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.packages import versioned
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.refusals import FOREIGN
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import Facts, view_of
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.documents import read_yaml
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.driver_versions import (
-    branch_of,
-    is_driver_version,
-)
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex import HOST, MASKED, NODES, UNMANAGED
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex import VARIABLE as IMEX
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.metric_units import METRICS_TIMER
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._injection import (
-    CDI,
-    ENVVAR,
-    METHODS,
-    VARIABLE,
-    VOLUME_MOUNTS,
-)
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig import mig_parted
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.desired import desired_layout
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.model import DesiredGpu
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.state import gpus_with_pci
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.state import present as now
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused, StagePlan
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import encode
-
+from ...module_utils._boards.lookup import cards_of_machines, cards_on_bus
+from ...module_utils._driver.packages import versioned
+from ...module_utils._driver.refusals import FOREIGN
+from ...module_utils._facts_view import Facts, view_of
+from ...module_utils._formats.documents import read_yaml
+from ...module_utils._formats.driver_versions import branch_of, is_driver_version
+from ...module_utils._formats.imex import HOST, MASKED, NODES, UNMANAGED
+from ...module_utils._formats.imex import VARIABLE as IMEX
+from ...module_utils._health.metric_units import METRICS_TIMER
+from ...module_utils._injection import CDI, ENVVAR, METHODS, VARIABLE, VOLUME_MOUNTS
+from ...module_utils._mig import mig_parted
+from ...module_utils._mig.desired import desired_layout
+from ...module_utils._mig.model import DesiredGpu
+from ...module_utils._mig.state import gpus_with_pci
+from ...module_utils._mig.state import present as now
+from ...module_utils._plan import Refused, StagePlan
+from ...module_utils._schema import encode
 from .adopt_cluster import ServedConfiguration
 from .adopt_racks import NO_IMEX, Found
 

@@ -10,8 +10,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats import host_names, imex
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ...module_utils._formats import host_names, imex
+from ...module_utils._plan import Refused
 
 
 @dataclass(frozen=True)

@@ -15,18 +15,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup import described_board
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.desired import desired_layout
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.layouts import refuse_parts
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.model import DesiredGpu
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.profiles import compute_name
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.state import present
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.desired import refuse_on_mig
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.host import refuse_clients
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.modes import Sharing
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.mps_instances import GPU, mig_resource
-
+from ...module_utils._boards.lookup import described_board
+from ...module_utils._mig.desired import desired_layout
+from ...module_utils._mig.layouts import refuse_parts
+from ...module_utils._mig.model import DesiredGpu
+from ...module_utils._mig.profiles import compute_name
+from ...module_utils._mig.state import present
+from ...module_utils._plan import Refused
+from ...module_utils._sharing.desired import refuse_on_mig
+from ...module_utils._sharing.host import refuse_clients
+from ...module_utils._sharing.modes import Sharing
+from ...module_utils._sharing.mps_instances import GPU, mig_resource
 from .claims import GPU_CLASS, mig_devices
 from .node_labels import node_labels
 from .slices import Slice, profile_memory, slice_of

@@ -13,10 +13,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_actions import Action
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_faults import HOST
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_plan import RepairPlan
-
+from ...module_utils._health.repair_actions import Action
+from ...module_utils._health.repair_faults import HOST
+from ...module_utils._health.repair_plan import RepairPlan
 from .claims import GPU_CLASS, Published
 from .names import LABEL_PREFIX
 from .objects import annotations_of, is_cordoned, metadata

@@ -10,9 +10,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.kubelet_checkpoint import read_checkpoint
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
-
+from ...module_utils._formats.kubelet_checkpoint import read_checkpoint
+from ...module_utils._plan import Refused
 from .pods import Pod
 
 _REMEDY = "Drain the node with gpufleet.nvidia.upgrade, or wait for a release that supports this kubelet."

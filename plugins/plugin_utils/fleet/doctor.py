@@ -10,10 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup import cards_on_bus
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import StagePlan, Verdict, verdict_of
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._users import users_of
-
+from ...module_utils._boards.lookup import cards_on_bus
+from ...module_utils._plan import StagePlan, Verdict, verdict_of
+from ...module_utils._users import users_of
 from .inspection import imex_state
 from .plan import stage_lines
 from .text import ranges

@@ -10,9 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.documents import read_json
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
-
+from ...module_utils._formats.documents import read_json
+from ...module_utils._plan import Refused
 from . import served
 from .names import CONFIGURATION_LABEL, MIG_CONFIG_LABEL, MIG_STATE_LABEL
 from .objects import labels_of

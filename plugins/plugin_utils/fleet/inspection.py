@@ -13,8 +13,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup import cards_on_bus
-
+from ...module_utils._boards.lookup import cards_on_bus
 from .expectations import different_resources
 from .text import counted, gib, ranges, table
 from .usage import UNITS, GpuUsage, NodeUsage

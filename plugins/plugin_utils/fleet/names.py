@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ...module_utils._plan import Refused
 
 LABEL_PREFIX = "gpufleet.github.io"
 POOL_LABEL = f"{LABEL_PREFIX}/pool"

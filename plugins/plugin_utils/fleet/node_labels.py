@@ -14,14 +14,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.architectures import ARCHITECTURES
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup import board_of
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.model import DesiredGpu
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.profiles import compute_name
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.state import has_mig
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.modes import Sharing
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.mps_instances import GPU, mig_resource
-
+from ...module_utils._boards.architectures import ARCHITECTURES
+from ...module_utils._boards.lookup import board_of
+from ...module_utils._mig.model import DesiredGpu
+from ...module_utils._mig.profiles import compute_name
+from ...module_utils._mig.state import has_mig
+from ...module_utils._sharing.modes import Sharing
+from ...module_utils._sharing.mps_instances import GPU, mig_resource
 from .slices import profile_memory, profile_of, slice_of
 
 # gpu-feature-discovery names this architecture otherwise than the driver's users do.

@@ -11,9 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup import board_of, normalize_device_id
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
-
+from ...module_utils._boards.lookup import board_of, normalize_device_id
+from ...module_utils._plan import Refused
 from .names import CONFIGURATION_LABEL, LABEL_PREFIX, POOL_LABEL, label_value
 
 VARIABLE = "gpu_kubernetes_node_match"

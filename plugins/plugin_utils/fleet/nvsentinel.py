@@ -15,9 +15,8 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.documents import read_json
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
-
+from ...module_utils._formats.documents import read_json
+from ...module_utils._plan import Refused
 from .names import LABEL_PREFIX
 from .objects import annotations_of, labels_of, metadata
 

@@ -10,18 +10,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import (
-    REBOOT_NEEDED,
-    REBOOT_POSSIBLE,
-    StagePlan,
-    Step,
-    Verdict,
-    hurts_pods,
-    verdict_of,
-)
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import encode
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import gpu_title
-
+from ...module_utils._plan import REBOOT_NEEDED, REBOOT_POSSIBLE, StagePlan, Step, Verdict, hurts_pods, verdict_of
+from ...module_utils._schema import encode
+from ...module_utils._steps import gpu_title
 from .expectations import FAILED, Expected, compare
 from .objects import is_cordoned, is_ready
 from .pods import read

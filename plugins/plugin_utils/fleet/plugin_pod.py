@@ -13,11 +13,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils import _injection as injection
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.mps_commands import limit_text
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.arithmetic import mps_limits
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.mps_instances import ROOT
-
+from ...module_utils import _injection as injection
+from ...module_utils._formats.mps_commands import limit_text
+from ...module_utils._sharing.arithmetic import mps_limits
+from ...module_utils._sharing.mps_instances import ROOT
 from .expectations import FAILED, PASSED, SKIPPED, Check
 
 CHECK, MPS_CHECK, MPS_LIMITS_CHECK = "device plugin", "MPS pipe", "MPS limits"

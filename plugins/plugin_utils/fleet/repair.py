@@ -16,17 +16,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.utc_time import lately, moment_of
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_plan import RepairPlan
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_record import (
-    DONE,
-    FAILED,
-    HANDED_OVER,
-    REFUSED,
-    STEPS,
-    RepairRecord,
-)
-
+from ...module_utils._formats.utc_time import lately, moment_of
+from ...module_utils._health.repair_plan import RepairPlan
+from ...module_utils._health.repair_record import DONE, FAILED, HANDED_OVER, REFUSED, STEPS, RepairRecord
 from .objects import annotations_of, is_cordoned, is_ready
 from .text import shortened
 from .upgrade import HEAL, NodeRecord, annotation, from_annotations

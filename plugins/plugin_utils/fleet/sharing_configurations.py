@@ -15,10 +15,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.desired import read as read_sharing
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.modes import Sharing
-
+from ...module_utils._plan import Refused
+from ...module_utils._sharing.desired import read as read_sharing
+from ...module_utils._sharing.modes import Sharing
 from .capacity import Capacity, capacity, merged
 from .objects import labels_of
 from .served import MIGRATED_LABEL, SERVERS

@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.board import GpuInstanceProfile
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.profiles import resolve
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.state import profiles_of
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.host import client_limits, refuse_clients
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.modes import Sharing
+from ...module_utils._boards.board import GpuInstanceProfile
+from ...module_utils._mig.profiles import resolve
+from ...module_utils._mig.state import profiles_of
+from ...module_utils._sharing.host import client_limits, refuse_clients
+from ...module_utils._sharing.modes import Sharing
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex import HOST, MASKED
-
+from ...module_utils._formats.imex import HOST, MASKED
 from .text import shortened
 from .waves import CURRENT, DONE, FAILED, Budget, Node
 

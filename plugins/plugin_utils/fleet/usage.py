@@ -15,10 +15,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.state import profiles_of
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.mps_instances import GPU, mig_resource
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._users import allocated, processes_on
-
+from ...module_utils._mig.state import profiles_of
+from ...module_utils._sharing.mps_instances import GPU, mig_resource
+from ...module_utils._users import allocated, processes_on
 from .devices import Holding
 from .pods import Pod
 

@@ -10,9 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import StagePlan, Step, Verdict, hurts_pods
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import OUTPUT, fields, items, text
-
+from ...module_utils._plan import StagePlan, Step, Verdict, hurts_pods
+from ...module_utils._schema import OUTPUT, fields, items, text
 from .plan import step_lines
 
 DESCRIPTION, FUNCTION = "description", "function"

@@ -16,9 +16,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.numbers import whole_number
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
-
+from ...module_utils._formats.numbers import whole_number
+from ...module_utils._plan import Refused
 from .text import shortened
 
 WAITING = "waiting"
