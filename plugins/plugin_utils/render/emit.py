@@ -2,16 +2,19 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""YAML and JSON as bytes that are the same for the same input: stable order, no wrapping, comments that say where values come from."""
+"""Texts that are the same for the same input: YAML and JSON in a stable order, unwrapped and with comments on where values come from; templates."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import yaml
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
 
 class _Dumper(yaml.SafeDumper):
@@ -70,3 +73,17 @@ def sections(header: str, parts: Sequence[tuple[str, Mapping[str, Any]]]) -> str
     for note, part in parts:
         text += "\n" + comment(note) + yaml_text(dict(part))
     return text
+
+
+@cache
+def _template(name: str) -> Template:
+    options: dict[str, Any] = {"trim_blocks": True, "lstrip_blocks": True, "keep_trailing_newline": True}
+    loader = FileSystemLoader(Path(__file__).parent)
+    return Environment(autoescape=".html" in name, loader=loader, undefined=StrictUndefined, **options).get_template(
+        name
+    )
+
+
+def filled(template: str, **values: Any) -> str:
+    """Return the text of a template beside this file; in a page of HTML what is filled in is escaped. No value is taken for a template itself."""
+    return _template(template).render(values)
