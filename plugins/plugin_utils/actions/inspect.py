@@ -23,7 +23,7 @@ from ...module_utils._sharing import modes
 from ...module_utils._sharing.mps_instances import GPU
 from ..cluster import ApiError, Cluster, at_once, by_node, titles
 from ..descriptions import RunHost, hosts_of
-from ..fleet import claims, usage, usage_html, usage_text
+from ..fleet import claims, usage, usage_text
 from ..fleet.capacity import HAMI_SPLIT, Capacity
 from ..fleet.devices import Holding, holdings
 from ..fleet.expectations import FAILED, gpu_allocatable
@@ -40,6 +40,7 @@ from ..fleet.sharing_configurations import read as read_choices
 from ..host_facts import ControllerAction, registered
 from ..plain import json_lines, plain, said, terminal_width, write_report
 from ..pools import GPU_HOSTS, node_of
+from ..render import usage_page
 from ..role_variables import refusals_of, value_of
 
 #: What of the report is in the result, too.
@@ -200,7 +201,7 @@ class ActionModule(ControllerAction):
             when = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
             users = "pods" if cluster else "processes"
             by_name = {node.name: entry for node, entry in zip(nodes, resources.values())}
-            page = usage_html.page(nodes, _TITLE, when, unplaced, sorted(strangers), users, by_name)
+            page = usage_page.page(nodes, _TITLE, when, unplaced, sorted(strangers), users, by_name)
             result["changed"] = write_whole(os.path.abspath(arguments["html"]), page)
         if arguments["report"]:
             result["changed"] |= write_report(arguments["report"], document)

@@ -17,7 +17,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import description
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions import fleet_plan
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions import inspect as inspect_action
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions.site_gate import by_pool, work_of
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import usage, usage_html, usage_text, waves
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import usage, usage_text, waves
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.devices import holdings
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.inspection import host_table
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.plan import FleetPlan
@@ -30,7 +30,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade impo
     wave_node,
 )
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render import fleet
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render import fleet, usage_page
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.fleet import Fleet
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.recorded import KeptFacts
 from hypothesis import strategies as st
@@ -107,7 +107,7 @@ def inspected(hosts):
     """Return the use of GPUs, the page and the table of what was read of some hosts: name to registered answer and variables."""
     found = {host.name: inspect_action._read(host) for host in of_run(hosts)}
     nodes = [inspect_action._node(host, about, hosts[host], None) for host, about in found.items()]
-    page = usage_html.page(nodes, "title", "now", users="processes")
+    page = usage_page.page(nodes, "title", "now", users="processes")
     tables = [usage_text.table(nodes, usage.MEMORY), usage_text.details(nodes, usage.MEMORY)]
     facts = {host: about.facts for host, about in found.items() if about.facts}
     tables.append(host_table(facts, {}, dict(zip(found, nodes, strict=True))))

@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import html.parser
 
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import usage, usage_html, usage_text
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import usage, usage_text
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.devices import Holding
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.pods import read
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render import usage_page
 
 H100 = "NVIDIA H100 80GB HBM3"
 
@@ -161,7 +162,7 @@ def test_the_page_is_whole_and_draws_every_share():
     many = usage.node_usage("gpu-<3>", "", {"gpus": [whole(0)]}, {"nvidia.com/gpu": 16}, (), ())
     bare = usage.node_usage("bare", "", {}, {}, (), ())
     reader = Reader()
-    reader.feed(usage_html.page([SHARED, MIG, many, bare], "GPUs & pods", "today"))
+    reader.feed(usage_page.page([SHARED, MIG, many, bare], "GPUs & pods", "today"))
     assert reader.open == []
     kinds = [rect["class"] for rect in reader.rects]
     assert kinds.count("none") == 2, "where nothing lies"
@@ -177,7 +178,7 @@ def test_a_partly_taken_instance_is_shown_so():
     node = usage.node_usage(
         "n", "", {"gpus": [divided(0)]}, {"nvidia.com/mig-3g.40gb": 2}, held("d", "MIG-a", "0"), [pod("d")]
     )
-    assert 'class="part"' in usage_html.page([node], "t", "w")
+    assert 'class="part"' in usage_page.page([node], "t", "w")
 
 
 def test_a_gpu_that_fell_off_the_bus_is_named_and_counts_nothing():
@@ -185,14 +186,14 @@ def test_a_gpu_that_fell_off_the_bus_is_named_and_counts_nothing():
     node = usage.node_usage("n", "", {"gpus": [whole(0), lost]}, {}, (), ())
     assert node.total(usage.MEMORY) == 16384
     assert usage_text.remarks([node], (), {}) == "n: GPU 1 cannot be reached: it fell off the bus.\n"
-    assert "None" not in usage_html.page([node], "t", "w")
+    assert "None" not in usage_page.page([node], "t", "w")
 
 
 def test_slices_of_an_mps_daemon_of_the_host_have_the_size_that_was_asked_for():
     replicas, gpu = {"nvidia.com/gpu": 11}, whole(0, 46068)
     node = usage.node_usage("n", "", {"gpus": [gpu]}, replicas, held("a", "GPU-0", "0", "1"), [pod("a")], None, 4096)
     assert (node.taken(usage.MEMORY), node.total(usage.MEMORY)) == (8192, 46068)
-    assert "4 GiB" in usage_html.page([node], "t", "w")
+    assert "4 GiB" in usage_page.page([node], "t", "w")
 
 
 def test_hami_says_on_the_pod_which_gpu_it_has_and_how_much_of_it():
@@ -205,7 +206,7 @@ def test_hami_says_on_the_pod_which_gpu_it_has_and_how_much_of_it():
     assert [gpu.taken(usage.UNITS) for gpu in node.gpus] == [2, 1]
     assert not node.waiting
     assert ["a", "jobs", "5", "4"] in [line.split() for line in usage_text.details([node]).splitlines()]
-    assert "2 of 10 slices, 5 GiB" in usage_html.page([node], "t", "w")
+    assert "2 of 10 slices, 5 GiB" in usage_page.page([node], "t", "w")
     elsewhere = usage.node_usage(*there)
     assert [gpu.taken(usage.UNITS) for gpu in elsewhere.gpus] == [0, 1], "where HAMi does not run, nothing is believed"
 
@@ -230,7 +231,7 @@ def test_pods_on_no_node_are_listed_with_what_they_ask_for():
     )
     assert usage_text.totals([SHARED, MIG], waiting)["pending"] == {"nvidia.com/gpu": 1, "nvidia.com/mig-1g.10gb": 1}
     assert usage_text.remarks([MIG], (), {}) == ""
-    page = usage_html.page([MIG], "t", "w", waiting, ["<other>"])
+    page = usage_page.page([MIG], "t", "w", waiting, ["<other>"])
     assert "Pods that wait for GPUs and are on no node: 2" in page and "&lt;other&gt;" in page
 
 
@@ -238,7 +239,7 @@ def test_a_board_with_fewer_or_more_memory_slices_is_drawn_with_those():
     for board, slices in (("a30-24gb", 4), ("rtx-pro-6000-96gb", 12), ("h100-80gb-sxm", 8)):
         node = usage.node_usage("n", "", {"gpus": [{**divided(0), "board": board, "gpu_instances": []}]}, {}, (), ())
         assert (node.gpus[0].slices, node.gpus[0].undivided) == (slices, slices)
-        assert usage_html.page([node], "t", "w").count('class="none"') == slices
+        assert usage_page.page([node], "t", "w").count('class="none"') == slices
     assert MIG.gpus[0].undivided == 2
 
 
@@ -250,7 +251,7 @@ def test_compute_instances_lie_beside_each_other_and_share_the_memory_of_their_i
     assert node.total(usage.MEMORY) == 40448 // 3 * 3
     assert node.gpus[0].undivided == 4
     reader = Reader()
-    reader.feed(usage_html.page([node], "t", "w"))
+    reader.feed(usage_page.page([node], "t", "w"))
     places = [float(rect["x"]) for rect in reader.rects if rect["class"] == "free"]
     assert places == [361.0, 481.0, 601.0]
 
@@ -258,7 +259,7 @@ def test_compute_instances_lie_beside_each_other_and_share_the_memory_of_their_i
 def test_several_processes_of_a_whole_gpu_are_all_named():
     facts = {"gpus": [whole(0, processes=[{"pid": 7, "name": "/usr/bin/python3"}, {"pid": 8, "name": "train"}])]}
     node = usage.node_usage("n", "", facts, {}, (), (), usage.users_on_host(facts))
-    page = usage_html.page([node], "t", "w", users="processes")
+    page = usage_page.page([node], "t", "w", users="processes")
     assert "16 GiB: /usr/bin/python3 (PID 7), train (PID 8)" in page
     assert "given to processes" in page
     assert usage_text.parted("/usr/bin/python3 (PID 7)") == ("", "/usr/bin/python3 (PID 7)")
@@ -266,7 +267,7 @@ def test_several_processes_of_a_whole_gpu_are_all_named():
 
 
 def test_the_page_asks_the_network_for_nothing():
-    page = usage_html.page([SHARED, MIG], "t", "w")
+    page = usage_page.page([SHARED, MIG], "t", "w")
     assert not [word for word in ("http", "src=", "href=", "url(", "@import", "<script") if word in page]
 
 
@@ -274,6 +275,6 @@ def test_names_are_shortened_in_their_middle_and_whole_in_the_hint():
     node = usage.node_usage(
         "n", "", {"gpus": [divided(0)]}, {}, held("training-run-5", "MIG-b"), [pod("training-run-5")]
     )
-    page = usage_html.page([node], "t", "w")
+    page = usage_page.page([node], "t", "w")
     assert "<title>1g.10gb 9.6 GiB: jobs/training-run-5</title>" in page
     assert ">traini…run-5<" in page
