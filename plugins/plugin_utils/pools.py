@@ -54,11 +54,9 @@ def refuse_keywords(groups: Mapping[str, Sequence[str]]) -> None:
     members = set(groups.get(GPU_HOSTS, ()))
     for name in ("vars", "hosts", "children"):
         if name in groups and members.issuperset(groups[name]):
-            raise Refused(
-                f"the group {name}",
-                f"{name} is a keyword of the inventory, which stands here where the name of a group is expected, so that its content is lost",
-                f"Move {name}: one step to the left, beside children:, or rename the group.",
-            )
+            reason = f"{name} is a keyword of the inventory, which stands here where the name of a group is expected, so that its content is lost"
+            remedy = f"Move {name}: one step to the left, beside children:, or rename the group."
+            raise Refused(f"the group {name}", reason, remedy)
 
 
 def pool_of(host: str, known: Mapping[str, Sequence[str]], named: Any) -> str:
@@ -74,39 +72,25 @@ def pool_of(host: str, known: Mapping[str, Sequence[str]], named: Any) -> str:
     mine = [name for name, hosts in known.items() if host in hosts]
     chosen = named if named in mine else mine[0] if len(mine) == 1 and not named else ""
     if chosen and not _LABEL.fullmatch(chosen):
-        raise Refused(
-            f"the group {chosen!r}",
-            "it is a pool, and its name becomes the value of a label",
-            "Use letters, digits, '_', '-' and '.', and at least one letter or digit.",
-        )
+        remedy = "Use letters, digits, '_', '-' and '.', and at least one letter or digit."
+        raise Refused(f"the group {chosen!r}", "it is a pool, and its name becomes the value of a label", remedy)
     if named:
         if named in mine:
             return named
         if named in known:
-            raise Refused(
-                f"gpu_facts_pool of {host}",
-                f"the host is not in the group {named}",
-                f"Add it to that group, or name one of its own groups: {', '.join(mine) or 'it has none below gpu_hosts'}.",
-            )
+            remedy = f"Add it to that group, or name one of its own groups: {', '.join(mine) or 'it has none below gpu_hosts'}."
+            raise Refused(f"gpu_facts_pool of {host}", f"the host is not in the group {named}", remedy)
         near = difflib.get_close_matches(named, known, n=3)
-        raise Refused(
-            f"gpu_facts_pool of {host}",
-            f"no group below {GPU_HOSTS} is called {named}",
-            f"The nearest: {', '.join(near)}." if near else f"The pools are: {', '.join(known) or 'none'}.",
-        )
+        remedy = f"The nearest: {', '.join(near)}." if near else f"The pools are: {', '.join(known) or 'none'}."
+        raise Refused(f"gpu_facts_pool of {host}", f"no group below {GPU_HOSTS} is called {named}", remedy)
     if len(mine) == 1:
         return mine[0]
     if not mine:
-        raise Refused(
-            f"gpu_facts_pool of {host}",
-            f"the host is in no group below {GPU_HOSTS}",
-            f"A pool is an inventory group whose hosts all are in {GPU_HOSTS}: make one, with this host in it.",
-        )
-    raise Refused(
-        f"gpu_facts_pool of {host}",
-        f"the host is in several groups below {GPU_HOSTS}: {', '.join(mine)}",
-        "Set gpu_facts_pool, in the group's variables, to the one that is its pool.",
-    )
+        remedy = f"A pool is an inventory group whose hosts all are in {GPU_HOSTS}: make one, with this host in it."
+        raise Refused(f"gpu_facts_pool of {host}", f"the host is in no group below {GPU_HOSTS}", remedy)
+    reason = f"the host is in several groups below {GPU_HOSTS}: {', '.join(mine)}"
+    remedy = "Set gpu_facts_pool, in the group's variables, to the one that is its pool."
+    raise Refused(f"gpu_facts_pool of {host}", reason, remedy)
 
 
 def node_of(host: str, variables: Mapping[str, Any]) -> str:
@@ -144,11 +128,8 @@ class Racks:
             raise Refused(_GROUP, f"{host} is not in {group}, its own rack", f"Add it to {group}, or name its rack.")
         version = str(desired[_VERSION] or "")
         if not version:
-            raise Refused(
-                _VERSION,
-                f"the hosts of a rack run one driver version, and branch {desired['nvidia_driver_branch']} leaves the version to each of them",
-                f"Give the version, in the variables of {group}.",
-            )
+            reason = f"the hosts of a rack run one driver version, and branch {desired['nvidia_driver_branch']} leaves the version to each of them"
+            raise Refused(_VERSION, reason, f"Give the version, in the variables of {group}.")
         rack = {name: self._host(name) for name in members}
         for name, what, mine in ((_VERSION, "driver", version), (VARIABLE, "IMEX mode", mode), (_GROUP, "rack", group)):
             others = {peer: found[name] for peer, found in rack.items() if found[name] != mine}

@@ -284,11 +284,8 @@ def _number(path: str, interface: RoleInterface) -> Refused:
     # The value may be a password, and is not shown.
     example = interface.defaults.get(path)
     written = f"{path}: {json.dumps(example)}" if example and isinstance(example, str) else f'{path}: "..."'
-    return Refused(
-        path,
-        "it is a number with a decimal point where a text belongs, of which YAML drops zeros at the end: 1.30 is read as 1.3",
-        f"Write it in quotes, such as {written}.",
-    )
+    reason = "it is a number with a decimal point where a text belongs, of which YAML drops zeros at the end: 1.30 is read as 1.3"
+    return Refused(path, reason, f"Write it in quotes, such as {written}.")
 
 
 def _outcome(options: Mapping[str, Any], given: Mapping[str, Any]) -> ValidationResult:

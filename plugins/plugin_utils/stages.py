@@ -102,11 +102,9 @@ def former_layout(facts: Facts, desired: Mapping[str, Any]) -> Refused | None:
         return None
     if desired.get("nvidia_mig_disruption") == "force":
         return None
-    return Refused(
-        "nvidia_mig_layout",
-        "it is the layout that repartition replaced on this host, and the inventory did not follow",
-        "Write the new layout into the inventory, go back with gpufleet.nvidia.repartition, or set nvidia_mig_disruption to force.",
-    )
+    reason = "it is the layout that repartition replaced on this host, and the inventory did not follow"
+    remedy = "Write the new layout into the inventory, go back with gpufleet.nvidia.repartition, or set nvidia_mig_disruption to force."
+    return Refused("nvidia_mig_layout", reason, remedy)
 
 
 def _without_root(facts: Facts) -> Refused | None:
@@ -212,26 +210,18 @@ def _other_gpus(facts: Facts, desired: Mapping[str, Any]) -> Refused | None:
         return refusal
     count = sum(described.values())
     if there and count and there != count:
-        return Refused(
-            "gpu_facts_gpus",
-            f"the host is described with {count} GPUs, and its PCI bus shows {there}",
-            "Correct the variable, or look for the missing board: lspci -d 10de:",
-        )
+        reason = f"the host is described with {count} GPUs, and its PCI bus shows {there}"
+        return Refused("gpu_facts_gpus", reason, "Correct the variable, or look for the missing board: lspci -d 10de:")
     # A board that the table does not have may be any.
     others = Counter(board for board in boards if board is not None) - described
     if count and others:
-        return Refused(
-            "gpu_facts_gpus",
-            f"the host is described with {_counted(described)}, and its PCI bus shows {_counted(Counter(boards))}",
-            "Correct the variable, or see which boards are in the host: lspci -d 10de:",
-        )
+        reason = f"the host is described with {_counted(described)}, and its PCI bus shows {_counted(Counter(boards))}"
+        remedy = "Correct the variable, or see which boards are in the host: lspci -d 10de:"
+        return Refused("gpu_facts_gpus", reason, remedy)
     if there or facts.gpus:
         return None
-    return Refused(
-        "the group gpu_hosts",
-        "this host has no NVIDIA GPU on its PCI bus",
-        "Take it out of the group, or see whether the board is seated and powered: lspci -d 10de:",
-    )
+    remedy = "Take it out of the group, or see whether the board is seated and powered: lspci -d 10de:"
+    return Refused("the group gpu_hosts", "this host has no NVIDIA GPU on its PCI bus", remedy)
 
 
 def _counted(boards: Mapping[Any, int]) -> str:

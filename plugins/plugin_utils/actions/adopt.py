@@ -205,19 +205,13 @@ def _refuse_existing(directory: str, overwrite: bool) -> set[str]:
         for name in names
     ]
     if there and not overwrite:
-        raise Refused(
-            "gpu_adopt_directory",
-            f"{directory} has files already, such as {sorted(there)[0]}",
-            "Name another directory, or replace what an earlier adopt wrote with gpu_adopt_overwrite: true.",
-        )
+        remedy = "Name another directory, or replace what an earlier adopt wrote with gpu_adopt_overwrite: true."
+        raise Refused("gpu_adopt_directory", f"{directory} has files already, such as {sorted(there)[0]}", remedy)
     ours = {path for path in there if MARK[2:] in (read_text(os.path.join(directory, path), links=False) or "")[:200]}
     foreign = sorted(set(there) - ours)
     if foreign:
-        raise Refused(
-            "gpu_adopt_directory",
-            f"{directory} has files that no earlier adopt wrote: {', '.join(foreign[:3])}",
-            "Name another directory.",
-        )
+        reason = f"{directory} has files that no earlier adopt wrote: {', '.join(foreign[:3])}"
+        raise Refused("gpu_adopt_directory", reason, "Name another directory.")
     return ours
 
 

@@ -230,18 +230,12 @@ def _refuse(node: str, facts: Mapping[str, Any], nodes: Mapping[str, Any] | None
             raise Refused(f"node {node}", f"its annotations cannot be read: {unfit.message}") from unfit
         state = upgrade.state if upgrade.interrupted else state
     if state in UPGRADE_STEPS:
-        raise Refused(
-            "the host",
-            f"an upgrade of it was cut off while {state}, or is still running",
-            "Finish it first: gpufleet.nvidia.upgrade continues it, gpufleet.nvidia.rollback rolls it back.",
-        )
+        remedy = "Finish it first: gpufleet.nvidia.upgrade continues it, gpufleet.nvidia.rollback rolls it back."
+        raise Refused("the host", f"an upgrade of it was cut off while {state}, or is still running", remedy)
     unread = (facts.get("unknown") or {}).get("recorded.heal")
     if unread:
         # What was tried before is not known: it might be tried for ever.
         raise Refused("the record of repairs", str(unread), "Check the file, and remove it to start over.")
     if recorded.get("repartition_unfinished"):
-        raise Refused(
-            "the host",
-            "a repartition of it was cut off, or is still running",
-            "Finish it first: gpufleet.nvidia.repartition continues it.",
-        )
+        reason = "a repartition of it was cut off, or is still running"
+        raise Refused("the host", reason, "Finish it first: gpufleet.nvidia.repartition continues it.")

@@ -84,11 +84,8 @@ def _clients(facts: Mapping[str, Any], removal: Removal) -> Iterator[Refused]:
         clients = daemon.get("clients")
         if clients and (removal.driver or removal.mps_disruption != _FORCE):
             allow = "" if removal.driver else f", or allow it with {_MPS}: {_FORCE}"
-            yield Refused(
-                f"MPS daemon at {daemon.get('pipe_directory')}",
-                f"it has {clients} {'client' if clients == 1 else 'clients'}, which would die with it",
-                f"End them{allow}.",
-            )
+            reason = f"it has {clients} {'client' if clients == 1 else 'clients'}, which would die with it"
+            yield Refused(f"MPS daemon at {daemon.get('pipe_directory')}", reason, f"End them{allow}.")
 
 
 def _users(facts: Mapping[str, Any], removal: Removal) -> Iterator[Refused]:

@@ -85,11 +85,8 @@ def gpus_of_inventory(entries: Sequence[Mapping[str, Any]]) -> list[dict[str, An
         key, count = str(entry.get("board")), entry.get("count")
         board = described_board(key, f"{path}.board")
         if not isinstance(count, int) or isinstance(count, bool) or not 1 <= count <= _MOST_GPUS:
-            raise Refused(
-                f"{path}.count",
-                f"{count!r} must be an integer from 1 to {_MOST_GPUS}",
-                "Write how many GPUs a host has.",
-            )
+            reason = f"{count!r} must be an integer from 1 to {_MOST_GPUS}"
+            raise Refused(f"{path}.count", reason, "Write how many GPUs a host has.")
         for _number in range(count):
             gpus.append(
                 {
@@ -216,11 +213,8 @@ def _refuse_unoffered(sharing: Sharing, groups: Mapping[str, Any]) -> None:
     """The plugin ignores a number for a resource that the node does not have."""
     for resource, _number in sharing.resource_replicas:
         if resource not in groups:
-            raise Refused(
-                f"nvidia_sharing_replicas, {resource}",
-                "the node has no such resource",
-                f"It has {', '.join(sorted(groups)) or 'none'} (before nvidia_sharing_rename).",
-            )
+            remedy = f"It has {', '.join(sorted(groups)) or 'none'} (before nvidia_sharing_rename)."
+            raise Refused(f"nvidia_sharing_replicas, {resource}", "the node has no such resource", remedy)
 
 
 def _hami(gpus: Sequence[Mapping[str, Any]], divided: Mapping[int, DesiredGpu], sharing: Sharing) -> Capacity:

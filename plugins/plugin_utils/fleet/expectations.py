@@ -81,11 +81,8 @@ def expected(text: str, source: str, node: str, there: Mapping[str, Any] | None 
         remedy = "Name the capacity.json of the cluster, below gpu_kubernetes_output_directory."
         raise Refused(source, "it is not a capacity.json that gpufleet.nvidia.render wrote", remedy) from error
     if entry is None:
-        raise Refused(
-            source,
-            f"it has no node {node}",
-            "Render the clusters again, or name the capacity.json of the cluster that has it.",
-        )
+        remedy = "Render the clusters again, or name the capacity.json of the cluster that has it."
+        raise Refused(source, f"it has no node {node}", remedy)
     item = configurations.get(entry.get("configuration")) or {}
     node_labels = entry.get("node_labels", item.get("node_labels")) or {}
     labels = entry.get("labels", item.get("labels")) or {}
@@ -259,12 +256,8 @@ def _devices(there: Mapping[str, int], wanted: Mapping[str, int]) -> Check:
 def _labels(node: Mapping[str, Any], labels: Mapping[str, str]) -> Check:
     there = labels_of(node)
     if not any(_of_feature_discovery(str(name)) for name in there):
-        return Check(
-            "labels",
-            WARNING if labels else SKIPPED,
-            "the node has no labels of gpu-feature-discovery",
-            "Enable gfd in the values of the device plugin's chart." if labels else "",
-        )
+        step = "Enable gfd in the values of the device plugin's chart." if labels else ""
+        return Check("labels", WARNING if labels else SKIPPED, "the node has no labels of gpu-feature-discovery", step)
     return _compared(
         "labels",
         _differing(node, labels),

@@ -39,11 +39,8 @@ def refuse_namespace(name: str) -> None:
             "Give the releases a namespace of their own, such as nvidia-gpu.",
         )
     if len(name) > 63 or not re.fullmatch(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?", name):
-        raise Refused(
-            "gpu_kubernetes_namespace",
-            f"{name!r} is not a valid namespace name",
-            "Use at most 63 lower-case letters, digits and '-', such as nvidia-gpu.",
-        )
+        remedy = "Use at most 63 lower-case letters, digits and '-', such as nvidia-gpu."
+        raise Refused("gpu_kubernetes_namespace", f"{name!r} is not a valid namespace name", remedy)
 
 
 def refuse_node(host: str, name: str) -> None:
@@ -67,8 +64,5 @@ def refuse_runtime_class(name: str) -> None:
     :raises Refused: it is none. The empty name stands for the default runtime.
     """
     if len(name) > 253 or not re.fullmatch(r"([a-z0-9]([a-z0-9.-]*[a-z0-9])?)?", name):
-        raise Refused(
-            "gpu_kubernetes_runtime_class",
-            f"{name!r} is not a valid name of a runtime class",
-            "Use at most 253 lower-case letters, digits, '-' and '.', such as nvidia.",
-        )
+        remedy = "Use at most 253 lower-case letters, digits, '-' and '.', such as nvidia."
+        raise Refused("gpu_kubernetes_runtime_class", f"{name!r} is not a valid name of a runtime class", remedy)

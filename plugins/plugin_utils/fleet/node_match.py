@@ -96,11 +96,9 @@ def read(value: Any, gpus: Sequence[Mapping[str, Any]]) -> NodeMatch:
     if value["boards"] is not True:
         raise Refused(f"{VARIABLE}.boards", f"{value['boards']!r} must be true", "Write {} to find the nodes by name.")
     if not own:
-        raise Refused(
-            f"{VARIABLE}.boards",
-            "the table of boards does not know the PCI device ID of the pool's GPUs",
-            f"Set {VARIABLE}: {{pci_devices: [ID]}}, with what lspci -n -d 10de: shows after the colon.",
-        )
+        reason = "the table of boards does not know the PCI device ID of the pool's GPUs"
+        remedy = f"Set {VARIABLE}: {{pci_devices: [ID]}}, with what lspci -n -d 10de: shows after the colon."
+        raise Refused(f"{VARIABLE}.boards", reason, remedy)
     return NodeMatch(devices=own)
 
 

@@ -67,20 +67,12 @@ def mps_check(
     missing = [path for path in wanted if path not in served]
     if missing:
         there = f"daemons serve {', '.join(sorted(served))}" if served else "no MPS daemon runs"
-        return Check(
-            MPS_CHECK,
-            FAILED,
-            f"clients look for the MPS daemon at {', '.join(missing)}, and {there}",
-            "nvidia_sharing_rename and nvidia_sharing_mps_manager decide both: run gpufleet.nvidia.site on the host and sync the rendered tree.",
-        )
+        step = "nvidia_sharing_rename and nvidia_sharing_mps_manager decide both: run gpufleet.nvidia.site on the host and sync the rendered tree."
+        return Check(MPS_CHECK, FAILED, f"clients look for the MPS daemon at {', '.join(missing)}, and {there}", step)
     silent = [path for path in wanted if served[path].get("responds") is False]
     if silent:
-        return Check(
-            MPS_CHECK,
-            FAILED,
-            f"the MPS daemon at {', '.join(silent)} does not answer",
-            "Look at its log: journalctl -u 'gpufleet-mps*'.",
-        )
+        evidence = f"the MPS daemon at {', '.join(silent)} does not answer"
+        return Check(MPS_CHECK, FAILED, evidence, "Look at its log: journalctl -u 'gpufleet-mps*'.")
     return Check(MPS_CHECK, PASSED, ", ".join(wanted))
 
 
@@ -95,11 +87,8 @@ def mps_limits_check(
     """
     root = _mps_root(pods) or ROOT
     if root != ROOT:
-        return Check(
-            MPS_LIMITS_CHECK,
-            SKIPPED,
-            f"the device plugin's mps.root is {root}, and only daemons below {ROOT} are asked",
-        )
+        evidence = f"the device plugin's mps.root is {root}, and only daemons below {ROOT} are asked"
+        return Check(MPS_LIMITS_CHECK, SKIPPED, evidence)
     daemons = [one for one in facts.get("mps") or () if one.get("in_container")]
     served = {str(one.get("pipe_directory")): one for one in daemons}
     log = "See its log: kubectl logs of the pod nvidia-device-plugin-...-mps-control-daemon of the node."

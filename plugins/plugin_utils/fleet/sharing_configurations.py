@@ -149,11 +149,9 @@ def read(desired: Mapping[str, Any], gpus: Sequence[Mapping[str, Any]]) -> Choic
             reason = f"{name}: the host cannot have it ({why.thing}: {why.reason})"
             raise Refused(variable, reason, f"{why.remedy} Or choose one of {', '.join(sorted(named))}.".strip())
         if name and name not in named:
-            raise Refused(
-                variable,
-                f"there is no configuration {name!r}: on a node with such a label the device plugin does not start",
-                f"Choose one of {', '.join(sorted(named))}, or describe it in {CONFIGURATIONS}.",
-            )
+            reason = f"there is no configuration {name!r}: on a node with such a label the device plugin does not start"
+            remedy = f"Choose one of {', '.join(sorted(named))}, or describe it in {CONFIGURATIONS}."
+            raise Refused(variable, reason, remedy)
     return Choices(own, named, refused, default, chosen, before)
 
 
@@ -218,28 +216,20 @@ def _offered(sharing: Sharing, unshared: Capacity, path: str) -> Sharing:
         return sharing
     mine = tuple(pair for pair in sharing.resource_replicas if pair[0] in unshared.resources)
     if not mine:
-        raise Refused(
-            f"{path}.replicas",
-            f"the node has none of {', '.join(name for name, _number in sharing.resource_replicas)}",
-            f"It has {', '.join(sorted(unshared.resources)) or 'none'}.",
-        )
+        reason = f"the node has none of {', '.join(name for name, _number in sharing.resource_replicas)}"
+        raise Refused(f"{path}.replicas", reason, f"It has {', '.join(sorted(unshared.resources)) or 'none'}.")
     return replace(sharing, resource_replicas=mine)
 
 
 def _refuse_beside(made: Sharing, own: Sharing, path: str) -> None:
     """MPS is a matter of the host as well: of its MPS daemon, and of the GPUs' compute mode."""
     if own.mode == "mps" and own.mps_manager == "host":
-        raise Refused(
-            f"{path}.mode",
-            "the host's own MPS daemon serves the pool, whose GPUs nothing else can use",
-            "Set nvidia_sharing_mps_manager: device_plugin for the pool.",
-        )
+        reason = "the host's own MPS daemon serves the pool, whose GPUs nothing else can use"
+        raise Refused(f"{path}.mode", reason, "Set nvidia_sharing_mps_manager: device_plugin for the pool.")
     if made.shared and (made.mode == "mps") != (own.mode == "mps"):
-        raise Refused(
-            f"{path}.mode",
-            f"{made.mode}, and the hosts of the pool are prepared for nvidia_sharing_mode: {own.mode}",
-            f"Set nvidia_sharing_mode: {'mps' if made.mode == 'mps' else 'time_slicing or none'} for the pool.",
-        )
+        reason = f"{made.mode}, and the hosts of the pool are prepared for nvidia_sharing_mode: {own.mode}"
+        remedy = f"Set nvidia_sharing_mode: {'mps' if made.mode == 'mps' else 'time_slicing or none'} for the pool."
+        raise Refused(f"{path}.mode", reason, remedy)
 
 
 def _of(refusal: Refused, path: str) -> Refused:

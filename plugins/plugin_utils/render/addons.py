@@ -203,19 +203,15 @@ def _claims_memory(cluster: DescribedCluster, items: tuple[PluginConfiguration, 
     sliced = [item for item in items if item.sharing.consumed]
     whole = [item for item in items if not item.sharing.consumed]
     if sliced and whole:
-        raise Refused(
-            f"nvidia_sharing_memory_slice of pool {sliced[0].pool}",
-            f"one DRA driver of cluster {cluster.name} serves it and pool {whole[0].pool}, whose pods claim whole devices",
-            "Set it for both pools or for none, or give them different clusters (gpu_kubernetes_cluster).",
-        )
+        reason = f"one DRA driver of cluster {cluster.name} serves it and pool {whole[0].pool}, whose pods claim whole devices"
+        remedy = "Set it for both pools or for none, or give them different clusters (gpu_kubernetes_cluster)."
+        raise Refused(f"nvidia_sharing_memory_slice of pool {sliced[0].pool}", reason, remedy)
     gates = extra_values(cluster, DRA_DRIVER).get("featureGates")
     for gate in _DYNAMIC_MIG:
         if isinstance(gates, dict) and gates.get(gate):
-            raise Refused(
-                f"gpu_kubernetes_values['{DRA_DRIVER}'].featureGates.{gate}",
-                "when it starts, the driver then destroys MIG instances that it did not create: those of nvidia_mig_layout",
-                "Remove it: the hosts partition their GPUs, and pods claim what is there.",
-            )
+            reason = "when it starts, the driver then destroys MIG instances that it did not create: those of nvidia_mig_layout"
+            remedy = "Remove it: the hosts partition their GPUs, and pods claim what is there."
+            raise Refused(f"gpu_kubernetes_values['{DRA_DRIVER}'].featureGates.{gate}", reason, remedy)
     return bool(sliced)
 
 

@@ -158,11 +158,9 @@ class Fleet:
 
     def _cluster(self, name: str, members: Sequence[RenderedHost]) -> DescribedCluster:
         if dns_label(name) != name:
-            raise Refused(
-                "gpu_kubernetes_cluster",
-                f"{name!r} is not a valid name of a cluster: it becomes a directory and a part of object names",
-                f"Use lower case letters, digits and '-', such as {dns_label(name) or 'production'}.",
-            )
+            reason = f"{name!r} is not a valid name of a cluster: it becomes a directory and a part of object names"
+            remedy = f"Use lower case letters, digits and '-', such as {dns_label(name) or 'production'}."
+            raise Refused("gpu_kubernetes_cluster", reason, remedy)
         configurations: list[PluginConfiguration] = []
         by_pool: dict[str, list[RenderedHost]] = {}
         for member in members:
@@ -248,11 +246,9 @@ def _describe(
     desired = collect(own, template, ROLES)
     gpus = recorded if recorded else gpus_of_inventory(desired.get("gpu_facts_gpus") or [])
     if not gpus:
-        raise GpusUnknown(
-            "gpu_facts_gpus",
-            "nothing says which GPUs the host has: it was not read in this run, no facts of it are recorded, and this is empty",
-            "Set it for the pool, such as [{board: h100-80gb-sxm, count: 8}], or run site.yml, or set gpu_kubernetes_facts_directory.",
-        )
+        reason = "nothing says which GPUs the host has: it was not read in this run, no facts of it are recorded, and this is empty"
+        remedy = "Set it for the pool, such as [{board: h100-80gb-sxm, count: 8}], or run site.yml, or set gpu_kubernetes_facts_directory."
+        raise GpusUnknown("gpu_facts_gpus", reason, remedy)
     return _Description(desired, gpus, bool(recorded))
 
 

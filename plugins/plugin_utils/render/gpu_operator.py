@@ -33,11 +33,9 @@ def strategy_of(cluster: DescribedCluster) -> str:
     for item in cluster.plugin_configurations:
         by_strategy.setdefault(item.strategy, item.pool)
         if item.sharing.mode == "mps" and item.sharing.mps_manager == "host":
-            raise Refused(
-                f"nvidia_sharing_mps_manager of pool {item.pool}",
-                "the GPU Operator starts its own MPS daemon on every node that it shares by MPS",
-                "Set nvidia_sharing_mps_manager: device_plugin, or gpu_kubernetes_stack: device_plugin.",
-            )
+            reason = "the GPU Operator starts its own MPS daemon on every node that it shares by MPS"
+            remedy = "Set nvidia_sharing_mps_manager: device_plugin, or gpu_kubernetes_stack: device_plugin."
+            raise Refused(f"nvidia_sharing_mps_manager of pool {item.pool}", reason, remedy)
     divided = {strategy: pool for strategy, pool in by_strategy.items() if strategy != "none"}
     if len(divided) > 1:
         pools = " and ".join(f"{strategy} (pool {pool})" for strategy, pool in sorted(divided.items()))
@@ -46,11 +44,8 @@ def strategy_of(cluster: DescribedCluster) -> str:
     strategy = next(iter(divided), "none")
     mps = [item.pool for item in cluster.plugin_configurations if item.sharing.mode == "mps"]
     if strategy == "mixed" and mps:
-        raise Refused(
-            f"nvidia_sharing_mode of pool {mps[0]}",
-            f"under one GPU Operator the strategy mixed of pool {divided['mixed']} reaches every node, and the device plugin refuses MPS with it",
-            _ALTERNATIVE,
-        )
+        reason = f"under one GPU Operator the strategy mixed of pool {divided['mixed']} reaches every node, and the device plugin refuses MPS with it"
+        raise Refused(f"nvidia_sharing_mode of pool {mps[0]}", reason, _ALTERNATIVE)
     return strategy
 
 
@@ -59,11 +54,9 @@ def default_of(cluster: DescribedCluster) -> str:
     named = {item.choices.default: item.pool for item in cluster.plugin_configurations}
     if len(named) > 1:
         pools = " and ".join(f"{name or 'none'} (pool {pool})" for name, pool in sorted(named.items()))
-        raise Refused(
-            f"{DEFAULT} in cluster {cluster.name}",
-            f"one GPU Operator has one default configuration, not {pools}",
-            f"Set it for all pools alike, and gpu_kubernetes_sharing_configuration for those that differ; or: {_ALTERNATIVE}",
-        )
+        reason = f"one GPU Operator has one default configuration, not {pools}"
+        remedy = f"Set it for all pools alike, and gpu_kubernetes_sharing_configuration for those that differ; or: {_ALTERNATIVE}"
+        raise Refused(f"{DEFAULT} in cluster {cluster.name}", reason, remedy)
     return next(iter(named), "") or UNSHARED
 
 
@@ -159,11 +152,8 @@ def mig_config_map(cluster: DescribedCluster) -> dict[str, Any]:
         if item.strategy == "none":
             continue
         if item.name in configs:
-            raise Refused(
-                f"pool {item.pool} of cluster {cluster.name}",
-                f"{item.name} is the name of a predefined MIG layout, which the node label nvidia.com/mig.config would no longer choose",
-                "Rename the group.",
-            )
+            reason = f"{item.name} is the name of a predefined MIG layout, which the node label nvidia.com/mig.config would no longer choose"
+            raise Refused(f"pool {item.pool} of cluster {cluster.name}", reason, "Rename the group.")
         configs[item.name] = _layout(item)
     text = yaml_text({"version": "v1", "mig-configs": configs})
     # The manager reads it when it starts or when the label of its node changes, so that a new layout needs a new name. Its restart

@@ -129,23 +129,17 @@ def refuse_contradictions(cluster: DescribedCluster) -> None:
         injection = item.injection
         if injection.method == CDI and version < FIRST_KUBELET_WITH_CDI:
             first = ".".join(map(str, FIRST_KUBELET_WITH_CDI))
-            raise Refused(
-                f"{VARIABLE} of pool {item.pool}",
-                f"it is {CDI}, and the kubelet of gpu_kubernetes_version {cluster.options['version']} hands no CDI devices to the runtime",
-                f"Kubernetes {first} or newer does; for this one set {VARIABLE}: {VOLUME_MOUNTS}.",
-            )
+            reason = f"it is {CDI}, and the kubelet of gpu_kubernetes_version {cluster.options['version']} hands no CDI devices to the runtime"
+            remedy = f"Kubernetes {first} or newer does; for this one set {VARIABLE}: {VOLUME_MOUNTS}."
+            raise Refused(f"{VARIABLE} of pool {item.pool}", reason, remedy)
         if item.served_by_dra and injection.method != CDI:
-            raise Refused(
-                f"{VARIABLE} of pool {item.pool}",
-                f"it is {injection.method}, and {_says_dra(item)} hands its devices to the runtime by CDI",
-                f"Set {VARIABLE}: {CDI}, or another nvidia_sharing_backend.",
-            )
+            reason = f"it is {injection.method}, and {_says_dra(item)} hands its devices to the runtime by CDI"
+            remedy = f"Set {VARIABLE}: {CDI}, or another nvidia_sharing_backend."
+            raise Refused(f"{VARIABLE} of pool {item.pool}", reason, remedy)
         if item.compute_domains and injection.method != CDI:
-            raise Refused(
-                f"{VARIABLE} of pool {item.pool}",
-                f"it is {injection.method}, and the ComputeDomains of {IMEX}: {MASKED} hand their channels to the runtime by CDI",
-                f"Set {VARIABLE}: {CDI}, or run IMEX on the hosts with {IMEX}: {HOST}.",
-            )
+            reason = f"it is {injection.method}, and the ComputeDomains of {IMEX}: {MASKED} hand their channels to the runtime by CDI"
+            remedy = f"Set {VARIABLE}: {CDI}, or run IMEX on the hosts with {IMEX}: {HOST}."
+            raise Refused(f"{VARIABLE} of pool {item.pool}", reason, remedy)
         if (
             not cluster.options["runtime_class"]
             and not injection.default_runtime
@@ -200,11 +194,9 @@ def _refuse_other_values(chart: str, extra: Any, variable: str, wanted: Mapping[
     for path, needed in _leaves(wanted):
         given = _at(extra, path)
         if given is not _ABSENT and not _serves(path, given, needed):
-            raise Refused(
-                f"{EXTRA}['{chart}'].{'.'.join(path)}",
-                f"it is {given!r}, and {variable}, which needs {needed!r}: pods would not get what is described",
-                f"Remove it, and choose with {variable.split()[0]}.",
-            )
+            reason = f"it is {given!r}, and {variable}, which needs {needed!r}: pods would not get what is described"
+            remedy = f"Remove it, and choose with {variable.split()[0]}."
+            raise Refused(f"{EXTRA}['{chart}'].{'.'.join(path)}", reason, remedy)
 
 
 def _serves(path: tuple[str, ...], given: Any, needed: Any) -> bool:

@@ -29,11 +29,9 @@ def refuse_nobody_partitions(cluster: DescribedCluster) -> None:
         return
     for item in cluster.configurations:
         if item.strategy != "none":
-            raise Refused(
-                f"gpu_kubernetes_mig_manager of pool {item.pool}",
-                f"operator, and no GPU Operator is rendered for cluster {cluster.name}: no pool of it is served by the device plugin",
-                "Set gpu_kubernetes_mig_manager: host.",
-            )
+            reason = f"operator, and no GPU Operator is rendered for cluster {cluster.name}: no pool of it is served by the device plugin"
+            remedy = "Set gpu_kubernetes_mig_manager: host."
+            raise Refused(f"gpu_kubernetes_mig_manager of pool {item.pool}", reason, remedy)
 
 
 def refuse_mixed_backends(cluster: DescribedCluster) -> None:
@@ -54,11 +52,9 @@ def refuse_mixed_backends(cluster: DescribedCluster) -> None:
                     "Set rename: true in it, or give the pool a cluster of its own.",
                 )
         if "nvidia.com/gpu" in item.capacity.resources or item.sharing.migrate_from:
-            raise Refused(
-                thing,
-                f"HAMi and the device plugin of pool {item.pool} would both offer nvidia.com/gpu in cluster {cluster.name}",
-                f"Give the pool a cluster of its own, or set nvidia_sharing_rename: true (or nvidia_mig_strategy: mixed) on pool {item.pool}.",
-            )
+            reason = f"HAMi and the device plugin of pool {item.pool} would both offer nvidia.com/gpu in cluster {cluster.name}"
+            remedy = f"Give the pool a cluster of its own, or set nvidia_sharing_rename: true (or nvidia_mig_strategy: mixed) on pool {item.pool}."
+            raise Refused(thing, reason, remedy)
     for item in cluster.with_backend("dra"):
         raise Refused(
             thing,
@@ -75,17 +71,13 @@ def refuse_migration(cluster: DescribedCluster) -> None:
             continue
         thing = f"nvidia_sharing_migrate_from of pool {item.pool}"
         if cluster.options["stack"] == "gpu_operator":
-            raise Refused(
-                thing,
-                "the GPU Operator has no migration in place between its device plugin and the DRA driver",
-                "Set gpu_kubernetes_stack: device_plugin first, whose release serves the pool node by node.",
-            )
+            reason = "the GPU Operator has no migration in place between its device plugin and the DRA driver"
+            remedy = "Set gpu_kubernetes_stack: device_plugin first, whose release serves the pool node by node."
+            raise Refused(thing, reason, remedy)
         if item.compute_domains:
-            raise Refused(
-                thing,
-                f"ComputeDomains of the DRA driver run IMEX on its nodes ({IMEX}: {MASKED}), and they would end with the pool's claims",
-                "Change such a pool as a whole: drain its nodes, then set nvidia_sharing_backend alone.",
-            )
+            reason = f"ComputeDomains of the DRA driver run IMEX on its nodes ({IMEX}: {MASKED}), and they would end with the pool's claims"
+            remedy = "Change such a pool as a whole: drain its nodes, then set nvidia_sharing_backend alone."
+            raise Refused(thing, reason, remedy)
 
 
 def refuse_spread(sharing: modes.Sharing, shown: Capacity, gpus: int) -> None:
@@ -118,11 +110,9 @@ def refuse_same_name(cluster: str, configurations: Sequence[PluginConfiguration]
         pools_of.setdefault(item.name, set()).add(item.pool)
     for name, count in Counter(item.name for item in configurations).items():
         if count > 1:
-            raise Refused(
-                f"pools {' and '.join(sorted(pools_of[name]))} of cluster {cluster}",
-                f"the objects of both would be named {name}",
-                "Rename one of the groups.",
-            )
+            reason = f"the objects of both would be named {name}"
+            remedy = "Rename one of the groups."
+            raise Refused(f"pools {' and '.join(sorted(pools_of[name]))} of cluster {cluster}", reason, remedy)
 
 
 def refuse_name_of_pool(configurations: Sequence[PluginConfiguration]) -> None:
@@ -148,11 +138,8 @@ def refuse_matches(cluster: DescribedCluster) -> None:
 def _refuse_alone(item: PluginConfiguration) -> None:
     thing = f"{VARIABLE} of pool {item.pool}"
     if item.sharing.migrate_from:
-        raise Refused(
-            thing,
-            "gpufleet.nvidia.migrate moves the nodes of the inventory, and others would change their server all at once when it is done",
-            f"{_BY_NAME} Set it as it is after the migration.",
-        )
+        reason = "gpufleet.nvidia.migrate moves the nodes of the inventory, and others would change their server all at once when it is done"
+        raise Refused(thing, reason, f"{_BY_NAME} Set it as it is after the migration.")
     offers = {node: shown.offers for node, shown in zip(item.nodes, item.capacities, strict=True)}
     first = item.nodes[0]
     for node, found in offers.items():
@@ -173,11 +160,9 @@ def _refuse_unlabelled(cluster: DescribedCluster, item: PluginConfiguration) -> 
     """Refuse what needs labels that nothing sets: NFD sees devices but no labels of nodes, and without NFD nothing sees devices."""
     thing = f"{VARIABLE} of pool {item.pool}"
     if item.match.devices and not cluster.options["node_feature_discovery"]:
-        raise Refused(
-            thing,
-            "nothing reads PCI device IDs, because gpu_kubernetes_node_feature_discovery is false",
-            "Install Node Feature Discovery, or use {labels: {KEY: VALUE}} of a group of nodes.",
-        )
+        reason = "nothing reads PCI device IDs, because gpu_kubernetes_node_feature_discovery is false"
+        remedy = "Install Node Feature Discovery, or use {labels: {KEY: VALUE}} of a group of nodes."
+        raise Refused(thing, reason, remedy)
     if not item.match.labels:
         return
     needed = {
@@ -188,11 +173,9 @@ def _refuse_unlabelled(cluster: DescribedCluster, item: PluginConfiguration) -> 
     }
     for setting, is_set in needed.items():
         if is_set:
-            raise Refused(
-                f"{thing}, labels",
-                f"{setting} needs labels on the nodes that Node Feature Discovery sets, and it cannot see the labels of a group",
-                f"Use {{boards: true}}{f', or {DEFAULT} for the pool' if setting.startswith(CHOICE) else ''}.",
-            )
+            reason = f"{setting} needs labels on the nodes that Node Feature Discovery sets, and it cannot see the labels of a group"
+            remedy = f"Use {{boards: true}}{f', or {DEFAULT} for the pool' if setting.startswith(CHOICE) else ''}."
+            raise Refused(f"{thing}, labels", reason, remedy)
 
 
 def _refuse_overlap(one: PluginConfiguration, other: PluginConfiguration) -> None:

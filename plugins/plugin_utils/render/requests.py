@@ -77,11 +77,8 @@ def answers(cluster: DescribedCluster) -> tuple[Answer, ...]:
 def _of_pools(cluster: DescribedCluster, entry: Mapping[str, Any], path: str) -> list[Answer]:
     memory, profile = entry.get("memory"), entry.get("profile")
     if bool(memory) == bool(profile):
-        raise Refused(
-            path,
-            "it has both memory and profile" if memory else "it has neither memory nor profile",
-            "Ask for {memory: 8GiB, gpus: 2} or for {profile: 1g.10gb, count: 2}.",
-        )
+        reason = "it has both memory and profile" if memory else "it has neither memory nor profile"
+        raise Refused(path, reason, "Ask for {memory: 8GiB, gpus: 2} or for {profile: 1g.10gb, count: 2}.")
     for name, of in (("gpus", "memory"), ("count", "profile")):
         if entry.get(name) is not None and not entry.get(of):
             raise Refused(f"{path}.{name}", f"it belongs to {of}, which is not set", "Remove it.")
@@ -193,11 +190,8 @@ def _no_such_device(item: PluginConfiguration, profile: str, made: Mapping[str, 
         of = f"Its GPUs have the profiles {', '.join(near)} and others." if near else "Its GPUs have no MIG profiles."
         return Refused(f"{path}.profile", f"{reason}, and its GPUs have no such profile", of)
     strategy = "" if item.strategy == "mixed" else "nvidia_mig_strategy: mixed and "
-    return Refused(
-        f"{path}.profile",
-        reason,
-        f"Set {strategy}nvidia_mig_layout: [{{devices: all, instances: {{{profile}: {fits.max_instances}}}}}] or one with fewer of it beside others.",
-    )
+    remedy = f"Set {strategy}nvidia_mig_layout: [{{devices: all, instances: {{{profile}: {fits.max_instances}}}}}] or one with fewer of it beside others."
+    return Refused(f"{path}.profile", reason, remedy)
 
 
 def _undivided(item: PluginConfiguration, path: str) -> Refused | None:
@@ -222,11 +216,8 @@ def _too_many(item: PluginConfiguration, share: arithmetic.Share, path: str) -> 
             f"{path}.gpus", f"{share.gpus} GPUs, and a node of pool {item.pool} has {item.gpus}", "Ask for fewer GPUs."
         )
     if share.gpus > 1 and item.sharing.gpus_per_pod == 1 and item.sharing.backend == "mps":
-        return Refused(
-            f"{path}.gpus",
-            f"{share.gpus} GPUs, and the device plugin of pool {item.pool} gives a container one slice (nvidia_sharing_gpus_per_pod: 1)",
-            f"Set nvidia_sharing_gpus_per_pod: {share.gpus} for the pool.",
-        )
+        reason = f"{share.gpus} GPUs, and the device plugin of pool {item.pool} gives a container one slice (nvidia_sharing_gpus_per_pod: 1)"
+        return Refused(f"{path}.gpus", reason, f"Set nvidia_sharing_gpus_per_pod: {share.gpus} for the pool.")
     return None
 
 
@@ -236,11 +227,8 @@ def _too_large(item: PluginConfiguration, share: arithmetic.Share, path: str) ->
         most = min((unit.memory_mib for unit in item.capacity.slices.values() if unit.memory_mib), default=None)
         if most is None or share.per_gpu_mib <= most:
             return None
-        return Refused(
-            f"{path}.memory",
-            f"{each} on each GPU, and a GPU of pool {item.pool} has {most} MiB",
-            "Ask for less, or spread over more GPUs.",
-        )
+        reason = f"{each} on each GPU, and a GPU of pool {item.pool} has {most} MiB"
+        return Refused(f"{path}.memory", reason, "Ask for less, or spread over more GPUs.")
     if share.per_gpu_mib <= (item.sharing.slice_mib or 0):
         return None
     return Refused(

@@ -216,11 +216,9 @@ def _gitops(cluster: DescribedCluster, releases: list[Release], folders: list[st
             else "Set it to the name of the GitRepository object.",
         )
     if cluster.options["objects"] == "chart" and not cluster.options["chart_repository"]:
-        raise Refused(
-            "gpu_kubernetes_chart_repository",
-            f"gpu_kubernetes_objects: chart leaves the ConfigMaps to the chart {OWN_CHART}, and without its repository {kind} cannot install it",
-            f"Publish charts/{OWN_CHART} and set the URL, or set gpu_kubernetes_objects: manifests.",
-        )
+        reason = f"gpu_kubernetes_objects: chart leaves the ConfigMaps to the chart {OWN_CHART}, and without its repository {kind} cannot install it"
+        remedy = f"Publish charts/{OWN_CHART} and set the URL, or set gpu_kubernetes_objects: manifests."
+        raise Refused("gpu_kubernetes_chart_repository", reason, remedy)
     rendered = (argocd if kind == "argocd" else flux)(cluster, releases, folders)
     return {f"{kind}/{name}.yaml": documents(_MADE_BY, items) for name, items in rendered.items()}
 

@@ -57,11 +57,9 @@ def refuse_in_inventory(path: str, variable: str, sources: Iterable[str]) -> Non
         inside = os.path.relpath(os.path.realpath(path), os.path.realpath(source)).split(os.sep)
         left_out = any(IGNORED.search(part.encode()) for part in inside if part not in (".", *_OF_VARIABLES))
         if os.path.isdir(source) and inside[0] != os.pardir and not left_out:
-            raise Refused(
-                variable,
-                f"{path} is inside the inventory {source}, and Ansible would read the files there as groups, hosts and variables",
-                "Name a directory outside of it, or begin the name of the folder with a dot.",
-            )
+            reason = f"{path} is inside the inventory {source}, and Ansible would read the files there as groups, hosts and variables"
+            remedy = "Name a directory outside of it, or begin the name of the folder with a dot."
+            raise Refused(variable, reason, remedy)
 
 
 def plan(
