@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import datetime
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Callable
 
 from ansible import constants
@@ -24,6 +24,9 @@ _AWAY = (0, 500, 502, 503, 504)
 _PAUSE = 2.0
 _CLAIMS = "/apis/resource.k8s.io/v1"
 _REMEDIATIONS = "/apis/nvsentinel.dgxc.nvidia.com/v1/externalremediationrequests"
+#: Statuses of what is not there, or is another one by now, and of what somebody else has changed or made.
+_GONE, _CONFLICT = (404, 409), (409,)
+_LEASE = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"}
 _NOT_ENDED = "status.phase!=Succeeded,status.phase!=Failed"
 #: Kinds of patches: a list is replaced as a whole, or merged by what Kubernetes knows of its items.
 MERGE, STRATEGIC = "application/merge-patch+json", "application/strategic-merge-patch+json"
@@ -35,6 +38,18 @@ class ApiError(Exception):
     def __init__(self, status: int, what: str, reason: str) -> None:
         self.status = status
         super().__init__(str(printable(f"Failed to {what}: {reason}", lines=True)))
+
+
+def if_there(
+    call: Callable[..., dict[str, Any]], *arguments: Any, but: Collection[int] = (404,), **options: Any
+) -> dict[str, Any] | None:
+    """Return the answer of a call; None where it fails with one of the statuses C(but), as it does for what is not there."""
+    try:
+        return call(*arguments, **options)
+    except ApiError as error:
+        if error.status not in but:
+            raise
+        return None
 
 
 def at_once(display: Any) -> Callable[[str], None]:
@@ -176,11 +191,8 @@ class Cluster:
     def delete_pod(self, namespace: str, name: str, uid: str) -> None:
         """Delete a pod, so that its controller makes another. One of the same name that was made since is not meant."""
         body = {"preconditions": {"uid": uid}}
-        try:
-            self.call("DELETE", f"/api/v1/namespaces/{namespace}/pods/{name}", f"delete pod {namespace}/{name}", body)
-        except ApiError as error:
-            if error.status not in (404, 409):
-                raise
+        path = f"/api/v1/namespaces/{namespace}/pods/{name}"
+        if_there(self.call, "DELETE", path, f"delete pod {namespace}/{name}", body, but=_GONE)
 
     def pods(self) -> list[dict[str, Any]]:
         """Return all pods that have not ended."""
@@ -193,9 +205,8 @@ class Cluster:
         return self._list(f"{_CLAIMS}/resourceslices", "the ResourceSlices", objects.RESOURCE_SLICE)
 
     def device_classes(self) -> list[dict[str, Any]]:
-        return list(
-            self.call("GET", f"{_CLAIMS}/deviceclasses", "list the DeviceClasses", resourceVersion="0")["items"]
-        )
+        found = self.call("GET", f"{_CLAIMS}/deviceclasses", "list the DeviceClasses", resourceVersion="0")
+        return list(found["items"])
 
     def api_groups(self) -> frozenset[str]:
         """Return the names of the API groups that the server has."""
@@ -207,32 +218,20 @@ class Cluster:
 
         Before, they are served where nobody heeds them: what the scheduler's gates are, no API says.
         """
-        try:
-            kinds = self.call("GET", _CLAIMS, "list the kinds of resource.k8s.io/v1")["resources"]
-        except ApiError as error:
-            if error.status == 404:
-                return None
-            raise
-        if not any(kind.get("name") == "devicetaintrules" for kind in kinds):
+        known = if_there(self.call, "GET", _CLAIMS, "list the kinds of resource.k8s.io/v1")
+        if known is None or not any(kind.get("name") == "devicetaintrules" for kind in known["resources"]):
             return None
         return self._list(f"{_CLAIMS}/devicetaintrules", "the DeviceTaintRules", objects.DEVICE_TAINT_RULE)
 
     def write_device_taint_rule(self, rule: Mapping[str, Any]) -> None:
         """Make a DeviceTaintRule, or give one of its name this taint."""
         name = rule["metadata"]["name"]
-        try:
-            self.call("POST", f"{_CLAIMS}/devicetaintrules", f"taint a device by DeviceTaintRule {name}", dict(rule))
-        except ApiError as error:
-            if error.status != 409:
-                raise
+        what = f"taint a device by DeviceTaintRule {name}"
+        if if_there(self.call, "POST", f"{_CLAIMS}/devicetaintrules", what, dict(rule), but=_CONFLICT) is None:
             self.call("PATCH", f"{_CLAIMS}/devicetaintrules/{name}", f"change DeviceTaintRule {name}", dict(rule))
 
     def delete_device_taint_rule(self, name: str) -> None:
-        try:
-            self.call("DELETE", f"{_CLAIMS}/devicetaintrules/{name}", f"remove DeviceTaintRule {name}")
-        except ApiError as error:
-            if error.status != 404:
-                raise
+        if_there(self.call, "DELETE", f"{_CLAIMS}/devicetaintrules/{name}", f"remove DeviceTaintRule {name}")
 
     def remediation_request(self, name: str) -> dict[str, Any]:
         """Return an ExternalRemediationRequest of NVSentinel."""
@@ -240,19 +239,13 @@ class Cluster:
 
     def report_remediation(self, name: str, conditions: Callable[[Mapping[str, Any]], Any]) -> None:
         """Write what C(conditions) makes of a request as its conditions. They are written as one list, so nobody else may have written them since."""
-        while True:
+        path, what = f"{_REMEDIATIONS}/{name}/status", f"report the repair in ExternalRemediationRequest {name}"
+        written = None
+        while written is None:
             found = self.remediation_request(name)
-            body = {
-                "metadata": {"resourceVersion": found["metadata"]["resourceVersion"]},
-                "status": {"conditions": conditions(found)},
-            }
-            try:
-                what = f"report the repair in ExternalRemediationRequest {name}"
-                self.call("PATCH", f"{_REMEDIATIONS}/{name}/status", what, body)
-                return
-            except ApiError as error:
-                if error.status != 409:
-                    raise
+            version = {"resourceVersion": found["metadata"]["resourceVersion"]}
+            body = {"metadata": version, "status": {"conditions": conditions(found)}}
+            written = if_there(self.call, "PATCH", path, what, body, but=_CONFLICT)
 
     def version(self) -> str:
         """Return the version of the API server, such as C(v1.34.4)."""
@@ -274,53 +267,29 @@ class Cluster:
         }
         path = f"/api/v1/namespaces/{namespace}/pods/{name}/eviction"
         try:
-            self.call("POST", path, f"evict pod {namespace}/{name}", body)
+            if_there(self.call, "POST", path, f"evict pod {namespace}/{name}", body, but=_GONE)
         except ApiError as error:
-            if error.status in (404, 409):
-                return None
             if error.status == 429:
                 return str(error)
             raise
         return None
 
     def lease(self, namespace: str, name: str) -> dict[str, Any] | None:
-        try:
-            return self.call("GET", _lease_path(namespace, name), f"read lease {namespace}/{name}")
-        except ApiError as error:
-            if error.status == 404:
-                return None
-            raise
+        return if_there(self.call, "GET", _lease_path(namespace, name), f"read lease {namespace}/{name}")
 
     def clock(self, namespace: str) -> datetime.datetime:
         """Return the time of the API server: that of a lease which is not made. Machines that share leases need not agree on the time."""
-        body = {
-            "apiVersion": "coordination.k8s.io/v1",
-            "kind": "Lease",
-            "metadata": {"generateName": "clock-", "namespace": namespace},
-        }
+        body = {**_LEASE, "metadata": {"generateName": "clock-", "namespace": namespace}}
         answer = self.call("POST", _lease_path(namespace, ""), "ask the API server for its time", body, dryRun="All")
         return parse_time(answer["metadata"]["creationTimestamp"])
 
     def write_lease(self, namespace: str, name: str, spec: Mapping[str, Any], version: str | None) -> bool:
         """Write a lease if it is still at C(version) (None: not there); return whether it was."""
-        document = {
-            "apiVersion": "coordination.k8s.io/v1",
-            "kind": "Lease",
-            "metadata": {
-                "name": name,
-                "namespace": namespace,
-                **({"resourceVersion": version} if version else {}),
-            },
-            "spec": dict(spec),
-        }
-        path = _lease_path(namespace, name if version else "")
-        try:
-            self.call("PUT" if version else "POST", path, f"write lease {namespace}/{name}", document)
-        except ApiError as error:
-            if error.status == 409:
-                return False
-            raise
-        return True
+        of_version = {"resourceVersion": version} if version else {}
+        document = {**_LEASE, "metadata": {"name": name, "namespace": namespace, **of_version}, "spec": dict(spec)}
+        path, what = _lease_path(namespace, name if version else ""), f"write lease {namespace}/{name}"
+        written = if_there(self.call, "PUT" if version else "POST", path, what, document, but=_CONFLICT)
+        return written is not None
 
 
 def parse_time(text: str) -> datetime.datetime:

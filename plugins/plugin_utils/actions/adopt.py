@@ -21,7 +21,7 @@ from ...module_utils._formats.driver_versions import branch_of, is_driver_versio
 from ...module_utils._formats.imex import ADDRESS as IMEX_ADDRESS
 from ...module_utils._host.stage import PROGRAM
 from ...module_utils._plan import Refused
-from ..cluster import ApiError
+from ..cluster import if_there
 from ..cluster_action import ClusterAction
 from ..fleet import adopt_deepops
 from ..fleet.adopt import Adopted, adopt
@@ -161,13 +161,9 @@ class ActionModule(ClusterAction):
 
         def items(group: str, kind: str, shape: Mapping[str, Any]) -> list[dict[str, Any]]:
             path = f"/apis/{group}/{kind.lower()}"
-            try:
-                there = api.call("GET", path, f"list the {kind}", resourceVersion="0")["items"]
-            except ApiError as error:
-                # The cluster has no such kind: no operator was ever installed.
-                if error.status == 404:
-                    return []
-                raise
+            # Where no operator was ever installed the cluster has no such kind.
+            answer = if_there(api.call, "GET", path, f"list the {kind}", resourceVersion="0")
+            there = answer["items"] if answer else []
             found = taken(there, shape)
             if len(found) != len(there):
                 reason = "one has fields of other types than the GPU Operator's definition has"
@@ -183,13 +179,8 @@ class ActionModule(ClusterAction):
         )
         config_maps = {}
         for namespace, name in found.wanted_config_maps():
-            what = f"read ConfigMap {namespace}/{name}"
-            try:
-                document = api.call("GET", f"/api/v1/namespaces/{namespace}/configmaps/{name}", what)
-            except ApiError as error:
-                if error.status != 404:
-                    raise
-                document = {}
+            path, what = f"/api/v1/namespaces/{namespace}/configmaps/{name}", f"read ConfigMap {namespace}/{name}"
+            document = if_there(api.call, "GET", path, what) or {}
             config_maps[namespace, name] = {str(key): str(value) for key, value in (document.get("data") or {}).items()}
         return replace(found, config_maps=config_maps)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.documents import read_json
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import Unfit
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import ApiError, Cluster
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import Cluster, if_there
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster_action import ClusterAction
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import pods, served
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.objects import (
@@ -50,13 +50,8 @@ class ActionModule(ClusterAction):
         if not arguments["kubernetes"]:
             why = "gpu_node_kubernetes is false: a migration is between two servers of a cluster. Set it to true."
             return {"failed": True, "msg": why}
-        try:
-            node = self.cluster(arguments).node(arguments["node"])
-        except ApiError as error:
-            # The plan names all hosts that are no nodes.
-            if error.status != 404:
-                raise
-            node = {}
+        # The plan names all hosts that are no nodes.
+        node = if_there(self.cluster(arguments).node, arguments["node"])
         earlier, noted = _record(arguments["recorded"]), annotations_of(node)
         # The node's record is written before the host's: a run that was killed between the two has ended.
         ended = (noted.get(f"{PREFIX}upgrade-state"), noted.get(f"{PREFIX}upgrade-to")) == (DONE, earlier.target)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import ApiError, titles
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import if_there, titles
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster_action import ClusterAction
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.objects import annotations_of, labels_of
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.pods import read
@@ -41,10 +41,5 @@ class ActionModule(ClusterAction):
                 self._display.display(f"{name}: waiting for {titles(left)}")
             shown = left
             time.sleep(_PAUSE)
-        try:
-            node = cluster.node(name)
-        except ApiError as error:
-            if error.status != 404:
-                raise
-            node = {}
+        node = if_there(cluster.node, name)
         return {"annotations": dict(annotations_of(node)), "labels": dict(labels_of(node))}

@@ -7,12 +7,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from typing import Any
 
 from ...module_utils._facts.schema import check_facts
 from .. import node_expectations
-from ..cluster import ApiError, Cluster
+from ..cluster import Cluster, if_there
 from ..cluster_action import ClusterAction
 from ..fleet import expectations
 from ..fleet.objects import OWN_NAMESPACES
@@ -44,7 +43,7 @@ class ActionModule(ClusterAction):
             lambda: collect(task_vars, self._templar.template, node_expectations.ROLES),
             arguments["capacity"],
             arguments["labels"],
-            there=_node(cluster, name) if arguments["capacity"] else None,
+            there=if_there(cluster.node, name) if arguments["capacity"] else None,
         )
         restarted: list[dict[str, Any]] = []
         if self._task.check_mode:
@@ -57,7 +56,7 @@ class ActionModule(ClusterAction):
         while True:
             checks = node_expectations.checks(
                 name,
-                _node(cluster, name),
+                if_there(cluster.node, name),
                 lambda: cluster.pods_on(name),
                 wanted,
                 arguments["facts"],
@@ -97,12 +96,3 @@ def _restart(cluster: Cluster, node: str, selectors: list[str], namespaces: list
     for pod in pods:
         cluster.delete_pod(pod["metadata"]["namespace"], pod["metadata"]["name"], pod["metadata"]["uid"])
     return pods
-
-
-def _node(cluster: Cluster, name: str) -> Mapping[str, Any] | None:
-    try:
-        return cluster.node(name)
-    except ApiError as error:
-        if error.status != 404:
-            raise
-        return None

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions import adopt
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import ApiError
 
 from ...mutation import examples_of, mutated, property_of, shown
 
@@ -153,7 +154,7 @@ class Api:
             "/api/v1/namespaces/gpu-operator/configmaps/c": {"data": {"four": four}},
         }
         if path not in known:
-            raise adopt.ApiError(404, what, "not found")
+            raise ApiError(404, what, "not found")
         return known[path]
 
 
