@@ -17,7 +17,7 @@ from typing import Any
 from ...module_utils._sharing.mps_instances import GPU
 from ...module_utils._versions import numbers
 from ..lint.lint import decoded
-from .clients import placed, title
+from .clients import of_host, placed, title
 from .names import MIG_CONFIG_LABEL, MIG_STATE_LABEL
 from .objects import DEFAULT_MORE, DEFAULT_NAMESPACE, own
 from .sharing_configurations import CONFIGURATIONS, LABEL, UNSHARED, is_name
@@ -39,7 +39,7 @@ class ServedConfiguration:
     :param node: the name of its node; empty where the cluster has none, or was not read.
     :param strategy: the MIG strategy of its device plugin, or None where nothing says.
     :param sharing: the variables C(nvidia_sharing_*) that mean the same; empty where nothing is shared.
-    :param driver: whether a container of the GPU Operator brings its driver.
+    :param driver: whether a container of the GPU Operator brings its driver: not where the label of the node excludes that.
     :param toolkit: whether one brings the container toolkit.
     """
 
@@ -205,8 +205,12 @@ class Objects:
             differences += wrong
         sharing, strategy, wrong = read_plugin_file(text, flags["migStrategy"]) if text else ({}, None, [])
         differences += wrong
-        driver = _at(policy, "spec", "driver", "enabled") is not False
-        if driver and _at(policy, "spec", "driver", "useNvidiaDriverCRD"):
+        # A cluster can be mixed: what the policy enables does not reach a node whose labels say that its host has it.
+        brought = {
+            operand: _at(policy, "spec", key, "enabled") is not False and not of_host(labels, operand)
+            for key, operand in (("driver", "driver"), ("toolkit", "container-toolkit"))
+        }
+        if brought["driver"] and _at(policy, "spec", "driver", "useNvidiaDriverCRD"):
             mine = [one for one in self.drivers if _selects(one, labels)]
             named = ", ".join(f"{_at(one, 'metadata', 'name')} ({_at(one, 'spec', 'version')})" for one in mine)
             notes.append(
@@ -220,8 +224,8 @@ class Objects:
             # The operator's strategy is an environment variable, which beats the file.
             str(flags["migStrategy"] or strategy or "single"),
             sharing,
-            driver,
-            _at(policy, "spec", "toolkit", "enabled") is not False,
+            brought["driver"],
+            brought["container-toolkit"],
             tuple(differences),
             tuple(notes),
         )

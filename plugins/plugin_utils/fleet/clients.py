@@ -39,6 +39,13 @@ OPERANDS = (
     "nvsm",
     "operator-validator",
 )
+#: Values of an operand's label with which the operator leaves it to the host: of people, and of its driver manager, which found a driver there.
+_OF_HOST = ("false", "pre-installed")
+
+
+def of_host(labels: Mapping[str, str], operand: str) -> bool:
+    """Return whether the labels of a node keep an operand of the GPU Operator away for good, which its ClusterPolicy has for the cluster."""
+    return labels.get(f"{OPERATOR_PREFIX}{operand}") in _OF_HOST or labels.get(f"{OPERATOR_PREFIX}operands") == "false"
 
 
 def paused(labels: Mapping[str, str]) -> dict[str, str]:

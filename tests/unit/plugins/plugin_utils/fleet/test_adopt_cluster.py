@@ -107,6 +107,33 @@ def test_an_operator_that_brings_driver_and_toolkit_and_partitions():
     assert "nvidia.com/mig.config=all-balanced, and its state is failed" in found.differences[0]
 
 
+@pytest.mark.parametrize(
+    ("labels", "driver", "toolkit"),
+    [
+        ({}, True, True),
+        ({"driver": "true", "container-toolkit": "true"}, True, True),
+        ({"driver": "false"}, False, True),
+        ({"driver": "pre-installed"}, False, True),
+        ({"driver": "true", "container-toolkit": "false"}, True, False),
+        ({"driver": "false", "container-toolkit": "false"}, False, False),
+        # The operator removes the labels of its operands then.
+        ({"operands": "false"}, False, False),
+        # Its driver manager says this while it works, and has it back.
+        ({"driver": "paused-for-driver-upgrade"}, True, True),
+    ],
+)
+def test_a_node_that_has_left_the_operators_driver_or_toolkit_is_described_so_in_a_mixed_cluster(
+    labels, driver, toolkit
+):
+    given = {"driver": {"enabled": True, "useNvidiaDriverCRD": True}, "toolkit": {"enabled": True}}
+    named = {f"nvidia.com/gpu.deploy.{name}": value for name, value in labels.items()}
+    objects = Objects([labelled(labels=named), labelled("gpu02")], [policy(**given)])
+    left, other = (objects.served(node) for node in objects.nodes)
+    assert (left.driver, left.toolkit) == (driver, toolkit)
+    assert (other.driver, other.toolkit) == (True, True), "enabled stays what it is for the others"
+    assert bool(left.notes) is driver, "no NVIDIADriver decides about the driver of a host"
+
+
 def test_the_versions_of_the_charts_are_those_of_helms_labels():
     installed = policy()
     installed["metadata"]["labels"] = {"helm.sh/chart": "gpu-operator-v25.3.4"}
