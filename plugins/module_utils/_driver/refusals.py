@@ -250,16 +250,24 @@ def rollout_refusals(host: Host, desired: DesiredDriver, rolled_out: Mapping[str
     ]
 
 
+#: The kernel modules of drivers whose names on the bus are not theirs (Linux, drivers/gpu/nova-core/nova_core.rs).
+_MODULES = {"NovaCore": "nova_core"}
+
+
 def kernel_driver_refusals(host: Host) -> list[Refused]:
-    """Return which GPUs another kernel driver has; nouveau gives them up with a reboot, which is planned."""
+    """Return which GPUs another kernel driver has, by driver; nouveau gives them up with a reboot, which is planned."""
+    taken: dict[str, list[str]] = {}
+    for gpu in host.gpus:
+        if gpu.kernel_driver not in (None, "nvidia", "nouveau"):
+            taken.setdefault(str(gpu.kernel_driver), []).append(str(gpu))
     return [
         Refused(
-            str(gpu),
-            f"the kernel driver {gpu.kernel_driver} has it, so the driver nvidia cannot use it",
-            f"Block {gpu.kernel_driver} (a line 'blacklist {gpu.kernel_driver.lower()}' in a file of /etc/modprobe.d), rebuild the initramfs and reboot.",
+            ", ".join(gpus),
+            f"the kernel driver {name} has {'it' if len(gpus) == 1 else 'them'}, so the driver nvidia cannot",
+            f"Block its module (a line 'blacklist {_MODULES.get(name, name.replace('-', '_'))}' in a file of /etc/modprobe.d), rebuild the initramfs "
+            "and reboot.",
         )
-        for gpu in host.gpus
-        if gpu.kernel_driver not in (None, "nvidia", "nouveau")
+        for name, gpus in taken.items()
     ]
 
 

@@ -87,9 +87,14 @@ def test_a_host_whose_gpus_all_go_to_virtual_machines_is_none_of_the_group():
     assert refusal.thing == "the group gpu_hosts"
 
 
-def test_a_gpu_that_another_kernel_driver_has_is_refused_and_nouveau_is_not():
-    (refusal,) = plan_stages(of_machines("NovaCore"), desired())["driver"].refusals
-    assert "NovaCore has it" in refusal.reason and "blacklist novacore" in refusal.remedy
+def test_gpus_that_another_kernel_driver_has_are_refused_by_driver_and_nouveaus_are_not():
+    """The name of a driver on the bus is not that of its module."""
+    nova, other = plan_stages(of_machines("NovaCore", "nvidia", "NovaCore", "some-driver"), desired())[
+        "driver"
+    ].refusals
+    assert "0000:10:00.0" in nova.thing and "0000:12:00.0" in nova.thing and "0000:11:00.0" not in nova.thing
+    assert "NovaCore has them" in nova.reason and "'blacklist nova_core'" in nova.remedy
+    assert "some-driver has it" in other.reason and "'blacklist some_driver'" in other.remedy
     assert plan_stages(of_machines("nouveau"), desired())["driver"].refusals == ()
 
 
