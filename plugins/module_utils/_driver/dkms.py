@@ -20,6 +20,7 @@ from .desired import PREFIX, DesiredDriver
 from .packages import DKMS
 from .selection import NotOffered, names_of
 from .state import Host
+from .steps import DRIVER
 
 DKMS_PACKAGE = "dkms"
 #: Before all others: what a site sets in a file of its own counts.
@@ -115,10 +116,18 @@ def enable(manager: PackageManager, step: Step) -> None:
 
 
 def build_steps(host: Host, desired: DesiredDriver) -> list[Step]:
-    """Return the steps that build the module of the installed driver for the kernels without one, where DKMS has its source."""
+    """Return the steps that build the module of the installed driver for the kernels without one. Raises Refused: there is
+    none for the running kernel, and DKMS does not have its source."""
     known = [build for build in host.builds if build.version == host.version]
-    if names_of(host, desired).module != DKMS or not known:
+    if names_of(host, desired).module != DKMS or not (known or host.kernel in host.unbuilt):
         return []
+    if not known:
+        packages = ", ".join(name for name in host.packages if "dkms" in name or "kernel" in name)
+        raise Refused(
+            DRIVER,
+            f"the running kernel {host.kernel} has no module of driver {host.version}, and DKMS does not have its source to build one",
+            f"Install {packages or 'its DKMS package'} again (apt-get install --reinstall, dnf reinstall, zypper install --force) and run again.",
+        )
     steps = []
     for kernel in host.unbuilt:
         states = sorted({build.state for build in known if build.kernel in (None, kernel)}) or ["added"]

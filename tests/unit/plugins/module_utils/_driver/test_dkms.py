@@ -179,7 +179,12 @@ def test_the_module_is_built_for_the_running_kernel_and_the_next_one(states, aga
     there = replace(lost, on_disk=VERSION, next_module=VERSION)
     assert dkms.build_steps(there, DesiredDriver()) == [] and dkms.with_modules(there, []) == there
     # Without its source, DKMS has nothing to build.
-    assert dkms.build_steps(replace(lost, builds=()), DesiredDriver()) == []
+    with pytest.raises(
+        Refused, match=f"running kernel {lost.kernel} has no module of driver {VERSION}, and DKMS"
+    ) as refusal:
+        dkms.build_steps(replace(lost, builds=()), DesiredDriver())
+    assert "Install nvidia-kernel-open-dkms again" in refusal.value.remedy
+    assert dkms.build_steps(replace(lost, builds=(), on_disk=VERSION), DesiredDriver()) == []
 
 
 def test_headers_come_first_for_each_kernel_that_lacks_its_module():
