@@ -379,6 +379,7 @@ def test_a_second_daemon_for_the_same_gpus_is_refused(fleet):
         refused = fleet.module(WHOLE, "mps", SLICE)
         assert refused["refusals"][0]["thing"] == "nvidia_sharing_mps_manager"
         assert "is another MPS control daemon" in refused["msg"]
+        assert "CUDA_MPS_PIPE_DIRECTORY=/tmp/mine nvidia-cuda-mps-control" in refused["msg"]
         assert modes(fleet, WHOLE) == ["Default"] * 2
         assert answers(fleet, WHOLE, "/tmp/mine")
     finally:

@@ -163,9 +163,10 @@ def _foreign_daemons(processes: Sequence[ProgramProcess]) -> tuple[ForeignDaemon
         # Anybody can call a program so. A user's own daemon that has a GPU is seen by its server, which computes there.
         if process.user:
             continue
-        if not process.foreign and environment.get("CUDA_MPS_PIPE_DIRECTORY") in ours:
+        pipe = environment.get("CUDA_MPS_PIPE_DIRECTORY") or ""
+        if not process.foreign and pipe in ours:
             continue
-        found.append(ForeignDaemon(process.pid, mps_instances.named_devices(environment), process.foreign))
+        found.append(ForeignDaemon(process.pid, mps_instances.named_devices(environment), process.foreign, pipe))
     return tuple(found)
 
 

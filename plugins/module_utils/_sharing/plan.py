@@ -10,6 +10,7 @@ alone never need that: they are defaults of servers that start later, and an idl
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -20,7 +21,8 @@ from .._plan import Plan, Refused, Step
 from .._steps import Kind
 from .._users import mps_clients, named, names
 from .host import DEFAULT, SHM, Daemon, HostSharing
-from .state import Observed, ObservedDaemon, SharedGpu
+from .mps_instances import DEFAULT_PIPE_DIRECTORY
+from .state import ForeignDaemon, Observed, ObservedDaemon, SharedGpu
 
 
 def plan(observed: Observed, wanted: HostSharing, disruption: str = "refuse") -> Plan:
@@ -142,13 +144,26 @@ def _refuse_two_daemons(observed: Observed, wanted: HostSharing) -> None:
     for daemon in wanted.daemons:
         for foreign in observed.foreign_daemons:
             if foreign.serves(daemon.devices):
-                where = "in a container, probably the device plugin's" if foreign.in_container else "on the host"
-                raise Refused(
-                    "nvidia_sharing_mps_manager",
-                    f"process {foreign.pid} is another MPS control daemon for these GPUs ({where}), but a GPU can have only one",
-                    "Drain the host and end that daemon (the device plugin's: its release of this pool with gfd.enabled false, as rendered), "
-                    "or set nvidia_sharing_mps_manager: device_plugin.",
-                )
+                raise second_daemon(foreign)
+
+
+def second_daemon(foreign: ForeignDaemon) -> Refused:
+    """Return that GPUs have an MPS daemon that their pool does not want."""
+    where = "in a container, probably the device plugin's" if foreign.in_container else "on the host"
+    if foreign.in_container:
+        remedy = (
+            "Drain the host and end that daemon (the device plugin's: its release of this pool with gfd.enabled false, as rendered), or set "
+            "nvidia_sharing_mps_manager: device_plugin."
+        )
+    else:
+        folder = shlex.quote(foreign.pipe_directory or DEFAULT_PIPE_DIRECTORY)
+        command = f"echo quit | CUDA_MPS_PIPE_DIRECTORY={folder} nvidia-cuda-mps-control"
+        remedy = f"Drain the host and end that daemon ({command}), and what starts it."
+    return Refused(
+        "nvidia_sharing_mps_manager",
+        f"process {foreign.pid} is another MPS control daemon for these GPUs ({where}), but a GPU can have only one",
+        remedy,
+    )
 
 
 def _end(daemon: ObservedDaemon, why: str, disruption: str) -> Step:

@@ -175,6 +175,11 @@ def _planned(
     disruption = str(desired.get("nvidia_sharing_mps_disruption") or "refuse")
     observed = from_facts(facts, gpus, wanted)
     plan = sharing_plan.plan(observed, wanted, disruption)
+    uuids = [str(gpu.get("uuid")) for gpu in gpus]
+    second = next((one for one in observed.foreign_daemons if one.serves(uuids)), None)
+    if sharing.mps_of_plugin and second is not None:
+        # The device plugin's own is in a container.
+        raise sharing_plan.second_daemon(second)
     by_hand = _in_every_container(sharing, observed)
     alone = one_user_at_a_time(sharing, wanted)
     return StagePlan(

@@ -180,7 +180,8 @@ def test_never_two_daemons_on_one_gpu(machine, found, refused):
     machine.log.clear()
     with pytest.raises(Refused, match="process 4711 is another MPS control daemon") as refusal:
         bring(machine, DESIRED)
-    assert "nvidia_sharing_mps_manager: device_plugin" in refusal.value.remedy
+    assert ("nvidia_sharing_mps_manager: device_plugin" in refusal.value.remedy) is found.foreign
+    assert ("echo quit" in refusal.value.remedy) is not found.foreign
     assert machine.log == []
     # What runs no daemon of its own is not concerned.
     bring(machine, HostSharing())

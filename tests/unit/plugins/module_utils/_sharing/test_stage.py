@@ -181,11 +181,17 @@ def test_a_daemon_that_somebody_started_is_refused_before_anything_is_changed_or
         Refused, match=r"time_slicing, but process 99 is an MPS control daemon at /tmp/nvidia-mps, which"
     ):
         stage(facts, desired(mode="time_slicing", replicas=4))
+    of_plugin = {"mode": "mps", "replicas": 4}
+    for pipe in ("/tmp/nvidia-mps", "/opt/mps"):
+        refused = rf"process 99 is another MPS control daemon .*CUDA_MPS_PIPE_DIRECTORY={pipe} nvidia-cuda-mps-control"
+        with pytest.raises(Refused, match=refused):
+            stage({**facts, "mps": [{**daemon, "pipe_directory": pipe}]}, desired(**of_plugin))
     (warning,) = stage(facts, desired(mode="none")).warnings
     assert "they are its clients" in warning
     # For GPUs that the pool does not share, in a container, or a user's own, which does not answer root.
     for other in ({"devices": ["GPU-none-of-these"]}, {"in_container": True}, {"responds": None}):
         assert stage({**facts, "mps": [{**daemon, **other}]}, desired(**HOST)).steps
+        assert stage({**facts, "mps": [{**daemon, **other}]}, desired(**of_plugin)).refusals == ()
 
 
 def test_daemons_of_mig_devices_that_are_there_and_answer_need_nothing():
