@@ -54,11 +54,7 @@ class Removal:
 
 def reasons_to_stay(facts: Mapping[str, Any], removal: Removal) -> tuple[Refused, ...]:
     """Return why nothing is to be removed from a host now."""
-    return (
-        *_driver(facts, removal),
-        *_clients(facts, removal),
-        *_users(facts, removal),
-    )
+    return (*_driver(facts, removal), *_clients(facts, removal), *_users(facts, removal))
 
 
 def _driver(facts: Mapping[str, Any], removal: Removal) -> Iterator[Refused]:

@@ -83,10 +83,7 @@ class Inventory:
         ]
         lines = [table(["POOL", "HOSTS", "EACH WITH", "FIRST"], rows).rstrip("\n")]
         for title, found in (
-            (
-                "Not described: where the hosts differ from the inventory, or what site leaves alone:",
-                self.differences,
-            ),
+            ("Not described: where the hosts differ from the inventory, or what site leaves alone:", self.differences),
             ("Notes:", {one.host: list(one.notes) for one in self.adopted if one.notes}),
             ("Left out:", {host: [reason] for host, reason in self.left_out.items()}),
         ):

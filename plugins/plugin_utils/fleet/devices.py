@@ -118,9 +118,7 @@ def repartition(
     leaving = {uid for device in gone for uid in users.get(device, ())} | {*holders}
     staying = {uid for uids in users.values() for uid in uids} - leaving
     return Repartition(
-        tuple(gone),
-        tuple(pod for pod in pods if pod.uid in leaving),
-        tuple(pod for pod in pods if pod.uid in staying),
+        tuple(gone), tuple(pod for pod in pods if pod.uid in leaving), tuple(pod for pod in pods if pod.uid in staying)
     )
 
 

@@ -118,12 +118,7 @@ def _mig_labels(
 
 
 def _known(
-    gpu: Mapping[str, Any],
-    key: str,
-    value: str,
-    unique: bool,
-    certain: dict[str, str],
-    approximate: dict[str, str],
+    gpu: Mapping[str, Any], key: str, value: str, unique: bool, certain: dict[str, str], approximate: dict[str, str]
 ) -> None:
     """Put a value that comes from the GPU itself where it belongs: the table of boards knows it about only."""
     board = board_of(gpu)

@@ -167,13 +167,7 @@ class FleetPlan:
     def text(self, width: int = 0) -> str:
         """Return the steps of every host that has any (equal ones once), then one line for each host, then the sum."""
         rows = [
-            [
-                host.host,
-                host.pool or "-",
-                _state(host),
-                ", ".join(host.changes) or "-",
-                "; ".join(host.disturbs) or "-",
-            ]
+            [host.host, host.pool or "-", _state(host), ", ".join(host.changes) or "-", "; ".join(host.disturbs) or "-"]
             for host in self.hosts
         ]
         parts = [

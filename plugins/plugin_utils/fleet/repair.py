@@ -38,11 +38,7 @@ _CONDITIONS = {
 
 
 def tripped(
-    plans: Mapping[str, RepairPlan],
-    size: int,
-    elsewhere: Sequence[str] = (),
-    most: str = "10%",
-    same_xid: int = 3,
+    plans: Mapping[str, RepairPlan], size: int, elsewhere: Sequence[str] = (), most: str = "10%", same_xid: int = 3
 ) -> str:
     """Return why nothing may be repaired, or an empty string. Hosts that were handed over do not count: nothing is done to them.
 

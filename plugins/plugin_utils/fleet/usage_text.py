@@ -79,10 +79,7 @@ def details(nodes: Sequence[NodeUsage], unit: str = MEMORY, width: int = 0) -> s
             rows.append([pod.name, pod.namespace, *("0" for _gpu in node.gpus), str(sum(pod.devices.values()))])
         lines += blocks(rows, width)
         total, taken = node.total(unit), node.taken(unit)
-        lines += [
-            f"Allocated :  {_show(taken, unit)} ({percent(taken, total)}%)",
-            f"Total :      {_show(total, unit)}",
-        ]
+        lines += [f"Allocated :  {_show(taken, unit)} ({percent(taken, total)}%)", f"Total :      {_show(total, unit)}"]
         if node.waiting:
             lines.append(f"Pending :    {counted(node.pending)}")
     return "\n".join(lines[1:]) + "\n" if lines else ""

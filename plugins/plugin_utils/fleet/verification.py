@@ -174,10 +174,4 @@ def of_host(
 
 
 def _check(name: str, status: str, evidence: str, step: str = "", group: str = FUNCTION) -> dict[str, str]:
-    return {
-        "group": group,
-        "name": name,
-        "status": status,
-        "evidence": evidence.strip().rstrip("."),
-        "next_step": step,
-    }
+    return {"group": group, "name": name, "status": status, "evidence": evidence.strip().rstrip("."), "next_step": step}
