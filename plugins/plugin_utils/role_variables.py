@@ -42,61 +42,22 @@ _KINDS = {
 }
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
-#: Of a node and its cluster, which were named after gpu_upgrade while that role had them for all playbooks.
-_OF_NODE = (
-    "api_timeout",
-    "clients_timeout",
-    "drain",
-    "drain_command",
-    "evict_delete_empty_dir",
-    "evict_force",
-    "evict_timeout",
-    "kubernetes",
-    "lease_duration",
-    "lease_namespace",
-    "pause_clients",
-    "plugin_namespaces",
-    "plugin_selectors",
-    "ready_timeout",
-    "reboot_timeout",
-    "resume_command",
-    "settle_time",
-    "stop_services",
-    "wait_for_jobs",
-    "wait_for_jobs_timeout",
-)
-_SUCCESSORS = {
-    **{f"gpu_upgrade_{name}": f"gpu_node_{name}" for name in _OF_NODE},
-    **{
-        f"gpu_{playbook}_{name}": f"gpu_cluster_{name}"
-        for playbook in ("upgrade", "plan", "verify", "inspect", "adopt")
-        for name in ("kubeconfig", "context")
-    },
-    "gpu_upgrade_take_over": "gpu_node_lease_take_over",
-    "gpu_upgrade_node": "gpu_node_name",
-    "gpu_kubernetes_node_name": "gpu_node_name",
-}
+
+def _load(path: str) -> Any:
+    if not os.path.isfile(path):
+        return None
+    with open(path, encoding="utf-8") as handle:
+        return yaml.load(handle, Loader=_LOADER)
+
+
+_NAMES = _load(os.path.join(os.path.dirname(__file__), "former_names.yml"))
 #: Variables of earlier releases: what replaces each, and how.
 RENAMED = {
-    **{old: (f"its name is {new} now", "Rename it.") for old, new in _SUCCESSORS.items()},
-    "nvidia_toolkit_allow_visible_devices_variable": (
-        "nvidia_toolkit_device_injection says how containers get their devices",
-        "Remove it; where it was true, set nvidia_toolkit_device_injection: envvar.",
-    ),
-    "nvidia_health_expect": (
-        "a host is compared with all variables of its pool, by plan, site and verify alike",
-        "Remove it, and set what it expected as the variables of the pool: gpu_facts_gpus, nvidia_driver_version, nvidia_toolkit_version and so on.",
-    ),
-    "gpu_upgrade_wave_timeout": (
-        "there are no longer any waves; gpu_upgrade_budget_timeout says how long a host waits for room in the budget",
-        "Rename it.",
-    ),
+    **{old: (f"its name is {new} now", "Rename it.") for old, new in _NAMES["renamed"].items()},
+    **{old: (why, remedy) for old, (why, remedy) in _NAMES["replaced"].items()},
 }
 #: Former names of variables that still count where the present one has its default, until 2.0.0.
-FORMER = {
-    **{f"nvidia_driver_repository_key_{part}": f"nvidia_driver_key_{part}" for part in ("url", "file", "fingerprint")},
-    "gpu_plan_fail": "gpu_plan_fail_on_drift",
-}
+FORMER: dict[str, str] = _NAMES["former"]
 #: The roles whose variables describe a host, in the order in which C(site) runs them.
 HOST_ROLES = (
     "gpu_facts",
@@ -413,10 +374,3 @@ def registered(folder: str) -> frozenset[str]:
         with open(os.path.join(folder, name), encoding="utf-8") as handle:
             names.update(_REGISTER.findall(handle.read()))
     return frozenset(names)
-
-
-def _load(path: str) -> Any:
-    if not os.path.isfile(path):
-        return None
-    with open(path, encoding="utf-8") as handle:
-        return yaml.load(handle, Loader=_LOADER)
