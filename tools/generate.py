@@ -5,7 +5,8 @@
 
 """Write what follows from roles/*/meta/argument_specs.yml: the roles' defaults, the tables of variables in their READMEs, and the options of modules.
 
-What follows from the table of boards comes first: their keys in the specification of gpu_facts_gpus, and the boards that the virtual NVML has.
+What follows from tables comes first. Of boards: their keys in the specification of gpu_facts_gpus, and the boards that the virtual NVML has; of container
+runtimes: the choices of the options that name one; of metrics: their table in docs/monitoring.md.
 
 An option of a module follows from a variable where a task of the variable's role passes it as it is, and the module does not document a type of its own.
 
@@ -184,7 +185,6 @@ def boards() -> Iterator[tuple[Path, str]]:
         [sys.executable, header.with_name("generate_boards.py")], stdout=subprocess.PIPE, text=True, check=True
     )
     yield header, written.stdout
-    sys.path.insert(0, str(ROOT / "build" / "collections"))
     from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup import BOARDS
 
     specification = ROOT / "roles" / "gpu_facts" / "meta" / "argument_specs.yml"
@@ -209,9 +209,42 @@ def boards() -> Iterator[tuple[Path, str]]:
     yield specification, text
 
 
+def runtimes() -> Iterator[tuple[Path, str]]:
+    """Return the files with the choices of an option that names a container runtime."""
+    from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtimes import RUNTIMES
+
+    names = ", ".join(RUNTIMES)
+    for place, others in (
+        ("roles/nvidia_toolkit/meta/argument_specs.yml", ", none"),
+        ("plugins/modules/container_runtime.py", ""),
+        ("plugins/modules/container_toolkit.py", ""),
+    ):
+        path = ROOT / place
+        text = path.read_text(encoding="utf-8") if path.is_file() else ""
+        if text:
+            yield path, re.sub(r"choices: \[containerd,[^\]]*\]", f"choices: [{names}{others}]", text)
+
+
+def metrics() -> Iterator[tuple[Path, str]]:
+    """Return the page with the table of metrics."""
+    from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.metrics import METRICS
+
+    page = ROOT / "docs" / "monitoring.md"
+    if not page.is_file():
+        return
+    rows = [
+        f"| `{one.name}` | {one.kind} | {', '.join(f'`{label}`' for label in one.labels)} | {one.help} |\n"
+        for one in METRICS
+    ]
+    yield page, re.sub(r"(?:^\| `gpufleet_.*\n)+", lambda _found: "".join(rows), page.read_text("utf-8"), flags=re.M)
+
+
 def generated() -> Iterator[tuple[Path, str]]:
     """Return the files that are written, as a whole or in a part, with their whole content."""
+    sys.path.insert(0, str(ROOT / "build" / "collections"))
     yield from boards()
+    yield from runtimes()
+    yield from metrics()
     table_of_modules = ROOT / _OPTIONS
     if table_of_modules.is_file():
         text = table_of_modules.read_text(encoding="utf-8")

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 import yaml
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.metrics import METRICS
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtimes import RUNTIMES
 
 TOOL = Path(__file__).resolve().parents[2] / "tools" / "generate.py"
 
@@ -133,3 +135,25 @@ def test_an_option_follows_from_the_variable_that_a_task_passes_as_it_is(generat
     found: dict = {}
     exec(table.read_text(encoding="utf-8"), found)
     assert found["OPTIONS"] == generate.passed()
+
+
+def test_what_follows_from_the_tables_of_runtimes_and_metrics_is_replaced_in_its_place(generate):
+    stale = {
+        "roles/nvidia_toolkit/meta/argument_specs.yml": "a: 1\nchoices: [containerd, gone, none]\nb: 2\n",
+        "plugins/modules/container_runtime.py": "choices: [containerd, gone]\nchoices: [present, absent]\n",
+        "docs/monitoring.md": "Before.\n\n| `gpufleet_gone` | gauge |  | Of before. |\n| `gpufleet_too` | gauge |  | x |\n\nAfter.\n",
+    }
+    for name, text in stale.items():
+        path = generate.ROOT / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    written = {str(path.relative_to(generate.ROOT)): text for path, text in (*generate.runtimes(), *generate.metrics())}
+    assert set(written) == set(stale)
+    names = ", ".join(RUNTIMES)
+    assert written["roles/nvidia_toolkit/meta/argument_specs.yml"] == f"a: 1\nchoices: [{names}, none]\nb: 2\n"
+    assert written["plugins/modules/container_runtime.py"] == f"choices: [{names}]\nchoices: [present, absent]\n"
+    head, *rows, tail = (
+        written["docs/monitoring.md"].replace("Before.\n\n", "Before.\n").replace("\n\nAfter", "\nAfter").splitlines()
+    )
+    assert (head, tail) == ("Before.", "After.")
+    assert [row.split("`")[1] for row in rows] == [metric.name for metric in METRICS]

@@ -32,13 +32,17 @@ from ...module_utils._mig.model import DesiredGpu
 from ...module_utils._mig.state import gpus_with_pci
 from ...module_utils._mig.state import present as now
 from ...module_utils._plan import Refused, StagePlan
+from ...module_utils._runtimes import DISTRIBUTIONS, RUNTIMES
 from ...module_utils._schema import encode
 from .adopt_cluster import ServedConfiguration
 from .adopt_racks import NO_IMEX, Found
 
 Stages = Mapping[str, Callable[[Facts, Mapping[str, Any]], StagePlan]]
-#: In the order in which they are looked at: a Docker host has containerd too, and a node of k3s brings its own.
-RUNTIMES = ("k3s", "rke2", "crio", "containerd", "docker")
+#: A Docker host has containerd too.
+_CONTAINERD_AND_DOCKER = ("containerd", "docker")
+_OTHERS = (name for name in RUNTIMES if name not in (*DISTRIBUTIONS, *_CONTAINERD_AND_DOCKER))
+#: In the order in which they are looked at: a node of k3s brings its own.
+_ORDER = (*DISTRIBUTIONS, *_OTHERS, *_CONTAINERD_AND_DOCKER)
 STRATEGIES = ("mixed", "single")
 
 
@@ -214,7 +218,7 @@ def _driver(reader: _Reader, served: ServedConfiguration, rack: Found) -> None:
 def _toolkit(reader: _Reader, served: ServedConfiguration, preferred: str) -> None:
     toolkit = reader.facts.get("toolkit") or {}
     runtimes = reader.facts.get("runtimes") or {}
-    configured = [name for name in RUNTIMES if (runtimes.get(name) or {}).get("nvidia")]
+    configured = [name for name in _ORDER if (runtimes.get(name) or {}).get("nvidia")]
     configured.sort(key=lambda name: name != preferred)
     accepted = (toolkit.get("accept_envvar_unprivileged"), toolkit.get("accept_volume_mounts"))
     methods: dict[tuple[Any, Any], str] = {(True, False): ENVVAR, (False, True): VOLUME_MOUNTS, (False, False): CDI}
@@ -236,7 +240,7 @@ def _toolkit(reader: _Reader, served: ServedConfiguration, preferred: str) -> No
     found, left = reader.choose(["toolkit", "runtime"], candidates)
     if not found and not served.toolkit and (toolkit.get("packages") or not reader.facts.gpus):
         # Nobody has finished this host: what it is to become, the roles' defaults say.
-        order = RUNTIMES if reader.facts.kubelet.installed else (*RUNTIMES[:3], "docker", "containerd")
+        order = _ORDER if reader.facts.kubelet.installed else (*_ORDER[:-2], "docker", "containerd")
         name = next((name for name in (preferred, *order) if name in runtimes), None)
         if name is not None:
             wanted = [

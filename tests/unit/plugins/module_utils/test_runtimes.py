@@ -9,14 +9,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
-import yaml
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts import services
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host import kubelet_resources, units
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.state import READERS
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtimes import DISTRIBUTIONS, KUBELETS, RUNTIMES, UNITS
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import mps_units
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import adopt
 
 ROOT = Path(__file__).resolve().parents[4]
 #: Who names a runtime besides the table: its editors and engines, its configuration's readers, the order in which adopt looks, and what only one of them is.
@@ -33,15 +30,6 @@ NAMED = {
     "modules/container_toolkit.py",
     "plugin_utils/fleet/adopt.py",
 }
-
-
-def choices(document, option):
-    """The choices of an option in a module's documentation or a role's specification."""
-    if isinstance(document, dict):
-        for name, value in document.items():
-            if name == option and isinstance(value, dict) and "choices" in value:
-                yield value["choices"]
-            yield from choices(value, option)
 
 
 def test_a_runtime_is_named_in_the_table_and_by_who_reads_or_writes_its_configuration_alone():
@@ -64,26 +52,6 @@ def test_a_runtime_is_named_in_the_table_and_by_who_reads_or_writes_its_configur
 
 def test_who_answers_for_each_runtime_knows_all_of_the_table():
     assert set(READERS) == set(RUNTIMES)
-    assert set(adopt.RUNTIMES) == set(RUNTIMES)
-
-
-@pytest.mark.parametrize(
-    ("place", "option"),
-    [
-        ("nvidia_toolkit", "nvidia_toolkit_runtime"),
-        ("container_runtime", "runtime"),
-        ("container_toolkit", "runtime"),
-    ],
-)
-def test_what_is_documented_offers_each_of_them(place, option):
-    specification = ROOT / "roles" / place / "meta" / "argument_specs.yml"
-    if specification.exists():
-        document = yaml.safe_load(specification.read_text())
-    else:
-        text = (ROOT / "plugins" / "modules" / f"{place}.py").read_text()
-        document = yaml.safe_load(re.search(r'^DOCUMENTATION = r?"""(.*?)"""', text, re.M | re.S)[1])
-    (offered,) = choices(document, option)
-    assert [name for name in offered if name != "none"] == list(RUNTIMES)
 
 
 def test_units_of_all_runtimes_are_read_and_wait_for_what_the_host_restores():
