@@ -96,11 +96,8 @@ def read(variables: Mapping[str, Any]) -> Injection:
     method = choose(wanted, runtime)
     if method == CDI and variables.get("nvidia_toolkit_cdi") is False:
         chosen = f"{VARIABLE} is {wanted}" + ("" if wanted == CDI else f", which is {CDI} for {runtime}")
-        raise Refused(
-            VARIABLE,
-            f"{chosen}, but nvidia_toolkit_cdi is false: the container runtime would inject nothing",
-            f"Set nvidia_toolkit_cdi: true, or {VARIABLE}: {VOLUME_MOUNTS}.",
-        )
+        reason = f"{chosen}, but nvidia_toolkit_cdi is false: the container runtime would inject nothing"
+        raise Refused(VARIABLE, reason, f"Set nvidia_toolkit_cdi: true, or {VARIABLE}: {VOLUME_MOUNTS}.")
     return Injection(method, bool(variables.get("nvidia_toolkit_default_runtime", False)))
 
 

@@ -134,9 +134,8 @@ def _key_packets(content: bytes) -> list[tuple[int, bytes]]:
         raise KeyRefused("it does not begin with an OpenPGP public key")
     foreign = sorted({tag for tag, _body in packets} - {_PUBLIC_KEY, _SUBKEY, _SIGNATURE, *_REST})
     if foreign:
-        raise KeyRefused(
-            f"it holds OpenPGP packets of type {', '.join(map(str, foreign))}, which do not belong in a public key"
-        )
+        text = f"it holds OpenPGP packets of type {', '.join(map(str, foreign))}, which do not belong in a public key"
+        raise KeyRefused(text)
     return packets
 
 
@@ -155,9 +154,8 @@ def _check_subkeys(packets: list[tuple[int, bytes]]) -> None:
                 "repository yourself (manage_repository: false)"
             )
         if not any(_binds(primary, body, signature) for _tag, signature in signatures):
-            raise KeyRefused(
-                f"the key has not signed its subkey {_fingerprint(body)}, so somebody else may have added it"
-            )
+            text = f"the key has not signed its subkey {_fingerprint(body)}, so somebody else may have added it"
+            raise KeyRefused(text)
 
 
 def _algorithm(key: bytes) -> int:

@@ -43,6 +43,5 @@ def manager_for(name: str) -> PackageManager:
     adapter = {manager.name: manager for manager in (Apt, Dnf, Zypper)}.get(name)
     if adapter is not None:
         return adapter()
-    raise PackageError(
-        f"Failed to find a package manager: {name!r} is not supported. Supported are apt, dnf and zypper."
-    )
+    text = f"Failed to find a package manager: {name!r} is not supported. Supported are apt, dnf and zypper."
+    raise PackageError(text)

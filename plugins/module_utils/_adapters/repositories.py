@@ -225,19 +225,14 @@ def checked_credentials(prefix: str, url: str, username: str, password: str, man
     names = f"{prefix}repository_username", f"{prefix}repository_password"
     if not (username and password):
         given, missing = names if username else names[::-1]
-        raise Refused(
-            missing, f"it is empty, and {given} is not", "Give both, or neither if the mirror needs no credentials."
-        )
+        reason = f"it is empty, and {given} is not"
+        raise Refused(missing, reason, "Give both, or neither if the mirror needs no credentials.")
     if not manage:
-        raise Refused(
-            names[1],
-            "the collection does not configure the repository, so it would never be used",
-            f"Remove both and configure access with the repository, or set {prefix}manage_repository: true.",
-        )
+        remedy = f"Remove both and configure access with the repository, or set {prefix}manage_repository: true."
+        raise Refused(names[1], "the collection does not configure the repository, so it would never be used", remedy)
     if urlsplit(url).scheme not in ("https", "http"):
-        raise Refused(
-            names[1], f"{prefix}repository_url has no server that could ask for it", "Give the address of the mirror."
-        )
+        remedy = "Give the address of the mirror."
+        raise Refused(names[1], f"{prefix}repository_url has no server that could ask for it", remedy)
     for name, value in zip(names, (username, password)):
         if not _ACCEPTED.fullmatch(value) or (value is username and ":" in value):
             raise Refused(
@@ -257,11 +252,9 @@ def refuse_credentials_in(url: str, variable: str) -> None:
     except ValueError:
         found = True
     if found:
-        raise Refused(
-            variable,
-            "it contains a username or a password (or is not a valid address), and all users of a host can read the package sources",
-            f"Give the address without them, https://host/path, and {access_variables(variable)}.",
-        )
+        reason = "it contains a username or a password (or is not a valid address), and all users of a host can read the package sources"
+        remedy = f"Give the address without them, https://host/path, and {access_variables(variable)}."
+        raise Refused(variable, reason, remedy)
 
 
 def access_variables(variable: str) -> str:

@@ -46,9 +46,8 @@ def _check_gpus(gpus: Sequence[GpuFacts]) -> None:
         if slots and slots not in arrangements:
             arrangements[slots] = _arrangements(slots)
             if sum(arrangements.values()) > _ARRANGEMENTS:
-                raise Unfit(
-                    path, f"they can be placed in more than {_ARRANGEMENTS:,} ways, the most that a host may have"
-                )
+                why = f"they can be placed in more than {_ARRANGEMENTS:,} ways, the most that a host may have"
+                raise Unfit(path, why)
 
 
 def _check_apart(instances: Sequence[GpuInstanceFacts], path: str) -> None:

@@ -103,9 +103,8 @@ def read_checkpoint(written: str, remedy: str) -> Checkpoint:
             for entry in found["PodDeviceEntries"]
         )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, Unfit) as error:
-        raise Refused(
-            CHECKPOINT, f"it is not what a kubelet writes ({type(error).__name__}: {error})", remedy
-        ) from error
+        reason = f"it is not what a kubelet writes ({type(error).__name__}: {error})"
+        raise Refused(CHECKPOINT, reason, remedy) from error
     return Checkpoint(entries, frozenset(found["RegisteredDevices"]))
 
 

@@ -23,10 +23,8 @@ def pci(evidence: Evidence) -> Outcome:
         return warning(f"the PCI bus cannot be read: {reason}", "Run where /sys of the host is visible")
     gpus = cards_on_bus(evidence.facts)
     if not gpus:
-        return failed(
-            "there is no NVIDIA GPU on the PCI bus",
-            "Check that the board is seated and powered, or take the host out of the pool",
-        )
+        found = "there is no NVIDIA GPU on the PCI bus"
+        return failed(found, "Check that the board is seated and powered, or take the host out of the pool")
     return passed(_counted(device.get("board") or device.get("device_id") for device in gpus))
 
 
@@ -44,10 +42,8 @@ def driver(evidence: Evidence) -> Outcome:
     text = f"{loaded}, {facts.get('flavour') or 'unknown'} modules"
     if disk is None and not (evidence.facts.get("host") or {}).get("container"):
         reason = _unknown(evidence, "driver.on_disk_version")
-        return warning(
-            f"{text}; the module on disk is unknown: {reason}",
-            f"The driver will not load after a reboot if there is none. {DRIVER_ROLE}",
-        )
+        found = f"{text}; the module on disk is unknown: {reason}"
+        return warning(found, f"The driver will not load after a reboot if there is none. {DRIVER_ROLE}")
     return passed(text)
 
 
@@ -60,10 +56,8 @@ def version_differences(driver: Mapping[str, Any]) -> list[str]:
 
 def _not_loaded(facts: Mapping[str, Any], disk: str | None) -> Outcome:
     if facts.get("nouveau_loaded"):
-        return failed(
-            "nouveau is loaded, so the module nvidia cannot bind the GPUs",
-            "Reboot the host: the driver's packages keep nouveau from loading",
-        )
+        found = "nouveau is loaded, so the module nvidia cannot bind the GPUs"
+        return failed(found, "Reboot the host: the driver's packages keep nouveau from loading")
     if disk is None:
         return failed("no driver is installed for the running kernel", DRIVER_ROLE)
     return failed(
@@ -78,10 +72,8 @@ def nvidia_smi(evidence: Evidence) -> Outcome:
     if answer is None:
         return warning("nvidia-smi is not installed", "Install it with the driver: the kubelet's validators run it")
     if answer.rc is None:
-        return failed(
-            f"nvidia-smi did not answer: {answer.text}",
-            "Look for a GPU that hangs in the kernel's log (NVRM), then drain and reboot the host",
-        )
+        found = f"nvidia-smi did not answer: {answer.text}"
+        return failed(found, "Look for a GPU that hangs in the kernel's log (NVRM), then drain and reboot the host")
     return judge_exit_status(answer.rc, answer.text)
 
 
@@ -100,10 +92,8 @@ def nvml(evidence: Evidence) -> Outcome:
         bound = {device["address"]: device.get("kernel_driver") for device in cards_on_bus(evidence.facts)}
         others = sorted({str(bound[address]) for address in missing if bound[address] not in (None, "nvidia")})
         if others:
-            return failed(
-                f"NVML does not see {', '.join(missing)}, bound to {', '.join(others)}",
-                f"Give the GPUs back to the driver nvidia: unbind them from {', '.join(others)} and reboot",
-            )
+            remedy = f"Give the GPUs back to the driver nvidia: unbind them from {', '.join(others)} and reboot"
+            return failed(f"NVML does not see {', '.join(missing)}, bound to {', '.join(others)}", remedy)
         return failed(f"NVML does not see {', '.join(missing)}", _FALLEN)
     if not gpus:
         return failed("NVML sees no GPU", _FALLEN)
@@ -150,9 +140,8 @@ def memory(evidence: Evidence) -> Outcome:
     if bad:
         return failed("; ".join(bad + pending), "Drain the host and have the board replaced")
     if pending:
-        return warning(
-            "; ".join(pending), "Drain the host and reset the GPUs or reboot; if it recurs, replace the board"
-        )
+        remedy = "Drain the host and reset the GPUs or reboot; if it recurs, replace the board"
+        return warning("; ".join(pending), remedy)
     if not reported:
         return skipped("the boards do not report memory errors")
     return passed("no memory error")

@@ -83,10 +83,8 @@ def fabric(evidence: Evidence) -> Outcome:
         return wrong
     degraded = _degraded(gpus)
     if degraded:
-        return warning(
-            "; ".join(f"{name} in the fabric: {', '.join(found)}" for name, found in degraded),
-            f"Look for Xid 74 and 144 to 150, SXid errors and failed links; {_LOG} shows trunk links",
-        )
+        remedy = f"Look for Xid 74 and 144 to 150, SXid errors and failed links; {_LOG} shows trunk links"
+        return warning("; ".join(f"{name} in the fabric: {', '.join(found)}" for name, found in degraded), remedy)
     if not managed and not rack:
         return passed(f"{reported} GPUs are on a fabric whose switches are not visible on the host")
     if not managed:
@@ -126,10 +124,8 @@ def _manager(evidence: Evidence, what: str) -> Outcome | None:
     if manager.get("active") is False:
         lacking = ", ".join(facts.get("lacking_modules") or ())
         without = f", and the kernel modules that it needs are not loaded ({lacking})" if lacking else ""
-        return failed(
-            f"nvidia-fabricmanager.service does not run{without}; CUDA will not start",
-            f"{DRIVER_ROLE}, which loads them" if lacking else f"Start it; {_LOG} says why it ended",
-        )
+        found = f"nvidia-fabricmanager.service does not run{without}; CUDA will not start"
+        return failed(found, f"{DRIVER_ROLE}, which loads them" if lacking else f"Start it; {_LOG} says why it ended")
     return None
 
 
@@ -170,17 +166,14 @@ def _state(
         away = {index: state for index, state in states.items() if state != "completed"}
         if away:
             texts = [f"GPU {index} is {(state or 'not on it').replace('_', ' ')}" for index, state in away.items()]
-            return failed(
-                f"the fabric is not complete ({', '.join(texts)}); CUDA returns error 802 until it is", _NVLINK5
-            )
+            found = f"the fabric is not complete ({', '.join(texts)}); CUDA returns error 802 until it is"
+            return failed(found, _NVLINK5)
     if facts.get("state") not in (None, "completed"):
         away = {index: state for index, state in states.items() if state not in (None, "completed")}
         named = ", ".join(f"GPU {index} is {str(state).replace('_', ' ')}" for index, state in away.items())
         named = f" ({named})" if named else ""
-        return failed(
-            f"the fabric is {str(facts['state']).replace('_', ' ')}{named}; CUDA returns error 802 until it is completed",
-            elsewhere or f"Wait a minute; then look into {_LOG}",
-        )
+        found = f"the fabric is {str(facts['state']).replace('_', ' ')}{named}; CUDA returns error 802 until it is completed"
+        return failed(found, elsewhere or f"Wait a minute; then look into {_LOG}")
     return None
 
 

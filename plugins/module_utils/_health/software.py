@@ -140,10 +140,8 @@ def dcgm(evidence: Evidence) -> Outcome:
     asked: DcgmRun | None = evidence.dcgm
     if asked is None:
         if evidence.owed:
-            return failed(
-                "the site playbook changed this host, and dcgmi diag at nvidia_health_dcgm_level has not accepted it since",
-                "Run gpufleet.nvidia.site with --limit and this host",
-            )
+            found = "the site playbook changed this host, and dcgmi diag at nvidia_health_dcgm_level has not accepted it since"
+            return failed(found, "Run gpufleet.nvidia.site with --limit and this host")
         return skipped("DCGM was not run: no level was given (nvidia_health_dcgm_level)")
     return judge(asked, evidence.facts)
 

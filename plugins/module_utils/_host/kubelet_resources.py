@@ -64,11 +64,9 @@ def plan(found: Remembered, pods: Collection[str], start_only: bool = False) -> 
             return Plan()
         return Plan((Step(Kind.START_SERVICE, found.unit, "an earlier run stopped it"),))
     if not found.unit:
-        raise Refused(
-            "the kubelet",
-            f"none of {', '.join(UNITS)} is on this host, and the kubelet has to be stopped while its checkpoint is removed",
-            f"Stop the kubelet, remove {CHECKPOINT} and start the kubelet by hand, then run again.",
-        )
+        reason = f"none of {', '.join(UNITS)} is on this host, and the kubelet has to be stopped while its checkpoint is removed"
+        remedy = f"Stop the kubelet, remove {CHECKPOINT} and start the kubelet by hand, then run again."
+        raise Refused("the kubelet", reason, remedy)
     held = sorted(name for uid, name in found.held if uid in pods)
     if held:
         raise Refused(

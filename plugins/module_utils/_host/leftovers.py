@@ -200,11 +200,9 @@ def plan(present: Leftovers, toolkit: bool, driver: bool, dcgm: bool = False) ->
     its holds.
     """
     if present.unfinished:
-        raise Refused(
-            ", ".join(present.unfinished),
-            "an upgrade, a rollback, a repair or a change of layout was cut off on this host, and this record says what it still has to do",
-            "Run that playbook again until it succeeds, or gpufleet.nvidia.rollback, and then this one.",
-        )
+        reason = "an upgrade, a rollback, a repair or a change of layout was cut off on this host, and this record says what it still has to do"
+        remedy = "Run that playbook again until it succeeds, or gpufleet.nvidia.rollback, and then this one."
+        raise Refused(", ".join(present.unfinished), reason, remedy)
     steps = []
     if not toolkit:
         held = [name for name in (*PACKAGES, *OLD_PACKAGES) if name in present.holds and name in present.packages]

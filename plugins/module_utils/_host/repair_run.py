@@ -52,11 +52,8 @@ class Repair:
         until = time.monotonic() + self._wait
         while users := users_of_gpus(self.read(), addresses, mps):
             if time.monotonic() >= until:
-                raise Refused(
-                    f"GPU {', '.join(addresses)}",
-                    f"in use by {', '.join(users)}",
-                    "End the processes that use it, or wait longer with gpu_heal_wait. Nothing was repaired.",
-                )
+                remedy = "End the processes that use it, or wait longer with gpu_heal_wait. Nothing was repaired."
+                raise Refused(f"GPU {', '.join(addresses)}", f"in use by {', '.join(users)}", remedy)
             time.sleep(_PAUSE)
 
     def reset(self, addresses: Sequence[str]) -> str:
@@ -79,9 +76,8 @@ class Repair:
             asked = str(gpu.get("recovery_action") or NO_RECOVERY)
             if asked != NO_RECOVERY:
                 wanted = recovery_of(asked).asked
-                raise NotRepaired(
-                    f"the driver asks for {wanted} ({asked}) of GPU {address} after the reset. nvidia-smi: {said}"
-                )
+                text = f"the driver asks for {wanted} ({asked}) of GPU {address} after the reset. nvidia-smi: {said}"
+                raise NotRepaired(text)
         # Without a recovery action nothing but the tool tells that there was a reset.
         if result is None or result.rc:
             raise NotRepaired(f"GPU {', '.join(addresses)}: nvidia-smi did not reset it: {said}")
@@ -96,9 +92,8 @@ class Repair:
             if gpu.get("recovery_action") not in (None, NO_RECOVERY)
         ]
         if still:
-            raise NotRepaired(
-                f"the driver of GPU {', '.join(still)} asks for more, although no process uses it any longer"
-            )
+            text = f"the driver of GPU {', '.join(still)} asks for more, although no process uses it any longer"
+            raise NotRepaired(text)
         return "no process uses them"
 
     def restart(self, services: Sequence[str], addresses: Sequence[str]) -> str:

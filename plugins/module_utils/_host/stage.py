@@ -34,11 +34,8 @@ def metrics_directory(desired: Mapping[str, Any]) -> str:
     directory = str(desired.get("nvidia_health_metrics_directory") or "")
     reason = refused_directory(directory)
     if reason:
-        raise Refused(
-            "nvidia_health_metrics_directory",
-            f"{directory!r} cannot be written to: {reason}",
-            "Set it to the directory that node_exporter is started with (--collector.textfile.directory).",
-        )
+        remedy = "Set it to the directory that node_exporter is started with (--collector.textfile.directory)."
+        raise Refused("nvidia_health_metrics_directory", f"{directory!r} cannot be written to: {reason}", remedy)
     return directory
 
 

@@ -118,9 +118,8 @@ class Machine:
             if gpu.problem is not None:
                 raise StepFailed(f"{gpu.title}: its new MIG mode cannot be read: {gpu.problem}")
             if wanted not in (gpu.facts["mig"]["pending"], gpu.enabled):
-                raise StepFailed(
-                    f"{gpu.title}: the driver accepted MIG mode {change.mode} but kept the old one ({status})"
-                )
+                text = f"{gpu.title}: the driver accepted MIG mode {change.mode} but kept the old one ({status})"
+                raise StepFailed(text)
         if change.mode in (ON, OFF) and gpu.enabled != wanted:
             self._reset_gpu(gpu, wanted)
 

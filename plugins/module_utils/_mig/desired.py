@@ -139,9 +139,8 @@ def _checked(entry: Any, path: str) -> Mapping[str, Any]:
     if not enabled and forms:
         raise Refused(path, f"{forms[0]} has no meaning with enabled: false", f"Remove enabled or {forms[0]}.")
     if enabled and not forms:
-        raise Refused(
-            path, "the entry selects GPUs but sets nothing", "Give it layout, instances or node, or enabled: false."
-        )
+        reason = "the entry selects GPUs but sets nothing"
+        raise Refused(path, reason, "Give it layout, instances or node, or enabled: false.")
     return entry
 
 
@@ -149,11 +148,8 @@ def _refuse_unread(chosen: Sequence[Gpu]) -> None:
     """Refuse to go on where NVML does not tell what a selected GPU is: it would be passed over, and the run report success. Raises Unread: there is one."""
     for gpu in chosen:
         if gpu.get("problem") and (gpu.get("mig") or {}).get("supported") is not False:
-            raise Unread(
-                gpu_title(gpu),
-                f"its MIG state cannot be read: {gpu['problem']}",
-                f"Check it with the module gpufleet.nvidia.health, or select other GPUs in {LAYOUT}.",
-            )
+            remedy = f"Check it with the module gpufleet.nvidia.health, or select other GPUs in {LAYOUT}."
+            raise Unread(gpu_title(gpu), f"its MIG state cannot be read: {gpu['problem']}", remedy)
 
 
 def _selected(entry: Mapping[str, Any], gpus: Sequence[Gpu], path: str) -> list[Gpu]:
@@ -181,11 +177,9 @@ def _capable(chosen: Sequence[Gpu], entry: Mapping[str, Any], path: str) -> list
         unread = [gpu for gpu in without if board_of(gpu) is None and not gpu.get("mig")]
         if unread:
             who = ", ".join(f"{gpu_title(gpu)}, device {gpu.get('device_id')}" for gpu in unread)
-            raise Refused(
-                f"{path}.devices",
-                f"the table of boards does not have {who}: only its driver says which MIG profiles it has, and no driver answers",
-                f"Run gpufleet.nvidia.site once with -e '{{\"{LAYOUT}\": []}}', which installs the driver, and then with the layout.",
-            )
+            reason = f"the table of boards does not have {who}: only its driver says which MIG profiles it has, and no driver answers"
+            remedy = f"Run gpufleet.nvidia.site once with -e '{{\"{LAYOUT}\": []}}', which installs the driver, and then with the layout."
+            raise Refused(f"{path}.devices", reason, remedy)
         who = ", ".join(f"{gpu_title(gpu)}, {gpu.get('name') or 'of an unknown board'}" for gpu in without)
         raise Refused(f"{path}.devices", f"no MIG on {who}", "Select other GPUs, or set enabled: false.")
     return capable
@@ -201,9 +195,8 @@ def _desired_gpu(entry: Mapping[str, Any], gpu: Gpu, path: str, offered: Sequenc
         if not isinstance(name, str):
             raise Refused(f"{path}.layout", f"{name!r} is not the name of a layout", "For example: all-balanced.")
         if name not in ("all-disabled", "all-enabled") and not offered:
-            raise Refused(
-                f"{path}.layout", f"nothing is known about the MIG profiles of {of}", "Install the driver first."
-            )
+            thing = f"{path}.layout"
+            raise Refused(thing, f"nothing is known about the MIG profiles of {of}", "Install the driver first.")
         where = path if path == LAYOUT else f"{path}.layout"
         desired = predefined_layout(name, offered, where, of)
     else:
@@ -215,18 +208,14 @@ def _desired_gpu(entry: Mapping[str, Any], gpu: Gpu, path: str, offered: Sequenc
 
 def _counts(instances: Any, path: str) -> list[tuple[ProfileName, int, str]]:
     if not isinstance(instances, Mapping) or not instances:
-        raise Refused(
-            path,
-            "instances are counts by profile, such as {1g.10gb: 2}",
-            "For MIG without instances use layout: all-enabled.",
-        )
+        remedy = "For MIG without instances use layout: all-enabled."
+        raise Refused(path, "instances are counts by profile, such as {1g.10gb: 2}", remedy)
     found = []
     for name, count in instances.items():
         where = f"{path}['{name}']"
         if not isinstance(count, int) or isinstance(count, bool) or not 0 <= count <= _MOST_INSTANCES:
-            raise Refused(
-                where, f"{count!r} must be an integer from 0 to {_MOST_INSTANCES}", "Write the number of instances."
-            )
+            remedy = "Write the number of instances."
+            raise Refused(where, f"{count!r} must be an integer from 0 to {_MOST_INSTANCES}", remedy)
         found.append((parse(name, where), count, where))
     if not any(count for _name, count, _where in found):
         raise Refused(path, "all counts are 0", "For MIG without instances use layout: all-enabled.")
@@ -300,9 +289,8 @@ def _desired_of_node(totals: Any, gpus: Sequence[Gpu], path: str, disruption: st
         if not meant and missing is not None:
             raise missing
         if len(meant) > 1:
-            raise Refused(
-                where, f"it means different profiles on these GPUs: {', '.join(sorted(meant))}", "Use device_filter."
-            )
+            remedy = "Use device_filter."
+            raise Refused(where, f"it means different profiles on these GPUs: {', '.join(sorted(meant))}", remedy)
         counts[meant.pop()] += count
     for gpu in gpus:
         offered = profiles_of(gpu)
@@ -331,9 +319,8 @@ def variables_of(parameters: Mapping[str, Any]) -> dict[str, Any]:
         layout, strategy = [], "mixed"
     elif state == "absent":
         if layout not in (None, "", [], "all-disabled"):
-            raise Refused(
-                "state", "absent switches MIG off and takes no layout", "Remove layout, or set state: present."
-            )
+            thing = "state"
+            raise Refused(thing, "absent switches MIG off and takes no layout", "Remove layout, or set state: present.")
         layout, strategy = "all-disabled", "none"
     elif layout is None:
         raise Refused("layout", "it is needed with state: present", "For example: all-balanced.")

@@ -305,8 +305,5 @@ def refuse_infeasible(shape: Geometry, request: Request, thing: str, text: str) 
     from .model import describe
 
     near = "; ".join(describe(counts) for counts in nearest(shape, request))
-    return Refused(
-        thing,
-        f"{text} does not fit on the GPU: {shortage(shape, request)}",
-        f"The nearest that fit: {near}." if near else "",
-    )
+    reason = f"{text} does not fit on the GPU: {shortage(shape, request)}"
+    return Refused(thing, reason, f"The nearest that fit: {near}." if near else "")

@@ -184,11 +184,9 @@ def gpu_change(gpu: NodeGpu, plan: GpuPlan, no_reset: Mapping[int, str], reboot:
 
 
 def _refuse_reboot(change: GpuChange) -> Refused:
-    return Refused(
-        change.gpu.title,
-        f"MIG can be switched {change.mode} only by a reset or a reboot, and {change.deferred}",
-        "Stop the processes that hold it, name their services in nvidia_mig_restart_services, or allow a reboot (nvidia_mig_reboot: true).",
-    )
+    reason = f"MIG can be switched {change.mode} only by a reset or a reboot, and {change.deferred}"
+    remedy = "Stop the processes that hold it, name their services in nvidia_mig_restart_services, or allow a reboot (nvidia_mig_reboot: true)."
+    return Refused(change.gpu.title, reason, remedy)
 
 
 def toggle_needs_reset(architecture: str | None) -> bool:

@@ -67,9 +67,8 @@ def _is(item: Any, gpu: Mapping[str, Any], path: str) -> bool:
         if address is not None:
             own = gpu.get("pci_address") or gpu.get("address") or ""
             return normalize_address(str(own)) == address
-    raise Refused(
-        path, f"{item!r} names no device", "Write all, an index, a UUID (GPU-...) or a PCI address (0000:18:00.0)."
-    )
+    reason = f"{item!r} names no device"
+    raise Refused(path, reason, "Write all, an index, a UUID (GPU-...) or a PCI address (0000:18:00.0).")
 
 
 def matches(device_filter: Any, gpu: Mapping[str, Any], path: str) -> bool:
@@ -139,9 +138,8 @@ def predefined_layout(name: str, profiles: Sequence[GpuInstanceProfile], thing: 
     if name == ALL_BALANCED:
         return _balanced(profiles, thing, of)
     if not name.startswith("all-"):
-        raise Refused(
-            thing, f"{name!r} is not a predefined layout", f"{of} has: {', '.join(names_of_layouts(profiles))}."
-        )
+        reason = f"{name!r} is not a predefined layout"
+        raise Refused(thing, reason, f"{of} has: {', '.join(names_of_layouts(profiles))}.")
     by_label = {label_of(profile.name): profile for profile in profiles}
     profile = by_label.get(name) or resolve(_profile_of(name), profiles, thing, of)
     count = profile.max_instances
@@ -177,11 +175,8 @@ def _balanced(profiles: Sequence[GpuInstanceProfile], thing: str, of: str) -> De
         if profile is not None:
             chosen += [DesiredInstance(profile.name, (slices,))] * count
     if not chosen:
-        raise Refused(
-            thing,
-            f"all-balanced is defined for GPUs with 4 or 7 slices, and {of} has {whole}",
-            "Write the instances that you want.",
-        )
+        remedy = "Write the instances that you want."
+        raise Refused(thing, f"all-balanced is defined for GPUs with 4 or 7 slices, and {of} has {whole}", remedy)
     return DesiredGpu(True, tuple(sorted(chosen)))
 
 
@@ -200,11 +195,8 @@ def check_against_strategy(strategy: str, found: Mapping[int, DesiredGpu], other
     if not enabled:
         return
     if strategy == "none":
-        raise Refused(
-            "nvidia_mig_strategy",
-            f"with none, the MIG devices of GPU {enabled[0]} would not be offered to any pod",
-            "Use single or mixed, or set enabled: false in nvidia_mig_layout.",
-        )
+        reason = f"with none, the MIG devices of GPU {enabled[0]} would not be offered to any pod"
+        raise Refused("nvidia_mig_strategy", reason, "Use single or mixed, or set enabled: false in nvidia_mig_layout.")
     if strategy != "single":
         return
     off = [index for index, desired in found.items() if not desired.enabled]
@@ -217,33 +209,25 @@ def check_against_strategy(strategy: str, found: Mapping[int, DesiredGpu], other
         )
     names = {name for desired in found.values() for name in desired.devices}
     if len(names) > 1:
-        raise Refused(
-            "nvidia_mig_strategy",
-            f"single needs one kind of MIG device on a host, and the layout makes {', '.join(sorted(names))}",
-            "Use mixed.",
-        )
+        reason = f"single needs one kind of MIG device on a host, and the layout makes {', '.join(sorted(names))}"
+        raise Refused("nvidia_mig_strategy", reason, "Use mixed.")
     empty = [index for index in enabled if not found[index].instances]
     if empty and names:
-        raise Refused(
-            "nvidia_mig_strategy", f"single needs instances on all GPUs, and GPU {empty[0]} has none", "Use mixed."
-        )
+        remedy = "Use mixed."
+        raise Refused("nvidia_mig_strategy", f"single needs instances on all GPUs, and GPU {empty[0]} has none", remedy)
 
 
 def offered_whole(indices: Sequence[str]) -> Refused:
     """Return that GPUs in MIG mode are offered as whole ones: under C(none) the plugin takes no notice of MIG."""
-    return Refused(
-        "nvidia_mig_strategy",
-        f"MIG is on for GPU {', '.join(indices)}, and with none a Kubernetes cluster would offer these as whole GPUs, which no CUDA program can use",
-        "Set nvidia_mig_layout to [{devices: all, enabled: false}], which turns MIG off, or nvidia_mig_strategy to single or mixed.",
-    )
+    reason = f"MIG is on for GPU {', '.join(indices)}, and with none a Kubernetes cluster would offer these as whole GPUs, which no CUDA program can use"
+    remedy = "Set nvidia_mig_layout to [{devices: all, enabled: false}], which turns MIG off, or nvidia_mig_strategy to single or mixed."
+    return Refused("nvidia_mig_strategy", reason, remedy)
 
 
 def refuse_parts(desired: DesiredGpu, strategy: str) -> None:
     """Under the strategy mixed the plugin exits on a compute instance that does not fill its GPU instance."""
     for name in desired.devices if strategy == "mixed" else ():
         if re.match(r"[0-9]+c\.", name):
-            raise Refused(
-                "nvidia_mig_layout",
-                f"the device plugin does not offer the compute instance {name} under nvidia_mig_strategy: mixed, and exits",
-                "Use GPU instances without the Cc. part, or nvidia_mig_strategy: single with one kind of instance.",
-            )
+            reason = f"the device plugin does not offer the compute instance {name} under nvidia_mig_strategy: mixed, and exits"
+            remedy = "Use GPU instances without the Cc. part, or nvidia_mig_strategy: single with one kind of instance."
+            raise Refused("nvidia_mig_layout", reason, remedy)

@@ -360,10 +360,7 @@ def _refuse_totals(
     for column, name in enumerate(names):
         able = sum(max((option.take[column] for option in choices), default=0) for choices in options)
         if able < target[column]:
-            return Refused(
-                thing,
-                f"{name}: {target[column]} requested, the {len(gpus)} GPUs can hold {able} of them",
-                f"Ask for at most {able}.",
-            )
+            reason = f"{name}: {target[column]} requested, the {len(gpus)} GPUs can hold {able} of them"
+            return Refused(thing, reason, f"Ask for at most {able}.")
     wanted = describe(dict(zip(names, target)))
     return Refused(thing, f"{wanted} does not fit on {len(gpus)} GPUs together", "Ask for fewer instances.")

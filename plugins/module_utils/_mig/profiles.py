@@ -76,19 +76,13 @@ def parse(name: str, thing: str = "MIG profile") -> ProfileName:
     """
     match = _NAME.match(name.strip().lower()) if isinstance(name, str) else None
     if match is None:
-        raise Refused(
-            thing,
-            f"{name!r} is not a MIG profile name",
-            "Names are written [Cc.]Gg.Mgb[+attribute|-attribute], such as 1g.10gb, 1c.3g.20gb or 1g.24gb+me.",
-        )
+        remedy = "Names are written [Cc.]Gg.Mgb[+attribute|-attribute], such as 1g.10gb, 1c.3g.20gb or 1g.24gb+me."
+        raise Refused(thing, f"{name!r} is not a MIG profile name", remedy)
     gpu_slices = int(match["g"])
     compute_slices = int(match["c"]) if match["c"] else None
     if compute_slices is not None and compute_slices > gpu_slices:
-        raise Refused(
-            thing,
-            f"{name!r} has more compute slices than its GPU instance ({compute_slices} of {gpu_slices})",
-            f"Ask for at most {gpu_slices}c.",
-        )
+        reason = f"{name!r} has more compute slices than its GPU instance ({compute_slices} of {gpu_slices})"
+        raise Refused(thing, reason, f"Ask for at most {gpu_slices}c.")
     return ProfileName(
         gpu_slices=gpu_slices,
         memory_gb=int(match["gb"]),

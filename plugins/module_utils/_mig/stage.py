@@ -57,9 +57,8 @@ def plan_layout(gpus: Sequence[NodeGpu], variables: Mapping[str, Any], no_reset:
 def _desired(variables: Mapping[str, Any], gpus: Sequence[Mapping[str, Any]]) -> DesiredLayout:
     disruption = str(variables.get("nvidia_mig_disruption") or REFUSE)
     if disruption not in DISRUPTIONS:
-        raise Refused(
-            "nvidia_mig_disruption", f"{disruption!r} is not a disruption policy", f"Use {', '.join(DISRUPTIONS)}."
-        )
+        thing = "nvidia_mig_disruption"
+        raise Refused(thing, f"{disruption!r} is not a disruption policy", f"Use {', '.join(DISRUPTIONS)}.")
     strategy = str(variables.get("nvidia_mig_strategy") or "none")
     return desired_layout(variables.get("nvidia_mig_layout"), strategy, gpus, disruption)
 

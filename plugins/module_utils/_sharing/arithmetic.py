@@ -57,9 +57,8 @@ def memory_mib(text: str, thing: str) -> int:
         raise Refused(thing, reason, f"Units are binary and written out: {number}{likely}?")
     size = float(number) * _MIB_PER_UNIT[unit]
     if size < 1 or size != int(size):
-        raise Refused(
-            thing, f"{text!r} is not a whole number of MiB above zero", "Write a number such as 4GiB or 512MiB."
-        )
+        remedy = "Write a number such as 4GiB or 512MiB."
+        raise Refused(thing, f"{text!r} is not a whole number of MiB above zero", remedy)
     return int(size)
 
 
@@ -75,11 +74,9 @@ def replicas_of(total_mib: int, slice_mib: int, thing: str) -> int:
     """
     replicas = total_mib // slice_mib
     if replicas < 2:
-        raise Refused(
-            thing,
-            f"a slice of {memory_text(slice_mib)} fits {replicas} times into a GPU of {total_mib} MiB, and sharing needs 2 or more",
-            f"The largest slice of this GPU is {total_mib // 2}MiB; a whole GPU for each pod is nvidia_sharing_mode: none.",
-        )
+        reason = f"a slice of {memory_text(slice_mib)} fits {replicas} times into a GPU of {total_mib} MiB, and sharing needs 2 or more"
+        remedy = f"The largest slice of this GPU is {total_mib // 2}MiB; a whole GPU for each pod is nvidia_sharing_mode: none."
+        raise Refused(thing, reason, remedy)
     return replicas
 
 
@@ -95,11 +92,8 @@ def refuse_too_many_clients(replicas: int, limit: int, of: str, thing: str) -> N
     :raises Refused: the clients beyond the limit would find no room; the daemon of the device plugin would not even start.
     """
     if replicas > limit:
-        raise Refused(
-            thing,
-            f"MPS on {of} allows at most {limit} clients, not {replicas}",
-            f"Ask for {limit} or fewer replicas, for a larger slice, or for nvidia_sharing_mode: time_slicing.",
-        )
+        remedy = f"Ask for {limit} or fewer replicas, for a larger slice, or for nvidia_sharing_mode: time_slicing."
+        raise Refused(thing, f"MPS on {of} allows at most {limit} clients, not {replicas}", remedy)
 
 
 def share(memory: str, gpus: int, thing: str) -> Share:
@@ -116,9 +110,6 @@ def share(memory: str, gpus: int, thing: str) -> Share:
     if number % gpus:
         lower = int(number // gpus) * gpus
         near = [f"{value}{unit}" for value in (lower, lower + gpus) if value]
-        raise Refused(
-            thing,
-            f"{memory} over {gpus} GPUs is not a whole number of {unit} on each",
-            f"The nearest: {' or '.join(near)} over {gpus} GPUs.",
-        )
+        remedy = f"The nearest: {' or '.join(near)} over {gpus} GPUs."
+        raise Refused(thing, f"{memory} over {gpus} GPUs is not a whole number of {unit} on each", remedy)
     return Share(memory_mib=total, gpus=gpus, per_gpu_mib=total // gpus)

@@ -66,9 +66,8 @@ def _host_options(variables: Mapping[str, Any]) -> HostOptions:
     ):
         if value not in choices:
             shown = ("auto", "true", "false") if name == "multi_user" else choices
-            raise Refused(
-                f"nvidia_sharing_mps_{name}", f"{value!r} is not valid", f"It must be one of {', '.join(shown)}."
-            )
+            reason = f"{value!r} is not valid"
+            raise Refused(f"nvidia_sharing_mps_{name}", reason, f"It must be one of {', '.join(shown)}.")
     if not 0 <= percentage <= 100:
         name = "nvidia_sharing_mps_active_thread_percentage"
         raise Refused(name, f"{percentage:g} is not a percentage", "Use 0 to 100; 0 means all threads.")
@@ -87,9 +86,8 @@ def _limits(variables: Mapping[str, Any]) -> dict[int, int]:
     for number, entry in enumerate(variables.get("nvidia_sharing_mps_limits") or ()):
         path = f"nvidia_sharing_mps_limits[{number}]"
         if not isinstance(entry, Mapping) or "gpu" not in entry or "memory" not in entry:
-            raise Refused(
-                path, "every entry must be a mapping with gpu and memory", "For example: {gpu: 0, memory: 8GiB}."
-            )
+            remedy = "For example: {gpu: 0, memory: 8GiB}."
+            raise Refused(path, "every entry must be a mapping with gpu and memory", remedy)
         limits[int(entry["gpu"])] = arithmetic.memory_mib(str(entry["memory"]), f"{path}.memory")
     return limits
 
@@ -120,11 +118,8 @@ def _replicas(desired: Mapping[str, Any]) -> tuple[int, tuple[tuple[str, int], .
             raise Refused(path, f"{resource} is named twice", "Name each resource once.")
         number = _number({path: count}, path, 0)
         if number < 2:
-            raise Refused(
-                path,
-                f"{number} replicas share nothing; the device plugin refuses fewer than 2",
-                "Ask for 2 or more, or leave the resource out: it is not shared then.",
-            )
+            advice = "Ask for 2 or more, or leave the resource out: it is not shared then."
+            raise Refused(path, f"{number} replicas share nothing; the device plugin refuses fewer than 2", advice)
         found[resource] = number
     if not found:
         raise Refused(name, "the mapping is empty", "Write a number, or a mapping such as {gpu: 4, 1g.10gb: 2}.")
@@ -138,11 +133,8 @@ def _resource(key: str, path: str) -> str:
     if short == "gpu":
         return GPU
     if not _PROFILE.fullmatch(short):
-        raise Refused(
-            path,
-            f"{key!r} is neither gpu nor a MIG profile",
-            "Write gpu, or a profile such as 1g.10gb or 1g.10gb+me; nvidia_sharing_rename renames the resource.",
-        )
+        remedy = "Write gpu, or a profile such as 1g.10gb or 1g.10gb+me; nvidia_sharing_rename renames the resource."
+        raise Refused(path, f"{key!r} is neither gpu nor a MIG profile", remedy)
     return mig_resource(short)
 
 
@@ -177,34 +169,25 @@ def refuse_on_mig(sharing: Sharing, mig_strategy: str) -> None:
             "set nvidia_sharing_backend alone.",
         )
     if mig_strategy != "none" and sharing.backend == "dra" and sharing.consumed:
-        raise Refused(
-            "nvidia_sharing_memory_slice",
-            f"the DRA driver slices the memory of whole GPUs, and nvidia_mig_strategy is {mig_strategy}",
-            "Remove it: pods then claim the MIG devices of the layout. Or set nvidia_mig_strategy: none.",
-        )
+        reason = f"the DRA driver slices the memory of whole GPUs, and nvidia_mig_strategy is {mig_strategy}"
+        remedy = "Remove it: pods then claim the MIG devices of the layout. Or set nvidia_mig_strategy: none."
+        raise Refused("nvidia_sharing_memory_slice", reason, remedy)
     if mig_strategy != "none" and sharing.claims_shared and sharing.time_slice != "default":
-        raise Refused(
-            "nvidia_sharing_time_slice",
-            f"the DRA driver sets no time slice of MIG devices, and nvidia_mig_strategy is {mig_strategy}",
-            "Remove it: pods that share a MIG device by a claim have the driver's own time slice.",
-        )
+        reason = f"the DRA driver sets no time slice of MIG devices, and nvidia_mig_strategy is {mig_strategy}"
+        remedy = "Remove it: pods that share a MIG device by a claim have the driver's own time slice."
+        raise Refused("nvidia_sharing_time_slice", reason, remedy)
     if mig_strategy != "none" and sharing.compute_mode not in ("auto", "default"):
         raise refused_on_mig(sharing, f"nvidia_mig_strategy is {mig_strategy}")
     if mig_strategy != "none" and sharing.mps_of_plugin:
-        raise Refused(
-            "nvidia_sharing_mode",
-            f"the device plugin does not share MIG devices by MPS, and nvidia_mig_strategy is {mig_strategy}",
-            "Use nvidia_sharing_mode: time_slicing on the MIG devices, nvidia_mig_strategy: none, or nvidia_sharing_mps_manager: host.",
-        )
+        reason = f"the device plugin does not share MIG devices by MPS, and nvidia_mig_strategy is {mig_strategy}"
+        remedy = "Use nvidia_sharing_mode: time_slicing on the MIG devices, nvidia_mig_strategy: none, or nvidia_sharing_mps_manager: host."
+        raise Refused("nvidia_sharing_mode", reason, remedy)
 
 
 def refused_on_mig(sharing: Sharing, reason: str) -> Refused:
     """Return the refusal of a compute mode that a GPU with MIG cannot have."""
-    return Refused(
-        "nvidia_sharing_compute_mode",
-        f"the compute mode of a GPU in MIG mode is default and cannot be {sharing.compute_mode}, and {reason}",
-        "Remove it: a MIG device has only one user anyway.",
-    )
+    why = f"the compute mode of a GPU in MIG mode is default and cannot be {sharing.compute_mode}, and {reason}"
+    return Refused("nvidia_sharing_compute_mode", why, "Remove it: a MIG device has only one user anyway.")
 
 
 def _refuse_migration(sharing: Sharing) -> None:
@@ -214,18 +197,13 @@ def _refuse_migration(sharing: Sharing) -> None:
         return
     if sharing.backend not in MIGRATED or before == sharing.backend:
         other = "dra" if before == "mps" else "mps"
-        raise Refused(
-            name,
-            f"it is {before}, and nvidia_sharing_backend is {sharing.backend}",
-            f"Set nvidia_sharing_backend: {other}, to which the pool is migrated, or remove {name}.",
-        )
+        remedy = f"Set nvidia_sharing_backend: {other}, to which the pool is migrated, or remove {name}."
+        raise Refused(name, f"it is {before}, and nvidia_sharing_backend is {sharing.backend}", remedy)
     shared = "nvidia_sharing_mode" if sharing.shared else "nvidia_sharing_memory_slice" if sharing.slice_mib else ""
     if shared:
-        raise Refused(
-            name,
-            f"{shared} is set, and for a request by name the DRA driver gives each pod a device of its own: shares of it have no such name",
-            "Remove one of the two. A pool with shared GPUs changes to claims together with its pods, which then name a ResourceClaim.",
-        )
+        reason = f"{shared} is set, and for a request by name the DRA driver gives each pod a device of its own: shares of it have no such name"
+        remedy = "Remove one of the two. A pool with shared GPUs changes to claims together with its pods, which then name a ResourceClaim."
+        raise Refused(name, reason, remedy)
 
 
 def _refuse_compute_mode(sharing: Sharing) -> None:
@@ -253,60 +231,40 @@ def _refuse_compute_mode(sharing: Sharing) -> None:
 
 def _refuse_contradictions(sharing: Sharing, memory_slice: str) -> None:
     if sharing.gpus_per_pod < 1:
-        raise Refused(
-            "nvidia_sharing_gpus_per_pod", f"{sharing.gpus_per_pod} is less than 1", "A pod spreads over 1 GPU or more."
-        )
+        thing = "nvidia_sharing_gpus_per_pod"
+        raise Refused(thing, f"{sharing.gpus_per_pod} is less than 1", "A pod spreads over 1 GPU or more.")
     if sharing.replicas < 0 or sharing.replicas == 1:
-        raise Refused(
-            "nvidia_sharing_replicas",
-            f"{sharing.replicas} replicas share nothing; the device plugin refuses fewer than 2",
-            "Ask for 2 or more, or set nvidia_sharing_mode: none.",
-        )
+        reason = f"{sharing.replicas} replicas share nothing; the device plugin refuses fewer than 2"
+        raise Refused("nvidia_sharing_replicas", reason, "Ask for 2 or more, or set nvidia_sharing_mode: none.")
     if sharing.resource_replicas and sharing.mode == "mps":
-        raise Refused(
-            "nvidia_sharing_replicas",
-            "numbers by resource are for time slicing: the clients of an MPS daemon have one limit",
-            "Write one number such as nvidia_sharing_replicas: 4, or set nvidia_sharing_mode: time_slicing.",
-        )
+        reason = "numbers by resource are for time slicing: the clients of an MPS daemon have one limit"
+        remedy = "Write one number such as nvidia_sharing_replicas: 4, or set nvidia_sharing_mode: time_slicing."
+        raise Refused("nvidia_sharing_replicas", reason, remedy)
     if sharing.counted and sharing.slice_mib:
         by_resource = ", ".join(f"{resource}: {number}" for resource, number in sharing.resource_replicas)
         given = sharing.replicas or by_resource
-        raise Refused(
-            "nvidia_sharing_replicas",
-            f"both nvidia_sharing_replicas ({given}) and nvidia_sharing_memory_slice ({memory_slice}) are set",
-            "One follows from the other: set one.",
-        )
+        reason = f"both nvidia_sharing_replicas ({given}) and nvidia_sharing_memory_slice ({memory_slice}) are set"
+        raise Refused("nvidia_sharing_replicas", reason, "One follows from the other: set one.")
     if sharing.backend != "mps":
         _refuse_other_backend(sharing)
     elif sharing.mode == "none" and (sharing.counted or sharing.slice_mib):
         name = "nvidia_sharing_replicas" if sharing.counted else "nvidia_sharing_memory_slice"
-        raise Refused(
-            name, "it has no effect with nvidia_sharing_mode: none", "Set nvidia_sharing_mode: mps or time_slicing."
-        )
+        remedy = "Set nvidia_sharing_mode: mps or time_slicing."
+        raise Refused(name, "it has no effect with nvidia_sharing_mode: none", remedy)
     elif sharing.shared and not sharing.counted and not sharing.slice_mib:
         raise _without_number(sharing)
     if sharing.mode != "mps" and sharing.mps_manager == "host":
-        raise Refused(
-            "nvidia_sharing_mps_manager", f"it has no effect with nvidia_sharing_mode: {sharing.mode}", "Remove it."
-        )
+        thing = "nvidia_sharing_mps_manager"
+        raise Refused(thing, f"it has no effect with nvidia_sharing_mode: {sharing.mode}", "Remove it.")
     if sharing.backend == "mps" and not sharing.shared and sharing.gpus_per_pod > 1:
-        raise Refused(
-            "nvidia_sharing_gpus_per_pod",
-            "it has no effect with nvidia_sharing_mode: none; a pod asks for as many whole GPUs as it wants",
-            "Remove it, or set nvidia_sharing_mode: mps.",
-        )
+        reason = "it has no effect with nvidia_sharing_mode: none; a pod asks for as many whole GPUs as it wants"
+        raise Refused("nvidia_sharing_gpus_per_pod", reason, "Remove it, or set nvidia_sharing_mode: mps.")
     if not sharing.shared and sharing.rename:
-        raise Refused(
-            "nvidia_sharing_rename",
-            "it names shared devices, and nvidia_sharing_mode is none",
-            "Remove it, or set nvidia_sharing_mode: mps or time_slicing.",
-        )
+        reason = "it names shared devices, and nvidia_sharing_mode is none"
+        raise Refused("nvidia_sharing_rename", reason, "Remove it, or set nvidia_sharing_mode: mps or time_slicing.")
     if sharing.mode == "mps" and sharing.time_slice != "default":
-        raise Refused(
-            "nvidia_sharing_time_slice",
-            "with MPS the clients of a GPU run at the same time, without time slices",
-            "Remove it, or set nvidia_sharing_mode: time_slicing.",
-        )
+        reason = "with MPS the clients of a GPU run at the same time, without time slices"
+        raise Refused("nvidia_sharing_time_slice", reason, "Remove it, or set nvidia_sharing_mode: time_slicing.")
     if sharing.mode == "mps":
         # What no GPU with any driver can do; what those of a host can is known when it was read.
         most = mps_clients_of_device_plugin(None) if sharing.mps_of_plugin else mps_clients(None, None)
@@ -329,11 +287,8 @@ def _refuse_without_host_daemon(desired: Mapping[str, Any]) -> None:
     """The device plugin's own daemon divides by the number of replicas, and can be told nothing else."""
     for name, nothing in _OF_HOST_DAEMON.items():
         if desired.get(name) not in nothing:
-            raise Refused(
-                name,
-                "it is for MPS daemons of the host, and this pool has none",
-                "Remove it, or set nvidia_sharing_mode: mps and nvidia_sharing_mps_manager: host.",
-            )
+            remedy = "Remove it, or set nvidia_sharing_mode: mps and nvidia_sharing_mps_manager: host."
+            raise Refused(name, "it is for MPS daemons of the host, and this pool has none", remedy)
 
 
 def _refuse_other_backend(sharing: Sharing) -> None:
@@ -341,24 +296,16 @@ def _refuse_other_backend(sharing: Sharing) -> None:
         _refuse_shared_claims(sharing)
         return
     if sharing.shared:
-        raise Refused(
-            "nvidia_sharing_backend",
-            f"{sharing.backend} does the sharing itself, and nvidia_sharing_mode is {sharing.mode}",
-            "Set nvidia_sharing_mode: none, or nvidia_sharing_backend: mps or dra.",
-        )
+        thing = "nvidia_sharing_backend"
+        reason = f"{sharing.backend} does the sharing itself, and nvidia_sharing_mode is {sharing.mode}"
+        raise Refused(thing, reason, "Set nvidia_sharing_mode: none, or nvidia_sharing_backend: mps or dra.")
     if sharing.backend == "hami" and not sharing.slice_mib:
-        raise Refused(
-            "nvidia_sharing_backend",
-            "hami counts memory, and no slice is set",
-            "Set nvidia_sharing_memory_slice, such as 4GiB.",
-        )
+        reason = "hami counts memory, and no slice is set"
+        raise Refused("nvidia_sharing_backend", reason, "Set nvidia_sharing_memory_slice, such as 4GiB.")
     if sharing.counted or (sharing.gpus_per_pod > 1 and not sharing.slice_mib):
         name = "nvidia_sharing_replicas" if sharing.counted else "nvidia_sharing_gpus_per_pod"
-        raise Refused(
-            name,
-            f"it has no effect with nvidia_sharing_backend: {sharing.backend}, where each pod says what it wants",
-            "Remove it.",
-        )
+        reason = f"it has no effect with nvidia_sharing_backend: {sharing.backend}, where each pod says what it wants"
+        raise Refused(name, reason, "Remove it.")
 
 
 def _refuse_shared_claims(sharing: Sharing) -> None:
@@ -366,22 +313,13 @@ def _refuse_shared_claims(sharing: Sharing) -> None:
     if not sharing.counted and not sharing.slice_mib:
         raise _without_number(sharing)
     if sharing.mps_manager == "host":
-        raise Refused(
-            "nvidia_sharing_mps_manager",
-            "the DRA driver starts an MPS daemon for each claim, and a GPU never has that of the host as well",
-            "Remove it, or set nvidia_sharing_backend: mps.",
-        )
+        reason = "the DRA driver starts an MPS daemon for each claim, and a GPU never has that of the host as well"
+        raise Refused("nvidia_sharing_mps_manager", reason, "Remove it, or set nvidia_sharing_backend: mps.")
     if sharing.rename:
-        raise Refused(
-            "nvidia_sharing_rename",
-            "it names extended resources of the device plugin, and the pods of nvidia_sharing_backend: dra name a ResourceClaim",
-            "Remove it.",
-        )
+        reason = "it names extended resources of the device plugin, and the pods of nvidia_sharing_backend: dra name a ResourceClaim"
+        raise Refused("nvidia_sharing_rename", reason, "Remove it.")
 
 
 def _without_number(sharing: Sharing) -> Refused:
-    return Refused(
-        "nvidia_sharing_mode",
-        f"{sharing.mode} needs the number of slices",
-        "Set nvidia_sharing_replicas (2 or more), or nvidia_sharing_memory_slice such as 4GiB.",
-    )
+    remedy = "Set nvidia_sharing_replicas (2 or more), or nvidia_sharing_memory_slice such as 4GiB."
+    return Refused("nvidia_sharing_mode", f"{sharing.mode} needs the number of slices", remedy)

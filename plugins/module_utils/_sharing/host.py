@@ -163,11 +163,9 @@ def _daemons(
     _refuse_protocol(sharing, multi_user)
     unknown = set(options.limits_mib) - {int(gpu["index"]) for gpu in gpus}
     if unknown:
-        raise Refused(
-            "nvidia_sharing_mps_limits",
-            f"this host has no GPU {', '.join(str(index) for index in sorted(unknown))}",
-            f"It has {', '.join(str(gpu['index']) for gpu in gpus) or 'none'}.",
-        )
+        thing = "nvidia_sharing_mps_limits"
+        remedy = f"It has {', '.join(str(gpu['index']) for gpu in gpus) or 'none'}."
+        raise Refused(thing, f"this host has no GPU {', '.join(str(index) for index in sorted(unknown))}", remedy)
     if options.scope == "instance":
         return tuple(_instance_daemons(sharing, gpus, branch, multi_user))
     divided = [gpu for gpu in gpus if (gpu.get("mig") or {}).get("current")]
@@ -196,11 +194,8 @@ def _multi_user(sharing: Sharing, gpus: Sequence[Mapping[str, Any]], can: bool) 
     desired = sharing.host.multi_user
     old = [gpu for gpu in gpus if not mps_has_multi_user(gpu.get("architecture"))]
     if desired and old:
-        raise Refused(
-            "nvidia_sharing_mps_multi_user",
-            f"GPU {old[0]['index']} is of the {old[0]['architecture']} architecture, and MPS serves several users from Volta on",
-            "Set it to false.",
-        )
+        reason = f"GPU {old[0]['index']} is of the {old[0]['architecture']} architecture, and MPS serves several users from Volta on"
+        raise Refused("nvidia_sharing_mps_multi_user", reason, "Set it to false.")
     if desired is None:
         return sharing.host.protocol == 3 or (sharing.host.scope == "node" and can and not old)
     return desired
@@ -215,23 +210,16 @@ def _refuse_protocol(sharing: Sharing, multi_user: bool) -> None:
     if options.protocol != 3:
         raise Refused(thing, f"MPS has no protocol {options.protocol}", "Use 2 or 3.")
     if options.scope == "node":
-        raise Refused(
-            thing,
-            "the scope node keeps the directories of the device plugin, which speaks protocol 2 only",
-            "Set nvidia_sharing_mps_scope: gpu or instance, or nvidia_sharing_mps_protocol: 2.",
-        )
+        reason = "the scope node keeps the directories of the device plugin, which speaks protocol 2 only"
+        remedy = "Set nvidia_sharing_mps_scope: gpu or instance, or nvidia_sharing_mps_protocol: 2."
+        raise Refused(thing, reason, remedy)
     if not multi_user:
-        raise Refused(
-            thing,
-            "with protocol 3 the limits are those of a server of root, which takes clients of other users only in multi-user mode",
-            "Set nvidia_sharing_mps_multi_user: true, or nvidia_sharing_mps_protocol: 2.",
-        )
+        reason = "with protocol 3 the limits are those of a server of root, which takes clients of other users only in multi-user mode"
+        raise Refused(thing, reason, "Set nvidia_sharing_mps_multi_user: true, or nvidia_sharing_mps_protocol: 2.")
     if options.percentage % 1:
-        raise Refused(
-            "nvidia_sharing_mps_active_thread_percentage",
-            f"protocol 3 takes whole percents, not {options.percentage:g}",
-            f"Use {int(options.percentage)}, or nvidia_sharing_mps_protocol: 2.",
-        )
+        reason = f"protocol 3 takes whole percents, not {options.percentage:g}"
+        remedy = f"Use {int(options.percentage)}, or nvidia_sharing_mps_protocol: 2."
+        raise Refused("nvidia_sharing_mps_active_thread_percentage", reason, remedy)
 
 
 def _instance_daemons(
@@ -255,11 +243,8 @@ def _instance_daemons(
             limits = client_limits(sharing, {**gpu, "memory_mib": device["memory_mib"]})
             daemons.append(_daemon(name, f"{ROOT}/{name}", [(device["uuid"], limits)], sharing, multi_user))
     if not daemons:
-        raise Refused(
-            "nvidia_sharing_mps_scope",
-            "instance asks for a daemon on each MIG device, and this host has none",
-            "Set nvidia_mig_layout, or nvidia_sharing_mps_scope: gpu.",
-        )
+        reason = "instance asks for a daemon on each MIG device, and this host has none"
+        raise Refused("nvidia_sharing_mps_scope", reason, "Set nvidia_mig_layout, or nvidia_sharing_mps_scope: gpu.")
     return daemons
 
 
@@ -273,9 +258,8 @@ def _daemon(
 ) -> Daemon:
     pipe = f"{folder}/pipe"
     if len(pipe) > LONGEST_PIPE_DIRECTORY:
-        raise Refused(
-            "nvidia_sharing_mps_scope", f"the pipe directory {pipe} is longer than {LONGEST_PIPE_DIRECTORY} characters"
-        )
+        thing = "nvidia_sharing_mps_scope"
+        raise Refused(thing, f"the pipe directory {pipe} is longer than {LONGEST_PIPE_DIRECTORY} characters")
     return Daemon(
         name=name,
         devices=tuple(uuid for uuid, _limits in devices),

@@ -130,11 +130,8 @@ class Sharing:
         if self.resource_replicas:
             return dict(self.resource_replicas).get(resource, 1)
         if total_mib is None:
-            raise Refused(
-                thing,
-                "the memory of this GPU is not known, so the number of slices is not",
-                "Record the facts of a host of the pool, or set nvidia_sharing_replicas in place of nvidia_sharing_memory_slice.",
-            )
+            remedy = "Record the facts of a host of the pool, or set nvidia_sharing_replicas in place of nvidia_sharing_memory_slice."
+            raise Refused(thing, "the memory of this GPU is not known, so the number of slices is not", remedy)
         return arithmetic.replicas_of(total_mib, self.slice_mib or 0, thing)
 
 

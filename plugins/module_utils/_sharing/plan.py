@@ -75,11 +75,8 @@ def _compute_modes(gpus: Sequence[SharedGpu], wanted: HostSharing) -> list[Step]
                 if wanted.daemons
                 else f"and with compute mode {wanted.compute_mode} it could not start again"
             )
-            raise Refused(
-                f"GPU {gpu.index}",
-                reason,
-                "Drain the host first (kubectl drain, or end these processes), then run again.",
-            )
+            remedy = "Drain the host first (kubectl drain, or end these processes), then run again."
+            raise Refused(f"GPU {gpu.index}", reason, remedy)
         why = f"it is {gpu.compute_mode}, the desired state is {wanted.compute_mode}"
         steps.append(compute_mode_step(gpu.index, gpu.uuid, wanted.compute_mode, why))
     return steps
@@ -119,24 +116,18 @@ def _daemon(found: ObservedDaemon | None, wanted: Daemon, disruption: str) -> li
 
 def _refuse_program(observed: Observed, wanted: HostSharing) -> None:
     if wanted.daemons and not observed.installed:
-        raise Refused(
-            "nvidia_sharing_mps_manager",
-            "the host is to run MPS, but nvidia-cuda-mps-control is not installed",
-            "It comes with NVIDIA's driver packages (nvidia-driver-cuda), and in Debian's as nvidia-cuda-mps.",
-        )
+        thing = "nvidia_sharing_mps_manager"
+        remedy = "It comes with NVIDIA's driver packages (nvidia-driver-cuda), and in Debian's as nvidia-cuda-mps."
+        raise Refused(thing, "the host is to run MPS, but nvidia-cuda-mps-control is not installed", remedy)
     if any(daemon.protocol == 3 for daemon in wanted.daemons) and not observed.protocol_3:
-        raise Refused(
-            "nvidia_sharing_mps_protocol",
-            "the release of nvidia-cuda-mps-control on this host does not speak protocol 3",
-            "Set it to 2, or install a newer driver (nvidia_driver_branch: 615 or later).",
-        )
+        thing = "nvidia_sharing_mps_protocol"
+        remedy = "Set it to 2, or install a newer driver (nvidia_driver_branch: 615 or later)."
+        raise Refused(thing, "the release of nvidia-cuda-mps-control on this host does not speak protocol 3", remedy)
     # With protocol 3 multi-user mode is an option of every release.
     if any(daemon.multi_user and daemon.protocol == 2 for daemon in wanted.daemons) and not observed.multi_user:
-        raise Refused(
-            "nvidia_sharing_mps_multi_user",
-            "the release of nvidia-cuda-mps-control on this host has no multi-user server",
-            f"Set it to auto or false, or install a newer driver (nvidia_driver_branch, {FIRST_BRANCH_WITH_MPS_MULTI_USER} or later).",
-        )
+        thing = "nvidia_sharing_mps_multi_user"
+        remedy = f"Set it to auto or false, or install a newer driver (nvidia_driver_branch, {FIRST_BRANCH_WITH_MPS_MULTI_USER} or later)."
+        raise Refused(thing, "the release of nvidia-cuda-mps-control on this host has no multi-user server", remedy)
 
 
 def _refuse_two_daemons(observed: Observed, wanted: HostSharing) -> None:
@@ -169,11 +160,9 @@ def second_daemon(foreign: ForeignDaemon) -> Refused:
 def _end(daemon: ObservedDaemon, why: str, disruption: str) -> Step:
     clients = (*mps_clients(daemon.clients), *daemon.pods)
     if clients and disruption != "force":
-        raise Refused(
-            f"MPS daemon {daemon.name}",
-            f"it has to end ({why}), which terminates its clients: {named(clients)}",
-            "Drain the host first, or allow it with nvidia_sharing_mps_disruption: force.",
-        )
+        thing = f"MPS daemon {daemon.name}"
+        reason = f"it has to end ({why}), which terminates its clients: {named(clients)}"
+        raise Refused(thing, reason, "Drain the host first, or allow it with nvidia_sharing_mps_disruption: force.")
     return Step(Kind.STOP_MPS_DAEMON, daemon.name, why, names(clients))
 
 

@@ -201,8 +201,5 @@ def _in_every_container(sharing: Sharing, observed: Observed) -> tuple[str, ...]
     )
     if sharing.mode != "time_slicing":
         return (reason,)
-    raise Refused(
-        "nvidia_sharing_mode",
-        f"it is time_slicing, but {reason}",
-        "Drain the host and end the daemon (echo quit | nvidia-cuda-mps-control), or describe MPS: nvidia_sharing_mode: mps.",
-    )
+    remedy = "Drain the host and end the daemon (echo quit | nvidia-cuda-mps-control), or describe MPS: nvidia_sharing_mode: mps."
+    raise Refused("nvidia_sharing_mode", f"it is time_slicing, but {reason}", remedy)
