@@ -257,7 +257,7 @@ def main() -> None:
         with Stopwatch() as watch, _lock(module), open_nvml(parameters["_pynvml_archive"]) as nvml:
             machine = Machine(nvml, Journal(), variables)
             prepared = apply_run.plan(machine, machine.read(), to_original)
-            if module.check_mode or not (prepared.changes or prepared.interrupted):
+            if module.check_mode or not (prepared.steps.changes or prepared.interrupted):
                 result = apply_run.report(prepared)
             else:
                 result = apply_run.carry_out(machine, prepared)

@@ -165,7 +165,7 @@ def measured_cases() -> list[dict[str, Any]]:
                 [NodeGpu(0, BOARD.profiles, example(), True)],
                 desired_layout([{"devices": "all", "instances": counts}], "mixed", gpus).gpus,
             )
-            destroyed, created = plan.destroyed, len(plan.gpus[0].create)
+            destroyed, created = len(plan.gpus[0].destroy), len(plan.gpus[0].create)
             text = f"destroyed {destroyed}, created {created}"
             if key == "double_memory":
                 text += f", all {plan.gpus[0].create[0].profile.multiprocessors} SMs used"

@@ -42,11 +42,6 @@ class Done:
     reset: list[str] = field(default_factory=list)
     terminated: list[int] = field(default_factory=list)
 
-    @property
-    def changed_devices(self) -> bool:
-        """Whether there are other MIG devices than before, as far as was seen."""
-        return bool(self.steps)
-
 
 class Machine:
     """The GPUs of this host.

@@ -59,10 +59,6 @@ class Prepared:
     owed: tuple[str, ...]
     steps: Plan
 
-    @property
-    def changes(self) -> bool:
-        return self.steps.changes
-
 
 def plan(machine: Machine, gpus: Sequence[NodeGpu], to_original: bool = False) -> Prepared:
     """Return what has to be done.
@@ -137,7 +133,7 @@ def _apply(machine: Machine, prepared: Prepared) -> tuple[MigOutcome, tuple[str,
         outcome = _change_gpus(machine, prepared, clients)
     except ApplyFailed as error:
         # The instances of a layout that was restored are others than those that were there.
-        problems, _restarted = _follow(machine, clients, error.done.changed_devices, True)
+        problems, _restarted = _follow(machine, clients, bool(error.done.steps), True)
         raise error.with_problems(problems) from error
     except ServicesFailed as error:
         problems, _restarted = _follow(machine, clients, False, True)
@@ -225,7 +221,7 @@ def report(prepared: Prepared, outcome: MigOutcome | None = None) -> dict[str, A
         "unselected": list(prepared.found.desired.unselected),
         "left_alone": {str(index): refused.as_dict() for index, refused in prepared.found.plan.left_alone.items()},
         "stale_uuids": stale_uuids(prepared.gpus, after) if after is not None else [],
-        "clients_to_notify": list(to_notify(_services(prepared.variables))) if prepared.changes else [],
+        "clients_to_notify": list(to_notify(_services(prepared.variables))) if prepared.steps.changes else [],
         "interrupted_run": None if prepared.interrupted is None else prepared.interrupted.as_dict(),
     }
 

@@ -147,27 +147,16 @@ def compute_change(existing: Sequence[ComputeInstance], wanted: Sequence[int]) -
     return ComputeChange(tuple(sorted(destroy, key=lambda compute: compute.id)), tuple(sorted(create, reverse=True)))
 
 
-def assign(kept: Sequence[GpuInstance], desired_slices: Sequence[tuple[int, ...]]) -> tuple[ComputeChange, ...]:
+def assign(
+    kept: Sequence[GpuInstance], desired_slices: Sequence[tuple[int, ...]]
+) -> list[tuple[ComputeChange, tuple[int, ...]]]:
     """Give every GPU instance that stays one of the desired states for its profile, changing the fewest compute instances.
 
     :param kept: GPU instances of one profile that stay.
     :param desired_slices: the compute slices of each GPU instance of this profile that is wanted; at least as many as kept.
-    :returns: one change per kept instance, in the same order. The desired states that are left over are
+    :returns: the change and the desired state of each kept instance, in the same order. The desired states that are left over are
         for the GPU instances that are created; see C(left_over).
     """
-    return tuple(step for step, _desired in _assign(kept, desired_slices))
-
-
-def left_over(kept: Sequence[GpuInstance], desired_slices: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
-    """Return the desired states that C(assign) gives to no instance that exists."""
-    rest = Counter(desired_slices)
-    rest.subtract(desired for _step, desired in _assign(kept, desired_slices))
-    return sorted(rest.elements(), reverse=True)
-
-
-def _assign(
-    kept: Sequence[GpuInstance], desired_slices: Sequence[tuple[int, ...]]
-) -> list[tuple[ComputeChange, tuple[int, ...]]]:
     distinct = sorted(set(desired_slices), reverse=True)
     if len(distinct) == 1:
         return [(compute_change(instance.compute, distinct[0]), distinct[0]) for instance in kept]
@@ -193,3 +182,10 @@ def _assign(
     return [
         (compute_change(instance.compute, distinct[which]), distinct[which]) for instance, which in zip(kept, choice)
     ]
+
+
+def left_over(kept: Sequence[GpuInstance], desired_slices: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
+    """Return the desired states that C(assign) gives to no instance that exists."""
+    rest = Counter(desired_slices)
+    rest.subtract(desired for _step, desired in assign(kept, desired_slices))
+    return sorted(rest.elements(), reverse=True)

@@ -210,10 +210,6 @@ class NodePlan:
     gpus: Mapping[int, GpuPlan] = field(default_factory=dict)
     left_alone: Mapping[int, Refused] = field(default_factory=dict)
 
-    @property
-    def destroyed(self) -> int:
-        return sum(len(plan.destroy) for plan in self.gpus.values())
-
 
 def plan_node(gpus: Sequence[NodeGpu], desired_gpus: Mapping[int, DesiredGpu], disruption: str = REFUSE) -> NodePlan:
     """Return the plans of all GPUs that have a desired state.

@@ -219,7 +219,8 @@ def _compute_changes(
     changes: dict[int, ComputeChange] = {}
     for profile, instances in stay.items():
         desired_slices = [instance.compute for instance in desired.instances if instance.profile == profile]
-        changes.update(zip((instance.id for instance in instances), assign(instances, desired_slices)))
+        assigned = assign(instances, desired_slices)
+        changes.update((instance.id, change) for instance, (change, _desired) in zip(instances, assigned))
     return changes
 
 

@@ -50,7 +50,7 @@ def main(folder: Path, verb: str, *layout: str) -> None:
             answer = export(gpus, "ours")
         else:
             prepared = apply_run.plan(machine, gpus)
-            answer = apply_run.carry_out(machine, prepared) if prepared.changes else apply_run.report(prepared)
+            answer = apply_run.carry_out(machine, prepared) if prepared.steps.changes else apply_run.report(prepared)
     print(json.dumps(answer))
 
 

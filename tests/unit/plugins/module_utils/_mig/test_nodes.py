@@ -83,7 +83,7 @@ def test_distribution_destroys_as_few_as_the_brute_force(profiles, count, seed):
         placed.update(one.counts)
     assert placed == totals
     # A GPU that is given nothing is switched off, which loses what it has: the same count as an empty request.
-    assert plan_node(gpus, desired_gpus).destroyed == expected
+    assert sum(len(one.destroy) for one in plan_node(gpus, desired_gpus).gpus.values()) == expected
 
 
 def test_prices_change_nothing_but_the_time_of_the_search(monkeypatch):
@@ -137,7 +137,7 @@ def test_a_busy_instance_that_no_total_keeps_refuses_the_totals():
     with pytest.raises(Refused):
         distribute({"1g.10gb": 1}, [busy])
     desired_gpus = distribute({"1g.10gb": 1}, [busy], FORCE)
-    assert plan_node([busy], desired_gpus, FORCE).destroyed == 1
+    assert len(plan_node([busy], desired_gpus, FORCE).gpus[0].destroy) == 1
 
 
 def test_a_busy_instance_of_an_unknown_profile_refuses_the_totals():
@@ -188,5 +188,5 @@ class TestPlanNode:
 
     def test_force_plans_all(self):
         plan = plan_node(self.GPUS, {index: desired({"1g.10gb": 1}) for index in range(3)}, FORCE)
-        assert plan.destroyed == 1
+        assert sum(len(one.destroy) for one in plan.gpus.values()) == 1
         assert list(plan.gpus) == [0, 1, 2]

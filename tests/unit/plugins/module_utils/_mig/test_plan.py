@@ -152,7 +152,7 @@ class TestCompute:
 
     def test_desired_states_go_to_the_instances_that_are_like_them(self):
         kept = [instance("3g.40gb", 0, 4, compute=(1, 1, 1)), instance("3g.40gb", 4, 4, compute=(3,))]
-        assert all(not step.destroy and not step.create for step in assign(kept, [(3,), (1, 1, 1)]))
+        assert all(not step.destroy and not step.create for step, _desired in assign(kept, [(3,), (1, 1, 1)]))
         assert left_over(kept[:1], [(3,), (1, 1, 1)]) == [(3,)]
 
     def test_idle_neighbours_of_a_wider_new_one_are_made_anew(self):

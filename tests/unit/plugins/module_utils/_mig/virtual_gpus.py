@@ -208,7 +208,7 @@ class VirtualHost:
                 reset=self._reset,
             )
             prepared = apply_run.plan(machine, machine.read())
-            if not prepared.changes and prepared.interrupted is None:
+            if not prepared.steps.changes and prepared.interrupted is None:
                 return apply_run.report(prepared)
             report = apply_run.carry_out(machine, prepared)
         return {key: report[key] for key in ("changed", "created", "destroyed", "reset", "reboot_required", "setbacks")}
