@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.checks import ARGUMENTS, answer
@@ -38,4 +39,5 @@ class ActionModule(NvmlAction):
                 "msg": f"{message} under gpu with gather: [{', '.join(SUBSETS)}]. {unread}".rstrip(),
             }
         unproven = reason_unproven(facts) if is_auto(parameters["cuda_check"]) else ""
-        return answer(evidence_of(facts, cuda_unproven=unproven), plain(parameters), self._task.check_mode)
+        evidence = replace(evidence_of(facts), cuda_unproven=unproven)
+        return answer(evidence, plain(parameters), self._task.check_mode)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from .._adapters import command
@@ -51,15 +52,16 @@ def collect(
         time.sleep(_FABRIC_PAUSE)
         facts = read_document(source, archive, subsets=SUBSETS)
     diagnosis = _diagnosis(facts, dcgm_level, dcgm_limit) if dcgm_level else None
+    found = replace(evidence_of(facts), dcgm=diagnosis)
     if not is_auto(cuda_check):
-        return evidence_of(facts, answer_of(cuda_check, cuda_limit) if cuda_check else None, diagnosis)
+        return replace(found, cuda=answer_of(cuda_check, cuda_limit)) if cuda_check else found
     program = (facts.get("health") or {}).get("cuda_program")
     if program and not obstacle(facts):
-        return evidence_of(facts, answer_of((program,), cuda_limit), diagnosis)
+        return replace(found, cuda=answer_of((program,), cuda_limit))
     if (facts.get("dcgm") or {}).get("dcgmi"):
         # Level 1 looks at the software alone, and runs beside other programs.
-        return evidence_of(facts, None, diagnosis, diagnosis or _diagnosis(facts, 1, cuda_limit))
-    return evidence_of(facts, None, diagnosis, cuda_unproven=reason_unproven(facts))
+        return replace(found, cuda_by_dcgm=diagnosis or _diagnosis(facts, 1, cuda_limit))
+    return replace(found, cuda_unproven=reason_unproven(facts))
 
 
 def _diagnosis(facts: Mapping[str, Any], level: int, limit: float) -> DcgmRun:

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from .._options import arguments
@@ -52,7 +53,7 @@ def judged(
     """
     unproven = reason_unproven(facts) if is_auto(cuda_check) else ""
     owed = bool(dcgm_level and (facts.get("recorded") or {}).get("acceptance_owed"))
-    return evaluate(CHECKS, evidence_of(facts, cuda_unproven=unproven, owed=owed), checks)
+    return evaluate(CHECKS, replace(evidence_of(facts), cuda_unproven=unproven, owed=owed), checks)
 
 
 def answer(evidence: Evidence, parameters: Mapping[str, Any], check_mode: bool) -> dict[str, Any]:

@@ -45,21 +45,20 @@ class DcgmRun:
 
 
 @dataclass(frozen=True)
-class Xid:
-    """An error that the driver wrote to the kernel's log since the host booted."""
+class LoggedError:
+    """An error that a driver wrote to the kernel's log since the host booted."""
 
     number: int
     pci_address: str
     text: str
 
 
-@dataclass(frozen=True)
-class Sxid:
-    """An error of an NVSwitch that its driver wrote to the kernel's log since the host booted."""
+class Xid(LoggedError):
+    """Of a GPU."""
 
-    number: int
-    pci_address: str
-    text: str
+
+class Sxid(LoggedError):
+    """Of an NVSwitch."""
 
 
 @dataclass(frozen=True)
@@ -187,14 +186,7 @@ def evaluate(checks: Sequence[HealthCheck], evidence: Evidence, only: Sequence[s
 SUBSETS = ("errors", "health")
 
 
-def evidence_of(
-    facts: Mapping[str, Any],
-    cuda: CommandAnswer | None = None,
-    dcgm: DcgmRun | None = None,
-    cuda_by_dcgm: DcgmRun | None = None,
-    cuda_unproven: str = "",
-    owed: bool = False,
-) -> Evidence:
+def evidence_of(facts: Mapping[str, Any]) -> Evidence:
     """Return the evidence that is in a facts document with the parts of C(SUBSETS)."""
     health = facts["health"]
     smi, xids, sxids = health.get("nvidia_smi"), health.get("xids"), health.get("sxids")
@@ -203,9 +195,4 @@ def evidence_of(
         nvidia_smi=None if smi is None else CommandAnswer(smi.get("rc"), smi["text"]),
         xids=None if xids is None else [Xid(xid["number"], xid["pci_address"], xid["text"]) for xid in xids],
         sxids=None if sxids is None else [Sxid(sxid["number"], sxid["pci_address"], sxid["text"]) for sxid in sxids],
-        cuda=cuda,
-        cuda_by_dcgm=cuda_by_dcgm,
-        cuda_unproven=cuda_unproven,
-        dcgm=dcgm,
-        owed=owed,
     )

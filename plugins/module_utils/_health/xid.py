@@ -16,11 +16,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Union
+from typing import Any
 
 from .._adapters.nvml_library import RECOVERY_ACTIONS
 from .hardware import NO_RECOVERY, recovery_of
-from .report import Evidence, Outcome, Sxid, Xid, passed, skipped, warning
+from .report import Evidence, LoggedError, Outcome, Sxid, Xid, passed, skipped, warning
 from .xid_catalogue import ALWAYS_FATAL_SXIDS, CATALOGUE, DATE, NAMES, Bucket
 
 #: C(priority,number,microseconds,flags;text) (Documentation/ABI/testing/dev-kmsg of the kernel, which escapes the ends of lines in a text). Lines
@@ -29,7 +29,7 @@ from .xid_catalogue import ALWAYS_FATAL_SXIDS, CATALOGUE, DATE, NAMES, Bucket
 _RECORD = re.compile(r"^[0-7],([0-9]{1,19}),[0-9]+,-(?:,[^;]*)?;(.*)$", re.MULTILINE)
 _BUS = "[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}"
 #: By the kind of the device. An error in a MIG instance names it: C(NVRM: Xid (PCI:0000:01:00 GPU-I:05): 94, ...).
-_ERRORS: Mapping[str, tuple[type[Xid] | type[Sxid], re.Pattern[str]]] = {
+_ERRORS: Mapping[str, tuple[type[LoggedError], re.Pattern[str]]] = {
     "gpu": (Xid, re.compile(rf"NVRM: Xid \(PCI:({_BUS})(?: GPU-[^)]*)?\): ([0-9]{{1,5}})\b(?:,\s*(.*))?")),
     "nvswitch": (
         Sxid,
@@ -39,10 +39,8 @@ _ERRORS: Mapping[str, tuple[type[Xid] | type[Sxid], re.Pattern[str]]] = {
 #: Of one error, how many texts are kept, the newest: programs that fail again and again log a new one each time.
 _MOST = 20
 
-Error = Union[Xid, Sxid]
 
-
-def errors_in(log: str, devices: Sequence[Mapping[str, Any]] | None) -> Iterator[tuple[int, Error]]:
+def errors_in(log: str, devices: Sequence[Mapping[str, Any]] | None) -> Iterator[tuple[int, LoggedError]]:
     """Return the Xid errors of GPUs and the SXid errors of NVSwitches, each with the number of its record."""
     known = {(device["kind"], str(device["address"]).lower()) for device in devices or ()}
     known |= {(kind, address.rpartition(".")[0]) for kind, address in known if kind == "gpu"}
@@ -53,9 +51,9 @@ def errors_in(log: str, devices: Sequence[Mapping[str, Any]] | None) -> Iterator
                 yield int(record.group(1)), error(int(match.group(2)), match.group(1), (match.group(3) or "").strip())
 
 
-def distinct(errors: Iterable[Error]) -> list[Error]:
+def distinct(errors: Iterable[LoggedError]) -> list[LoggedError]:
     """Return every error once, in the order of the log, and of each number on a device the newest."""
-    kept: list[Error] = []
+    kept: list[LoggedError] = []
     counts: dict[tuple[type, int, str], int] = {}
     for error in reversed(list(dict.fromkeys(errors))):
         key = (type(error), error.number, error.pci_address)
@@ -159,13 +157,13 @@ def action_of(error: Xid) -> str:
     return "unknown" if bucket is None else bucket.value.lower() or "unnamed"
 
 
-def severity_of_sxid(error: Sxid) -> str:
+def severity_of_sxid(error: LoggedError) -> str:
     """Return C(fatal) or C(non_fatal); an NVSwitch's error that does not say which is taken for fatal."""
     harmless = error.number not in ALWAYS_FATAL_SXIDS and error.text.lower().startswith("non-fatal")
     return "non_fatal" if harmless else "fatal"
 
 
-def _grouped(errors: Sequence[Xid] | Sequence[Sxid]) -> Mapping[tuple[int, str], list[str]]:
+def _grouped(errors: Sequence[LoggedError]) -> Mapping[tuple[int, str], list[str]]:
     """Return the texts of the errors of each number and place, in the order of the log."""
     groups: dict[tuple[int, str], list[str]] = {}
     for error in errors:
