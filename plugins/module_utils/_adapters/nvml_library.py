@@ -75,10 +75,6 @@ class NvmlError(Exception):
         self.message = message
         super().__init__(f"{call} failed: {message} ({symbol})")
 
-    @property
-    def reason(self) -> str:
-        return str(self)
-
 
 class Library:
     """pynvml, initialised. Every call goes through L(call), so that every failure is an L(NvmlError)."""
@@ -139,7 +135,7 @@ class Reading:
             return None
 
     def note(self, key: str, error: NvmlError) -> None:
-        self.unknown[key] = error.reason
+        self.unknown[key] = str(error)
         self.lost = self.lost or error.code == GPU_IS_LOST
 
 

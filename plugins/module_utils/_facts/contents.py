@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any, Callable
 
 from .._adapters.cdi_generator import read_cdi
@@ -41,17 +42,8 @@ def shape_pci(device: PciDevice) -> dict[str, Any]:
     """Return one entry of C(pci)."""
     # The id alone works without a driver.
     board = find_board(device.device_id)
-    return {
-        "address": device.address,
-        "device_id": device.device_id,
-        "subsystem_id": device.subsystem_id,
-        "class": device.class_id,
-        "kind": device.kind,
-        "numa_node": device.numa_node,
-        "kernel_driver": device.kernel_driver,
-        "board": board.key if board else None,
-        "architecture": board.architecture if board else None,
-    }
+    found = {"class" if name == "class_id" else name: value for name, value in asdict(device).items()}
+    return {**found, "board": board.key if board else None, "architecture": board.architecture if board else None}
 
 
 def read_contents(

@@ -34,7 +34,7 @@ def _read(nvml: Nvml, subsets: Sequence[str], locks: gpu_reset.Locks) -> dict[st
                 gpu["profiles"] = nvml.profiles(state.index)
             except NvmlError as error:
                 gpu["profiles"] = None
-                unknown[f"gpus[{state.index}].profiles"] = error.reason
+                unknown[f"gpus[{state.index}].profiles"] = str(error)
         if not state.lost:
             gpu["settings"] = settings_of(nvml, state.index, locks.get(gpu["uuid"] or "")).as_dict()
             found = fabric_of(nvml, state.index)

@@ -48,12 +48,6 @@ class Services:
         found = self.units.get(name)
         return {"masked": True} if found is not None and found.load == "masked" else {}
 
-    def installed(self, *names: str) -> bool | None:
-        """Return whether one of the units exists, or None where systemd did not answer."""
-        if not self.units:
-            return None
-        return any(name in self.units and self.units[name].exists for name in names)
-
 
 def read_services(source: HostReader) -> Services:
     """Return what systemd says, or an empty answer (with the reason noted) where it does not run."""

@@ -182,12 +182,7 @@ def test_services(tree):
     tree.active = {"containerd.service"}
     tree.folder("/run/systemd/system")
     services = read_services(tree.source())
-    assert (services.active("containerd"), services.active("docker"), services.installed("docker")) == (
-        True,
-        False,
-        False,
-    )
-    assert services.installed("containerd") is True
+    assert (services.active("containerd"), services.active("docker")) == (True, False)
     assert len(tree.calls) == 1
 
 
@@ -197,7 +192,7 @@ def test_services_without_systemd_are_unknown(tree, local, systemd):
         tree.folder("/run/systemd/system")
     source = tree.source(local=local)
     services = read_services(source)
-    assert services.active("containerd") is None and services.installed("containerd") is None
+    assert services.active("containerd") is None
     assert source.unknown["services"]
     assert tree.calls == []
 
