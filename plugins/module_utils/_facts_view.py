@@ -335,9 +335,8 @@ _FACTS = of(Facts)
 
 
 def view_of(document: Any) -> Facts:
-    """Return the view of a facts document, of which only what one field says is checked.
-
-    :raises Unfit: it does not fit; the message has the path and the reason.
+    """Return the view of a facts document, of which only what one field says is checked. Raises Unfit: it does not fit; the message has the path and
+    the reason.
     """
     if not isinstance(document, (dict, Facts)):
         raise Unfit("", "it must be a mapping")

@@ -70,9 +70,8 @@ class Injection:
 
     @property
     def driver_pods_need_sys_admin(self) -> bool:
-        """Whether a pod that has to see all GPUs, such as the device plugin's, needs CAP_SYS_ADMIN.
-
-        Where the variable is refused in unprivileged containers, the toolkit still accepts it in those with this capability.
+        """Whether a pod that has to see all GPUs, such as the device plugin's, needs CAP_SYS_ADMIN. Where the variable is refused in unprivileged
+        containers, the toolkit still accepts it in those with this capability.
         """
         return self.method != ENVVAR
 
@@ -102,9 +101,8 @@ def read(variables: Mapping[str, Any]) -> Injection:
 
 
 def refuse_runtime(injection: Injection, runtime: str, version: str | None) -> Refused | None:
-    """Return why the runtime that a host really has cannot do what the pool describes, or None.
-
-    :param version: of that runtime, as the facts have it; None proves nothing.
+    """Return why the runtime that a host really has cannot do what the pool describes, or None. C(version): of that runtime, as the facts have it;
+    None proves nothing.
     """
     known = RUNTIMES.get(runtime)
     found = numbers(version or "")
@@ -120,11 +118,9 @@ def refuse_runtime(injection: Injection, runtime: str, version: str | None) -> R
 
 
 def docker_warning(injection: Injection, runtime: str) -> str | None:
-    """Return what a Docker host loses with this decision, or None.
-
-    C(docker run --gpus) of versions that inject through the toolkit's hook sets the variable, which the toolkit then ignores in
-    unprivileged containers, without an error. moby#50228 has newer versions prefer CDI; which of them do so on a given host is not
-    certain (moby#52704 is open), so that the version does not decide.
+    """Return what a Docker host loses with this decision, or None. C(docker run --gpus) of versions that inject through the toolkit's hook sets the
+    variable, which the toolkit then ignores in unprivileged containers, without an error. moby#50228 has newer versions prefer CDI; which of them do
+    so on a given host is not certain (moby#52704 is open), so that the version does not decide.
     """
     if runtime != "docker" or injection.accepts_envvar:
         return None
@@ -169,9 +165,8 @@ def hides_driver(context: Mapping[str, Any], runtime_class: Any, facts: Mapping[
 
 
 def is_switched_off(runtime: str, found: Mapping[str, Any]) -> bool:
-    """Whether a runtime could inject CDI devices and does not: containerd 1.7 has to be told to, newer ones do by themselves.
-
-    :param found: of the runtime, as the facts have it; without C(nvidia) its configuration was not read.
+    """Whether a runtime could inject CDI devices and does not: containerd 1.7 has to be told to, newer ones do by themselves. C(found): of the
+    runtime, as the facts have it; without C(nvidia) its configuration was not read.
     """
     if found.get("cdi") is None and found.get("nvidia") is True and runtime == "containerd":
         return str(found.get("version")).startswith("1.7.")

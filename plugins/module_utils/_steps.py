@@ -19,10 +19,9 @@ ASIDE = ".disabled-by-gpufleet"
 
 @unique
 class Kind(Enum):
-    """What a step does: its name, in lower case, is the key in results; its value is the phrase for people.
-
-    A phrase names the target, entries of the step's data, and C({gpu}) (see L(gpu_title)) or C({release}), which is the
-    version of a driver or, before a repository was asked for one, its branch.
+    """What a step does: its name, in lower case, is the key in results; its value is the phrase for people. A phrase names the target, entries of the
+    step's data, and C({gpu}) (see L(gpu_title)) or C({release}), which is the version of a driver or, before a repository was asked for one, its
+    branch.
     """
 
     # Packages and repositories.

@@ -22,9 +22,8 @@ def version_in(text: str) -> str | None:
 
 
 def numbers(version: str) -> tuple[int, ...]:
-    """Return what versions are compared by: C((1, 6, 20)) for C(1.6.20~ds1); empty where there is no number.
-
-    A package's epoch does not count, nor does what comes after the numbers.
+    """Return what versions are compared by: C((1, 6, 20)) for C(1.6.20~ds1); empty where there is no number. A package's epoch does not count, nor
+    does what comes after the numbers.
     """
     match = _NUMBERS.match(version.strip())
     return tuple(int(part) for part in match.group(1).split(".")) if match else ()
@@ -37,9 +36,8 @@ def product_version(package_version: str) -> str | None:
 
 
 def product_key(version: str) -> tuple[int, ...]:
-    """Return what orders versions of a product; a release candidate is older than its release.
-
-    :raises ValueError: it is none, such as C(1.20.0) or C(1.20.0~rc.1).
+    """Return what orders versions of a product; a release candidate is older than its release. Raises ValueError: it is none, such as C(1.20.0) or
+    C(1.20.0~rc.1).
     """
     match = _PRODUCT.fullmatch(version)
     if match is None:

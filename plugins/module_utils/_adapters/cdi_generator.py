@@ -157,9 +157,8 @@ def refresh(runner: Runner = run) -> str:
 
 
 def _generate_patiently(target: str, runner: Runner) -> None:
-    """Have the toolkit write it, once more where it could not: for a moment after a reload not all is there yet that it looks for.
-
-    :raises CommandError: the last try failed, too; with what of the driver is still missing.
+    """Have the toolkit write it, once more where it could not: for a moment after a reload not all is there yet that it looks for. Raises
+    CommandError: the last try failed, too; with what of the driver is still missing.
     """
     for pause in (*PAUSES, None):
         try:

@@ -30,8 +30,7 @@ _CONTAINER_MARK = "/run/nvidia/driver/usr/bin/nvidia-smi"
 
 def driver_source(files: HostFiles, packages: Sequence[InstalledPackage], present: bool) -> dict[str, str | None]:
     """Return C(source), who the driver is from, None where there is none; with its C(vendor) where that is neither NVIDIA nor the distribution.
-
-    :param present: whether there is a module or a library at all.
+    C(present): whether there is a module or a library at all.
     """
     # The libraries for programs of a newer CUDA come with images of containers, whose driver is that of their host.
     drivers = [
@@ -129,9 +128,8 @@ def read_next_kernel(source: HostReader, running: DiskModule | None, release: st
 
 
 def _key_enrolled(source: HostReader, disk: DiskModule, loaded: DiskModule | None) -> bool | None:
-    """Return whether a kernel with Secure Boot takes what signed the module; None where that is not known.
-
-    :param loaded: the module that the running kernel has loaded; None where that is not the one on the disk.
+    """Return whether a kernel with Secure Boot takes what signed the module; None where that is not known. C(loaded): the module that the running
+    kernel has loaded; None where that is not the one on the disk.
     """
     if disk.signer is None:
         return False

@@ -74,8 +74,7 @@ def read_fabric(
     packages: Sequence[InstalledPackage] | None = (),
 ) -> dict[str, Any]:
     """Return the part C(fabric): NVSwitches and the fabric manager, or what a host of a rack has of IMEX; their versions must equal the driver's.
-
-    :param state: of the GPUs on the fabric, from NVML; None where there is none.
+    C(state): of the GPUs on the fabric, from NVML; None where there is none.
     """
     devices = source.files.names(_NVSWITCH_DEVICES)
     on_bus = sum(1 for device in pci or () if device.kind == "nvswitch")
@@ -254,11 +253,9 @@ def _mapping(source: HostReader, path: str, name: str) -> dict[str, Any]:
 
 
 def read_host_program(source: HostReader, services: Services, python: str = sys.executable) -> dict[str, Any]:
-    """Return the part C(host_program): the program, and what systemd starts of it at boot.
-
-    C(metrics_directory) is where the host writes metrics every minute; None where no service writes any. C(units) is None where systemd does not run.
-
-    :param python: the interpreter that reads the host, which is the one that its units have to call.
+    """Return the part C(host_program): the program, and what systemd starts of it at boot. C(metrics_directory) is where the host writes metrics
+    every minute; None where no service writes any. C(units) is None where systemd does not run. C(python): the interpreter that reads the host, which
+    is the one that its units have to call.
     """
     data = source.files.read_bytes(HOST_PROGRAM)
     return {
@@ -346,9 +343,8 @@ _SETTING = re.compile(r"MIG_PARTED_(SELECTED_CONFIG|CONFIG_FILE)=([^\s\"']+)")
 
 
 def read_mig_parted(source: HostReader) -> dict[str, Any] | None:
-    """Return the part C(mig_parted): what nvidia-mig-parted's service is set to restore at boot; None where it has no such file.
-
-    Source: deployments/systemd of NVIDIA/mig-parted (install.sh, service.sh, utils.sh): the service reads C(config.yaml), or the file that
+    """Return the part C(mig_parted): what nvidia-mig-parted's service is set to restore at boot; None where it has no such file. Source:
+    deployments/systemd of NVIDIA/mig-parted (install.sh, service.sh, utils.sh): the service reads C(config.yaml), or the file that
     C(MIG_PARTED_CONFIG_FILE) names, and applies the configuration that C(MIG_PARTED_SELECTED_CONFIG) names.
     """
     files = source.files

@@ -64,9 +64,8 @@ _NVML_NAMES = {"nvml_version": "version", "cuda_version": "cuda_version"}
 
 
 def read_gpus(source: HostReader, archive: str | None, subsets: Sequence[str] = ()) -> dict[str, Any]:
-    """Return the parts C(nvml) and C(gpus) of the facts, C(fabric_state), and why anything of it is C(unknown).
-
-    :param subsets: C(profiles) adds the table of profiles of each GPU, C(errors) the errors of its memory and its recovery action.
+    """Return the parts C(nvml) and C(gpus) of the facts, C(fabric_state), and why anything of it is C(unknown). C(subsets): C(profiles) adds the
+    table of profiles of each GPU, C(errors) the errors of its memory and its recovery action.
     """
     try:
         with open_nvml(archive) as nvml:

@@ -60,9 +60,8 @@ def answer_of(arguments: Sequence[str], limit: float) -> CommandAnswer:
 
 
 def kernel_log(path: str = KERNEL_LOG) -> str | None:
-    """Return what the kernel logged since the boot, or None where that cannot be read.
-
-    Every read of the device gives one record and, without blocking, an error at the end.
+    """Return what the kernel logged since the boot, or None where that cannot be read. Every read of the device gives one record and, without
+    blocking, an error at the end.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)

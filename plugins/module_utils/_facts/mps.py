@@ -32,9 +32,8 @@ def _is_control_daemon(process: ProgramProcess) -> bool:
 
 
 def read_mps_control(source: HostReader) -> dict[str, Any]:
-    """Return the part C(mps_control) of the facts: what the installed release of the control program can do.
-
-    C(multi_user) is None where the program is not installed, or is not found behind a script.
+    """Return the part C(mps_control) of the facts: what the installed release of the control program can do. C(multi_user) is None where the program
+    is not installed, or is not found behind a script.
     """
     path = source.files.find_program(CONTROL)
     program = program_in(source.files)
@@ -93,9 +92,8 @@ def read_mps(source: HostReader) -> list[dict[str, Any]]:
 
 
 def _pipe_on_host(source: HostReader, pipe: str) -> str | None:
-    """Return where the host has a pipe directory of the device plugin's daemon, or None when it is none of the plugin's.
-
-    Which directory that is, the container says: only what lies where the plugin makes it is taken.
+    """Return where the host has a pipe directory of the device plugin's daemon, or None when it is none of the plugin's. Which directory that is, the
+    container says: only what lies where the plugin makes it is taken.
     """
     if not pipe.startswith(f"{_ROOT_IN_CONTAINER}/"):
         return None

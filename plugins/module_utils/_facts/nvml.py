@@ -104,10 +104,8 @@ class Isolated(Exception):
 
 
 def begin_isolated(function: Callable[[], Any], limit: float) -> Callable[[], Any]:
-    """Start C(function) in a child process, and return what waits for its answer, which JSON can carry. That raises L(Isolated) where the child
-    hung, was killed, or C(function) raised an exception.
-
-    :param limit: seconds from now after which the child is killed.
+    """Start C(function) in a child process, and return what waits for its answer, which JSON can carry. That raises L(Isolated) where the child hung,
+    was killed, or C(function) raised an exception. C(limit): seconds from now after which the child is killed.
     """
     reader, writer = os.pipe()
     child = os.fork()

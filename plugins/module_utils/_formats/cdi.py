@@ -195,9 +195,8 @@ def _lacks(found: Specification, expected: ExpectedDevices) -> Iterator[str]:
 
 def parse_specification(path: str, text: str) -> Specification:
     """Return the specification in C(text). The files for a host full of MIG instances have thousands of lines, which the pure Python YAML parser
-    takes seconds for, and hosts need not have one: the shape that generators write is read line by line.
-
-    :raises ValueError: it is neither JSON nor YAML of that shape.
+    takes seconds for, and hosts need not have one: the shape that generators write is read line by line. Raises ValueError: it is neither JSON nor
+    YAML of that shape.
     """
     versions = dict.fromkeys(match.group(1) for match in _LIBRARY.finditer(text))
     drivers = tuple(version for version in versions if is_driver_version(version))

@@ -76,9 +76,8 @@ def render_tables(tables: Mapping[Path, Mapping[str, Any]], newline: str = "\n")
 
 def set_values(text: str, settings: Mapping[Path, Any]) -> str:
     """Return C(text) with every setting of C(settings) (by path) having its value; unchanged where it has it already. Settings go where their table
-    is; those whose table is nowhere go into new tables at the end.
-
-    :raises TomlError: the text is not TOML, or a path leads through an array of tables or a plain value.
+    is; those whose table is nowhere go into new tables at the end. Raises TomlError: the text is not TOML, or a path leads through an array of tables
+    or a plain value.
     """
     tables: dict[Path, dict[str, Any]] = {}
     for path, value in settings.items():

@@ -270,9 +270,8 @@ def _why_not_alone(facts: Mapping[str, Any], gpu: Mapping[str, Any], count: int)
 
 def users_of_gpus(facts: Mapping[str, Any], addresses: Collection[str], mps: bool = False) -> list[str]:
     """Return whose work on one of some GPUs a repair would end, as people name them. Who has a GPU open is known even where NVML reports no processes
-    of it. Pods are evicted before, and the kubelet's record still has them then.
-
-    :param mps: whether MPS daemons and their servers are no users: they are what is repaired.
+    of it. Pods are evicted before, and the kubelet's record still has them then. C(mps): whether MPS daemons and their servers are no users: they are
+    what is repaired.
     """
     gpus = [gpu for gpu in facts.get("gpus") or () if subject_of(gpu) in addresses]
     excused = mps_pids(facts) if mps else ()

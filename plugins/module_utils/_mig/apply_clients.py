@@ -61,9 +61,8 @@ class Clients:
                 raise ServicesFailed(str(error)) from error
 
     def start_again(self, changed: bool) -> tuple[str, ...]:
-        """Start those again that were stopped, and restart the others when the GPUs changed; return which.
-
-        :raises ServicesFailed: one does not come back; all others are.
+        """Start those again that were stopped, and restart the others when the GPUs changed; return which. Raises ServicesFailed: one does not come
+        back; all others are.
         """
         done, failed = [], []
         for service in self.concerned:

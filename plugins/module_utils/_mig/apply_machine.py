@@ -239,9 +239,8 @@ class Machine:
 
 
 def widest(profiles: Collection[ComputeInstanceProfile], slices: int) -> ComputeInstanceProfile | None:
-    """Return the profile with the most SMs among those of C(slices) slices that still fit, or None.
-
-    A 1g.20gb of an H100 offers two of one slice: 16 SMs (index 0) and 26 SMs (1_SLICE_REV1, index 7).
+    """Return the profile with the most SMs among those of C(slices) slices that still fit, or None. A 1g.20gb of an H100 offers two of one slice: 16
+    SMs (index 0) and 26 SMs (1_SLICE_REV1, index 7).
     """
     fitting = [profile for profile in profiles if profile.slices == slices and profile.remaining != 0]
     return max(fitting, key=lambda profile: (profile.multiprocessors, -profile.enum), default=None)

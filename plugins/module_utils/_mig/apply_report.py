@@ -74,9 +74,8 @@ class Unexportable(Exception):
 
 
 def export(gpus: Sequence[NodeGpu], label: str) -> dict[str, Any]:
-    """Return the GPUs, the layout in our form, and mig-parted's file.
-
-    :raises Unexportable: a GPU does not tell its layout; what is exported without it would be wrong.
+    """Return the GPUs, the layout in our form, and mig-parted's file. Raises Unexportable: a GPU does not tell its layout; what is exported without
+    it would be wrong.
     """
     layouts: dict[int, DesiredGpu] = {}
     for gpu in gpus:

@@ -225,10 +225,8 @@ def _counts(instances: Any, path: str) -> list[tuple[ProfileName, int, str]]:
 def _instances(
     instances: Any, offered: Sequence[GpuInstanceProfile], path: str, of: str
 ) -> tuple[DesiredInstance, ...]:
-    """Return the GPU instances that counts by profile mean.
-
-    A plain profile is a GPU instance of its own. Compute instances that are smaller than their GPU instance share one
-    as far as they fit: C({1c.3g.40gb: 3}) is one GPU instance, C({1c.3g.40gb: 4}) are two.
+    """Return the GPU instances that counts by profile mean. A plain profile is a GPU instance of its own. Compute instances that are smaller than
+    their GPU instance share one as far as they fit: C({1c.3g.40gb: 3}) is one GPU instance, C({1c.3g.40gb: 4}) are two.
     """
     whole: list[DesiredInstance] = []
     parts: dict[str, list[int]] = {}
@@ -246,10 +244,8 @@ def _instances(
 
 
 def _pack(parts: Sequence[int], width: int) -> list[tuple[int, ...]]:
-    """Put compute instances into as few GPU instances as possible.
-
-    Widest first into the first that has room: the fewest for widths up to five slices, and wider profiles exist once
-    on a GPU.
+    """Put compute instances into as few GPU instances as possible. Widest first into the first that has room: the fewest for widths up to five
+    slices, and wider profiles exist once on a GPU.
     """
     groups: list[list[int]] = []
     for part in sorted(parts, reverse=True):

@@ -88,9 +88,8 @@ class GpuChange:
 
     @property
     def after(self) -> GpuRecord:
-        """The GPU as it is when the plan is carried out.
-
-        Where the places are not known before MIG is on, it is recorded without instances: the next run fills them in.
+        """The GPU as it is when the plan is carried out. Where the places are not known before MIG is on, it is recorded without instances: the next
+        run fills them in.
         """
         instances = [_kept(keep) for keep in self.plan.keep]
         instances += [PlacedInstance(new.profile.name, new.start, new.size, new.compute) for new in self.plan.create]

@@ -140,9 +140,7 @@ class Journal:
 
 
 def previous_layout(last: Entry | None, present: Sequence[GpuRecord]) -> tuple[GpuRecord, ...]:
-    """Return the layout to come back to if this run fails: what is there now, or, after a run that was cut off, what
-    was there before that one began.
-    """
+    """Return the layout to come back to if this run fails: what is there now, or, after a run that was cut off, what was there before that one began."""
     if last is None or not last.unfinished:
         return tuple(present)
     return last.previous

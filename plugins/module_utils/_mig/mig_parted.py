@@ -30,13 +30,9 @@ _KEYS = ("device-filter", "devices", "mig-enabled", "mig-devices")
 
 
 def read(document: Any, source: str = "mig-parted's file") -> dict[str, list[dict[str, Any]]]:
-    """Return the layouts of a file, by label, in the form of C(nvidia_mig_layout).
-
-    In mig-parted's list a later entry overrides an earlier one, in a layout the first match wins; the entries are
-    therefore turned round. What mig-parted lets through is refused here: profile names that it cannot parse, which it
-    treats as no instances at all.
-
-    :raises Refused: when it is not a valid file.
+    """Return the layouts of a file, by label, in the form of C(nvidia_mig_layout). In mig-parted's list a later entry overrides an earlier one, in a
+    layout the first match wins; the entries are therefore turned round. What mig-parted lets through is refused here: profile names that it cannot
+    parse, which it treats as no instances at all. Raises Refused: when it is not a valid file.
     """
     if not isinstance(document, Mapping):
         raise Refused(source, "it is not a mapping", "It needs version: v1 and mig-configs.")

@@ -123,10 +123,9 @@ _NOTHING = ComputeChange()
 
 
 def compute_change(existing: Sequence[ComputeInstance], wanted: Sequence[int]) -> ComputeChange:
-    """Return the change from the compute instances that exist to the slices that are wanted.
-
-    Busy ones are kept first. A compute instance wider than one slice may need the place of an idle one that could
-    stay, and where compute instances sit is not known here; so idle ones are made anew beside a wider new one.
+    """Return the change from the compute instances that exist to the slices that are wanted. Busy ones are kept first. A compute instance wider than
+    one slice may need the place of an idle one that could stay, and where compute instances sit is not known here; so idle ones are made anew beside
+    a wider new one.
     """
     if len(existing) == len(wanted) == 1 and existing[0].slices == wanted[0]:
         return _NOTHING

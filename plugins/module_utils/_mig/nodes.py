@@ -161,9 +161,8 @@ def deepen(
 
 
 def _prices(target: Request, options: Sequence[Sequence[Option]]) -> list[int]:
-    """Return prices of the profiles by which the sum of the cheapest options is a high bound: a subgradient ascent.
-
-    Any prices give a bound that holds; better ones only make the search shorter.
+    """Return prices of the profiles by which the sum of the cheapest options is a high bound: a subgradient ascent. Any prices give a bound that
+    holds; better ones only make the search shorter.
     """
     prices = [0.0] * len(target)
     best, best_bound = prices, float("-inf")

@@ -38,9 +38,8 @@ def read(journal: Journal) -> tuple[GpuRecord, ...]:
 
 
 def keep(journal: Journal, present: Iterable[GpuRecord], recorded: Iterable[GpuRecord]) -> None:
-    """Keep what GPUs have that were not changed before. It is on the disk on return.
-
-    :param recorded: the GPUs that the collection brings back at boot, and has changed therefore.
+    """Keep what GPUs have that were not changed before. It is on the disk on return. C(recorded): the GPUs that the collection brings back at boot,
+    and has changed therefore.
     """
     before = read(journal)
     wanted = merged(before, present, recorded)

@@ -120,9 +120,8 @@ def resolve(
 
 
 def canonical(name: str, profiles: Sequence[GpuInstanceProfile]) -> str:
-    """Return the name that a table of profiles has for a profile, or the name itself when it has none for it.
-
-    A driver of another release may call an instance that exists otherwise than the table does.
+    """Return the name that a table of profiles has for a profile, or the name itself when it has none for it. A driver of another release may call an
+    instance that exists otherwise than the table does.
     """
     if any(profile.name == name for profile in profiles):
         return name

@@ -104,11 +104,9 @@ def match(records: Sequence[GpuRecord], gpu: Mapping[str, Any]) -> GpuRecord | N
 
 
 def with_others(facts: Mapping[str, Any], gpus: Iterable[GpuRecord]) -> tuple[GpuRecord, ...]:
-    """Return what is to be recorded: some GPUs, and those of the host that another task recorded, by address.
-
-    A GPU that is lost keeps its record: it may be back after the next boot. A board that was taken out loses it.
-
-    :param facts: the facts document: C(recorded), C(gpus), and C(pci), without which nobody knows what was taken out.
+    """Return what is to be recorded: some GPUs, and those of the host that another task recorded, by address. A GPU that is lost keeps its record: it
+    may be back after the next boot. A board that was taken out loses it. C(facts): the facts document: C(recorded), C(gpus), and C(pci), without
+    which nobody knows what was taken out.
     """
     reached = facts.get("gpus") or ()
     uuids = {gpu.get("uuid") for gpu in reached}
@@ -135,8 +133,7 @@ def recorded_gpus(facts: Mapping[str, Any]) -> tuple[GpuRecord, ...]:
 
 def record_step(facts: Mapping[str, Any], gpus: Iterable[GpuRecord], profiles: Profiles) -> Step | None:
     """Return the step that records GPUs, or None where a boot makes them so already. The one place where MIG is compared with its record.
-
-    :param profiles: what the GPUs offer, by UUID: a profile has other names in other releases of the driver.
+    C(profiles): what the GPUs offer, by UUID: a profile has other names in other releases of the driver.
     """
     recorded = {_canonical(gpu, profiles) for gpu in recorded_gpus(facts)}
     if all(_canonical(gpu, profiles) in recorded for gpu in gpus if gpu.mig is not None):
@@ -153,9 +150,8 @@ def _canonical(gpu: GpuRecord, profiles: Profiles) -> GpuRecord:
 
 
 def recorded_layout(gpus: Iterable[GpuRecord], request: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the document that is kept under C(/etc/gpufleet/mig.json).
-
-    :param request: the layout and strategy that were asked for, for people who read the file.
+    """Return the document that is kept under C(/etc/gpufleet/mig.json). C(request): the layout and strategy that were asked for, for people who read
+    the file.
     """
     return {"schema": 1, "request": dict(request), "gpus": [gpu.as_dict() for gpu in gpus if gpu.mig is not None]}
 

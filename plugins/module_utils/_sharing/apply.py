@@ -131,9 +131,8 @@ def set_time_slice(name: str) -> None:
 
 
 def _wait_for_answer(control: MpsControl | MpsControl3) -> None:
-    """Wait until a daemon answers: C(-d) comes back before it does, and on a busy host an answer takes its time.
-
-    :raises MpsError: it does not within L(mps_units.READY_SECONDS).
+    """Wait until a daemon answers: C(-d) comes back before it does, and on a busy host an answer takes its time. Raises MpsError: it does not within
+    L(mps_units.READY_SECONDS).
     """
     end = time.monotonic() + mps_units.READY_SECONDS
     while True:

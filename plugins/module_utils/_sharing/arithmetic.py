@@ -42,10 +42,8 @@ class Share:
 
 
 def memory_mib(text: str, thing: str) -> int:
-    """Return the size that C(text) names, such as C(4GiB) or C(512MiB), in MiB.
-
-    :raises Refused: no number with one of the units MiB, GiB, TiB, or no whole number of MiB. C(4GB) and C(4G) are refused,
-        because one reads 4000 MB and the other 4096 MiB into them.
+    """Return the size that C(text) names, such as C(4GiB) or C(512MiB), in MiB. Raises Refused: no number with one of the units MiB, GiB, TiB, or no
+    whole number of MiB. C(4GB) and C(4G) are refused, because one reads 4000 MB and the other 4096 MiB into them.
     """
     match = _MEMORY.fullmatch(text)
     if match is None:
@@ -68,9 +66,8 @@ def memory_text(mib: int) -> str:
 
 
 def replicas_of(total_mib: int, slice_mib: int, thing: str) -> int:
-    """Return into how many slices of C(slice_mib) a GPU with C(total_mib) is divided.
-
-    :raises Refused: fewer than two slices fit; the remedy names the largest slice that makes two.
+    """Return into how many slices of C(slice_mib) a GPU with C(total_mib) is divided. Raises Refused: fewer than two slices fit; the remedy names the
+    largest slice that makes two.
     """
     replicas = total_mib // slice_mib
     if replicas < 2:

@@ -23,9 +23,8 @@ _MULTI_USER = {"": None, "none": None, "auto": None, "true": True, "false": Fals
 
 
 def read(desired: Mapping[str, Any]) -> Sharing:
-    """Return the sharing that the variables C(nvidia_sharing_*) in C(desired) describe.
-
-    :raises Refused: values that exclude each other, or have no effect together.
+    """Return the sharing that the variables C(nvidia_sharing_*) in C(desired) describe. Raises Refused: values that exclude each other, or have no
+    effect together.
     """
     mode = _choice(desired, "nvidia_sharing_mode", "none", modes.MODES)
     backend = _choice(desired, "nvidia_sharing_backend", "mps", modes.BACKENDS)
@@ -155,10 +154,8 @@ def _refuse(sharing: Sharing, memory_slice: str) -> None:
 
 
 def refuse_on_mig(sharing: Sharing, mig_strategy: str) -> None:
-    """Refuse ways of sharing that do not go together with MIG: MPS of the device plugin, and consumable shares of DRA.
-
-    :raises Refused: the plugin exits, and gpu-feature-discovery publishes no label at all, on such a node; the DRA driver has no memory
-        slices of MIG devices.
+    """Refuse ways of sharing that do not go together with MIG: MPS of the device plugin, and consumable shares of DRA. Raises Refused: the plugin
+    exits, and gpu-feature-discovery publishes no label at all, on such a node; the DRA driver has no memory slices of MIG devices.
     """
     if mig_strategy == "single" and sharing.migrate_from:
         raise Refused(

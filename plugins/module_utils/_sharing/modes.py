@@ -103,10 +103,8 @@ class Sharing:
 
     @property
     def replicated(self) -> bool:
-        """Whether the device plugin is told to replicate devices.
-
-        A daemon of the host that serves the whole node keeps the directories that the plugin expects, so the plugin counts its
-        clients; what daemons of other scopes serve, the cluster does not see.
+        """Whether the device plugin is told to replicate devices. A daemon of the host that serves the whole node keeps the directories that the
+        plugin expects, so the plugin counts its clients; what daemons of other scopes serve, the cluster does not see.
         """
         return self.shared and (self.mode != "mps" or self.mps_manager == "device_plugin" or self.mps_scope == "node")
 

@@ -95,9 +95,8 @@ def shm_drop_in(name: str) -> str:
 
 
 def environment_text(daemon: Daemon, multi_user: str = MULTI_USER_OPTIONS[0]) -> str:
-    """Return the environment file of one instance. The comment holds the whole daemon, so that it can be read back.
-
-    :param multi_user: how this release spells the option of protocol 2.
+    """Return the environment file of one instance. The comment holds the whole daemon, so that it can be read back. C(multi_user): how this release
+    spells the option of protocol 2.
     """
     return (
         "# Managed by gpufleet.nvidia, module mps.\n"

@@ -178,10 +178,7 @@ def _warnings(steps: Sequence[Step], present: Mapping[str, ObservedDaemon]) -> l
 
 
 def _same_start(one: Daemon, other: Daemon) -> bool:
-    """Whether two daemons differ in settings only, which a running daemon can be told.
-
-    Protocol 3 has no command that lifts a limit.
-    """
+    """Whether two daemons differ in settings only, which a running daemon can be told. Protocol 3 has no command that lifts a limit."""
     if other.protocol == 3 and any(before and not after for before, after in zip(one.limits_mib, other.limits_mib)):
         return False
     # What a daemon can be told; all else it has from its start.

@@ -54,9 +54,8 @@ def stage(facts: Facts, desired: Mapping[str, Any]) -> StagePlan:
 
 
 def _wanted(sharing: Sharing, facts: Facts, gpus: Sequence[Mapping[str, Any]], branch: int | None) -> HostSharing:
-    """Return what the host has to keep, with the multi-user server that its control program has.
-
-    Where it is not installed yet, or was read by a release that did not say, the branch of the driver decides.
+    """Return what the host has to keep, with the multi-user server that its control program has. Where it is not installed yet, or was read by a
+    release that did not say, the branch of the driver decides.
     """
     return host_sharing(sharing, gpus, branch, facts.mps_control.multi_user)
 
@@ -104,9 +103,8 @@ def _layout(desired: Mapping[str, Any], gpus: Sequence[Mapping[str, Any]]) -> Ma
 
 
 def _boards(facts: Facts, most: bool = False) -> list[dict[str, Any]]:
-    """Return the boards on the PCI bus as GPUs, for a host without a driver to ask; empty when one is not known.
-
-    :param most: with the most memory that a driver can report of them, instead of that of the table of boards.
+    """Return the boards on the PCI bus as GPUs, for a host without a driver to ask; empty when one is not known. C(most): with the most memory that a
+    driver can report of them, instead of that of the table of boards.
     """
     gpus = [{**gpu, "uuid": ""} for gpu in gpus_on_bus(facts)]
     if any(gpu["memory_mib"] is None for gpu in gpus):
@@ -115,12 +113,9 @@ def _boards(facts: Facts, most: bool = False) -> list[dict[str, Any]]:
 
 
 def _steps_of_boards(sharing: Sharing, strategy: str, facts: Facts, branch: int | None) -> tuple[Step, ...]:
-    """Plan for the boards on the PCI bus, before there is a driver to ask. What depends on MIG devices is left open.
-
-    With ECC switched off a driver reports more memory than the table of boards has, up to what the label says: only what is refused with
-    either is refused, for the driver would refuse it as well.
-
-    :raises Refused: what these boards can never do.
+    """Plan for the boards on the PCI bus, before there is a driver to ask. What depends on MIG devices is left open. With ECC switched off a driver
+    reports more memory than the table of boards has, up to what the label says: only what is refused with either is refused, for the driver would
+    refuse it as well. Raises Refused: what these boards can never do.
     """
     try:
         return _steps_of_cards(sharing, strategy, facts, branch, _boards(facts))
@@ -149,9 +144,8 @@ def _steps_of_cards(
 def _on_mig(
     sharing: Sharing, desired: Mapping[str, Any], gpus: Sequence[GpuFacts], facts: Facts, branch: int | None
 ) -> StagePlan:
-    """With MIG the devices to share are those that the stage before this one makes; when it changes nothing, those that are there.
-
-    :raises Refused: they cannot be shared so, or there are none and none are made.
+    """With MIG the devices to share are those that the stage before this one makes; when it changes nothing, those that are there. Raises Refused:
+    they cannot be shared so, or there are none and none are made.
     """
     if sharing.mode == "mps" and sharing.mps_manager == "host":
         layout = _layout(desired, gpus)
@@ -188,9 +182,8 @@ def _planned(
 
 
 def _in_every_container(sharing: Sharing, observed: Observed) -> tuple[str, ...]:
-    """Return what to know of an MPS daemon that somebody started where NVIDIA's runtime looks for one (nvidia-container-toolkit, internal/discover/ipc.go).
-
-    :raises Refused: the pool shares its GPUs by time slices.
+    """Return what to know of an MPS daemon that somebody started where NVIDIA's runtime looks for one (nvidia-container-toolkit,
+    internal/discover/ipc.go). Raises Refused: the pool shares its GPUs by time slices.
     """
     found = next((one for one in observed.foreign_daemons if one.pipe_directory == DEFAULT_PIPE_DIRECTORY), None)
     if found is None or sharing.mode == "mps":

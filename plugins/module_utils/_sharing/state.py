@@ -64,9 +64,8 @@ class SharedGpu:
 
 @dataclass(frozen=True)
 class ForeignDaemon:
-    """An MPS control daemon that is not the host program's, such as that of the device plugin.
-
-    :param devices: UUIDs that it was started for; empty for all GPUs.
+    """An MPS control daemon that is not the host program's, such as that of the device plugin. C(devices): UUIDs that it was started for; empty for
+    all GPUs.
     """
 
     pid: int
@@ -99,10 +98,8 @@ class Observed:
 def from_facts(
     facts: Mapping[str, Any], gpus: Sequence[Mapping[str, Any]], wanted: HostSharing | None = None
 ) -> Observed:
-    """What facts tell of the present sharing. Which processes the clients of a daemon are, only the module on the host sees.
-
-    :param wanted: a daemon of it that answers where no record says how it was configured is taken for it: its own file says so, which only the
-        module reads.
+    """What facts tell of the present sharing. Which processes the clients of a daemon are, only the module on the host sees. C(wanted): a daemon of
+    it that answers where no record says how it was configured is taken for it: its own file says so, which only the module reads.
     """
     recorded = sharing_of(facts)
     unrecorded = recorded in (None, UNREADABLE)
@@ -154,9 +151,8 @@ def pods_of(daemon: Daemon, gpus: Sequence[Mapping[str, Any]]) -> tuple[User, ..
 def _daemon(
     daemon: Daemon, found: Mapping[str, Any] | None, enabled: bool, gpus: Sequence[Mapping[str, Any]]
 ) -> ObservedDaemon:
-    """A recorded daemon is taken for configured as recorded: its unit and its record are written together.
-
-    :param found: what facts tell of it, None where it does not answer. Settings that they do not tell are taken for the recorded ones.
+    """A recorded daemon is taken for configured as recorded: its unit and its record are written together. C(found): what facts tell of it, None
+    where it does not answer. Settings that they do not tell are taken for the recorded ones.
     """
     reported = found or {}
     percentage, limits = reported.get("percentage"), reported.get("limits")
