@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import re
+from itertools import zip_longest
 
 from .._formats.numbers import whole_number
 from .package_manager import Change, Package
@@ -79,30 +80,18 @@ def _deb_parts(version: str) -> tuple[int, str, str]:
 
 
 def _deb_text(left: str, right: str) -> int:
-    for left_run, right_run in _zip_runs(left, right):
-        order = _deb_letters(left_run[0], right_run[0]) or left_run[1] - right_run[1]
-        if order:
-            return order
-    return 0
+    pairs = zip_longest(_runs(left), _runs(right), fillvalue=("", 0))
+    orders = (_deb_letters(one[0], other[0]) or one[1] - other[1] for one, other in pairs)
+    return next(filter(None, orders), 0)
 
 
-def _zip_runs(left: str, right: str) -> list[tuple[tuple[str, int], tuple[str, int]]]:
-    runs = [
-        [(part[0], whole_number(part[1]) or 0) for part in re.findall("([^0-9]*)([0-9]{0,18})", text)]
-        for text in (left, right)
-    ]
-    length = max(len(runs[0]), len(runs[1]))
-    for run in runs:
-        run.extend([("", 0)] * (length - len(run)))
-    return [(runs[0][index], runs[1][index]) for index in range(length)]
+def _runs(text: str) -> list[tuple[str, int]]:
+    return [(part[0], whole_number(part[1]) or 0) for part in re.findall("([^0-9]*)([0-9]{0,18})", text)]
 
 
 def _deb_letters(left: str, right: str) -> int:
-    for index in range(max(len(left), len(right))):
-        order = _weight(left[index : index + 1]) - _weight(right[index : index + 1])
-        if order:
-            return order
-    return 0
+    orders = (_weight(one) - _weight(other) for one, other in zip_longest(left, right, fillvalue=""))
+    return next(filter(None, orders), 0)
 
 
 def _weight(character: str) -> int:

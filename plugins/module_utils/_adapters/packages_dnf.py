@@ -43,16 +43,13 @@ from .repositories import (
 )
 
 _QUERY = "%{name}|%{epoch}|%{version}|%{release}|%{arch}|%{repoid}\\n"
-_SECTIONS = (
-    (
-        re.compile(r"^(Installing|Installing dependencies|Installing weak dependencies|Installing group.*):?$"),
-        "install",
-    ),
-    (re.compile(r"^Upgrading:?$"), "upgrade"),
-    (re.compile(r"^Downgrading:?$"), "downgrade"),
-    (re.compile(r"^Reinstalling:?$"), "reinstall"),
-    (re.compile(r"^(Removing|Removing dependent packages|Removing unused dependencies|Removing:.*):?$"), "remove"),
-)
+_SECTIONS = {
+    r"Installing|Installing dependencies|Installing weak dependencies|Installing group.*": "install",
+    "Upgrading": "upgrade",
+    "Downgrading": "downgrade",
+    "Reinstalling": "reinstall",
+    r"Removing|Removing dependent packages|Removing unused dependencies|Removing:.*": "remove",
+}
 _NOT_ROWS = re.compile(
     r"^(Package\s+Arch|Dependencies resolved|=+$|Transaction Summary|Enabling module|Switching module|Resetting module)"
 )
@@ -299,9 +296,8 @@ def parse_transaction(text: str, installed: Mapping[str, str]) -> tuple[Change, 
     changes: dict[str, Change] = {}
     action, carried = "", ""
     for line in text.splitlines():
-        heading = next(
-            (verb for pattern, verb in _SECTIONS if pattern.match(line.strip()) and not line.startswith(" ")), ""
-        )
+        verbs = (verb for pattern, verb in _SECTIONS.items() if re.fullmatch(f"(?:{pattern}):?", line.strip()))
+        heading = "" if line.startswith(" ") else next(verbs, "")
         if heading:
             action, carried = heading, ""
             continue

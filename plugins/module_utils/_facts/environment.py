@@ -37,10 +37,7 @@ from .._formats.toml_read import TomlError
 from .._health.metric_units import METRICS_SERVICE, METRICS_TIMER, TIMER_LINK, directory_of
 from .._mig.journal_lines import JOURNAL_PATH, is_over, lines_of
 from .._printable import LONGEST_OUTPUT
-from .._runtime.state import (
-    READERS,
-    leftovers_of,
-)
+from .._runtime.state import READERS, RuntimeConfiguration, leftovers_of
 from .._runtimes import DISTRIBUTIONS, KUBELETS, RUNTIMES
 from .._sharing.mps_instances import UNIT as MPS_UNIT
 from .._toolkit import config as toolkit_config
@@ -306,33 +303,31 @@ def read_runtimes(source: HostReader, services: Services) -> dict[str, Any]:
             "active": services.active(*runtime.units),
             "config_path": configuration.path if configuration else None,
             "config_version": configuration.version if configuration else None,
-            "nvidia": configuration.nvidia if configuration else None,
-            "binary": configuration.binary if configuration else None,
-            "default_runtime": configuration.default_runtime if configuration else None,
-            "cdi": configuration.cdi if configuration else None,
+            **{part: getattr(configuration, part, None) for part in ("nvidia", "binary", "default_runtime", "cdi")},
         }
         leftovers = leftovers_of(name, source.files, found[name]["active"] is False)
         if leftovers:
             found[name]["leftovers"] = leftovers
-        if configuration and not configuration.has_type:
-            found[name]["has_type"] = False
-        if configuration and configuration.cgroup_driver:
-            found[name]["cgroup_drivers"] = {
-                "nvidia": configuration.cgroup_driver,
-                "runc": configuration.other_cgroup_driver,
-            }
-        if configuration and configuration.monitors is not None:
-            found[name]["monitors"] = dict(configuration.monitors)
-        if configuration and configuration.low_level_runtime:
-            found[name]["low_level_runtime"] = configuration.low_level_runtime
-        if configuration and configuration.sandboxers:
-            found[name]["sandboxers"] = dict(configuration.sandboxers)
-        if configuration and configuration.cdi_folders:
-            found[name]["cdi_folders"] = list(configuration.cdi_folders)
-        absent = [path for path in configuration.programs if not source.files.exists(path)] if configuration else []
-        if absent:
-            found[name]["absent"] = absent
+        if configuration:
+            found[name].update(_particulars(source.files, configuration))
     return found
+
+
+def _particulars(files: HostFiles, found: RuntimeConfiguration) -> dict[str, Any]:
+    """Return what the configuration of some runtimes has, and nothing for what it has not."""
+    cgroups = {"nvidia": found.cgroup_driver, "runc": found.other_cgroup_driver}
+    values = {
+        "cgroup_drivers": cgroups if found.cgroup_driver else None,
+        "low_level_runtime": found.low_level_runtime,
+        "sandboxers": dict(found.sandboxers),
+        "cdi_folders": list(found.cdi_folders),
+        "absent": [path for path in found.programs if not files.exists(path)],
+    }
+    return {
+        **({} if found.has_type else {"has_type": False}),
+        **({} if found.monitors is None else {"monitors": dict(found.monitors)}),
+        **{name: value for name, value in values.items() if value},
+    }
 
 
 MIG_PARTED_SERVICE = "nvidia-mig-manager.service"

@@ -46,7 +46,9 @@ def read(desired: Mapping[str, Any]) -> Sharing:
         compute_mode=_choice(desired, "nvidia_sharing_compute_mode", "auto", modes.COMPUTE_MODES),
         migrate_from=_choice(desired, "nvidia_sharing_migrate_from", "", ("", *modes.MIGRATED)),
     )
-    _refuse(sharing, text)
+    _refuse_compute_mode(sharing)
+    _refuse_migration(sharing)
+    _refuse_contradictions(sharing, text)
     if sharing.mode != "mps" or sharing.mps_manager != "host":
         _refuse_without_host_daemon(desired)
     return replace(sharing, host=_host_options(desired)) if sharing.mode == "mps" else sharing
@@ -144,13 +146,6 @@ def _number(desired: Mapping[str, Any], name: str, default: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise Refused(name, f"{value!r} must be an integer", "Write it without quotes and unit, such as 4.")
     return value
-
-
-def _refuse(sharing: Sharing, memory_slice: str) -> None:
-    """Refuse variables that exclude each other, or have no effect together."""
-    _refuse_compute_mode(sharing)
-    _refuse_migration(sharing)
-    _refuse_contradictions(sharing, memory_slice)
 
 
 def refuse_on_mig(sharing: Sharing, mig_strategy: str) -> None:
