@@ -127,12 +127,14 @@ def read_toolkit(
     if version is None and packages is None:
         source.note("toolkit.packages", "the installed packages are not known")
     envvar = volume_mounts = runtimes = None
+    settings: dict[str, str] = {}
     if present:
         try:
             text = source.files.read(toolkit_config.PATH)
             envvar = toolkit_config.accepts(text, toolkit_config.ACCEPT_ENVVAR)
             volume_mounts = toolkit_config.accepts(text, toolkit_config.ACCEPT_VOLUME_MOUNTS)
             runtimes = toolkit_config.low_level_runtimes(text)
+            settings = toolkit_config.decisive(text)
         except TomlError as error:
             source.note("toolkit.accept_envvar_unprivileged", f"{toolkit_config.PATH}: {error}")
     return {
@@ -142,6 +144,7 @@ def read_toolkit(
         "accept_envvar_unprivileged": envvar,
         "accept_volume_mounts": volume_mounts,
         "low_level_runtimes": runtimes,
+        **({"settings": settings} if settings else {}),
     }
 
 

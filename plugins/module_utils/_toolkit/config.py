@@ -11,9 +11,11 @@ devices reach containers (injection.py).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from .._formats.toml_read import parse
+from .._plan import Refused
 
 PATH = "/etc/nvidia-container-runtime/config.toml"
 ACCEPT_ENVVAR = "accept-nvidia-visible-devices-envvar-when-unprivileged"
@@ -24,6 +26,12 @@ _DEFAULTS = {ACCEPT_ENVVAR: True, ACCEPT_VOLUME_MOUNTS: False}
 #: they are (nvidia-container-toolkit internal/oci/runtime_low_level.go, pkg/lookup/executable.go; the defaults: api/config/v1/config.go).
 _RUNTIMES = ("nvidia-container-runtime", "runtimes")
 _DEFAULT_RUNTIMES = ("runc", "crun")
+
+#: What decides besides whether containers get GPUs at all. The driver root and the mode count for every container
+#: (internal/runtime/runtime.go and runtime_factory.go [code]).
+ROOT, MODE, NO_CGROUPS = "nvidia-container-cli.root", "nvidia-container-runtime.mode", "nvidia-container-cli.no-cgroups"
+#: Of the other one, C(csv), NVIDIA says that it is for Tegra.
+_MODES = ("auto", "legacy", "cdi", "jit-cdi")
 
 
 def edit(
@@ -60,6 +68,30 @@ def accepts(text: str | None, name: str) -> bool:
     :raises TomlError: it is not TOML.
     """
     return parse(text or "").data.get(name, _DEFAULTS[name]) is True
+
+
+def decisive(text: str | None) -> dict[str, str]:
+    """Return those of L(ROOT), L(MODE) and L(NO_CGROUPS) that a file with C(text) sets. Raises TomlError: it is not TOML."""
+    document = parse(text or "")
+    found = {name: document.get(tuple(name.split("."))) for name in (ROOT, MODE, NO_CGROUPS)}
+    return {name: str(value)[:256] for name, value in found.items() if value}
+
+
+def refuse_decisive(found: Mapping[str, str], packaged: bool) -> Refused | None:
+    """Return which of the settings that L(decisive) found keeps GPUs from all containers of the host.
+
+    :param packaged: whether the driver is installed on the host itself.
+    """
+    root, mode = found.get(ROOT, "/"), found.get(MODE, "auto")
+    if root.rstrip("/") and packaged:
+        reason = f"it is {root}, where containers get the driver's libraries from, and the driver is installed on the host itself"
+        return Refused(f"{PATH}, {ROOT}", reason, "Remove the line.")
+    if mode not in _MODES:
+        reason = (
+            f"it is {mode}, and the toolkit has {', '.join(_MODES)}, and csv for Tegra alone: no container gets a GPU"
+        )
+        return Refused(f"{PATH}, {MODE}", reason, 'Set it to "auto".')
+    return None
 
 
 def low_level_runtimes(text: str | None) -> list[str]:

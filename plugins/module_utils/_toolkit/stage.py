@@ -15,10 +15,13 @@ from .._packages.package_set import attempt
 from .._plan import Refused, StagePlan
 from .._runtime.reload_risk import containers_at_risk
 from .._steps import Kind
+from .config import NO_CGROUPS, PATH, refuse_decisive
 from .desired import from_variables
 from .packages import check_version
 from .plan import plan
 from .state import from_facts
+
+_ON_THE_HOST = ("nvidia", "distribution", "vendor", "runfile")
 
 
 def stage(facts: Facts, desired: Mapping[str, Any]) -> StagePlan:
@@ -30,6 +33,11 @@ def stage(facts: Facts, desired: Mapping[str, Any]) -> StagePlan:
     warning = attempt(refusals, lambda: check_version(wanted.version, wanted.allow_vulnerable))
     attempt(refusals, lambda: find(facts.host.distribution))
     warnings = [warning] if warning else []
+    settings = facts.toolkit.settings or {}
+    # One that comes in a container, or by a mount, has a root of its own.
+    of_host = facts.driver.source in _ON_THE_HOST or desired.get("nvidia_driver_state") == "present"
+    unusable = refuse_decisive(settings, of_host)
+    refusals += [unusable] if unusable else []
     if refusals:
         return StagePlan("toolkit", True, refusals=tuple(refusals), warnings=tuple(warnings))
     state = from_facts(facts, wanted)
@@ -37,8 +45,21 @@ def stage(facts: Facts, desired: Mapping[str, Any]) -> StagePlan:
         return StagePlan("toolkit", True, warnings=tuple(warnings), unread="the installed packages are not known")
     planned = plan(state, wanted)
     installs = any(step.kind is Kind.INSTALL_TOOLKIT for step in planned.steps)
-    warnings = [*planned.warnings, *(_reload_warning(facts, wanted.runtime) if installs else ())]
+    warnings = [
+        *planned.warnings,
+        *_without_cgroups(settings),
+        *(_reload_warning(facts, wanted.runtime) if installs else ()),
+    ]
     return StagePlan("toolkit", planned.changes, planned.steps, warnings=tuple(warnings))
+
+
+def _without_cgroups(settings: Mapping[str, str]) -> list[str]:
+    if settings.get(NO_CGROUPS) != "True":
+        return []
+    return [
+        f"{PATH}, {NO_CGROUPS}: it is true, so containers that get their GPUs by NVIDIA's hook (docker --gpus, mode legacy) cannot open them unless "
+        "they are rootless: set it to false"
+    ]
 
 
 def _reload_warning(facts: Facts, runtime: str) -> list[str]:

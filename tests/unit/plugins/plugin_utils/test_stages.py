@@ -98,6 +98,30 @@ def test_gpus_that_another_kernel_driver_has_are_refused_by_driver_and_nouveaus_
     assert plan_stages(of_machines("nouveau"), desired())["driver"].refusals == ()
 
 
+@pytest.mark.parametrize(
+    ("settings", "refused"),
+    [
+        ({"nvidia-container-cli.root": "/run/nvidia/driver"}, "where containers get the driver's libraries from"),
+        ({"nvidia-container-runtime.mode": "csv"}, "it is csv"),
+        ({"nvidia-container-runtime.mode": "cdi", "nvidia-container-cli.root": "/"}, ""),
+        ({"nvidia-container-cli.no-cgroups": "True"}, ""),
+    ],
+)
+def test_settings_of_the_toolkit_with_which_no_container_gets_a_gpu_are_refused(settings, refused):
+    plan = plan_stages({**BARE, "toolkit": {"packages": {}, "settings": settings}}, desired())["toolkit"]
+    assert [refused in refusal.reason for refusal in plan.refusals] == [True] * bool(refused)
+    assert any("cannot open them" in text for text in plan.warnings) is ("nvidia-container-cli.no-cgroups" in settings)
+
+
+@pytest.mark.parametrize(
+    ("source", "refused"), [("container", False), ("outside", False), (None, False), ("nvidia", True)]
+)
+def test_a_root_of_the_toolkit_is_right_where_the_driver_is_not_on_the_host_itself(source, refused):
+    toolkit = {"packages": {}, "settings": {"nvidia-container-cli.root": "/run/nvidia/driver"}}
+    host = {**BARE, "toolkit": toolkit, "driver": {"source": source}}
+    assert bool(plan_stages(host, desired(nvidia_driver_state="unmanaged"))["toolkit"].refusals) is refused
+
+
 def test_no_facts_at_all_raise_nothing():
     assert all(isinstance(plan, StagePlan) for plan in plan_stages({"schema": 1}, desired()).values())
 

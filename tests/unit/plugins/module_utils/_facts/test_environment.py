@@ -154,6 +154,21 @@ def test_holds_of_the_toolkit(locks, held):
     assert environment.held_names(packages, locks) == held
 
 
+def test_settings_of_the_toolkit_that_decide_for_all_containers(tree):
+    tree.program("/usr/bin/nvidia-ctk")
+    path, cli = "/etc/nvidia-container-runtime/config.toml", "[nvidia-container-cli]\n"
+    tree.write(
+        path, f'{cli}root = "/run/nvidia/driver"\nno-cgroups = true\n[nvidia-container-runtime]\nmode = "auto"\n'
+    )
+    assert environment.read_toolkit(tree.source(), TOOLKIT, [])["settings"] == {
+        "nvidia-container-cli.root": "/run/nvidia/driver",
+        "nvidia-container-cli.no-cgroups": "True",
+        "nvidia-container-runtime.mode": "auto",
+    }
+    tree.write(path, f"{cli}no-cgroups = false\n")
+    assert "settings" not in environment.read_toolkit(tree.source(), TOOLKIT, [])
+
+
 def test_a_broken_toolkit_configuration_is_unknown(tree):
     tree.program("/usr/bin/nvidia-ctk")
     tree.write("/etc/nvidia-container-runtime/config.toml", "= x")
