@@ -6,7 +6,7 @@
 
 C(tests/lab/test_drift_lab.py) does it to lab hosts, C(tests/unit/golden/test_drift.py) asks the controller about what the facts of these hosts were then,
 and C(docs/drift.md) has a table. C(drift.json) has the facts, as lab hosts gave them: C(RECORD_DRIFT=1) before the test of lab hosts records those of the
-rows that it runs.
+rows that it runs. What lab hosts do not show has its facts here, and a comment that names the test of the real part, where there is one.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -77,6 +77,7 @@ class Row:
     :param undo: what a person does about what is refused, a shell script.
     :param cut: in place of C(by_hand).
     :param default: it is done to a lab host in every run of the lab.
+    :param facts: in place of C(by_hand): what of the facts is another, by path.
     """
 
     what: str
@@ -87,6 +88,7 @@ class Row:
     undo: str = ""
     cut: Cut | None = None
     default: bool = False
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
 
 @cache
@@ -105,7 +107,8 @@ def host(pool: str, row: Row | None = None) -> Host:
     metrics = POOLS[pool].get("nvidia_health_metrics_directory", "")
     program = _NO_PROGRAM if pool == PLAIN else installed_program(metrics, ["node"] if pool == MPS else [])
     facts["host_program"] = copy.deepcopy(program)
-    for path, value in recorded()["rows"][row.what].items() if row else ():
+    changed_facts = (row.facts or recorded()["rows"][row.what]) if row else {}
+    for path, value in changed_facts.items():
         _put(facts, path.split("/"), copy.deepcopy(value))
     changed = row.cut.variables if row and row.cut else {}
     return Host(facts, {**COMMON, **POOLS[pool], **changed})
@@ -188,6 +191,20 @@ exec /opt/stops/{program} "$@"
 END
 chmod 755 /opt/stops/{program}.sh; mount --bind /opt/stops/{program}.sh /usr/bin/{program}"""
 
+
+#: What the facts of a host have whose driver is not loaded.
+_NOT_LOADED: dict[str, Any] = {
+    "driver/loaded_version": None,
+    "driver/modules": [],
+    "nvml/available": False,
+    "nvml/code": "driver_not_loaded",
+    "nvml/reason": "the driver is not loaded",
+    "gpus": None,
+    "unknown/gpus": "NVML does not answer: the driver is not loaded",
+}
+_OWN_CDI = {"kind": "nvidia.com/gpu", "version": "0.5.0", "devices": 5, "missing": [], "stale": [], "differs": []}
+_OTHER_DRIVER = ["mounts libraries of driver 570.195.03, but 580.178.04 is loaded"]
+_MPS_DAEMON = {"in_container": False, "responds": True, "percentage": 100.0, "clients": 0, "servers": []}
 
 ROWS: tuple[Row, ...] = (
     Row(
@@ -431,6 +448,115 @@ ROWS: tuple[Row, ...] = (
         (Kind.BLOCK_KERNEL_MODULE, Kind.RENEW_INITRAMFS, Kind.LOAD_DRIVER, Kind.START_SERVICE),
         f"{_UNLOAD}; virtual-gpu nouveau on",
         pool=PLAIN,
+    ),
+    # Reports of people, as facts: lab hosts have other kernels, runtimes and buses.
+    Row(
+        "a GPU is bound to vfio-pci",
+        pool=PLAIN,
+        refused="gpu_facts_passthrough",
+        facts={"pci/0/kernel_driver": "vfio-pci", "gpus/0": _GONE, "gpus/0/index": 0},
+    ),
+    Row(
+        "the kernel loads nova_core",
+        pool=PLAIN,
+        refused="h100-80gb-sxm (0000:18:00.0), h100-80gb-sxm (0000:2a:00.0)",
+        facts={**_NOT_LOADED, "pci/0/kernel_driver": "NovaCore", "pci/1/kernel_driver": "NovaCore"},
+    ),
+    # test_kernel_upgrade_lab.py has such a kernel.
+    Row(
+        "a kernel is installed without a module of the driver",
+        (Kind.BUILD_MODULE,),
+        pool=PLAIN,
+        facts={"driver/next_kernel": {"release": "6.18.45", "version": None}},
+    ),
+    Row(
+        "dkms remove --all, and the module is gone",
+        pool=PLAIN,
+        refused="driver",
+        facts={**_NOT_LOADED, "driver/dkms": [], "driver/on_disk_version": None},
+    ),
+    Row(
+        "the driver comes from the GPU Operator's driver container",
+        pool=PLAIN,
+        refused="nvidia_driver_source",
+        facts={"driver/source": "container", "driver/packages": {}, "driver/holds": []},
+    ),
+    Row(
+        "the driver comes from another vendor's repository",
+        pool=PLAIN,
+        refused="nvidia_driver_source",
+        facts={"driver/source": "vendor", "driver/vendor": "negativo17.org"},
+    ),
+    Row(
+        "the driver reports that MIG is not supported",
+        refused="nvidia_mig_layout[0].devices",
+        facts={
+            "gpus/0/mig": {"supported": False, "current": None, "pending": None},
+            "gpus/0/gpu_instances": [],
+            "gpus/0/profiles": [],
+        },
+    ),
+    Row(
+        "an old CDI specification in /etc/cdi",
+        (Kind.MOVE_ASIDE,),
+        pool=PLAIN,
+        facts={
+            "cdi": [
+                {**_OWN_CDI, "path": "/var/run/cdi/nvidia.yaml", "own": True},
+                {**_OWN_CDI, "path": "/etc/cdi/nvidia.yaml", "own": False, "differs": _OTHER_DRIVER},
+            ]
+        },
+    ),
+    Row(
+        "the CDI specification is of another driver",
+        (Kind.GENERATE_CDI_SPECIFICATION,),
+        pool=PLAIN,
+        facts={"cdi/0/differs": _OTHER_DRIVER},
+    ),
+    # test_mps_lab.py starts one beside the daemon of the host.
+    Row(
+        "somebody starts an MPS daemon on GPUs that have one",
+        pool=MPS,
+        refused="nvidia_sharing_mps_manager",
+        facts={
+            "mps": [
+                {
+                    **_MPS_DAEMON,
+                    "pid": 269,
+                    "pipe_directory": "/run/nvidia/mps/nvidia.com/gpu/pipe",
+                    "limits": ["8G"] * 2,
+                },
+                {**_MPS_DAEMON, "pid": 4711, "pipe_directory": "/tmp/nvidia-mps", "limits": []},
+            ]
+        },
+    ),
+    # test_runtime_lab.py and test_runtime_keys_lab.py have real runtimes with other spellings, without a type, and with leftovers.
+    Row(
+        "the program of the runtime nvidia is removed",
+        pool=PLAIN,
+        refused="/usr/bin/nvidia-container-runtime",
+        facts={"runtimes/containerd/absent": ["/usr/bin/nvidia-container-runtime"]},
+    ),
+    Row(
+        "a drop-in of an earlier toolkit keeps containerd from starting",
+        (Kind.MOVE_ASIDE,),
+        pool=PLAIN,
+        facts={
+            "runtimes/containerd/active": False,
+            "runtimes/containerd/leftovers": ["/etc/containerd/conf.d/99-nvidia.toml"],
+        },
+    ),
+    Row(
+        "the toolkit keeps the root of a driver container",
+        pool=PLAIN,
+        refused="/etc/nvidia-container-runtime/config.toml, nvidia-container-cli.root",
+        facts={"toolkit/settings": {"nvidia-container-cli.root": "/run/nvidia/driver"}},
+    ),
+    Row(
+        "the toolkit is put into the mode of Tegra",
+        pool=PLAIN,
+        refused="/etc/nvidia-container-runtime/config.toml, nvidia-container-runtime.mode",
+        facts={"toolkit/settings": {"nvidia-container-runtime.mode": "csv"}},
     ),
     # A run of site is cut off by a power cut.
     Row(

@@ -174,7 +174,9 @@ def _of_machines(facts: Facts, desired: Mapping[str, Any]) -> Refused | None:
     """Return that virtual machines have other GPUs than the description gives them: by PCI address, or so many."""
     if facts.pci is None:
         return None
-    given, there = desired.get(PASSTHROUGH) or [], [str(card.get("address")) for card in cards_of_machines(facts)]
+    cards, given = cards_of_machines(facts), desired.get(PASSTHROUGH) or []
+    there = [str(card.get("address")) for card in cards]
+    drivers = {str(card.get("kernel_driver")) for card in cards} or MACHINE_DRIVERS
     if isinstance(given, list):
         addresses = sorted(_address(str(one)) for one in given)
         described, same = ", ".join(addresses) or "none", addresses == there
@@ -184,7 +186,7 @@ def _of_machines(facts: Facts, desired: Mapping[str, Any]) -> Refused | None:
         return None
     return Refused(
         PASSTHROUGH,
-        f"the description gives {described[:300]} to virtual machines, and their kernel drivers ({', '.join(sorted(MACHINE_DRIVERS))}) have "
+        f"the description gives {described[:300]} to virtual machines, and their kernel drivers ({', '.join(sorted(drivers))}) have "
         f"{', '.join(there) or 'none'}",
         "Correct the variable, or bind the GPUs to the other driver and reboot.",
     )

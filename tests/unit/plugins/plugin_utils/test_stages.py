@@ -79,7 +79,7 @@ def test_a_host_that_gives_half_of_its_gpus_to_virtual_machines_is_planned_for_t
 def test_gpus_of_virtual_machines_that_nobody_described_are_named(given):
     plans = plan_stages(of_machines("vfio-pci", "vfio-pci", None), desired(gpu_facts_passthrough=given))
     (refusal,) = plans["hardware"].refusals
-    assert refusal.thing == "gpu_facts_passthrough" and "have 0000:10:00.0, 0000:11:00.0" in refusal.reason
+    assert refusal.thing == "gpu_facts_passthrough" and "(vfio-pci) have 0000:10:00.0, 0000:11:00.0" in refusal.reason
 
 
 def test_a_host_whose_gpus_all_go_to_virtual_machines_is_none_of_the_group():
