@@ -228,6 +228,8 @@ class ImexFacts(View):
 @dataclass(frozen=True)
 class FabricFacts(View):
     nvswitches: int | None = has(number(0, 1024))
+    switch_ports: int | None = has(number(0, 1024))
+    virtual_machine: bool | None = has(boolean)
     manager: UnitFacts | None = has(of(UnitFacts))
     state: str | None = has(_NAME)
     lacking_modules: tuple[str, ...] | None = has(_FEW_NAMES)

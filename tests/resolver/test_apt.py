@@ -334,7 +334,7 @@ def test_a_version_that_is_not_offered_names_the_nearest(system):
 
 @pytest.mark.proves("fabric", "packages", rows=["nvswitch"])
 def test_the_fabric_manager_comes_at_exactly_the_drivers_version(system):
-    made = system("debian", ("debian", "12"), nvswitches=4)
+    made = system("debian", ("debian", "12"), switches="nvswitch")
     made.bring(DesiredDriver(version=LATER))
     packages = made.read().packages
     assert packages["nvidia-fabricmanager"] == packages["libnvidia-nscq"] == f"{LATER}-1"

@@ -145,7 +145,7 @@ def test_install_upgrade_over_streams_previous_and_removal(system, world, distri
 
 @pytest.mark.proves("fabric", "packages", rows=["nvswitch"])
 def test_the_fabric_manager_follows_the_driver(system):
-    made = system("flat", ("rhel", "10"), nvswitches=4)
+    made = system("flat", ("rhel", "10"), switches="nvswitch")
     made.bring(DesiredDriver(version=LATER))
     assert made.read().packages["nvidia-fabric-manager"] == f"3:{LATER}-1.el9"
 

@@ -6,12 +6,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass
 
 from .files import HostFiles
 
 PCI_DEVICES = "/sys/bus/pci/devices"
 NVIDIA_VENDOR = "0x10de"
+_MELLANOX_VENDOR = "0x15b3"
 
 #: PCI class (its first two bytes) to what the device is for us. 0x0300 VGA controller, 0x0302 3D controller,
 #: 0x0680 "other bridge", which is how NVSwitch shows itself (host.md, section 6: not verified on hardware).
@@ -53,6 +55,23 @@ def read_pci_devices(files: HostFiles) -> tuple[PciDevice, ...] | None:
             )
         )
     return tuple(found)
+
+
+def switch_ports(files: HostFiles, others: Container[str | None]) -> int | None:
+    """Return how many ConnectX functions lead to the management of NVLink 5 switches, or None where their vital product data cannot be read. NVIDIA's
+    driver container looks for the same text below /sys/class/infiniband, which is empty without mlx5_ib (gpu-operator#2781).
+
+    :param others: kernel drivers of functions that are not the host's own.
+    """
+    found, unread = 0, False
+    for address in files.names(PCI_DEVICES):
+        folder = f"{PCI_DEVICES}/{address}"
+        if files.read(f"{folder}/vendor") != _MELLANOX_VENDOR or files.link_name(f"{folder}/driver") in others:
+            continue
+        data = files.read_bytes(f"{folder}/vpd")
+        found += b"SW_MNG" in (data or b"")
+        unread |= data is None and files.exists(f"{folder}/vpd")
+    return None if unread and not found else found
 
 
 def _numa_node(text: str | None) -> int | None:

@@ -57,6 +57,9 @@ SWITCHES_IN_HOST = "host"
 #: NVLink 5 with the switches outside of it (NVL72): a GPU host has no fabric manager of its own (aks-gpu#170).
 SWITCHES_IN_RACK = "rack"
 
+#: Which switches a fabric manager serves: NVSwitches of before NVLink 5, which the PCI bus shows as such, or those of NVLink 5.
+NVSWITCH, NVLINK5 = "nvswitch", "nvlink5"
+
 #: What the fabric manager's check before its start asks for with NVLink 5 (570 and newer): it speaks to the switches through a ConnectX
 #: function (gpu-driver-container, nvidia-driver; canvos#700). In Ubuntu mlx5_ib is in linux-modules-extra.
 NVLINK5_MODULES = ("mlx5_core", "mlx5_ib", "ib_umad")

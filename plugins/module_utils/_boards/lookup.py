@@ -13,7 +13,7 @@ from typing import Any
 
 from .._plan import Refused
 from . import table_ampere, table_blackwell, table_hopper, table_without_mig
-from .board import Board
+from .board import NVLINK5, NVSWITCH, SWITCHES_IN_HOST, SWITCHES_IN_RACK, Board
 
 BOARDS: tuple[Board, ...] = (
     *table_ampere.BOARDS,
@@ -138,11 +138,31 @@ def cards_on_bus(facts: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [card for card in all_cards(facts) if card.get("kernel_driver") not in MACHINE_DRIVERS]
 
 
-def is_alone(facts: Mapping[str, Any]) -> bool:
-    """Return whether the host has one GPU in all. No baseboard with NVLink switches has one only: it is a virtual machine that was given a GPU of one,
-    and its fabric, if it has any, is managed elsewhere (nvrc#159, gpud#1140).
+def own_switches(facts: Mapping[str, Any]) -> str | None:
+    """Return which NVLink switches the host has itself, L(NVSWITCH) or L(NVLINK5), so that a fabric manager has to run on it; None for none, as in a
+    rack. The bus says it first. That boards have switches of NVLink 5 is true of their baseboard, and not of a virtual machine that was given the GPUs
+    alone: the host that it is on manages their fabric, if they have one (Fabric Manager User Guide, shared NVSwitch virtualization model).
     """
-    return len(all_cards(facts) or facts.get("gpus") or ()) == 1
+    fabric = facts.get("fabric") or {}
+    boards = [card.get("board") for card in cards_on_bus(facts) or facts.get("gpus") or () if not card.get("lost")]
+    places = set(map(nvlink5_switches, boards))
+    if SWITCHES_IN_RACK in places:
+        return None
+    if fabric.get("switch_ports") or (SWITCHES_IN_HOST in places and not _is_managed_elsewhere(facts, fabric)):
+        return NVLINK5
+    return NVSWITCH if fabric.get("nvswitches") else None
+
+
+def _is_managed_elsewhere(facts: Mapping[str, Any], fabric: Mapping[str, Any]) -> bool:
+    manager = fabric.get("manager") or {}
+    # No baseboard with NVLink switches has one GPU only: it is one of a virtual machine (nvrc#159, gpud#1140).
+    if len(all_cards(facts) or facts.get("gpus") or ()) == 1 or (
+        manager.get("active") is not True and fabric.get("virtual_machine")
+    ):
+        return True
+    # GPUs that are registered although no fabric manager is here have been by another one.
+    states = {(gpu.get("fabric") or {}).get("state") for gpu in facts.get("gpus") or () if not gpu.get("lost")}
+    return not manager.get("installed") and states == {"completed"}
 
 
 def cards_of_machines(facts: Mapping[str, Any]) -> list[Mapping[str, Any]]:

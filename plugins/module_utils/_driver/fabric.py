@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from .._boards.board import NVLINK5_MODULES, SWITCHES_IN_HOST, SWITCHES_IN_RACK
+from .._boards.board import NVLINK5, NVLINK5_MODULES, SWITCHES_IN_RACK
 from .._boards.lookup import nvlink5_switches
 from .._formats import host_names, imex
 from .._formats.host_names import IMEX_UNIT
@@ -33,11 +33,6 @@ MODULES_TEXT = "# Written by gpufleet.nvidia; changes are overwritten.\n" + "".j
 )
 
 
-def has_nvlink5_switches(host: Host) -> bool:
-    """Return whether the host has NVLink 5 switches, as its boards say: no NVSwitch is on its PCI bus."""
-    return not host.alone and any(nvlink5_switches(gpu.board) == SWITCHES_IN_HOST for gpu in host.gpus)
-
-
 def is_in_rack(host: Host) -> bool:
     """Return whether the host's GPUs are on the switches of a rack."""
     return any(nvlink5_switches(gpu.board) == SWITCHES_IN_RACK for gpu in host.gpus)
@@ -46,13 +41,13 @@ def is_in_rack(host: Host) -> bool:
 def wants_fabric_manager(host: Host, desired: DesiredDriver) -> bool:
     """Return whether the fabric manager is wanted: always, never, or where the host has switches."""
     if desired.fabric_manager == "auto":
-        return has_nvlink5_switches(host) or (host.nvswitches > 0 and not is_in_rack(host))
+        return host.switches is not None
     return desired.fabric_manager == "always"
 
 
 def needs_modules(host: Host, desired: DesiredDriver) -> bool:
     """Return whether the kernel modules of NVLink 5 have to be loaded, now and at every boot."""
-    return has_nvlink5_switches(host) and wants_fabric_manager(host, desired)
+    return host.switches == NVLINK5 and wants_fabric_manager(host, desired)
 
 
 def optional_packages(host: Host) -> tuple[str, ...]:

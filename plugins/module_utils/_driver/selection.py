@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from .._adapters.package_manager import Package
 from .._adapters.repositories import canonical
+from .._boards.board import NVLINK5
 from .._formats.driver_versions import branch_of, driver_key, driver_version_in, is_driver_version, nearest, newest
 from .._formats.imex import VARIABLE as IMEX
 from .._plan import Refused
@@ -18,7 +19,6 @@ from .desired import PREFIX, REPOSITORY_NAME, DesiredDriver
 from .fabric import (
     PACKAGES,
     SUBNET_MANAGER,
-    has_nvlink5_switches,
     imex_packages,
     optional_packages,
     wants_fabric_manager,
@@ -98,7 +98,7 @@ def names_to_ask(host: Host, desired: DesiredDriver) -> tuple[str, ...]:
     asked.update(fill((*archive.fabric_manager, *archive.fabric_libraries), branch=branch))
     asked.update(fill(archive.pinning_packages, branch=branch, version=desired.version or "*"))
     asked.update(_mixed(host, desired))
-    if has_nvlink5_switches(host):
+    if host.switches == NVLINK5:
         asked.update((*PACKAGES, *optional_packages(host)))
     if wants_imex(host, desired):
         asked.update(fill(imex_packages(host, desired), branch=branch))
@@ -170,7 +170,7 @@ def missing_fabric_packages(host: Host, desired: DesiredDriver) -> tuple[str, ..
     managers = fill(archive_of(host, desired).fabric_manager, branch=desired.branch_number)
     there = host.fabric_installed or not managers or any(name in host.packages for name in managers)
     missing = [] if there else [managers[0]]
-    if has_nvlink5_switches(host) and SUBNET_MANAGER not in host.packages:
+    if host.switches == NVLINK5 and SUBNET_MANAGER not in host.packages:
         missing.append(SUBNET_MANAGER)
     return tuple(missing)
 
@@ -329,7 +329,7 @@ def _imex(names: Sequence[str], version: str, available: Mapping[tuple[str, str]
 
 def _nvlink5(host: Host, available: Mapping[tuple[str, str], Package]) -> list[Package]:
     """Return what NVLink 5 needs beside the fabric manager, at versions of the package manager's choice."""
-    if not has_nvlink5_switches(host):
+    if host.switches != NVLINK5:
         return []
     known = {name for name, _version in available}
     missing = [name for name in PACKAGES if name not in known]

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any
 
 from .._adapters.installed_packages import parse_versionlock
-from .._boards.lookup import cards_on_bus, is_alone
+from .._boards.lookup import cards_on_bus, own_switches
 from .._distributions.distributions import Distribution, distribution_of
 from .._distributions.kernels import module_flavours
 from .._formats import imex
@@ -73,7 +73,7 @@ class Signing:
 class Host:
     """The present state of a host's driver and what surrounds it.
 
-    :param alone: as of L(is_alone).
+    :param switches: as of L(own_switches).
     :param kernel: the release that the modules have to be for.
     :param headers: whether modules can be built for it now.
     :param next_kernel: the release that is booted next, where that is another one; C(next_module) the version of the driver's module for it, and
@@ -98,8 +98,7 @@ class Host:
     machine: str
     kernel: str
     gpus: tuple[Gpu, ...] = ()
-    alone: bool = False
-    nvswitches: int = 0
+    switches: str | None = None
     headers: bool = False
     next_kernel: str = ""
     next_module: str | None = None
@@ -185,8 +184,7 @@ def from_facts(facts: Mapping[str, Any], **seen: Any) -> Host:
         "machine": str(host.get("architecture") or ""),
         "kernel": str(host.get("kernel") or ""),
         "gpus": tuple(map(_gpu, cards_on_bus(facts))),
-        "alone": is_alone(facts),
-        "nvswitches": int(fabric.get("nvswitches") or 0),
+        "switches": own_switches(facts),
         "headers": bool(host.get("kernel_headers")),
         "next_kernel": str(following.get("release") or ""),
         "next_module": following.get("version"),

@@ -17,9 +17,9 @@ from .._adapters.files import HostFiles
 from .._adapters.host_reader import HostReader
 from .._adapters.installed_packages import InstalledPackage, is_dcgm, is_toolkit
 from .._adapters.nvml_library import HOST_PROGRAM
-from .._adapters.pci import PciDevice
+from .._adapters.pci import PciDevice, switch_ports
 from .._boards.board import NVLINK5_MODULES, SWITCHES_IN_HOST, SWITCHES_IN_RACK
-from .._boards.lookup import find_board
+from .._boards.lookup import MACHINE_DRIVERS, find_board
 from .._formats.documents import read_json
 from .._formats.driver_versions import driver_version_in
 from .._formats.host_names import (
@@ -56,6 +56,8 @@ FORMER_LAYOUT = "/var/lib/gpufleet/former-layout.json"
 #: What the driver was before its last change, as the module C(driver) writes it.
 DRIVER_RECORD = "/var/lib/gpufleet/driver-previous.json"
 _NVSWITCH_DEVICES = "/proc/driver/nvidia-nvswitch/devices"
+#: The flag of a processor that a hypervisor shows to its virtual machines (Linux, X86_FEATURE_HYPERVISOR).
+_HYPERVISOR = re.compile(r"^flags\s*:.*\bhypervisor\b", re.MULTILINE)
 _FABRIC_VERSION = re.compile(r"version is\s*:\s*(\S+)")
 #: Lines of a file that are read: more hosts than any rack has.
 _NODES = 1024
@@ -74,7 +76,7 @@ def read_fabric(
     C(state): of the GPUs on the fabric, from NVML; None where there is none.
     """
     devices = source.files.names(_NVSWITCH_DEVICES)
-    on_bus = sum(1 for device in pci or () if device.kind == "nvswitch")
+    on_bus = sum(1 for device in pci or () if device.kind == "nvswitch" and device.kernel_driver not in MACHINE_DRIVERS)
     program = source.files.find_program("nv-fabricmanager")
     version = None
     if program is not None:
@@ -95,6 +97,9 @@ def read_fabric(
     boards = [find_board(device.device_id) for device in pci or () if device.kind == "gpu"]
     if any(board and board.nvlink5_switches == SWITCHES_IN_HOST for board in boards):
         found["lacking_modules"] = [name for name in NVLINK5_MODULES if not source.files.exists(f"/sys/module/{name}")]
+        found["switch_ports"] = switch_ports(source.files, MACHINE_DRIVERS)
+        if found["switch_ports"] == 0:
+            found["virtual_machine"] = _HYPERVISOR.search(source.files.read("/proc/cpuinfo") or "") is not None
     if any(board and board.nvlink5_switches == SWITCHES_IN_RACK for board in boards):
         found["imex"] = _read_imex(source, services, packages)
     return found

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .._boards.board import SWITCHES_IN_HOST, SWITCHES_IN_RACK
-from .._boards.lookup import is_alone, nvlink5_switches
+from .._boards.board import NVLINK5, SWITCHES_IN_RACK
+from .._boards.lookup import nvlink5_switches, own_switches
 from .._formats.imex import DesiredImex, differences
 from .._formats.imex import from_facts as imex_of
 from .report import DRIVER_ROLE, Evidence, Outcome, failed, passed, skipped, warning
@@ -66,9 +66,9 @@ def fabric(evidence: Evidence) -> Outcome:
     """
     facts = evidence.facts.get("fabric") or {}
     gpus: Sequence[Mapping[str, Any]] = [gpu for gpu in evidence.facts.get("gpus") or [] if not gpu.get("lost")]
-    places = _places(evidence.facts)
-    managed, rack = has_switches(evidence.facts), SWITCHES_IN_RACK in places
-    nvlink5 = managed and SWITCHES_IN_HOST in places
+    managed = own_switches(evidence.facts)
+    cards = (*(evidence.facts.get("pci") or ()), *gpus)
+    rack = any(nvlink5_switches(card.get("board")) == SWITCHES_IN_RACK for card in cards)
     reported = sum(1 for gpu in gpus if gpu.get("fabric"))
     if not (managed or rack or reported):
         return skipped("the host has no NVSwitch")
@@ -78,7 +78,7 @@ def fabric(evidence: Evidence) -> Outcome:
     wrong = _manager(evidence, what) if managed else None
     if rack:
         wrong = wrong or _imex(evidence)
-    wrong = wrong or _state(facts, gpus, nvlink5, elsewhere) or _registration(gpus, elsewhere)
+    wrong = wrong or _state(facts, gpus, managed == NVLINK5, elsewhere) or _registration(gpus, elsewhere)
     if wrong is not None:
         return wrong
     degraded = _degraded(gpus)
@@ -95,22 +95,6 @@ def fabric(evidence: Evidence) -> Outcome:
     if manager.get("active") is None:
         return warning(f"{what}; whether the fabric manager runs is unknown", "Look at nvidia-fabricmanager.service")
     return passed(f"{what}, fabric manager {manager.get('version') or 'of unknown version'}")
-
-
-def has_switches(facts: Mapping[str, Any]) -> bool:
-    """Return whether the host is known to have NVLink switches of its own, on its PCI bus or as its boards say. GPUs that are registered although no
-    fabric manager is there have been by another one, that of the host which a virtual machine is on.
-    """
-    on_bus = bool((facts.get("fabric") or {}).get("nvswitches"))
-    manager = (facts.get("fabric") or {}).get("manager") or {}
-    states = {(gpu.get("fabric") or {}).get("state") for gpu in facts.get("gpus") or () if not gpu.get("lost")}
-    elsewhere = is_alone(facts) or (not manager.get("installed") and states == {"completed"})
-    return on_bus or (SWITCHES_IN_HOST in _places(facts) and not elsewhere)
-
-
-def _places(facts: Mapping[str, Any]) -> set[str | None]:
-    gpus = [gpu for gpu in facts.get("gpus") or () if not gpu.get("lost")]
-    return {nvlink5_switches(device.get("board")) for device in (*(facts.get("pci") or ()), *gpus)}
 
 
 def _manager(evidence: Evidence, what: str) -> Outcome | None:
@@ -148,7 +132,7 @@ def is_forming(facts: Mapping[str, Any]) -> bool:
     fabric_facts = facts.get("fabric") or {}
     if fabric_facts.get("state") not in ("not_started", "in_progress"):
         return False
-    if SWITCHES_IN_RACK in _places(facts) or not has_switches(facts):
+    if own_switches(facts) is None:
         # Somebody elsewhere registers them.
         return fabric_facts.get("state") == "in_progress"
     # Where nobody registers them there is nothing to wait for: GPUs stay in progress for as long as the fabric manager does not run.

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .._boards.lookup import all_cards
+from .._boards.lookup import all_cards, own_switches
 from .._formats.cdi import cdi_of
 from .._formats.host_names import CDI_UNIT, FABRIC_UNIT, MIG_UNIT, PERSISTENCE_UNIT, SETTINGS_UNIT, SHARING_UNIT
 from .._mig.state import has_mig
@@ -266,7 +266,7 @@ def _fabric(evidence: Evidence) -> Iterator[Fault | str]:
     manager = facts.get("manager") or {}
     loaded = (evidence.facts.get("driver") or {}).get("loaded_version")
     running = manager.get("active") is not False
-    startable = running or (nvlink.has_switches(evidence.facts) and not facts.get("lacking_modules"))
+    startable = running or (own_switches(evidence.facts) and not facts.get("lacking_modules"))
     if not manager.get("installed") or manager.get("version") not in (None, loaded) or not startable:
         yield f"{outcome.evidence}. {outcome.next_step}"
         return

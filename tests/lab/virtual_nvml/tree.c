@@ -176,6 +176,14 @@ static void put_pci_device(const struct pci_device *d, bool can_reset)
     }
 }
 
+/* The function of a ConnectX on the baseboard by which NVLink 5 switches are managed: its vital product data says so. */
+static void put_switch_port(void)
+{
+    struct pci_device d = {"0000:00:1f.7", 0x15B3, 0x1021, 0x15B3, 0x0041, 0x020700, 0, NULL, false};
+    put_pci_device(&d, true);
+    put("sys/bus/pci/devices/0000:00:1f.7/vpd", "NVSwitch SW_MNG");
+}
+
 static void sync_pci(const struct machine *m)
 {
     const struct running *r = &m->running;
@@ -198,6 +206,8 @@ static void sync_pci(const struct machine *m)
         snprintf(d.address, sizeof d.address, "0000:%02x:00.0", 0x05 + i);
         put_pci_device(&d, true);
     }
+    if (machine_has_switches(m) && !m->hardware.nvswitch_count && m->hardware.gpu_count > 1)
+        put_switch_port();
 }
 
 /* ---- sys/module, proc/modules, proc/devices ---- */

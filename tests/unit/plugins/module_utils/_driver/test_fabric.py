@@ -9,11 +9,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup import board as find_board_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.apply import Failed, run_stage
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired import DesiredDriver
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.fabric import MODULES_FILE
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.stage import stage as stage_of_facts
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.state import Gpu
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.nvlink import fabric as check_of_fabric
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import Evidence
 from ansible_collections.gpufleet.nvidia.tests.unit.host_documents import by_document
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._driver.host_double import (
     NEW,
@@ -33,7 +36,7 @@ def nvlink5_host(**changed):
     """A host with the wanted driver, whose fabric manager runs already."""
     packages = {**full(NEW), "nvlsm": "2025.06.11-1"}
     system = System(Manager(packages, packages), loaded=NEW, fabric_installed=True, **changed)
-    system.base = replace(system.base, gpus=(HGX_B200,))
+    system.base = replace(system.base, gpus=(HGX_B200,), switches="nvlink5")
     system.active = system.enabled = {"nvidia-fabricmanager.service", "nvidia-persistenced.service"}
     return system
 
@@ -69,7 +72,7 @@ def test_check_mode_loads_no_module_of_nvlink5():
 @pytest.mark.parametrize("gpu", [Gpu("0", "0x2330", "hopper", "h100-80gb-sxm"), HGX_B200])
 def test_a_host_without_the_fabric_manager_loads_no_module_of_nvlink5(gpu):
     system = nvlink5_host(lacking_modules=("ib_umad",))
-    system.base = replace(system.base, gpus=(gpu,))
+    system.base = replace(system.base, gpus=(gpu,), switches="nvlink5" if gpu is HGX_B200 else None)
     never = "never" if gpu is HGX_B200 else "auto"
     run_stage(system, DesiredDriver(version=NEW, fabric_manager=never), check=False)
     assert MODULES_FILE not in system.files
@@ -107,3 +110,55 @@ def test_the_stage_plans_the_fabric_of_nvlink5_by_the_gpu():
     assert [refusal.thing for refusal in stage(host, {"nvidia_driver_fabric_manager": "always"}).refusals] == [
         "nvidia_driver_fabric_manager"
     ]
+
+
+SERVES, NONE = {"installed": True, "active": True, "version": OLD}, {"installed": False, "active": None}
+ENDED = {**SERVES, "active": False}
+
+
+@pytest.mark.parametrize(
+    ("board", "count", "fabric", "state", "wanted"),
+    [
+        # Bare metal, without a driver and with one: the bus says it where it can be read, else the board.
+        ("b200-180gb", 8, {"manager": NONE}, None, True),
+        ("b200-180gb", 8, {"manager": NONE, "switch_ports": 4}, None, True),
+        ("b200-180gb", 8, {"manager": NONE, "switch_ports": 0, "virtual_machine": False}, "in_progress", True),
+        ("b200-180gb", 8, {"manager": SERVES, "switch_ports": 4}, "completed", True),
+        # The package was removed: what it had registered stays so until the driver is loaded anew.
+        ("b200-180gb", 8, {"manager": NONE, "switch_ports": 4}, "completed", True),
+        ("h100-80gb-sxm", 8, {"manager": NONE, "nvswitches": 4}, None, True),
+        # One GPU of a baseboard in a virtual machine.
+        ("b200-180gb", 1, {"manager": NONE}, None, False),
+        ("b200-180gb", 1, {"manager": NONE, "switch_ports": 0, "virtual_machine": True}, "in_progress", False),
+        ("h100-80gb-sxm", 1, {"manager": NONE}, None, False),
+        # All of them with their switches.
+        ("b200-180gb", 8, {"manager": NONE, "switch_ports": 4}, "in_progress", True),
+        ("h100-80gb-sxm", 8, {"manager": NONE, "nvswitches": 4}, "in_progress", True),
+        # Without: the fabric manager of the virtual machine's host serves them, or has not yet.
+        ("b200-180gb", 4, {"manager": NONE, "switch_ports": 0, "virtual_machine": True}, None, False),
+        ("b300-269gb", 4, {"manager": NONE, "switch_ports": 0, "virtual_machine": True}, "in_progress", False),
+        ("b200-180gb", 4, {"manager": ENDED, "switch_ports": 0, "virtual_machine": True}, "in_progress", False),
+        ("b200-180gb", 4, {"manager": NONE, "switch_ports": 0, "virtual_machine": True}, "completed", False),
+        ("b200-180gb", 4, {"manager": NONE}, "completed", False),
+        ("h100-80gb-sxm", 4, {"manager": NONE}, "in_progress", False),
+        # One that serves here has switches, whatever the bus of the virtual machine shows.
+        ("b200-180gb", 8, {"manager": SERVES, "switch_ports": 0, "virtual_machine": True}, "completed", True),
+        # Those of a rack have their own.
+        ("gb200-186gb", 4, {"manager": NONE, "nvswitches": 2}, "in_progress", False),
+    ],
+)
+def test_a_fabric_manager_is_wanted_where_its_switches_are(board, count, fabric, state, wanted):
+    """The plan and the check of health judge the same."""
+    found = find_board_of(board)
+    packages = {**full(OLD), "nvlsm": "2025.06.11-1"} if fabric["manager"] is SERVES else full(OLD)
+    document = facts(packages=packages, holds=list(packages))
+    names = {"device_id": found.pci_device_ids[0][:6].lower(), "architecture": found.architecture, "board": board}
+    document["pci"] = [{"address": str(n), "kind": "gpu", "kernel_driver": "nvidia", **names} for n in range(count)]
+    document["gpus"] = [{"index": n, **names, "fabric": {"state": state} if state else None} for n in range(count)]
+    document["fabric"] = {"nvswitches": 0, "state": state, **fabric}
+    steps = stage(document, {}).steps
+    assert any("nvidia-fabricmanager" in str(step) for step in steps) is (wanted and fabric["manager"] is not SERVES)
+    shown = check_of_fabric(Evidence(document))
+    assert ("no fabric manager" in shown.evidence) is (wanted and fabric["manager"] is NONE)
+    if not wanted and state == "in_progress":
+        assert "it is not known where its fabric is" in shown.next_step or "rack" in shown.next_step

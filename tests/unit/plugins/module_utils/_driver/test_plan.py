@@ -253,7 +253,7 @@ FABRIC = (
 @pytest.mark.proves("fabric", "packages", rows=["nvlink5-host"])
 def test_nvlink5_brings_the_subnet_manager_with_the_fabric_manager():
     """An HGX B200 has no NVSwitch on its PCI bus: the GPU says that there is a fabric."""
-    host = replace(BARE, gpus=(HGX_B200,))
+    host = replace(BARE, gpus=(HGX_B200,), switches="nvlink5")
     chosen = {
         package.name for package in plan_present(host, DesiredDriver(), offers(NEW, extra=FABRIC)).transaction.install
     }
@@ -264,23 +264,31 @@ def test_nvlink5_brings_the_subnet_manager_with_the_fabric_manager():
     plan = plan_present(host, DesiredDriver(fabric_manager="never"), offers(NEW))
     assert "nvlsm" not in {package.name for package in plan.transaction.install}
     # Hopper's NVSwitches have no subnet manager.
-    hopper = plan_present(replace(BARE, nvswitches=4), DesiredDriver(), offers(NEW, extra=FABRIC))
+    hopper = plan_present(replace(BARE, switches="nvswitch"), DesiredDriver(), offers(NEW, extra=FABRIC))
     assert "nvlsm" not in {package.name for package in hopper.transaction.install}
 
 
 def test_the_infiniband_modules_of_ubuntu():
-    host = replace(BARE, distribution=DISTRIBUTIONS["ubuntu", "24.04"], kernel="6.8.0-60-generic", gpus=(HGX_B200,))
+    host = replace(
+        BARE,
+        distribution=DISTRIBUTIONS["ubuntu", "24.04"],
+        kernel="6.8.0-60-generic",
+        gpus=(HGX_B200,),
+        switches="nvlink5",
+    )
     assert "linux-modules-extra-6.8.0-60-generic" in names_to_ask(host, DesiredDriver())
-    assert "linux-modules-extra-6.8.0-60-generic" not in names_to_ask(replace(host, gpus=(H100,)), DesiredDriver())
+    assert "linux-modules-extra-6.8.0-60-generic" not in names_to_ask(
+        replace(host, gpus=(H100,), switches=None), DesiredDriver()
+    )
 
 
 @pytest.mark.parametrize(
     ("changed", "reason"),
     [
-        ({"gpus": (HGX_B200,)}, "nvidia-fabricmanager, nvlsm are not installed"),
-        ({"gpus": (HGX_B200,), "fabric_installed": True}, "nvlsm is not installed"),
-        ({"nvswitches": 4}, "nvidia-fabricmanager is not installed"),
-        ({"nvswitches": 4, "fabric_installed": True}, ""),
+        ({"gpus": (HGX_B200,), "switches": "nvlink5"}, "nvidia-fabricmanager, nvlsm are not installed"),
+        ({"gpus": (HGX_B200,), "switches": "nvlink5", "fabric_installed": True}, "nvlsm is not installed"),
+        ({"switches": "nvswitch"}, "nvidia-fabricmanager is not installed"),
+        ({"switches": "nvswitch", "fabric_installed": True}, ""),
         ({"gpus": (GB200,)}, ""),
     ],
 )
@@ -289,7 +297,7 @@ def test_a_driver_without_the_fabric_manager_is_not_as_wanted(changed, reason):
 
 
 def test_a_host_of_a_rack_has_no_fabric_manager_of_its_own():
-    host = replace(BARE, gpus=(GB200,), nvswitches=2)
+    host = replace(BARE, gpus=(GB200,))
     assert not wants_fabric_manager(host, DesiredDriver())
     with pytest.raises(Refused, match="belong to the rack"):
         plan_present(host, DesiredDriver(fabric_manager="always"), offers(NEW, extra=FABRIC))
@@ -327,7 +335,7 @@ def test_imex_has_to_be_offered_at_exactly_the_drivers_version():
 
 
 def test_the_fabric_manager_has_to_be_offered_at_exactly_the_drivers_version():
-    host = replace(BARE, nvswitches=4)
+    host = replace(BARE, switches="nvswitch")
     with pytest.raises(Refused, match="need the fabric manager at exactly"):
         plan_present(host, DesiredDriver(), offers(NEW, extra=(Package("nvidia-fabricmanager", f"{OLD}-1"),)))
     plan = plan_present(host, DesiredDriver(), offers(NEW, extra=(Package("nvidia-fabricmanager", f"{NEW}-1"),)))

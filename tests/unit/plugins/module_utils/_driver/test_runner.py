@@ -225,7 +225,7 @@ class TestFabricManager:
     """NVSwitch systems: the fabric manager at exactly the driver's version, or no driver at all."""
 
     NAMES = ("nvidia-driver-cuda", "nvidia-kernel-open-dkms", "libcuda1")
-    HOST = host(nvswitches=4)
+    HOST = host(switches="nvswitch")
 
     def offers(self, *others):
         return tuple(Package(name, f"{NEW}-1", URL) for name in (*self.NAMES, *others))

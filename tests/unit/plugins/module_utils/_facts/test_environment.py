@@ -66,6 +66,33 @@ def test_the_modules_that_nvlink5_lacks(tree, device, lacking):
     assert fabric.get("lacking_modules") == lacking
 
 
+@pytest.mark.parametrize(
+    ("driver", "data", "processor", "found"),
+    [
+        ("mlx5_core", "NVIDIA NVSwitch SW_MNG V3", "flags\t: fpu hypervisor lm", {"switch_ports": 1}),
+        # Without mlx5_core too, for the bus has the data.
+        (None, "NVIDIA NVSwitch SW_MNG V3", "", {"switch_ports": 1}),
+        ("mlx5_core", "ConnectX-7", "flags\t: fpu hypervisor lm", {"switch_ports": 0, "virtual_machine": True}),
+        ("mlx5_core", "ConnectX-7", "flags\t: fpu lm", {"switch_ports": 0, "virtual_machine": False}),
+        # Given to a virtual machine, as NVSwitches are.
+        ("vfio-pci", "NVIDIA NVSwitch SW_MNG V3", "flags\t: fpu lm", {"switch_ports": 0, "virtual_machine": False}),
+        ("mlx5_core", None, "", {"switch_ports": None}),
+    ],
+)
+def test_what_manages_the_switches_of_nvlink5(tree, driver, data, processor, found):
+    tree.pci("0000:18:00.0", "0x2901", "0x030200")
+    tree.pci("0000:05:00.0", "0x1021", "0x020700", driver, vendor="0x15b3")
+    tree.pci("0000:06:00.0", "0x22a3", "0x068000", driver)
+    if data is None:
+        tree.folder("/sys/bus/pci/devices/0000:05:00.0/vpd")
+    else:
+        tree.write("/sys/bus/pci/devices/0000:05:00.0/vpd", data)
+    tree.write("/proc/cpuinfo", processor)
+    fabric = environment.read_fabric(tree.source(), read_pci_devices(tree.files), Services(), None)
+    assert {name: fabric[name] for name in ("switch_ports", "virtual_machine") if name in fabric} == found
+    assert fabric["nvswitches"] == (driver != "vfio-pci")
+
+
 @pytest.mark.parametrize("device", ["0x2941", "0x2330"])
 def test_imex_of_a_racks_host(tree, device):
     tree.pci("0000:18:00.0", device, "0x030200")
