@@ -18,7 +18,7 @@ from functools import cache
 from typing import Any, Callable
 
 from ..module_utils._plan import Refused
-from .fleet.names import refuse_namespace, refuse_runtime_class
+from .fleet.names import refuse_namespace, refuse_operator_version, refuse_runtime_class
 from .role_variables import (
     FORMER,
     HOST_ROLES,
@@ -172,9 +172,11 @@ def _names_in_cluster(given: Mapping[str, Any]) -> list[Refused]:
     for name, refuse in (
         ("gpu_kubernetes_namespace", refuse_namespace),
         ("gpu_kubernetes_runtime_class", refuse_runtime_class),
+        ("gpu_kubernetes_operator_version", refuse_operator_version),
     ):
         try:
-            refuse(str(given.get(name, "nvidia-gpu")))
+            if name in given:
+                refuse(str(given[name]))
         except Refused as refusal:
             found.append(refusal)
     return found

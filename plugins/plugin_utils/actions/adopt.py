@@ -28,13 +28,14 @@ from ..fleet.adopt import Adopted, adopt
 from ..fleet.adopt_cluster import NAMESPACES, Objects, ServedConfiguration
 from ..fleet.adopt_inventory import MARK, inventory
 from ..fleet.adopt_racks import RackMember, racks
+from ..fleet.names import refuse_operator_version
 from ..fleet.objects import CLUSTER_POLICY, NVIDIA_DRIVER, taken
 from ..fleet.text import shortened
 from ..host_facts import registered
 from ..host_program import program_identity
 from ..plain import facts_of, plain, write_report
 from ..pools import GPU_HOSTS
-from ..render.versions import CHARTS
+from ..render.versions import CHARTS, GPU_OPERATOR
 from ..role_variables import collect
 from ..stages import PASSTHROUGH, STAGES, plan_stages
 
@@ -264,7 +265,14 @@ def _other_charts(objects: Objects) -> list[str]:
     found = []
     for chart, version in objects.charts.items():
         pinned = CHARTS[chart].version if chart in CHARTS else version
-        if pinned.lstrip("v") != version.lstrip("v"):
+        if pinned.lstrip("v") == version.lstrip("v"):
+            continue
+        if chart == GPU_OPERATOR and _operator_version(objects):
+            found.append(
+                f"The cluster has chart {chart} {version}, and the tree keeps it (gpu_kubernetes_operator_version). Render writes values for {pinned}; "
+                "remove the variable to upgrade."
+            )
+        else:
             found.append(
                 f"The cluster has chart {chart} {version}, and render writes values for {pinned}: the tree would upgrade it."
             )
@@ -277,10 +285,20 @@ def _other_charts(objects: Objects) -> list[str]:
     return found
 
 
+def _operator_version(objects: Objects) -> dict[str, Any]:
+    """Return the variable that keeps the operator's chart as it is, also when a later release of the collection pins another one."""
+    version = objects.charts.get(GPU_OPERATOR, "") if objects.policy else ""
+    try:
+        refuse_operator_version(version)
+    except Refused:
+        return {}
+    return {"gpu_kubernetes_operator_version": version} if version else {}
+
+
 def _cluster_variables(objects: Objects | None, kubelets: bool) -> tuple[dict[str, Any], list[str]]:
     if objects is not None:
         _named, left = objects.named_configurations
-        return objects.variables(), [
+        return {**objects.variables(), **_operator_version(objects)}, [
             *left,
             *_other_charts(objects),
             "Nothing is rendered yet, so the plan adds all files of the cluster. Compare what gpufleet.nvidia.render writes with what "

@@ -43,6 +43,18 @@ def refuse_namespace(name: str) -> None:
         raise Refused("gpu_kubernetes_namespace", f"{name!r} is not a valid namespace name", remedy)
 
 
+def refuse_operator_version(version: str) -> None:
+    """Refuse what is no version of a chart: it becomes the name of a Git tag.
+
+    :raises Refused: it is none. Empty stands for the pinned version.
+    """
+    if version and not re.fullmatch(r"v?([0-9]{1,4}\.){2}[0-9]{1,4}(-[0-9A-Za-z.-]{1,64})?", version):
+        remedy = "Write it as helm list shows it, such as v25.10.1."
+        raise Refused(
+            "gpu_kubernetes_operator_version", f"{version!r} is not a version of the chart gpu-operator", remedy
+        )
+
+
 def refuse_node(host: str, name: str) -> None:
     """Refuse a name that no node has: a rule of Node Feature Discovery for it matches nothing, and the API server takes no object of it.
 

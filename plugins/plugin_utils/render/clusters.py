@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...module_utils._boards.board import GpuInstanceProfile
@@ -24,6 +24,7 @@ from ..fleet.names import CONFIGURATION_LABEL, LABEL_PREFIX
 from ..fleet.node_match import BY_NAME, NodeMatch
 from ..fleet.served import GPU, SERVERS, Served
 from ..fleet.sharing_configurations import Choices
+from .versions import CHARTS, GPU_OPERATOR, Chart
 
 #: On nodes that something else than the device plugin serves: its name.
 BACKEND_LABEL = f"{LABEL_PREFIX}/backend"
@@ -175,6 +176,11 @@ class DescribedCluster:
             for of_host in (True, False)
         ]
         return sorted(pools[0]), sorted(pools[1])
+
+    def chart(self, name: str) -> Chart:
+        """Return a chart at the version that is installed: the pinned one, or, of the GPU Operator, the one that the cluster has and keeps."""
+        kept = str(self.options["operator_version"]) if name == GPU_OPERATOR else ""
+        return replace(CHARTS[name], version=kept) if kept else CHARTS[name]
 
     def with_backend(self, backend: str) -> tuple[PluginConfiguration, ...]:
         return tuple(item for item in self.configurations if item.sharing.backend == backend)

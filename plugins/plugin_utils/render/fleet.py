@@ -20,7 +20,7 @@ from ...module_utils._mig.state import profiles_of
 from ...module_utils._plan import Refused
 from ...module_utils._sharing import modes
 from ..fleet.capacity import gpus_of_inventory, merged
-from ..fleet.names import refuse_namespace, refuse_node, refuse_runtime_class
+from ..fleet.names import refuse_namespace, refuse_node, refuse_operator_version, refuse_runtime_class
 from ..fleet.node_match import VARIABLE as NODE_MATCH
 from ..fleet.node_match import devices_of
 from ..fleet.node_match import read as read_match
@@ -169,6 +169,7 @@ class Fleet:
         options = self._options(name, members)
         refuse_namespace(str(options["namespace"]))
         refuse_runtime_class(str(options["runtime_class"] or ""))
+        refuse_operator_version(str(options["operator_version"]))
         before = self._before(name)
         for pool, hosts in sorted(by_pool.items()):
             configurations += self._configurations(pool, hosts, before)

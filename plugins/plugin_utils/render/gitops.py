@@ -146,7 +146,11 @@ def _directory(cluster: DescribedCluster, folder: str, wave: str) -> dict[str, A
 
 def _definitions_application(cluster: DescribedCluster, chart: str) -> dict[str, Any]:
     found = DEFINITIONS[chart]
-    source: dict[str, Any] = {"repoURL": found.repository, "targetRevision": tag(chart), "path": found.path}
+    source: dict[str, Any] = {
+        "repoURL": found.repository,
+        "targetRevision": tag(cluster.chart(chart)),
+        "path": found.path,
+    }
     if found.exclude:
         source["directory"] = {"exclude": found.exclude}
     name = f"gpufleet-{_DEFINITIONS}-{chart}"

@@ -39,8 +39,10 @@ def render_values(cluster: DescribedCluster, chart: str, parts: Sequence[Part], 
         all_parts.append((f"From {EXTRA}.", rest))
     for _note, part in all_parts:
         refuse_dead_keys(chart, part, EXTRA)
-    where, pin = ", ".join(filter(None, (cluster.name, of))), CHARTS[chart]
-    header = f"Rendered by gpufleet.nvidia.render. Cluster {where}.\nValues for the chart {chart} {pin.version} ({pin.repository})."
+    where, kept, pinned = ", ".join(filter(None, (cluster.name, of))), cluster.chart(chart), CHARTS[chart].version
+    header = f"Rendered by gpufleet.nvidia.render. Cluster {where}.\nValues for the chart {chart} {kept.version} ({kept.repository})."
+    if kept.version.lstrip("v") != pinned.lstrip("v"):
+        header += f"\nThey are written for {pinned}: a key that {kept.version} does not read has no effect there."
     return sections(header, all_parts)
 
 

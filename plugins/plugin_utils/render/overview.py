@@ -65,7 +65,7 @@ def overview(cluster: DescribedCluster, charts: Collection[str]) -> str:
         gate=served.GATE,
         of_releases=definition_policy(GPU_OPERATOR, charts) if flux and DEFINITIONS.keys() & set(charts) else "",
         operator_installed=GPU_OPERATOR in charts,
-        definitions=[_definition(name) for name in definitions(cluster, charts)],
+        definitions=[_definition(cluster, name) for name in definitions(cluster, charts)],
         assumed=sorted({note for item in items for note in item.capacity.assumed}),
     )
     return text.rstrip("\n") + "\n"
@@ -153,10 +153,10 @@ def _quotas(cluster: DescribedCluster) -> dict[str, Any]:
     return {"head": head, "rows": rows, "places": places}
 
 
-def _definition(name: str) -> list[str]:
+def _definition(cluster: DescribedCluster, name: str) -> list[str]:
     found = DEFINITIONS[name]
     without = f", without `{found.exclude}`" if found.exclude else ""
-    return [name, f"{found.repository}, `{found.path}`{without}", f"`{tag(name)}`"]
+    return [name, f"{found.repository}, `{found.path}`{without}", f"`{tag(cluster.chart(name))}`"]
 
 
 def _title(item: PluginConfiguration) -> str:

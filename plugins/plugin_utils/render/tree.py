@@ -18,7 +18,7 @@ from .gitops import MONITORING, NODE_LABELS, OBJECTS, QUOTAS, Release, argocd, f
 from .helm_values import merged
 from .overview import overview
 from .quotas import quota_objects
-from .versions import CHARTS, OWN_CHART, OWN_CHART_VERSION, Chart
+from .versions import OWN_CHART, OWN_CHART_VERSION, Chart
 
 _MADE_BY = "Rendered by gpufleet.nvidia.render."
 
@@ -63,7 +63,7 @@ def _plugin_releases(
         for item in served:
             config_maps.append(device_plugin.config_map(item, namespace))
             name = f"{device_plugin.CHART}-{item.name}"
-            releases.append(_release(files, name, device_plugin.CHART, device_plugin.values(cluster, item)))
+            releases.append(_release(cluster, files, name, device_plugin.CHART, device_plugin.values(cluster, item)))
         return releases
     shared = device_plugin.shared_config_map(cluster, gpu_operator.strategy_of(cluster))
     config_maps.append(shared)
@@ -73,7 +73,7 @@ def _plugin_releases(
         config_maps.append(mig)
         mig_name = str(mig["metadata"]["name"])
     text = gpu_operator.values(cluster, shared, mig_name)
-    return [_release(files, gpu_operator.CHART, gpu_operator.CHART, text)]
+    return [_release(cluster, files, gpu_operator.CHART, gpu_operator.CHART, text)]
 
 
 def _addon_releases(cluster: DescribedCluster, files: dict[str, str]) -> list[Release]:
@@ -88,13 +88,13 @@ def _addon_releases(cluster: DescribedCluster, files: dict[str, str]) -> list[Re
         values[addons.HAMI] = addons.hami(cluster, hami)
     if dra:
         values[addons.DRA_DRIVER] = addons.dra_driver(cluster, dra)
-    return [_release(files, chart, chart, text) for chart, text in values.items()]
+    return [_release(cluster, files, chart, chart, text) for chart, text in values.items()]
 
 
-def _release(files: dict[str, str], name: str, chart: str, text: str) -> Release:
+def _release(cluster: DescribedCluster, files: dict[str, str], name: str, chart: str, text: str) -> Release:
     path = f"values/{name}.yaml"
     files[path] = text
-    return Release(name, CHARTS[chart], path, text)
+    return Release(name, cluster.chart(chart), path, text)
 
 
 def _objects(cluster: DescribedCluster, config_maps: list[dict[str, Any]]) -> dict[str, str]:

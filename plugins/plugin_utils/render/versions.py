@@ -65,9 +65,9 @@ DEFINITIONS: dict[str, Definitions] = {
 }
 
 
-def tag(chart: str) -> str:
-    """Return the Git tag of the pinned version of a chart."""
-    return f"v{CHARTS[chart].version.lstrip('v')}"
+def tag(chart: Chart) -> str:
+    """Return the Git tag of the version of a chart."""
+    return f"v{chart.version.lstrip('v')}"
 
 
 #: The chart of this collection (charts/gpufleet-nvidia), which sites publish in a repository of their own: gpu_kubernetes_chart_repository.

@@ -167,10 +167,27 @@ def test_what_the_tree_would_upgrade_is_named(run, monkeypatch):
     _result, text = run(given={"kubeconfig": "admin.conf", "overwrite": True}, gpu01=read("hand"))
     text = " ".join(text.split())
     assert (
-        "The cluster has chart gpu-operator v25.3.4, and render writes values for v26.7.0: the tree would upgrade it."
-        in text
+        "The cluster has chart gpu-operator v25.3.4, and the tree keeps it (gpu_kubernetes_operator_version). Render writes values for v26.7.0; "
+        "remove the variable to upgrade." in text
     )
     assert 'gpu_kubernetes_values: {gpu-operator: {driver: {version: "580.105.08"}}}' in text
+
+
+@pytest.mark.parametrize("chart", ["v26.7.0", "v25.3.4"])
+def test_the_version_of_the_operators_chart_is_the_clusters(run, monkeypatch, tmp_path, chart):
+    """Also where it is the pinned one: a later release of the collection pins another."""
+    monkeypatch.setattr(adopt.ActionModule, "cluster", lambda _self, _arguments: Api(chart))
+    run(given={"kubeconfig": "admin.conf"}, gpu01=read("hand"))
+    common = yaml.safe_load((tmp_path / "inventory/adopted/group_vars/gpu_hosts.yml").read_text())
+    assert common["gpu_kubernetes_operator_version"] == chart
+
+
+def test_a_chart_label_that_is_no_version_is_not_written_and_the_upgrade_is_named(run, monkeypatch, tmp_path):
+    monkeypatch.setattr(adopt.ActionModule, "cluster", lambda _self, _arguments: Api("v25 of ours"))
+    _result, text = run(given={"kubeconfig": "admin.conf"}, gpu01=read("hand"))
+    assert "render writes values for v26.7.0: the tree would upgrade it." in " ".join(text.split())
+    common = yaml.safe_load((tmp_path / "inventory/adopted/group_vars/gpu_hosts.yml").read_text())
+    assert "gpu_kubernetes_operator_version" not in common
 
 
 def test_a_cluster_policy_that_is_none_is_not_taken_for_no_operator(run, monkeypatch, tmp_path):

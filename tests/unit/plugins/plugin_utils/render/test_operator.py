@@ -211,3 +211,36 @@ def test_the_releases_of_the_device_plugin_are_the_same_whoever_brings_the_drive
         for one in ({}, {"nvidia_driver_state": "unmanaged"})
     )
     assert first == second
+
+
+@pytest.mark.parametrize("gitops", ["argocd", "flux", "none"])
+def test_the_operators_chart_stays_at_the_version_that_the_cluster_keeps(clusters_of, pools, gitops):
+    del pools["training"]
+    given = {"argocd": {"gitops_repository": "https://git.example.com/fleet"}, "flux": {"gitops_source": "fleet"}}
+    options = {"stack": "gpu_operator", "gitops": gitops, **given.get(gitops, {})}
+    trees = {
+        version: tree_of(clusters_of, pools, **options, operator_version=version)
+        for version in ("", "v26.7.0", "v25.3.4")
+    }
+    assert trees["v26.7.0"] == trees[""], "the pinned version is what it is without"
+    changed = {path for path, text in trees["v25.3.4"].items() if text != trees[""][path]}
+    assert trees["v25.3.4"].keys() == trees[""].keys()
+    for path in changed - {"values/gpu-operator.yaml"}:
+        assert trees["v25.3.4"][path].replace("v25.3.4", "v26.7.0") == trees[""][path], path
+    expected = {
+        "argocd": {"README.md", "argocd/gpu-operator.yaml", "argocd/crds-gpu-operator.yaml"},
+        # Its HelmRelease upgrades the definitions.
+        "flux": {"flux/gpu-operator.yaml"},
+        "none": {"README.md"},
+    }
+    assert changed == {"values/gpu-operator.yaml", *expected[gitops]}
+    assert "a key that v25.3.4 does not read has no effect" in " ".join(
+        trees["v25.3.4"]["values/gpu-operator.yaml"].split()
+    )
+
+
+@pytest.mark.parametrize("version", ["latest", "v25", "v25.3.4 ", "v25.3.4\n", "../v25.3.4", ">=25.3.4"])
+def test_what_is_no_version_of_a_chart_is_refused(clusters_of, pools, version):
+    del pools["training"]
+    with pytest.raises(Refused, match=r"gpu_kubernetes_operator_version.* is not a version of the chart gpu-operator"):
+        clusters_of(pools, stack="gpu_operator", operator_version=version)
