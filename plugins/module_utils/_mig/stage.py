@@ -85,7 +85,17 @@ def stage(facts: Facts, desired: Mapping[str, Any]) -> StagePlan:
         needed=needed or bool(steps),
         steps=tuple(steps),
         unknown="; ".join(found.unknown) or None,
-        warnings=(*found.warnings, *offered),
+        warnings=(*found.warnings, *offered, *_reset_beside_drm(facts, steps)),
+    )
+
+
+def _reset_beside_drm(facts: Facts, steps: Sequence[Step]) -> tuple[str, ...]:
+    """Return what to know of a module that is no process, so that no GPU has it among its users (mig-parted, README, known issues [doc])."""
+    if "nvidia_drm" not in (facts.driver.modules or ()) or all(step.kind is not Kind.RESET_GPU for step in steps):
+        return ()
+    return (
+        "the kernel module nvidia_drm is loaded, which can hold the GPUs, so that nvidia-smi cannot reset them (In use by another client): unload it "
+        "first (modprobe -r nvidia_drm), or let the run reboot the host (nvidia_mig_reboot: true)",
     )
 
 

@@ -401,3 +401,14 @@ def test_mig_is_not_switched_on_a_gpu_that_was_given_to_a_pod(to):
     assert ("pod team/notebook" if "pod" in to else "unknown (the record is half written)") in refusal.reason
     off = {**DESIRED, "nvidia_mig_layout": "all-disabled"}
     assert "MIG cannot be switched off" in stage(allocated(NOTEBOOK), off).refusals[0].reason
+
+
+@pytest.mark.parametrize(
+    ("architecture", "modules", "warned"), [("ampere", True, True), ("ampere", False, False), ("hopper", True, False)]
+)
+def test_a_module_that_can_keep_gpus_from_a_reset_is_named_before(architecture, modules, warned):
+    host = facts(mode=False, places=(), recorded=None, architecture=architecture)
+    host["driver"] = {"modules": ["nvidia", *(["nvidia_drm"] if modules else [])]}
+    plan = stage(host, DESIRED)
+    assert plan.steps and plan.refusals == ()
+    assert any("modprobe -r nvidia_drm" in text for text in plan.warnings) is warned
