@@ -206,9 +206,8 @@ def validated(interface: RoleInterface, given: dict[str, Any]) -> tuple[dict[str
     try:
         outcome = _outcome(interface.options, checked)
     except (OverflowError, ValueError):
-        return given, [
-            _infinite(interface, name, checked[name]) for name in checked if _breaks(interface, checked, name)
-        ]
+        broken = [name for name in checked if _breaks(interface, checked, name)]
+        return given, [Refused(name, f"{checked[name]!r} must be finite", interface.described) for name in broken]
     messages = outcome.error_messages
     wrong = [_number(path, interface) for path in paths]
     wrong += [_explained(interface, message.rstrip("."), given) for message in messages[:_MOST_MISTAKES]]
@@ -260,10 +259,6 @@ def _breaks(interface: RoleInterface, given: Mapping[str, Any], name: str) -> bo
     except (OverflowError, ValueError):
         return True
     return False
-
-
-def _infinite(interface: RoleInterface, name: str, value: Any) -> Refused:
-    return Refused(name, f"{value!r} must be finite", interface.described)
 
 
 def _unusable(value: Any) -> str:

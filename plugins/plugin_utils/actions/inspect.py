@@ -84,6 +84,10 @@ class _Host:
             self.slice_mib = sharing.slice_mib
 
     @property
+    def expected(self) -> dict[str, Any]:
+        return {"pool": self.pool, **(self.found.as_dict() if self.found else {})}
+
+    @property
     def facts(self) -> dict[str, Any]:
         """Return a facts document of its own; an empty one when the host could not be read."""
         return dict(json.loads(self.text)) if self.text else {}
@@ -187,7 +191,7 @@ class ActionModule(ControllerAction):
             large = {
                 "hosts": documents,
                 "expected": _LazyHosts(
-                    (host for host, about in hosts.items() if about.found), lambda host: _expected(hosts[host])
+                    (host for host, about in hosts.items() if about.found), lambda host: hosts[host].expected
                 ),
                 "offered": {host: entry.offered for host, entry in resources.items()} if cluster else None,
                 "ledger": _LazyHosts(named, lambda name: usage_text.as_dict(named[name])),
@@ -267,10 +271,6 @@ def _other_limits(sharing: modes.Sharing, found: Capacity, facts: Mapping[str, A
         return [different] if different else []
     limits = mps_limits_check({name: unit.replicas for name, unit in found.slices.items()}, facts)
     return [limits.evidence] if limits.status == FAILED else []
-
-
-def _expected(about: _Host) -> dict[str, Any]:
-    return {"pool": about.pool, **(about.found.as_dict() if about.found else {})}
 
 
 def _node(host: str, about: _Host, variables: Any, cluster: _Cluster | None) -> usage.NodeUsage:

@@ -40,10 +40,6 @@ class Removal:
     mps_disruption: str = "refuse"
 
     @property
-    def allows_users(self) -> bool:
-        return self.mig_disruption == _FORCE and not self.driver
-
-    @property
     def remedy(self) -> str:
         return (
             "No variable allows it while the driver is to be removed."
@@ -85,7 +81,7 @@ def _clients(facts: Mapping[str, Any], removal: Removal) -> Iterator[Refused]:
 
 
 def _users(facts: Mapping[str, Any], removal: Removal) -> Iterator[Refused]:
-    if removal.allows_users:
+    if removal.mig_disruption == _FORCE and not removal.driver:
         return
     servers = mps_pids(facts)
     known: set[int | None] = {*servers}
@@ -165,7 +161,8 @@ class ActionModule(ControllerAction):
             if not found and facts is None:
                 found = [Refused("the host", f"it could not be read: {one.unread}", "")]
             elif not found and facts is not None:
-                found = _refusals(description.variables, facts, asked["driver"])
+                allowed = (description.variables[name] for name in (_MIG, _MPS))
+                found = list(reasons_to_stay(facts, Removal(asked["driver"], *allowed)))
             if found:
                 refused += [(host, refusal) for refusal in found]
                 continue
@@ -190,8 +187,3 @@ class ActionModule(ControllerAction):
             end = "Nothing is removed from any host. Correct it, or leave these hosts out with --limit."
             result["msg"] = "\n".join([*sentences(result["refusals"]), end])
         return result
-
-
-def _refusals(desired: Mapping[str, Any], facts: Mapping[str, Any], driver: bool) -> list[Refused]:
-    removal = Removal(driver, desired["nvidia_mig_disruption"], desired["nvidia_sharing_mps_disruption"])
-    return list(reasons_to_stay(facts, removal))

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -66,20 +66,13 @@ def work_of(
 
 def _doubt(variables: Mapping[str, Any], facts: Mapping[str, Any]) -> str:
     """Return why the role C(nvidia_health) has to look at a host with nothing to change; empty where it is healthy as it was read."""
-    if (
-        _runs_a_program(variables["nvidia_health_cuda_check"])
-        or variables["nvidia_health_fresh"]
-        or "health" not in facts
-    ):
+    program = variables["nvidia_health_cuda_check"]
+    # A program of the user's is run on every host; what the host has is only run where something was changed.
+    if (program and not is_auto(program)) or variables["nvidia_health_fresh"] or "health" not in facts:
         return "its health is proven on the host"
     level = variables["nvidia_health_dcgm_level"]
     failure = judged(facts, variables["nvidia_health_checks"], dcgm_level=level).first_failure
     return failure[0] if failure else ""
-
-
-def _runs_a_program(cuda_check: Sequence[str]) -> bool:
-    """Return whether a program of the user's is run on every host; what the host has is only run where something was changed."""
-    return bool(cuda_check) and not is_auto(cuda_check)
 
 
 def by_pool(hosts: Iterable[HostWork]) -> list[str]:

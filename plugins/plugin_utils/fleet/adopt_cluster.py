@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -184,17 +184,12 @@ class Objects:
         others = ", ".join(str(_at(one, "metadata", "name")) for one in plugins[1:])
         if not others:
             return found
-        notes = (
-            *found.notes,
-            f"several DaemonSets of the device plugin select node {name}; besides the one that was read: {others}",
-        )
-        return ServedConfiguration(
-            found.node, found.strategy, found.sharing, differences=found.differences, notes=notes
-        )
+        note = f"several DaemonSets of the device plugin select node {name}; besides the one that was read: {others}"
+        return replace(found, notes=(*found.notes, note))
 
     def _by_operator(self, name: str, labels: Mapping[str, str], policy: Mapping[str, Any]) -> ServedConfiguration:
         configuration = _at(policy, "spec", "devicePlugin", "config") or {}
-        flags = {"migStrategy": _at(policy, "spec", "mig", "strategy")}
+        given = _at(policy, "spec", "mig", "strategy")
         notes: list[str] = []
         differences: list[str] = []
         text = ""
@@ -203,7 +198,7 @@ class Objects:
             where = f"ConfigMap {self.namespace}/{configuration['name']}"
             text, wrong = _chosen(data, labels.get(LABEL), str(configuration.get("default") or ""), where, False)
             differences += wrong
-        sharing, strategy, wrong = read_plugin_file(text, flags["migStrategy"]) if text else ({}, None, [])
+        sharing, strategy, wrong = read_plugin_file(text, given) if text else ({}, None, [])
         differences += wrong
         # A cluster can be mixed: what the policy enables does not reach a node whose labels say that its host has it.
         brought = {
@@ -211,7 +206,7 @@ class Objects:
             for key, operand in (("driver", "driver"), ("toolkit", "container-toolkit"))
         }
         if brought["driver"] and _at(policy, "spec", "driver", "useNvidiaDriverCRD"):
-            mine = [one for one in self.drivers if _selects(one, labels)]
+            mine = [one for one in self.drivers if (_at(one, "spec", "nodeSelector") or {}).items() <= labels.items()]
             named = ", ".join(f"{_at(one, 'metadata', 'name')} ({_at(one, 'spec', 'version')})" for one in mine)
             notes.append(
                 f"the driver of node {name} is decided by NVIDIADriver {named or 'objects, none of which selects this node'}"
@@ -222,7 +217,7 @@ class Objects:
         return ServedConfiguration(
             name,
             # The operator's strategy is an environment variable, which beats the file.
-            str(flags["migStrategy"] or strategy or "single"),
+            str(given or strategy or "single"),
             sharing,
             brought["driver"],
             brought["container-toolkit"],
@@ -338,14 +333,7 @@ def _as_named(sharing: Mapping[str, Any]) -> dict[str, Any]:
 
 def _short(resource: str) -> str:
     """Return a resource as C(nvidia_sharing_replicas) names it."""
-    return (
-        "gpu" if resource == GPU else resource[len(_MIG_RESOURCE) :] if resource.startswith(_MIG_RESOURCE) else resource
-    )
-
-
-def _selects(driver: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
-    selector = _at(driver, "spec", "nodeSelector") or {}
-    return all(labels.get(key) == value for key, value in selector.items())
+    return "gpu" if resource == GPU else resource.removeprefix(_MIG_RESOURCE)
 
 
 def _plugin_container(daemon_set: Mapping[str, Any]) -> Mapping[str, Any] | None:

@@ -82,14 +82,15 @@ def identity(facts: Mapping[str, Any]) -> dict[str, str]:
     host, driver, toolkit = (facts.get(name) or {} for name in ("host", "driver", "toolkit"))
     system = host.get("distribution") or {}
     kubelet = facts.get("kubelet") or {}
-    runtimes = facts.get("runtimes")
+    runtimes, why = facts.get("runtimes"), (facts.get("unknown") or {}).get("driver.loaded_version")
+    held = ", held" if toolkit.get("holds") else ""
     return {
         "system": f"{system.get('id') or _UNKNOWN} {system.get('version') or ''} {host.get('architecture') or ''}, "
         f"kernel {host.get('kernel') or _UNKNOWN}, Secure Boot {_switch(host.get('secure_boot'))}",
         "GPUs": "; ".join(_gpus(facts)) or _NONE,
-        "driver": _driver(driver) + _because(facts, "driver.loaded_version", driver.get("loaded_version")),
+        "driver": _driver(driver) + (f" ({why})" if why and not driver.get("loaded_version") else ""),
         **_imex(facts),
-        "toolkit": _versioned(toolkit.get("version"), toolkit.get("holds")),
+        "toolkit": f"{toolkit['version']}{held}" if toolkit.get("version") else _NONE,
         "runtimes": _UNKNOWN if runtimes is None else ", ".join(_runtime(*one) for one in runtimes.items()) or _NONE,
         "MPS daemons": _count(facts.get("mps")),
         "kubelet": _NONE
@@ -147,15 +148,6 @@ def _imex(facts: Mapping[str, Any]) -> dict[str, str]:
 def _runtime(name: str, runtime: Mapping[str, Any]) -> str:
     text = f"{name} {runtime.get('version') or _UNKNOWN}"
     return text + (" with the runtime nvidia" if runtime.get("nvidia") else " without the runtime nvidia")
-
-
-def _versioned(version: str | None, holds: Sequence[str] | None) -> str:
-    return _NONE if not version else f"{version}, held" if holds else str(version)
-
-
-def _because(facts: Mapping[str, Any], path: str, value: Any) -> str:
-    reason = (facts.get("unknown") or {}).get(path)
-    return f" ({reason})" if reason and not value else ""
 
 
 def _count(found: Sequence[Any] | None) -> str:

@@ -29,6 +29,7 @@ from .emit import comment, yaml_text
 from .helm_values import Part, render_values
 
 CHART = "nvidia-device-plugin"
+_ON_DELETE = "Restarting the MPS daemon kills its clients: a change reaches a node when its pods are deleted, best while it is drained."
 
 
 def plugin_file(strategy: str, described: Named, thing: str, origin: str) -> str:
@@ -117,6 +118,7 @@ def values(cluster: DescribedCluster, configuration: PluginConfiguration) -> str
     """Return the values of the release that serves one pool."""
     options = cluster.options
     host_daemon = configuration.sharing.mode == "mps" and configuration.sharing.mps_manager == "host"
+    of_mps = configuration.choices.own.sharing.mode == "mps"
     named = ", ".join(sorted(configuration.plugin_texts))
     parts: list[Part] = [
         (
@@ -149,7 +151,7 @@ def values(cluster: DescribedCluster, configuration: PluginConfiguration) -> str
             else "gpu-feature-discovery labels the nodes; the MPS daemon of this chart starts where it says nvidia.com/mps.capable.",
             {"gfd": {"enabled": not host_daemon}},
         ),
-        *_update_strategy(configuration),
+        *([(_ON_DELETE, {"updateStrategy": {"type": "OnDelete"}})] if of_mps else []),
         (
             "Node Feature Discovery is a release of its own, once for the cluster (gpu_kubernetes_node_feature_discovery).",
             {"nfd": {"enabled": False}},
@@ -166,14 +168,3 @@ def _of_migration(configuration: PluginConfiguration) -> list[dict[str, Any]]:
     if before == "mps":
         return [{"key": MIGRATED_LABEL, "operator": "NotIn", "values": [SERVERS["dra"]]}]
     return [{"key": MIGRATED_LABEL, "operator": "In", "values": [SERVERS["mps"]]}]
-
-
-def _update_strategy(configuration: PluginConfiguration) -> list[Part]:
-    if configuration.choices.own.sharing.mode != "mps":
-        return []
-    return [
-        (
-            "Restarting the MPS daemon kills its clients: a change reaches a node when its pods are deleted, best while it is drained.",
-            {"updateStrategy": {"type": "OnDelete"}},
-        )
-    ]

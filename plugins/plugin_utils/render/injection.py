@@ -133,7 +133,8 @@ def refuse_contradictions(cluster: DescribedCluster) -> None:
             remedy = f"Kubernetes {first} or newer does; for this one set {VARIABLE}: {VOLUME_MOUNTS}."
             raise Refused(f"{VARIABLE} of pool {item.pool}", reason, remedy)
         if item.served_by_dra and injection.method != CDI:
-            reason = f"it is {injection.method}, and {_says_dra(item)} hands its devices to the runtime by CDI"
+            dra = f"nvidia_sharing_{'backend' if item.sharing.backend == 'dra' else 'migrate_from'}: dra"
+            reason = f"it is {injection.method}, and {dra} hands its devices to the runtime by CDI"
             remedy = f"Set {VARIABLE}: {CDI}, or another nvidia_sharing_backend."
             raise Refused(f"{VARIABLE} of pool {item.pool}", reason, remedy)
         if item.compute_domains and injection.method != CDI:
@@ -153,10 +154,6 @@ def refuse_contradictions(cluster: DescribedCluster) -> None:
             )
         for chart, variable, wanted in _decided(cluster, item):
             _refuse_other_values(chart, cluster.options["values"].get(chart) or {}, variable, wanted)
-
-
-def _says_dra(item: PluginConfiguration) -> str:
-    return f"nvidia_sharing_{'backend' if item.sharing.backend == 'dra' else 'migrate_from'}: dra"
 
 
 def _decided(cluster: DescribedCluster, item: PluginConfiguration) -> Iterator[tuple[str, str, Mapping[str, Any]]]:

@@ -68,7 +68,8 @@ def answers(cluster: DescribedCluster) -> tuple[Answer, ...]:
         refused = [one for one in of_pools if one.refusal is not None]
         if refused and len(refused) == len(of_pools):
             # A pool that divides memory, or GPUs, says what is missing; the others say only that they do not.
-            nearest_pool = next((one for one in refused if _divided(one)), refused[0])
+            divided = [one for one in refused if (one.item.mig_devices if one.profile else one.item.sharing.slice_mib)]
+            nearest_pool = [*divided, *refused][0]
             raise nearest_pool.refusal or AssertionError(path)
         found += of_pools
     return tuple(found)
@@ -90,10 +91,6 @@ def _of_pools(cluster: DescribedCluster, entry: Mapping[str, Any], path: str) ->
     share = arithmetic.share(str(memory), int(entry.get("gpus") or 1), path)
     text = f"{arithmetic.memory_text(share.memory_mib)} over {share.gpus}"
     return [_answer(text, item, share, path) for item in cluster.configurations]
-
-
-def _divided(one: Answer) -> bool:
-    return bool(one.item.mig_devices if one.profile else one.item.sharing.slice_mib)
 
 
 def name_of(item: PluginConfiguration, kind: str) -> str:

@@ -41,7 +41,8 @@ def cluster_tree(cluster: DescribedCluster) -> dict[str, str]:
     files.update(_node_labels(cluster))
     files.update(_monitoring(cluster))
     files.update(_quotas(cluster))
-    files.update(_gitops(cluster, releases, [name for name in (NODE_LABELS, MONITORING, QUOTAS) if _has(files, name)]))
+    folders = {path.partition("/")[0] for path in files}
+    files.update(_gitops(cluster, releases, [name for name in (NODE_LABELS, MONITORING, QUOTAS) if name in folders]))
     files["kustomization.yaml"] = _kustomization(cluster, files)
     if cluster.options["examples"]:
         files.update({f"examples/{name}": text for name, text in examples(cluster).items()})
@@ -153,10 +154,6 @@ def _quotas(cluster: DescribedCluster) -> dict[str, str]:
         return {}
     needs = " They need Kueue's CRDs." if cluster.options["quota_kind"] == "kueue" else ""
     return {f"{QUOTAS}/quotas.yaml": documents(f"{_MADE_BY} gpu_kubernetes_quotas.{needs}", quota_objects(cluster))}
-
-
-def _has(files: dict[str, str], folder: str) -> bool:
-    return any(path.startswith(f"{folder}/") for path in files)
 
 
 def _own_chart(cluster: DescribedCluster, config_maps: list[dict[str, Any]]) -> str:

@@ -120,7 +120,7 @@ def _begun(change: TreeChange) -> str:
 
 def _directory(root: str, directory: str, files: Mapping[str, str], prune: bool) -> list[TreeChange]:
     refuse_foreign(root, f"{directory}/{MANIFEST}")
-    ours = _recorded(os.path.join(root, directory, MANIFEST))
+    ours = _read(_text(read_bytes(os.path.join(root, directory, MANIFEST), links=False)))
     changes = []
     for path, after in sorted(files.items()):
         relative = f"{directory}/{path}"
@@ -160,10 +160,6 @@ def _edited(present: bytes | None, recorded: frozenset[str] | None) -> str:
     if recorded is None:
         return "it was not written by gpufleet.nvidia"
     return "" if _checksum(present) in recorded else "it was changed since it was rendered"
-
-
-def _recorded(path: str) -> dict[str, frozenset[str]]:
-    return _read(_text(read_bytes(path, links=False)))
 
 
 def _read(text: str) -> dict[str, frozenset[str]]:
