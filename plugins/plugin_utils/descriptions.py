@@ -82,10 +82,7 @@ def describe(
 
 @dataclass
 class RunHost:
-    """One host of a run.
-
-    :param task: under which name the task that read the hosts registered their answers.
-    """
+    """One host of a run. C(task): under which name the task that read the hosts registered their answers."""
 
     name: str
     variables: Any

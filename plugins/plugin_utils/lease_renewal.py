@@ -33,10 +33,7 @@ _PATIENCE = 30.0
 def start(
     kubeconfig: str, context: str, namespace: str, holder: cluster_lease.Holder, seconds: int, folder: str
 ) -> None:
-    """Start the process that renews the Lease of this run, unless the run has it.
-
-    :param seconds: for which the Lease holds.
-    """
+    """Start the process that renews the Lease of this run, unless the run has it. C(seconds): for which the Lease holds."""
     try:
         with open(os.path.join(folder, "gpufleet-lease-renewal"), "x", encoding="ascii"):
             pass

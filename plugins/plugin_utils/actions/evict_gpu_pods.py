@@ -122,10 +122,7 @@ def _holding(holders: Sequence[Mapping[str, Any]], nodes: Collection[str]) -> li
 def _holdings(
     text: str, node: str, pods: Sequence[Pod], daemon_sets: Collection[tuple[str, str]]
 ) -> tuple[Holding, ...]:
-    """Return who holds which device.
-
-    :raises Refused: there are GPU pods, and nothing says which devices they hold.
-    """
+    """Return who holds which device. Raises Refused: there are GPU pods, and nothing says which devices they hold."""
     if text:
         return holdings(text)
     unknown = [pod.title for pod in pods if pod.uses_gpu and not pod.of_daemon_set(daemon_sets)]

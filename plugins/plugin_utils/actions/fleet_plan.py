@@ -123,10 +123,7 @@ class _ClusterNow:
 
     @classmethod
     def read(cls, kubeconfig: str, context: str, notify: Callable[[str], None]) -> _ClusterNow | None:
-        """Read it; None where none is to be asked.
-
-        :raises ApiError: the API server does not answer, or refuses.
-        """
+        """Read it; None where none is to be asked. Raises ApiError: the API server does not answer, or refuses."""
         if not kubeconfig:
             return None
         api = Cluster(kubeconfig, context, 30, notify)

@@ -324,10 +324,7 @@ def _resources(about: _Host, node: str, cluster: _Cluster | None) -> Resources:
 
 
 def _holdings(answer: Mapping[str, Any]) -> Sequence[Holding]:
-    """Return what the kubelet's checkpoint says.
-
-    :raises Refused: it could not be read, or it is none.
-    """
+    """Return what the kubelet's checkpoint says. Raises Refused: it could not be read, or it is none."""
     content = plain(answer.get("content"))
     if not content:
         # Of a task that failed there is more than data in the answer.

@@ -30,10 +30,7 @@ _SERVICES = frozenset(SERVICES.values())
 
 @dataclass(frozen=True)
 class Removal:
-    """What is asked for.
-
-    :param driver: whether the driver goes too: then nothing can allow a process that uses it.
-    """
+    """What is asked for. C(driver): whether the driver goes too: then nothing can allow a process that uses it."""
 
     driver: bool = False
     mig_disruption: str = "refuse"

@@ -109,10 +109,7 @@ def inventory(
     notes: Sequence[str],
     taken: Collection[str] = (),
 ) -> Inventory:
-    """Return the inventory of the hosts.
-
-    :param taken: names of groups that mean something already.
-    """
+    """Return the inventory of the hosts. C(taken): names of groups that mean something already."""
     alike: dict[str, list[Adopted]] = {}
     for one in sorted(adopted, key=lambda one: one.host):
         alike.setdefault(json.dumps([one.boards, one.variables], sort_keys=True), []).append(one)

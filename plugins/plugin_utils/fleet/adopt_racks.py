@@ -34,20 +34,14 @@ NO_IMEX = Found()
 
 @dataclass(frozen=True)
 class RackMember:
-    """A host as it was read.
-
-    :param address: at which the other hosts of the rack reach it, as far as the inventory tells.
-    """
+    """A host as it was read. C(address): at which the other hosts of the rack reach it, as far as the inventory tells."""
 
     facts: Mapping[str, Any]
     address: str
 
 
 def racks(hosts: Mapping[str, RackMember], taken: Collection[str] = ()) -> dict[str, Found]:
-    """Return what is known of the IMEX of each host, by its name.
-
-    :param taken: names of groups that mean something already.
-    """
+    """Return what is known of the IMEX of each host, by its name. C(taken): names of groups that mean something already."""
     alike: dict[tuple[str, ...], list[str]] = {}
     found = {}
     for name, host in sorted(hosts.items()):

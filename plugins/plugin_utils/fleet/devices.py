@@ -45,10 +45,7 @@ def holdings(text: str) -> tuple[Holding, ...]:
 
 
 def claimed(gpus: Iterable[Mapping[str, Any]]) -> tuple[Holding, ...]:
-    """Return which pod was given which device by a claim.
-
-    :raises Refused: the kubelet's record of it could not be read.
-    """
+    """Return which pod was given which device by a claim. Raises Refused: the kubelet's record of it could not be read."""
     found = []
     for gpu in gpus:
         parts = [part for one in gpu.get("gpu_instances") or () for part in one.get("compute_instances") or ()]

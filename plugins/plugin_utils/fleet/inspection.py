@@ -92,10 +92,7 @@ def host_table(
     nodes: Mapping[str, NodeUsage],
     width: int = 0,
 ) -> str:
-    """Return one line for each run of equal GPUs of each host.
-
-    :param sharing: host name to what L(gpu_row) takes.
-    """
+    """Return one line for each run of equal GPUs of each host. C(sharing): host name to what L(gpu_row) takes."""
     rows: list[list[str]] = []
     for host, facts in hosts.items():
         driver = (facts.get("driver") or {}).get("loaded_version") or "not loaded"

@@ -18,10 +18,7 @@ from .requests import Answer, answers, distinct, file_of, file_of_devices, name_
 
 
 def examples(cluster: DescribedCluster) -> dict[str, str]:
-    """Return file name to text.
-
-    :raises Refused: a request in C(gpu_kubernetes_requests) that no pool can serve.
-    """
+    """Return file name to text. Raises Refused: a request in C(gpu_kubernetes_requests) that no pool can serve."""
     files: dict[str, str] = {}
     asked = answers(cluster)
     for item in cluster.configurations:

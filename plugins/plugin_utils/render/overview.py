@@ -25,10 +25,7 @@ _MOST_GPUS = 8
 
 
 def overview(cluster: DescribedCluster, charts: Collection[str]) -> str:
-    """Return the text of README.md.
-
-    :param charts: the names of those that its releases install.
-    """
+    """Return the text of README.md. C(charts): the names of those that its releases install."""
     items, options = cluster.configurations, cluster.options
     chosen = [item for item in cluster.plugin_configurations if item.plugin_texts or item.choices.refused]
     holds = [(_title(item), guarantee(item.sharing)) for item in items]
