@@ -87,6 +87,7 @@ def test_what_is_right_is_taken(playbook, variables):
         ("site", {"gpu_kubernetes_namspace": "x"}, "Did you mean gpu_kubernetes_namespace?"),
         ("site", {"gpu_kubernetes_runtime_class": "nvidia'"}, "is not a valid name of a runtime class"),
         ("site", {"gpu_kubernetes_runtime_class": "nvidia\n"}, "is not a valid name of a runtime class"),
+        ("site", {"gpu_kubernetes_operator_version": "latest"}, "'latest' is not a version of the chart gpu-operator"),
         ("site", {"gpu_node_reboot_timeout": "15m"}, "gpu_node_reboot_timeout: '15m' must be an integer"),
         ("remove", {"gpu_node_reboot_timeout": "15m"}, "gpu_node_reboot_timeout: '15m' must be an integer"),
         ("site", {"gpu_kubernetes_prune": "sometimes"}, "gpu_kubernetes_prune: 'sometimes' must be true or false"),
