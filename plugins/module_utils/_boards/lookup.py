@@ -74,25 +74,38 @@ def normalize_device_id(device_id: str) -> str | None:
     return f"0x{match.group(1).upper()}10DE" if match else None
 
 
-#: The first driver of each device, with which it has MIG: MIG user guide of branch 620, deployment considerations [doc]. A device that the guide does
-#: not name (H100 NVL, H200 NVL, Grace Hopper) has none. Its first driver of GB300 is that of the DGX Station, and not of the boards of racks.
-FIRST_DRIVERS: Mapping[str, str] = {
-    **dict.fromkeys(("0x20B010DE", "0x20B110DE", "0x20F110DE", "0x20B210DE", "0x20B510DE"), "450.80.02"),  # A100
-    "0x20B710DE": "460.73.01",  # A30
-    **dict.fromkeys(("0x233010DE", "0x233110DE"), "525.85.12"),  # H100
-    "0x232910DE": "535.161.07",  # H20
-    "0x233510DE": "550.90.07",  # H200
-    **dict.fromkeys(("0x290110DE", "0x294110DE"), "570.133.20"),  # B200, GB200
-    "0x318210DE": "580.82.07",  # B300
-    **dict.fromkeys(("0x2BB510DE", "0x2BB110DE", "0x2BB410DE"), "575.51.03"),  # RTX PRO 6000, all editions
-    "0x2BB310DE": "575.57.08",  # RTX PRO 5000
-    "0x2C3110DE": "575.64",  # RTX PRO 4500
+#: Of each device the first driver, and the first one with which it has MIG; None where no source names one. The first: NVIDIA's list of supported
+#: platforms [doc] for HGX B200 and the RTX PRO 6000 Server; for the others of Blackwell branch 570, the first with that architecture (release notes).
+#: With MIG: MIG user guide of branch 620, deployment considerations [doc], which has no H100 NVL, H200 NVL and Grace Hopper. Its GB300 is the DGX
+#: Station's, and not that of racks.
+FIRST_DRIVERS: Mapping[str, tuple[str | None, str | None]] = {
+    **dict.fromkeys(
+        ("0x20B010DE", "0x20B110DE", "0x20F110DE", "0x20B210DE", "0x20B510DE"), (None, "450.80.02")
+    ),  # A100
+    "0x20B710DE": (None, "460.73.01"),  # A30
+    **dict.fromkeys(("0x233010DE", "0x233110DE"), (None, "525.85.12")),  # H100
+    "0x232910DE": (None, "535.161.07"),  # H20
+    "0x233510DE": (None, "550.90.07"),  # H200
+    "0x290110DE": ("570.133.20", "570.133.20"),  # B200
+    "0x294110DE": ("570.00", "570.133.20"),  # GB200
+    "0x318210DE": ("570.00", "580.82.07"),  # B300
+    "0x31C210DE": ("570.00", None),  # GB300
+    "0x2BB510DE": (
+        "575.57.08",
+        "575.57.08",
+    ),  # RTX PRO 6000 Server: the guide has it from 575.51.03 on, which is older than its first
+    **dict.fromkeys(("0x2BB110DE", "0x2BB410DE"), ("570.00", "575.51.03")),  # RTX PRO 6000 Workstation and Max-Q
+    "0x2BB310DE": ("570.00", "575.57.08"),  # RTX PRO 5000
+    "0x2C3110DE": ("570.00", "575.64"),  # RTX PRO 4500
 }
 
 
-def first_driver(device_id: str) -> str | None:
-    """Return the first driver version of a device, or None where no source names one. C(device_id): in any form that L(normalize_device_id) takes."""
-    return FIRST_DRIVERS.get(normalize_device_id(device_id) or "")
+def first_driver(device_id: str, mig: bool = False) -> str | None:
+    """Return the first driver version of a device, or None where no source names one. C(device_id): in any form that L(normalize_device_id) takes.
+
+    :param mig: whether the one with which it has MIG is asked for.
+    """
+    return FIRST_DRIVERS.get(normalize_device_id(device_id) or "", (None, None))[mig]
 
 
 def find_board(

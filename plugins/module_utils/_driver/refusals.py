@@ -11,7 +11,7 @@ from typing import Any
 
 from .._boards.architectures import ARCHITECTURES, kernel_modules
 from .._boards.lookup import first_driver
-from .._formats.driver_versions import branch_of, driver_key, is_lower
+from .._formats.driver_versions import branch_of, driver_key, is_lower, may_be_as_new
 from .._plan import Refused
 from .desired import PREFIX, DesiredDriver
 from .fabric import fabric_refusals
@@ -59,13 +59,11 @@ def too_old(gpu: Gpu, desired: DesiredDriver, version: str) -> Refused | None:
     :param version: of the driver; empty where only the wanted branch is known, of which a later version may do.
     """
     first = first_driver(gpu.device_id)
-    if first is None:
+    if first is None or may_be_as_new(version, desired.branch_number, first):
         return None
-    key = driver_key(first)
-    if (driver_key(version) >= key) if version else (desired.branch_number >= key[0]):
-        return None
+    oldest = driver_key(first)[0]
     # A branch that gets fixes, for the first driver of a board is soon below the security floor.
-    branch = min((branch for branch in desired.floors if branch >= key[0]), default=key[0])
+    branch = min((branch for branch in desired.floors if branch >= oldest), default=oldest)
     return Refused(
         f"{PREFIX}{'version' if desired.version else 'branch'}",
         f"{gpu} needs driver {first} or newer, and {version or f'branch {desired.branch_number}'} is older than the board",

@@ -26,6 +26,11 @@ def driver_key(version: str) -> tuple[int, int, int]:
     return int(match.group("branch")), int(match.group("minor")), int(match.group("patch") or 0)
 
 
+def may_be_as_new(version: str, branch: int, first: str) -> bool:
+    """Return whether a driver is C(first) or newer, or may be, where only its branch is known and C(version) is empty."""
+    return driver_key(version) >= driver_key(first) if version else branch >= driver_key(first)[0]
+
+
 def is_driver_version(text: str) -> bool:
     """Return whether C(text) is a complete driver version such as 580.126.09."""
     return _DRIVER.fullmatch(text) is not None

@@ -10,8 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .._boards.lookup import board_of, gpus_on_bus
+from .._boards.lookup import board_of, first_driver, gpus_on_bus
 from .._facts_view import Facts
+from .._formats.driver_versions import is_branch, is_driver_version, may_be_as_new
 from .._plan import Refused, StagePlan, Step, gpu_step
 from .._steps import Kind, gpu_title
 from .desired import DesiredLayout, Unread, desired_layout, entries
@@ -144,6 +145,11 @@ def _without_driver(facts: Facts, variables: Mapping[str, Any]) -> StagePlan:
     if not found:
         why = f"{', '.join(strangers)}: not in the table of boards; only its driver can say whether it has MIG"
         return StagePlan(STAGE, needed=True, unknown=why)
+    refused = [
+        _too_old(gpu, variables) for gpu in gpus if int(gpu["index"]) in found and found[int(gpu["index"])].enabled
+    ]
+    if any(refused):
+        return StagePlan(STAGE, needed=True, refusals=tuple(filter(None, refused)))
     reason = facts.nvml.reason or "no driver is loaded"
     steps = tuple(
         gpu_step(Kind.PARTITION_GPU, gpu, f"wanted: {found[int(gpu['index'])]}", (), found[int(gpu["index"])].as_dict())
@@ -151,3 +157,19 @@ def _without_driver(facts: Facts, variables: Mapping[str, Any]) -> StagePlan:
         if int(gpu["index"]) in found
     )
     return StagePlan(STAGE, needed=True, steps=steps, unknown=f"the present instances are not known: {reason}")
+
+
+def _too_old(gpu: Mapping[str, Any], variables: Mapping[str, Any]) -> Refused | None:
+    """Return that the driver which is to be installed has no MIG for the board yet; one that is loaded says so itself."""
+    first = first_driver(str(gpu.get("device_id")), mig=True)
+    branch, version = (str(variables.get(f"nvidia_driver_{name}") or "") for name in ("branch", "version"))
+    given = is_driver_version(version) if version else is_branch(branch)
+    if variables.get("nvidia_driver_state") != "present" or first is None or not given:
+        return None
+    if may_be_as_new(version, int(branch or 0), first):
+        return None
+    return Refused(
+        f"nvidia_driver_{'version' if version else 'branch'}",
+        f"{gpu_title(gpu)} has MIG from driver {first} on, and {version or f'branch {branch}'} is older",
+        f"Use {first} or newer, or take the GPU out of nvidia_mig_layout.",
+    )

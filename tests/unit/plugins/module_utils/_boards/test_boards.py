@@ -158,32 +158,36 @@ def test_device_ids_of_other_vendors_are_none():
 
 
 @pytest.mark.parametrize(
-    ("device_id", "version"),
+    ("device_id", "version", "with_mig"),
     [
-        ("0x20b2", "450.80.02"),
-        ("0x20B7", "460.73.01"),
-        ("0x2330", "525.85.12"),
-        ("0x2329", "535.161.07"),
-        ("0x2335", "550.90.07"),
-        ("0x2901", "570.133.20"),
-        ("0x2941", "570.133.20"),
-        ("0x3182", "580.82.07"),
-        ("0x2bb1", "575.51.03"),
-        ("0x2BB5", "575.51.03"),
-        ("0x2BB3", "575.57.08"),
-        ("0x2C31", "575.64"),
-        # The guide's GB300 is the DGX Station; that of racks runs with older drivers.
-        ("0x31C2", None),
-        ("0x2342", None),
-        ("0xffff", None),
+        ("0x20B2", None, "450.80.02"),
+        ("0x20B710DE", None, "460.73.01"),
+        ("0x2330", None, "525.85.12"),
+        ("0x2329", None, "535.161.07"),
+        # It runs with 535, without MIG.
+        ("0x2335", None, "550.90.07"),
+        ("0x2901", "570.133.20", "570.133.20"),
+        ("0x2941", "570.00", "570.133.20"),
+        ("0x3182", "570.00", "580.82.07"),
+        ("0x2bb1", "570.00", "575.51.03"),
+        ("0x2BB5", "575.57.08", "575.57.08"),
+        ("0x2BB3", "570.00", "575.57.08"),
+        ("0x2C31", "570.00", "575.64"),
+        # The guide's GB300 is the DGX Station; that of racks has MIG with older drivers.
+        ("0x31C2", "570.00", None),
+        ("0x2342", None, None),
+        ("0xffff", None, None),
     ],
 )
-def test_the_first_driver_is_that_of_the_device(device_id, version):
-    assert first_driver(device_id) == version
+def test_the_first_driver_is_that_of_the_device(device_id, version, with_mig):
+    assert (first_driver(device_id), first_driver(device_id, mig=True)) == (version, with_mig)
 
 
 def test_first_drivers_are_versions_of_devices_in_the_table():
-    assert all(find_board(device[:6]) and driver_key(version) for device, version in FIRST_DRIVERS.items())
+    for device, (version, with_mig) in FIRST_DRIVERS.items():
+        assert find_board(device[:6])
+        assert version or with_mig
+        assert not (version and with_mig) or driver_key(version) <= driver_key(with_mig)
 
 
 def test_unknown_key():

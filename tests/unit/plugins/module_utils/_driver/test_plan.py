@@ -133,13 +133,31 @@ def test_boards_that_cannot_run_the_driver(gpus, desired, reason):
     [
         (B200, DesiredDriver(branch="535"), r"needs driver 570\.133\.20 or newer, and branch 535", "580"),
         (B200, DesiredDriver(version="570.124.06"), r"570\.124\.06 is older than the board", "580"),
-        (RTX_PRO_6000, DesiredDriver(branch="570"), r"needs driver 575\.51\.03 or newer", "580"),
+        (RTX_PRO_6000, DesiredDriver(branch="570"), r"needs driver 575\.57\.08 or newer", "580"),
+        (
+            Gpu("0", "0x2941", "blackwell", "gb200-186gb"),
+            DesiredDriver(branch="535"),
+            r"needs driver 570\.00 or newer",
+            "580",
+        ),
     ],
 )
 def test_a_driver_that_is_older_than_the_board_is_refused(gpu, desired, reason, remedy):
     with pytest.raises(Refused, match=reason) as caught:
         plan_present(replace(BARE, gpus=(gpu,)), replace(desired, allow_vulnerable=True), offers(NEW))
     assert caught.value.remedy == f'Set nvidia_driver_branch: "{remedy}".'
+
+
+@pytest.mark.parametrize(
+    ("gpu", "branch", "version"),
+    [
+        (Gpu("0", "0x2335", "hopper", "h200-141gb"), "535", "535.309.01"),
+        (Gpu("0", "0x2bb1", "blackwell", "rtx-pro-6000-96gb"), "570", "570.211.01"),
+    ],
+)
+def test_a_board_runs_with_a_driver_that_has_no_mig_for_it_yet(gpu, branch, version):
+    desired = DesiredDriver(branch=branch, allow_vulnerable=True)
+    assert plan_present(replace(BARE, gpus=(gpu,)), desired, offers(version)).version == version
 
 
 def test_the_newest_of_a_branch_may_be_older_than_the_board_too():

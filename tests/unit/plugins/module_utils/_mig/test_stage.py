@@ -286,6 +286,27 @@ class TestWithoutDriver:
         plan = stage(self.bare("0x2330"), {**DESIRED, "nvidia_mig_layout": [{"instances": {"3g.40gb": 3}}]})
         assert plan.refusals[0].thing == "nvidia_mig_layout[0].instances"
 
+    @pytest.mark.parametrize(
+        ("device", "driver", "thing"),
+        [
+            ("0x2335", {"branch": "535"}, "nvidia_driver_branch"),
+            ("0x2335", {"branch": "580", "version": "550.54.15"}, "nvidia_driver_version"),
+            ("0x2335", {"branch": "550"}, None),
+            ("0x2335", {"branch": "535", "state": "unmanaged"}, None),
+            ("0x2335", {"version": "not one"}, None),
+            ("0x2bb1", {"branch": "570"}, "nvidia_driver_branch"),
+            ("0x2330", {"branch": "535"}, None),
+        ],
+    )
+    def test_a_driver_that_has_no_mig_for_the_board_yet_is_refused_before_it_is_installed(self, device, driver, thing):
+        given = {f"nvidia_driver_{name}": value for name, value in {"state": "present", **driver}.items()}
+        layout = {"nvidia_mig_layout": "all-enabled"}
+        plan = stage(self.bare(device), {**DESIRED, **layout, **given})
+        assert [refusal.thing for refusal in plan.refusals] == ([thing] if thing else [])
+        if thing:
+            assert "has MIG from driver" in plan.refusals[0].reason
+        assert not stage(self.bare(device), {**DESIRED, **given, "nvidia_mig_layout": "all-disabled"}).refusals
+
     def test_boards_without_mig_need_nothing_to_be_off(self):
         assert not stage(self.bare("0x1eb8"), {**DESIRED, "nvidia_mig_layout": "all-disabled"}).needed
 
