@@ -10,8 +10,7 @@ from typing import Any, Callable
 
 from ansible.errors import AnsibleFilterError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.driver_advisories import read_folder
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.driver_releases import read_releases
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.driver_advisories import read_folder, read_releases
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
 
 

@@ -27,7 +27,7 @@ from ..module_utils._settings.stage import stage as settings
 from ..module_utils._sharing.stage import stage as sharing
 from ..module_utils._sharing.state import sharing_of
 from ..module_utils._toolkit.stage import stage as toolkit
-from . import driver_advisories, driver_releases
+from . import driver_advisories
 from .host_program import program_identity
 
 StageFunction = Callable[[Facts, Mapping[str, Any]], StagePlan]
@@ -66,10 +66,12 @@ def plan_stages(document: Mapping[str, Any], desired: Mapping[str, Any]) -> dict
     try:
         given = {
             **desired,
-            driver_advisories.VARIABLE: driver_advisories.read_folder(
-                str(desired.get(driver_advisories.VARIABLE) or "")
+            driver_advisories.ADVISORIES: driver_advisories.read_folder(
+                str(desired.get(driver_advisories.ADVISORIES) or "")
             ),
-            driver_releases.VARIABLE: driver_releases.read_releases(str(desired.get(driver_releases.VARIABLE) or "")),
+            driver_advisories.RELEASES: driver_advisories.read_releases(
+                str(desired.get(driver_advisories.RELEASES) or "")
+            ),
             PROGRAM: program_identity(C.DEFAULT_LOCAL_TMP),
         }
     except Refused as refusal:

@@ -23,11 +23,18 @@ from ...module_utils._host.stage import PROGRAM
 from ...module_utils._plan import Refused
 from ..cluster import if_there
 from ..cluster_action import ClusterAction
-from ..fleet import adopt_deepops
-from ..fleet.adopt import Adopted, adopt
+from ..fleet.adopt import adopt
 from ..fleet.adopt_cluster import NAMESPACES, Objects, ServedConfiguration
-from ..fleet.adopt_inventory import MARK, inventory
-from ..fleet.adopt_racks import RackMember, racks
+from ..fleet.adopt_inventory import (
+    DEEPOPS_NAMES,
+    MARK,
+    Adopted,
+    DeepOpsVariables,
+    RackMember,
+    inventory,
+    racks,
+    read_deepops,
+)
 from ..fleet.names import refuse_operator_version
 from ..fleet.objects import CLUSTER_POLICY, NVIDIA_DRIVER, taken
 from ..fleet.text import shortened
@@ -233,11 +240,11 @@ def _address(variables: Any, host: str) -> str:
     return str(next((value for value in given if value), host))
 
 
-def _deepops(variables: Any, facts: Mapping[str, Any], cluster_read: bool) -> adopt_deepops.DeepOpsVariables:
+def _deepops(variables: Any, facts: Mapping[str, Any], cluster_read: bool) -> DeepOpsVariables:
     version = str((facts.get("driver") or {}).get("loaded_version") or "")
     branch = str(branch_of(version)) if is_driver_version(version) else ""
-    given = {name: plain(variables[name]) for name in adopt_deepops.NAMES if name in variables}
-    return adopt_deepops.read(given, branch, cluster_read)
+    given = {name: plain(variables[name]) for name in DEEPOPS_NAMES if name in variables}
+    return read_deepops(given, branch, cluster_read)
 
 
 def _served(
@@ -245,7 +252,7 @@ def _served(
     host: str,
     variables: Any,
     facts: Mapping[str, Any],
-    deepops: adopt_deepops.DeepOpsVariables,
+    deepops: DeepOpsVariables,
 ) -> tuple[ServedConfiguration, dict[str, Any]]:
     """Return how a host is served, and the variables with its name in the cluster where that is another one."""
     if objects is None:

@@ -11,8 +11,7 @@ from typing import Any
 from ...module_utils._health.checks import judged
 from ...module_utils._health.software import AUTO
 from ..descriptions import hosts_of
-from ..driver_advisories import driver_security
-from ..driver_releases import ages
+from ..driver_advisories import ages, driver_security
 from ..fleet.doctor import Diagnosis
 from ..fleet.verification import of_host
 from ..host_facts import ControllerAction

@@ -22,7 +22,7 @@ from ...module_utils._plan import Refused
 from ...module_utils._schema import Unfit
 from ..cluster import ApiError, Cluster, at_once, by_node
 from ..descriptions import RunHost, hosts_of
-from ..driver_releases import ages
+from ..driver_advisories import ages
 from ..fleet import served, sharing_configurations
 from ..fleet.claims import Published, counts, published
 from ..fleet.expectations import Expected

@@ -33,9 +33,8 @@ from ...module_utils._mig.state import gpus_with_pci
 from ...module_utils._mig.state import present as now
 from ...module_utils._plan import Refused, StagePlan
 from ...module_utils._runtimes import DISTRIBUTIONS, RUNTIMES
-from ...module_utils._schema import encode
 from .adopt_cluster import ServedConfiguration
-from .adopt_racks import NO_IMEX, Found
+from .adopt_inventory import NO_IMEX, Adopted, Found
 
 Stages = Mapping[str, Callable[[Facts, Mapping[str, Any]], StagePlan]]
 #: A Docker host has containerd too.
@@ -44,26 +43,6 @@ _OTHERS = (name for name in RUNTIMES if name not in (*DISTRIBUTIONS, *_CONTAINER
 #: In the order in which they are looked at: a node of k3s brings its own.
 _ORDER = (*DISTRIBUTIONS, *_OTHERS, *_CONTAINERD_AND_DOCKER)
 STRATEGIES = ("mixed", "single")
-
-
-@dataclass(frozen=True)
-class Adopted:
-    """A host as it is described.
-
-    :param boards: how many GPUs of each board it has; empty where a board is not in the table.
-    :param variables: of the host roles, under their full names.
-    :param rack: the inventory group of the hosts with which it shares GPU memory through IMEX; empty where site does not run it.
-    """
-
-    host: str
-    boards: Mapping[str, int]
-    variables: Mapping[str, Any]
-    differences: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-    rack: str = ""
-
-    def as_dict(self) -> dict[str, Any]:
-        return {name: value for name, value in encode(self).items() if name != "rack" or value}
 
 
 @dataclass

@@ -20,8 +20,8 @@ from ansible_collections.gpufleet.nvidia.plugins.filter.driver_advisories import
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.floors import AS_OF
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.documents import LONGEST_JSON
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import driver_advisories, driver_releases
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.driver_releases import VARIABLE, ages, read_releases
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import driver_advisories
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.driver_advisories import RELEASES, ages, read_releases
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import collect
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.stages import plan_stages
 
@@ -86,8 +86,8 @@ def server(monkeypatch, tmp_path):
             return io.BytesIO(self.answer)
 
     one = Server()
-    monkeypatch.setattr(driver_releases, "open_url", one.open_url)
-    monkeypatch.setattr(driver_releases.C, "DEFAULT_LOCAL_TMP", str(tmp_path))
+    monkeypatch.setattr(driver_advisories, "open_url", one.open_url)
+    monkeypatch.setattr(driver_advisories.C, "DEFAULT_LOCAL_TMP", str(tmp_path))
     return one
 
 
@@ -115,15 +115,15 @@ def test_what_is_wrong_with_an_address_is_said_by_its_name_and_asked_once_for_a_
     for _host in range(500):
         with pytest.raises(Refused) as refusal:
             read_releases(ADDRESS)
-    assert refusal.value.thing == VARIABLE and refusal.value.reason.startswith(reason)
+    assert refusal.value.thing == RELEASES and refusal.value.reason.startswith(reason)
     assert "Give the address of NVIDIA's releases.json, or the path of a copy" in refusal.value.remedy
-    ages([{VARIABLE: ADDRESS}])
+    ages([{RELEASES: ADDRESS}])
     assert server.asked == [(ADDRESS, 30)]
 
 
 def test_hosts_that_begin_at_once_ask_once_together(server):
     """Each host of a task is a process of its own. Threads stand for them: the lock is of what opened the file, not of the process."""
-    open_url, together = driver_releases.open_url, threading.Barrier(4)
+    open_url, together = driver_advisories.open_url, threading.Barrier(4)
 
     def slow(address, timeout):
         time.sleep(0.2)
@@ -134,7 +134,7 @@ def test_hosts_that_begin_at_once_ask_once_together(server):
         return read_releases(ADDRESS)
 
     with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(4) as hosts:
-        patch.setattr(driver_releases, "open_url", slow)
+        patch.setattr(driver_advisories, "open_url", slow)
         assert all(hosts.map(host, range(4)))
     assert server.asked == [(ADDRESS, 30)]
 
@@ -200,7 +200,7 @@ def test_what_is_no_list_of_releases_is_refused_by_its_path(tmp_path, document, 
     file.write_text(document if isinstance(document, str) else json.dumps(document))
     with pytest.raises(Refused, match=reason) as refusal:
         read_releases(str(file))
-    assert refusal.value.thing == VARIABLE and str(file) in refusal.value.reason
+    assert refusal.value.thing == RELEASES and str(file) in refusal.value.reason
     with pytest.raises(AnsibleFilterError, match=reason):
         read(str(file))
 
@@ -227,7 +227,7 @@ def test_the_plan_knows_the_branches_of_the_file(path):
         return [text for text in plan["driver"].warnings if "new-feature" in text]
 
     assert warned() == [] and warned(nvidia_driver_releases=path)
-    missing = plan_stages(bare_facts, {VARIABLE: "/nowhere"})
+    missing = plan_stages(bare_facts, {RELEASES: "/nowhere"})
     assert list(missing) == ["driver"] and "/nowhere cannot be read" in missing["driver"].refusals[0].message
 
 
@@ -251,7 +251,7 @@ def dated(folder, entry, day):
     file = folder / f"releases-{entry}-{day}.json"
     file.write_text(json.dumps({"580": {"type": "lts branch", "driver_info": [release("580.1.1", entry)]}}))
     made(file, day)
-    return {VARIABLE: str(file)}
+    return {RELEASES: str(file)}
 
 
 def test_without_files_the_age_is_that_of_the_tables(tmp_path):
@@ -259,7 +259,7 @@ def test_without_files_the_age_is_that_of_the_tables(tmp_path):
     assert text == f"Judged by NVIDIA's driver branches as of {AS_OF} and security bulletins as of {AS_OF}."
     assert not stale and ages([], today=AS_OF)[0] == text
     # A file that cannot be read is refused by the plan of its host.
-    assert ages([{VARIABLE: "/nowhere", "nvidia_driver_advisories": "/nowhere"}], today=AS_OF)[0] == text
+    assert ages([{RELEASES: "/nowhere", "nvidia_driver_advisories": "/nowhere"}], today=AS_OF)[0] == text
     assert ages([{"nvidia_driver_advisories": str(tmp_path)}], today=AS_OF)[0] == text
 
 
@@ -297,7 +297,7 @@ def test_an_address_is_as_old_as_the_answer(server, tmp_path):
     (kept,) = tmp_path.glob("releases-*.json")
     assert datetime.date.fromtimestamp(kept.stat().st_mtime) >= datetime.date.today() - datetime.timedelta(days=1)
     made(kept, "2027-05-27")
-    text, stale = ages([{VARIABLE: ADDRESS}], today="2027-05-27")
+    text, stale = ages([{RELEASES: ADDRESS}], today="2027-05-27")
     assert judged(text)[0] == "2027-05-27, newest entry of 2027-02-01"
     assert ["security bulletins" in warning for warning in stale] == [True] and len(server.asked) == 1
 

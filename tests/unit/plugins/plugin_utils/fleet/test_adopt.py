@@ -12,10 +12,9 @@ from pathlib import Path
 
 import pytest
 import yaml
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import adopt_deepops
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.adopt import Adopted, adopt
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.adopt_cluster import ServedConfiguration
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.adopt_inventory import MARK, inventory
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.adopt_inventory import MARK, inventory, read_deepops
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import collect
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.stages import STAGES, plan_stages
 
@@ -214,12 +213,12 @@ def test_a_board_that_is_not_in_the_table_is_adopted_all_the_same(hand):
 
 
 def test_deepops_variables_break_ties_and_what_they_mean_here_is_said():
-    told = adopt_deepops.read(
+    told = read_deepops(
         {"deepops_gpu_operator_enabled": True, "nvidia_driver_branch": "535", "k8s_gpu_mig_strategy": "mixed",
          "container_manager": "crio", "nvidia_driver_skip_reboot": True}, "580", False)  # fmt: skip
     assert (told.strategy, told.runtime) == ("mixed", "crio")
     assert [note.split(":")[0] for note in told.notes] == ["DeepOps"] * 3
-    assert adopt_deepops.read({"deepops_gpu_operator_enabled": True}, "580", True).notes == ()
+    assert read_deepops({"deepops_gpu_operator_enabled": True}, "580", True).notes == ()
 
 
 def of(host, boards, **variables):

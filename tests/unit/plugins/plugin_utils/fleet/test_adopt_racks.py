@@ -15,8 +15,12 @@ import yaml
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex import NODES
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.adopt import adopt
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.adopt_cluster import ServedConfiguration
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.adopt_inventory import inventory
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.adopt_racks import Found, RackMember, racks
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.adopt_inventory import (
+    Found,
+    RackMember,
+    inventory,
+    racks,
+)
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import Racks
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import collect
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.stages import STAGES, plan_stages
