@@ -13,7 +13,7 @@ from typing import Any
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.documents import read_json
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._printable import printable
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.nvml_action import NvmlAction
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_program import NvmlAction
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of, is_true
 
 

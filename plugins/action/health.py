@@ -13,7 +13,7 @@ from typing import Any
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.checks import ARGUMENTS, answer
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import SUBSETS, evidence_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.software import AUTO, is_auto, reason_unproven
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.nvml_action import NvmlAction
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_program import NvmlAction
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of, plain
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.nvml_action import NvmlAction
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_program import NvmlAction
 
 _MODULES = ("command", "copy", "file", "reboot", "slurp", "stat", "systemd_service", "wait_for_connection")
 

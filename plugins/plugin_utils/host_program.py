@@ -18,8 +18,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import yaml
+
+from .host_facts import HostAction
 
 _COLLECTION = Path(__file__).resolve().parent.parent.parent
 _MODULE_UTILS = _COLLECTION / "plugins" / "module_utils"
@@ -184,3 +187,30 @@ def collection_version() -> str:
     if manifest.is_file():
         return str(json.loads(manifest.read_text(encoding="utf-8"))["collection_info"]["version"])
     return str(yaml.safe_load((_COLLECTION / "galaxy.yml").read_text(encoding="utf-8"))["version"])
+
+
+#: The private option that names the archive. A user cannot set it.
+ARCHIVE_OPTION = "_pynvml_archive"
+
+
+class NvmlAction(HostAction):
+    """Base of the action plugins of all modules that speak NVML.
+
+    The module answers C(pynvml_missing: true) before it touched anything; then it is run again with pynvml.
+    """
+
+    def ask(self, task_vars: dict[str, Any]) -> dict[str, Any]:
+        answer: dict[str, Any] = self._execute_module(module_args=self.arguments(), task_vars=task_vars)
+        if answer.get("pynvml_missing"):
+            try:
+                archive = self.send("pynvml.zip", pynvml_archive())
+            except PynvmlNotOnController as error:
+                return {"failed": True, "msg": str(error)}
+            # _execute_module adds what it needs to the arguments that it gets: the second run starts from a fresh copy.
+            answer = self.ask_again(answer, {**self.arguments(), ARCHIVE_OPTION: archive}, task_vars)
+        answer.pop("pynvml_missing", None)
+        return answer
+
+    def arguments(self) -> dict[str, Any]:
+        """Return what the module is called with."""
+        return {name: value for name, value in self._task.args.items() if name != ARCHIVE_OPTION}

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.action import health
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import nvml_action
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import host_program
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._health.hosts import healthy_facts
 
 VARIABLES = {"inventory_hostname": "gpu-1"}
@@ -26,7 +26,7 @@ def on_the_host(monkeypatch):
         asked.append(dict(self._task.args))
         return {"healthy": True}
 
-    monkeypatch.setattr(nvml_action.NvmlAction, "ask", ask)
+    monkeypatch.setattr(host_program.NvmlAction, "ask", ask)
     return asked
 
 

@@ -17,11 +17,12 @@ from types import SimpleNamespace
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.action import gpu_info, health, host_module, host_program
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import host_facts, nvml_action
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import host_facts
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import host_program as sent
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_program import PynvmlNotOnController
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of
 
-ARCHIVE = nvml_action.ARCHIVE_OPTION
+ARCHIVE = sent.ARCHIVE_OPTION
 TMP = "/tmp/.ansible/one"
 
 
@@ -68,7 +69,7 @@ def without_pynvml(monkeypatch):
     def none(**_arguments):
         raise PynvmlNotOnController("the controller does not have it")
 
-    monkeypatch.setattr(nvml_action, "pynvml_archive", none)
+    monkeypatch.setattr(sent, "pynvml_archive", none)
     monkeypatch.setattr(host_program, "host_program", none)
 
 
@@ -81,7 +82,7 @@ def run(host, kind, **arguments):
 
 @pytest.mark.parametrize("module", [gpu_info, health, host_module])
 def test_modules_that_speak_nvml_can_be_sent_pynvml(module):
-    assert issubclass(module.ActionModule, nvml_action.NvmlAction)
+    assert issubclass(module.ActionModule, sent.NvmlAction)
 
 
 def test_a_host_with_pynvml_is_asked_once_and_sent_nothing():
