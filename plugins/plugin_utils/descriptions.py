@@ -119,7 +119,6 @@ def hosts_of(
 ) -> Iterator[RunHost]:
     """Give the hosts of a run one after the other. A mistake of one, or an answer that it did not give, is no error here.
 
-    :param task_vars: of a task on the controller, with C(hostvars) and C(groups).
     :param task: under which name the task that read the hosts registered their answers.
     :param alone: whether a host that is in no pool is taken as if it were alone in one.
     """

@@ -84,8 +84,6 @@ def files_of_folder(path: str) -> list[str]:
 def rows_of_files(variable: str, files: Iterable[str], decode: Callable[[Any, str], list[Row]]) -> list[Row]:
     """Return the rows of files of JSON that NVIDIA publishes, each of which is read once and again when it was changed.
 
-    :param variable: that names the files.
-    :param decode: returns the rows of a document that was read from a path.
     :raises Refused: a file cannot be read, or C(decode) refuses it.
     """
     # A plan of a fleet asks once per host.

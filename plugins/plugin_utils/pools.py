@@ -47,10 +47,7 @@ def pools(groups: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
 
 
 def refuse_keywords(groups: Mapping[str, Sequence[str]]) -> None:
-    """Refuse a keyword of the inventory that was indented to where names of groups are: Ansible ignores what is below it.
-
-    :raises Refused: such a group is below C(gpu_hosts), or has no hosts.
-    """
+    """Refuse a keyword of the inventory that was indented to where names of groups are: Ansible ignores what is below it."""
     members = set(groups.get(GPU_HOSTS, ()))
     for name in ("vars", "hosts", "children"):
         if name in groups and members.issuperset(groups[name]):

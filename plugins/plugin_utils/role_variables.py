@@ -75,8 +75,6 @@ HOST_ROLES = (
 class RoleInterface:
     """What a role's argument_specs say, of which its defaults are generated.
 
-    :param defaults: variable name to default.
-    :param options: the argument specification of the entry point C(main).
     :param registered: names that the role's own tasks give a value.
     :param described: where a person reads what the variables mean, one sentence.
     :param taken: values that were found right, by their text, as they are taken.

@@ -52,8 +52,6 @@ _WRITE_UNITS = ("driver", "boot", "sharing")
 def plan_stages(document: Mapping[str, Any], desired: Mapping[str, Any]) -> dict[str, StagePlan]:
     """Return the plan of every stage; a refusal that a stage raises becomes one that it reports.
 
-    :param document: the facts document of C(gpu_info).
-    :param desired: the variables of all host roles.
     :return: plans by stage; of a host that was read without root, or has no GPUs or others than described, only one, that says so.
     """
     facts = view_of(document)

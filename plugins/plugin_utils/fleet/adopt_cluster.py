@@ -57,7 +57,6 @@ class Objects:
     """The objects of a cluster, as its API has them.
 
     :param config_maps: their C(data), by namespace and name.
-    :param namespaces: those in which the cluster's own plugins are.
     """
 
     nodes: Sequence[Mapping[str, Any]] = ()

@@ -193,7 +193,6 @@ class Found:
     """What is known of a host's IMEX before its variables are chosen.
 
     :param mode: C(unmanaged) where it has none, or where it cannot be described.
-    :param group: the inventory group of its rack, with C(host).
     :param difference: why it cannot be described; empty where it can.
     """
 

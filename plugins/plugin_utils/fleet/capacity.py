@@ -43,7 +43,6 @@ class Capacity:
 
     :param labels: labels that gpu-feature-discovery puts on the node and that follow from the description.
     :param approximate: labels whose value depends on the board's variant or the driver's version.
-    :param slices: what one unit of each resource is.
     :param replicas: resource, as it is called before it is renamed, to the replicas that the device plugin is told to make.
     :param assumed: what could not be read and was taken from the table of boards.
     :param devices: kind of device to count, as the DRA driver publishes them in ResourceSlices; such a node has no extended resources.
@@ -107,7 +106,6 @@ def gpus_of_inventory(entries: Sequence[Mapping[str, Any]]) -> list[dict[str, An
 def capacity(gpus: Sequence[Mapping[str, Any]], strategy: str, layout: Any, sharing: Sharing) -> Capacity:
     """Return what a node with C(gpus) shows once it is as its pool describes it.
 
-    :param gpus: entries of C(gpus) of the facts document, or of L(gpus_of_inventory).
     :raises Refused: the desired state does not fit the GPUs, or the device plugin cannot serve it.
     """
     refuse_on_mig(sharing, strategy)

@@ -56,11 +56,7 @@ def of_node(rules: Iterable[Mapping[str, Any]], node: str) -> list[Mapping[str, 
 def wanted(
     plan: RepairPlan, node: Mapping[str, Any], published: Sequence[Published], there: Sequence[Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
-    """Return the rules of the devices that a repair keeps from new pods while their node stays in service; none where the node is cordoned.
-
-    :param published: the devices that the node offers to claims.
-    :param there: the rules of the node.
-    """
+    """Return the rules of the devices that a repair keeps from new pods while their node stays in service; none where the node is cordoned."""
     name = str(metadata(node).get("name"))
     if plan.action is Action.NOTHING:
         # It proves what an earlier run has tainted.

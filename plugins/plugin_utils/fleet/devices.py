@@ -108,7 +108,6 @@ def repartition(
 ) -> Repartition:
     """Return what it means for the pods of the node that devices go.
 
-    :param pods: the pods on the node that have not ended.
     :param holders: UIDs of pods of which a process has such a device open, whatever the checkpoint says.
     """
     users = in_use(holdings, [pod.uid for pod in pods])

@@ -43,8 +43,6 @@ class Expected:
 
     :param labels: labels of gpu-feature-discovery that follow from the description.
     :param node_labels: labels that the rendered tree gives the node.
-    :param mig_manager: whether the GPU Operator's MIG manager partitions its GPUs.
-    :param mps_of_host: whether an MPS daemon of the host serves what the device plugin offers.
     :param devices: kind of device to count, as in ResourceSlices; empty where the DRA driver does not serve the node.
     :param mps_replicas: resource to its replicas, where the device plugin's own MPS daemon serves it.
     :param choices: C(resources), C(labels) and C(mps_replicas) under each configuration of the device plugin that the node's label can name.

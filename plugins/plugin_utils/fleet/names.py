@@ -27,10 +27,7 @@ def label_value(text: str) -> str:
 
 
 def refuse_namespace(name: str) -> None:
-    """Refuse a namespace for the releases that is not theirs alone: it is rendered with Pod Security privileged, and exempt from the policies.
-
-    :raises Refused: it belongs to somebody else, or is no name of a namespace.
-    """
+    """Refuse a namespace for the releases that is not theirs alone: it is rendered with Pod Security privileged, and exempt from the policies."""
     if name in _OTHERS or name.startswith("kube-"):
         raise Refused(
             "gpu_kubernetes_namespace",
@@ -71,10 +68,7 @@ def refuse_node(host: str, name: str) -> None:
 
 
 def refuse_runtime_class(name: str) -> None:
-    """Refuse the name of a runtime class that Kubernetes does not allow: it is written into the expressions of the policies.
-
-    :raises Refused: it is none. The empty name stands for the default runtime.
-    """
+    """Refuse the name of a runtime class that Kubernetes does not allow: it is written into the expressions of the policies."""
     if len(name) > 253 or not re.fullmatch(r"([a-z0-9]([a-z0-9.-]*[a-z0-9])?)?", name):
         remedy = "Use at most 253 lower-case letters, digits, '-' and '.', such as nvidia."
         raise Refused("gpu_kubernetes_runtime_class", f"{name!r} is not a valid name of a runtime class", remedy)

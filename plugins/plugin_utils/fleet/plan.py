@@ -51,7 +51,6 @@ def node_view(
 ) -> NodeView:
     """Return what a node is now beside what its host's description predicts.
 
-    :param wanted: what it must show; None when that is not known.
     :param published: kind of device to count in the node's ResourceSlices; None where nobody asked.
     """
     if node is None:
@@ -68,9 +67,7 @@ def node_view(
 class HostPlan:
     """What C(site) would do on one host.
 
-    :param stages: the plan of every stage; empty when the host could not be planned.
     :param unread: why nothing is known of the host (unreachable, no recorded facts), or None.
-    :param node: what the cluster shows of it; None when no cluster was asked.
     :param assumed: what was taken for the host that nobody has read; empty where it was read.
     """
 
@@ -131,7 +128,6 @@ class HostPlan:
 class FleetPlan:
     """The plans of all hosts, and the files of the cluster that would change.
 
-    :param unrendered: why the files could not be rendered; empty when they could.
     :param requests: on which nodes pods that request GPUs may land, lines for people.
     """
 

@@ -55,7 +55,6 @@ class Choices:
     """Between what a node can choose.
 
     :param named: the others that its GPUs can have, with C(default); empty where there are no named ones.
-    :param refused: why its GPUs cannot have the rest.
     :param default: the name of what a node without the label gets; empty for C(own).
     :param chosen: the name that the inventory gives the node; empty where it leaves that to the label.
     :param before: while the pool is migrated, what a node shows until it is moved; else None.

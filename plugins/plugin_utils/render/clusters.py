@@ -54,25 +54,17 @@ class PluginConfiguration:
     """Hosts of one pool that the same files serve; most pools have one.
 
     :param name: of the configuration, a DNS label: the pool's name, for a second one with a suffix; it stays with its nodes.
-    :param pool: the inventory group.
-    :param nodes: node names, sorted.
     :param hosts: inventory names, in the order of C(nodes).
-    :param strategy: the pool's C(nvidia_mig_strategy).
     :param sharing: of a node that chooses no named configuration.
     :param capacity: what all nodes together show: of every resource the highest count, of the labels those that all have.
     :param gpus: of the node that has most.
     :param mig_devices: MIG devices of each GPU by index, C({0: {1g.10gb: 2}}); a GPU without MIG is missing.
     :param plugin_text: the device plugin's configuration file, as C(nvidia_sharing_*) describe it.
-    :param choices: between what its nodes can choose, with the highest counts of all.
-    :param injection: how devices reach the containers of its pods.
     :param compute_domains: whether ComputeDomains of the DRA driver run IMEX on the hosts: C(nvidia_driver_imex) is C(masked).
     :param content: a hash of what serves the nodes, and so tells this configuration from others of the pool.
     :param capacities: what each node shows, in the order of C(nodes).
     :param plugin_texts: the device plugin's files of the named configurations, by name.
     :param choices_of: the choices of each node, in the order of C(nodes).
-    :param match: by what the cluster finds its nodes.
-    :param pci_devices: PCI device IDs of the GPUs of its hosts.
-    :param profiles: MIG profiles of these GPUs.
     :param of_host: which of L(DEPLOY_LABELS) its hosts bring themselves.
     """
 

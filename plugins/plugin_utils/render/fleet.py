@@ -93,7 +93,6 @@ class _Description:
 class Fleet:
     """Reads hosts one by one and groups them into clusters and configurations.
 
-    :param groups: Ansible's C(groups).
     :param recorded: returns the GPUs of a host from facts, where there are any.
     :param before: returns what was rendered before, whose names stay.
     """

@@ -31,11 +31,9 @@ _DISTINCT: Mapping[str, str] = {
 class Answer:
     """What a pool says to a request.
 
-    :param text: the request.
     :param share: N GiB over M GPUs, resolved; None where the pool does not serve it, or the request is another.
     :param profile: of the MIG devices that are requested, C(count) of them.
     :param resource: under which the device plugin offers these.
-    :param refusal: why the pool does not serve it.
     """
 
     text: str
