@@ -15,9 +15,10 @@ from typing import Any, Callable
 
 from ansible import constants
 from ansible.errors import AnsibleError
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.documents import read_json
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._printable import printable
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import objects
+
+from ..module_utils._formats.documents import read_json
+from ..module_utils._printable import printable
+from .fleet import objects
 
 #: Statuses of a server that is starting, overloaded or behind a proxy that does not reach it.
 _AWAY = (0, 500, 502, 503, 504)

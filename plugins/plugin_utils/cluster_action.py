@@ -13,15 +13,16 @@ from typing import Any, Callable, Optional
 
 from ansible import constants
 from ansible.errors import AnsibleAction, AnsibleError
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._printable import LONGEST_OUTPUT, printable
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import cluster_lease, lease_renewal
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import ApiError, Cluster, at_once
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import nvsentinel
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.objects import labels_of
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade import REFUSED
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.waves import DONE
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import ControllerAction
+
+from ..module_utils._plan import Refused
+from ..module_utils._printable import LONGEST_OUTPUT, printable
+from . import cluster_lease, lease_renewal
+from .cluster import ApiError, Cluster, at_once
+from .fleet import nvsentinel
+from .fleet.objects import labels_of
+from .fleet.upgrade import REFUSED
+from .fleet.waves import DONE
+from .host_facts import ControllerAction
 
 
 class ClusterAction(ControllerAction):

@@ -69,19 +69,9 @@ SHARES = {
 _OF_CLUSTER = ("gpu_cluster_kubeconfig", "gpu_cluster_context")
 #: What the names of the variables of these playbooks begin with.
 PREFIXES = (
-    "gpu_plan_",
-    "gpu_verify_",
-    "gpu_doctor_",
-    "gpu_adopt_",
-    "gpu_inspect_",
-    "gpu_upgrade_",
-    "gpu_repartition_",
-    "gpu_rollback_",
-    "gpu_remove_",
-    "gpu_heal_",
-    "gpu_node_",
     "gpu_cluster_",
-    "gpu_kubernetes_",
+    *sorted({f"{'_'.join(name.split('_')[:2])}_" for options in OWN.values() for name in options}),
+    *sorted({f"{role}_" for roles in ROLES.values() for role in roles}),
 )
 
 

@@ -10,20 +10,13 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.kubelet_checkpoint import CHECKPOINT
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import Cluster, titles
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster_action import ClusterAction
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.devices import (
-    Holding,
-    claimed,
-    gone_devices,
-    holdings,
-    in_use,
-    repartition,
-)
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.objects import identities
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.pods import Evictions, Pod, evictions, read
+from ...module_utils._formats.kubelet_checkpoint import CHECKPOINT
+from ...module_utils._plan import Refused
+from ..cluster import Cluster, titles
+from ..cluster_action import ClusterAction
+from ..fleet.devices import Holding, claimed, gone_devices, holdings, in_use, repartition
+from ..fleet.objects import identities
+from ..fleet.pods import Evictions, Pod, evictions, read
 
 
 class ActionModule(ClusterAction):

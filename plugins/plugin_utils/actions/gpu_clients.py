@@ -10,10 +10,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import titles
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster_action import ClusterAction
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import clients
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.objects import OWN_NAMESPACES, own
+from ..cluster import titles
+from ..cluster_action import ClusterAction
+from ..fleet import clients
+from ..fleet.objects import OWN_NAMESPACES, own
 
 
 class ActionModule(ClusterAction):

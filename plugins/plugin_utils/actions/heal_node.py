@@ -11,9 +11,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Callable
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats import utc_time
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_actions import Action
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_record import (
+from ...module_utils._formats import utc_time
+from ...module_utils._health.repair_actions import Action
+from ...module_utils._health.repair_record import (
     DONE,
     ENDS,
     HANDED_OVER,
@@ -27,12 +27,12 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_rec
     ends_if_failed,
     from_values,
 )
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import cluster_lease
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import Cluster
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster_action import Node, NodeStep, NodeWrite, Values
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import device_taints, nvsentinel, repair
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.objects import is_cordoned
+from ...module_utils._plan import Refused
+from .. import cluster_lease
+from ..cluster import Cluster
+from ..cluster_action import Node, NodeStep, NodeWrite, Values
+from ..fleet import device_taints, nvsentinel, repair
+from ..fleet.objects import is_cordoned
 
 _Calls = Sequence[Callable[[], None]]
 

@@ -9,18 +9,13 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.documents import read_json
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import Unfit
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import Cluster, if_there
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster_action import ClusterAction
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import pods, served
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.objects import (
-    OWN_NAMESPACES,
-    annotations_of,
-    labels_of,
-    own,
-)
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade import DONE, PREFIX, NodeRecord, from_values
+from ...module_utils._formats.documents import read_json
+from ...module_utils._schema import Unfit
+from ..cluster import Cluster, if_there
+from ..cluster_action import ClusterAction
+from ..fleet import pods, served
+from ..fleet.objects import OWN_NAMESPACES, annotations_of, labels_of, own
+from ..fleet.upgrade import DONE, PREFIX, NodeRecord, from_values
 
 _PAUSE = 2.0
 

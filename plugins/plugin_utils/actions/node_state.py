@@ -9,10 +9,10 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import if_there, titles
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster_action import ClusterAction
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.objects import annotations_of, labels_of
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.pods import read
+from ..cluster import if_there, titles
+from ..cluster_action import ClusterAction
+from ..fleet.objects import annotations_of, labels_of
+from ..fleet.pods import read
 
 _PAUSE = 10.0
 

@@ -8,18 +8,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats import utc_time
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_record import found_cordoned
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import cluster_lease
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import Cluster
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster_action import Node, NodeStep, NodeWrite, Values
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.objects import annotations_of, is_cordoned
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade import (
-    REFUSED,
-    REPARTITION,
-    NodeRecord,
-    from_annotations,
-)
+from ...module_utils._formats import utc_time
+from ...module_utils._health.repair_record import found_cordoned
+from .. import cluster_lease
+from ..cluster import Cluster
+from ..cluster_action import Node, NodeStep, NodeWrite, Values
+from ..fleet.objects import annotations_of, is_cordoned
+from ..fleet.upgrade import REFUSED, REPARTITION, NodeRecord, from_annotations
 
 
 class ActionModule(NodeStep):

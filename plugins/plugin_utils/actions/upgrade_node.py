@@ -10,13 +10,14 @@ from dataclasses import replace
 from typing import Any
 
 from ansible import constants
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats import utc_time
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.host_names import UPGRADE_STEPS
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import cluster_lease
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import Cluster
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster_action import Node, NodeStep, NodeWrite, Values
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.objects import annotations_of, is_cordoned
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade import (
+
+from ...module_utils._formats import utc_time
+from ...module_utils._formats.host_names import UPGRADE_STEPS
+from .. import cluster_lease
+from ..cluster import Cluster
+from ..cluster_action import Node, NodeStep, NodeWrite, Values
+from ..fleet.objects import annotations_of, is_cordoned
+from ..fleet.upgrade import (
     MIGRATE,
     REFUSED,
     ROLLING_BACK,
@@ -29,11 +30,11 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade impo
     if_failed,
     with_driver,
 )
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.waves import DONE, FAILED
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import registered
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.upgrade_run import UpgradeRun
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.users_of_host import refuse_users
+from ..fleet.waves import DONE, FAILED
+from ..host_facts import registered
+from ..plain import facts_of
+from ..upgrade_run import UpgradeRun
+from ..users_of_host import refuse_users
 
 _STARTED = UPGRADE_STEPS[0]
 

@@ -16,15 +16,16 @@ from typing import Any, Callable
 
 from ansible import constants
 from ansible.utils.vars import load_extra_vars
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.host_names import UPGRADE_RECORD
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.utc_time import in_future
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import Unfit
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import cluster_lease
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import Cluster, titles
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster_action import ClusterAction
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import nvsentinel, waves
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade import (
+
+from ...module_utils._formats.host_names import UPGRADE_RECORD
+from ...module_utils._formats.utc_time import in_future
+from ...module_utils._plan import Refused
+from ...module_utils._schema import Unfit
+from .. import cluster_lease
+from ..cluster import Cluster, titles
+from ..cluster_action import ClusterAction
+from ..fleet import nvsentinel, waves
+from ..fleet.upgrade import (
     UPGRADE,
     WORK,
     FleetHost,
@@ -38,17 +39,12 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade impo
     wave_node,
     would,
 )
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade_racks import (
-    RackHost,
-    announcements,
-    changed_racks,
-    mixed_racks,
-)
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import registered
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of, plain
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import inventory_lines
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.upgrade_run import HOLDS, UpgradeRun
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.users_of_host import refuse_users
+from ..fleet.upgrade_racks import RackHost, announcements, changed_racks, mixed_racks
+from ..host_facts import registered
+from ..plain import facts_of, plain
+from ..role_variables import inventory_lines
+from ..upgrade_run import HOLDS, UpgradeRun
+from ..users_of_host import refuse_users
 
 #: Seconds between two looks at the run while a host waits.
 _PAUSE = 1.0

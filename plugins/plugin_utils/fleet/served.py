@@ -11,8 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.mps_instances import GPU
-
+from ...module_utils._sharing.mps_instances import GPU
 from . import claims, clients
 from .names import LABEL_PREFIX
 from .objects import labels_of, metadata, pod_spec

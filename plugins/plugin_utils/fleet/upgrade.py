@@ -17,20 +17,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.host_names import UPGRADE_STEPS
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.utc_time import lately, moment_of
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health import repair_record
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_record import found_cordoned
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import (
-    OUTPUT,
-    Unfit,
-    boolean,
-    check,
-    fields,
-    number,
-    text,
-)
-
+from ...module_utils._formats.host_names import UPGRADE_STEPS
+from ...module_utils._formats.utc_time import lately, moment_of
+from ...module_utils._health import repair_record
+from ...module_utils._health.repair_record import found_cordoned
+from ...module_utils._schema import OUTPUT, Unfit, boolean, check, fields, number, text
 from .names import LABEL_PREFIX
 from .objects import is_cordoned, is_ready, labels_of
 from .waves import CURRENT, DONE, FAILED, WAITING, Node
