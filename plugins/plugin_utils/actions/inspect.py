@@ -23,7 +23,7 @@ from ...module_utils._sharing import modes
 from ...module_utils._sharing.mps_instances import GPU
 from ..cluster import ApiError, Cluster, at_once, by_node, titles
 from ..descriptions import RunHost, hosts_of
-from ..fleet import claims, usage, usage_text
+from ..fleet import claims, inspection, usage
 from ..fleet.capacity import HAMI_SPLIT, Capacity
 from ..fleet.devices import Holding, holdings
 from ..fleet.expectations import FAILED, gpu_allocatable
@@ -180,8 +180,8 @@ class ActionModule(ControllerAction):
             "changed": False,
             "unread": {host: about.unread for host, about in hosts.items() if about.unread},
             "mismatches": {host: entry.mismatches for host, entry in resources.items() if entry.mismatches},
-            "total": usage_text.totals(nodes, unplaced),
-            "pending": usage_text.waiting_dict(unplaced),
+            "total": inspection.totals(nodes, unplaced),
+            "pending": inspection.waiting_dict(unplaced),
             "not_in_inventory": strangers,
         }
         # What grows with every host is made only for whom it is for.
@@ -194,7 +194,7 @@ class ActionModule(ControllerAction):
                     (host for host, about in hosts.items() if about.found), lambda host: hosts[host].expected
                 ),
                 "offered": {host: entry.offered for host, entry in resources.items()} if cluster else None,
-                "ledger": _LazyHosts(named, lambda name: usage_text.as_dict(named[name])),
+                "ledger": _LazyHosts(named, lambda name: inspection.as_dict(named[name])),
             }
             document = {**{name: result[name] for name in _SMALL}, **large}
             if not arguments["summary"]:
@@ -215,12 +215,12 @@ class ActionModule(ControllerAction):
             return result
         width = 0 if arguments["wide"] else terminal_width()
         self._display.display("")
-        self._display.display(usage_text.table(nodes, arguments["unit"], width))
-        remarks = usage_text.remarks(nodes, unplaced, strangers)
+        self._display.display(inspection.usage_table(nodes, arguments["unit"], width))
+        remarks = inspection.remarks(nodes, unplaced, strangers)
         if remarks:
             self._display.display(remarks)
         if arguments["details"]:
-            self._display.display(usage_text.details(nodes, arguments["unit"], width))
+            self._display.display(inspection.details(nodes, arguments["unit"], width))
         shown = {host: {**about.sharing, "confirmed": resources[host].confirmed} for host, about in hosts.items()}
         self._display.display(host_table(documents, shown, dict(zip(hosts, nodes)), width))
         kept = settings_table(documents, width)

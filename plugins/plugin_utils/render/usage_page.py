@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ..fleet.inspection import Resources
+from ..fleet.inspection import Resources, parted, percent, requests
 from ..fleet.pods import Pod
 from ..fleet.text import gib
 from ..fleet.usage import MEMORY, UNITS, GpuUsage, NodeUsage, PodShare
-from ..fleet.usage_text import parted, percent, requests
 from .emit import filled
 
 _WIDTH, _HEIGHT = 720, 44

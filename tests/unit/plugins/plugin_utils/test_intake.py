@@ -17,7 +17,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import description
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions import fleet_plan
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions import inspect as inspect_action
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions.site_gate import by_pool, work_of
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import usage, usage_text, waves
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import inspection, usage, waves
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.devices import holdings
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.inspection import host_table
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.plan import FleetPlan
@@ -108,12 +108,12 @@ def inspected(hosts):
     found = {host.name: inspect_action._read(host) for host in of_run(hosts)}
     nodes = [inspect_action._node(host, about, hosts[host], None) for host, about in found.items()]
     page = usage_page.page(nodes, "title", "now", users="processes")
-    tables = [usage_text.table(nodes, usage.MEMORY), usage_text.details(nodes, usage.MEMORY)]
+    tables = [inspection.usage_table(nodes, usage.MEMORY), inspection.details(nodes, usage.MEMORY)]
     facts = {host: about.facts for host, about in found.items() if about.facts}
     tables.append(host_table(facts, {}, dict(zip(found, nodes, strict=True))))
     shown("".join([*tables, page]))
     assert len(page) < 10**6
-    return next(usage_text.as_dict(node) for node in nodes if node.name == "b")
+    return next(inspection.as_dict(node) for node in nodes if node.name == "b")
 
 
 def planned(hosts):

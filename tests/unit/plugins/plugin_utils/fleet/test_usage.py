@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import html.parser
 
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import usage, usage_text
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import inspection, usage
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.devices import Holding
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.pods import read
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render import usage_page
@@ -72,7 +72,7 @@ MIG = usage.node_usage(
 
 
 def test_the_table_of_kubectl_inspect():
-    assert usage_text.table([SHARED, MIG]) == (
+    assert inspection.usage_table([SHARED, MIG]) == (
         "NAME   IPADDRESS  GPU0(Allocated/Total)  GPU1(Allocated/Total)  PENDING(Allocated)  GPU Memory(GiB)\n"
         "gpu-1  10.0.0.1   12/16                  0/16                   1                   12/32\n"
         "gpu-2  10.0.0.2   49/59                  0/0                    0                   49/59\n"
@@ -83,20 +83,20 @@ def test_the_table_of_kubectl_inspect():
 
 
 def test_units_are_instances_and_replicas():
-    lines = usage_text.table([SHARED, MIG], usage.UNITS).splitlines()
+    lines = inspection.usage_table([SHARED, MIG], usage.UNITS).splitlines()
     assert lines[1].split() == ["gpu-1", "10.0.0.1", "3/4", "0/4", "1", "3/8"]
     assert lines[2].split() == ["gpu-2", "10.0.0.2", "2/3", "0/0", "0", "2/3"]
     assert lines[-1] == "5/11 (45%)"
 
 
 def test_no_pending_column_when_nothing_is_pending_and_no_nodes_at_all():
-    assert "PENDING" not in usage_text.table([MIG])
-    assert usage_text.table([]).splitlines()[-1] == "0/0 (0%)"
-    assert usage_text.details([]) == ""
+    assert "PENDING" not in inspection.usage_table([MIG])
+    assert inspection.usage_table([]).splitlines()[-1] == "0/0 (0%)"
+    assert inspection.details([]) == ""
 
 
 def test_details_name_every_pod():
-    text = usage_text.details([SHARED])
+    text = inspection.details([SHARED])
     assert [line.split() for line in text.splitlines() if line.startswith(("a ", "b "))] == [
         ["a", "jobs", "8", "0", "0"],
         ["b", "jobs", "4", "0", "0"],
@@ -131,7 +131,7 @@ def test_beside_a_cluster_a_process_holds_what_no_pod_was_given():
 
 
 def test_as_data():
-    found = usage_text.as_dict(MIG)
+    found = inspection.as_dict(MIG)
     assert (found["allocated_mib"], found["total_mib"]) == (40448 + 9856, 40448 + 2 * 9856)
     shares = {share["device"]: share for share in found["gpus"][0]["shares"]}
     assert shares["MIG-a"]["pods"] == {"jobs/d": 1}
@@ -185,7 +185,7 @@ def test_a_gpu_that_fell_off_the_bus_is_named_and_counts_nothing():
     lost = {"index": 1, "lost": True, "uuid": None, "name": None, "memory_mib": None, "mig": None}
     node = usage.node_usage("n", "", {"gpus": [whole(0), lost]}, {}, (), ())
     assert node.total(usage.MEMORY) == 16384
-    assert usage_text.remarks([node], (), {}) == "n: GPU 1 cannot be reached: it fell off the bus.\n"
+    assert inspection.remarks([node], (), {}) == "n: GPU 1 cannot be reached: it fell off the bus.\n"
     assert "None" not in usage_page.page([node], "t", "w")
 
 
@@ -205,7 +205,7 @@ def test_hami_says_on_the_pod_which_gpu_it_has_and_how_much_of_it():
     assert [gpu.taken(usage.MEMORY) for gpu in node.gpus] == [5120, 4096]
     assert [gpu.taken(usage.UNITS) for gpu in node.gpus] == [2, 1]
     assert not node.waiting
-    assert ["a", "jobs", "5", "4"] in [line.split() for line in usage_text.details([node]).splitlines()]
+    assert ["a", "jobs", "5", "4"] in [line.split() for line in inspection.details([node]).splitlines()]
     assert "2 of 10 slices, 5 GiB" in usage_page.page([node], "t", "w")
     elsewhere = usage.node_usage(*there)
     assert [gpu.taken(usage.UNITS) for gpu in elsewhere.gpus] == [0, 1], "where HAMi does not run, nothing is believed"
@@ -221,7 +221,7 @@ def test_pods_on_no_node_are_listed_with_what_they_ask_for():
         ]
     )
     assert [item.name for item in waiting] == ["claims", "z"]
-    text = usage_text.remarks([MIG], waiting, {"other": {"nvidia.com/gpu": 8}})
+    text = inspection.remarks([MIG], waiting, {"other": {"nvidia.com/gpu": 8}})
     assert text == (
         "Pending Pods On No Node (2):\n"
         "NAME    NAMESPACE  ASKS FOR\n"
@@ -229,8 +229,8 @@ def test_pods_on_no_node_are_listed_with_what_they_ask_for():
         "z       jobs       nvidia.com/mig-1g.10gb: 1\n"
         "other: a node of the cluster that is not in the inventory, with nvidia.com/gpu: 8.\n"
     )
-    assert usage_text.totals([SHARED, MIG], waiting)["pending"] == {"nvidia.com/gpu": 1, "nvidia.com/mig-1g.10gb": 1}
-    assert usage_text.remarks([MIG], (), {}) == ""
+    assert inspection.totals([SHARED, MIG], waiting)["pending"] == {"nvidia.com/gpu": 1, "nvidia.com/mig-1g.10gb": 1}
+    assert inspection.remarks([MIG], (), {}) == ""
     page = usage_page.page([MIG], "t", "w", waiting, ["<other>"])
     assert "Pods that wait for GPUs and are on no node: 2" in page and "&lt;other&gt;" in page
 
@@ -262,8 +262,8 @@ def test_several_processes_of_a_whole_gpu_are_all_named():
     page = usage_page.page([node], "t", "w", users="processes")
     assert "16 GiB: /usr/bin/python3 (PID 7), train (PID 8)" in page
     assert "given to processes" in page
-    assert usage_text.parted("/usr/bin/python3 (PID 7)") == ("", "/usr/bin/python3 (PID 7)")
-    assert usage_text.parted("jobs/a") == ("jobs", "a")
+    assert inspection.parted("/usr/bin/python3 (PID 7)") == ("", "/usr/bin/python3 (PID 7)")
+    assert inspection.parted("jobs/a") == ("jobs", "a")
 
 
 def test_the_page_asks_the_network_for_nothing():
