@@ -62,32 +62,30 @@ def pool_of(host: str, known: Mapping[str, Sequence[str]], named: Any) -> str:
     :param named: the variable C(gpu_facts_pool), or nothing when the group membership is to decide.
     :raises Refused: the named pool does not exist or does not hold the host, or the membership is not unique.
     """
+    thing, all_of_them = f"gpu_facts_pool of {host}", f"The pools are: {', '.join(known) or 'none'}."
     if named and not isinstance(named, str):
-        raise Refused(
-            f"gpu_facts_pool of {host}", f"{named!r} is no text", f"The pools are: {', '.join(known) or 'none'}."
-        )
+        raise Refused(thing, f"{named!r} is no text", all_of_them)
     mine = [name for name, hosts in known.items() if host in hosts]
     chosen = named if named in mine else mine[0] if len(mine) == 1 and not named else ""
     if chosen and not _LABEL.fullmatch(chosen):
         remedy = "Use letters, digits, '_', '-' and '.', and at least one letter or digit."
         raise Refused(f"the group {chosen!r}", "it is a pool, and its name becomes the value of a label", remedy)
+    if chosen:
+        return chosen
+    if named in known:
+        remedy = (
+            f"Add it to that group, or name one of its own groups: {', '.join(mine) or 'it has none below gpu_hosts'}."
+        )
+        raise Refused(thing, f"the host is not in the group {named}", remedy)
     if named:
-        if named in mine:
-            return named
-        if named in known:
-            remedy = f"Add it to that group, or name one of its own groups: {', '.join(mine) or 'it has none below gpu_hosts'}."
-            raise Refused(f"gpu_facts_pool of {host}", f"the host is not in the group {named}", remedy)
-        near = difflib.get_close_matches(named, known, n=3)
-        remedy = f"The nearest: {', '.join(near)}." if near else f"The pools are: {', '.join(known) or 'none'}."
-        raise Refused(f"gpu_facts_pool of {host}", f"no group below {GPU_HOSTS} is called {named}", remedy)
-    if len(mine) == 1:
-        return mine[0]
+        near = ", ".join(difflib.get_close_matches(named, known, n=3))
+        reason = f"no group below {GPU_HOSTS} is called {named}"
+        raise Refused(thing, reason, f"The nearest: {near}." if near else all_of_them)
     if not mine:
         remedy = f"A pool is an inventory group whose hosts all are in {GPU_HOSTS}: make one, with this host in it."
-        raise Refused(f"gpu_facts_pool of {host}", f"the host is in no group below {GPU_HOSTS}", remedy)
+        raise Refused(thing, f"the host is in no group below {GPU_HOSTS}", remedy)
     reason = f"the host is in several groups below {GPU_HOSTS}: {', '.join(mine)}"
-    remedy = "Set gpu_facts_pool, in the group's variables, to the one that is its pool."
-    raise Refused(f"gpu_facts_pool of {host}", reason, remedy)
+    raise Refused(thing, reason, "Set gpu_facts_pool, in the group's variables, to the one that is its pool.")
 
 
 def node_of(host: str, variables: Mapping[str, Any]) -> str:

@@ -23,6 +23,7 @@ CHECK, MPS_CHECK, MPS_LIMITS_CHECK = "device plugin", "MPS pipe", "MPS limits"
 #: The program of the device plugin, in its own chart and in the GPU Operator.
 _PROGRAM = "nvidia-device-plugin"
 _CONTAINERS = (f"{_PROGRAM}-ctr", _PROGRAM)
+_DIRECTORY = "/var/lib/kubelet/device-plugins"
 _BOTH = f"The host and the rendered values follow from {injection.VARIABLE}: run gpufleet.nvidia.site on the host and sync the rendered tree."
 
 
@@ -134,14 +135,14 @@ def _mps_root(pods: Iterable[Mapping[str, Any]]) -> str:
 
 
 def _containers(pod: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    containers = (pod.get("spec") or {}).get("containers") or []
-    return [one for one in containers if one.get("name") in _CONTAINERS and _runs_plugin(one)]
-
-
-def _runs_plugin(container: Mapping[str, Any]) -> bool:
     """A tenant may name a container as they like; the plugin has its resources' directory of the kubelet mounted."""
-    mounts = container.get("volumeMounts") or []
-    return any(str(mount.get("mountPath")) == "/var/lib/kubelet/device-plugins" for mount in mounts)
+    containers = (pod.get("spec") or {}).get("containers") or []
+    return [
+        one
+        for one in containers
+        if one.get("name") in _CONTAINERS
+        and any(str(mount.get("mountPath")) == _DIRECTORY for mount in one.get("volumeMounts") or ())
+    ]
 
 
 def _environment(container: Mapping[str, Any]) -> dict[str, str]:

@@ -254,16 +254,12 @@ def _sharing(items: tuple[PluginConfiguration, ...]) -> list[Part]:
 
 
 def _memory_slices(version: tuple[int, int]) -> list[Part]:
-    note = f"nvidia_sharing_memory_slice: claims consume memory of a GPU; nothing enforces it (alpha in the driver).{_gate(version)}"
+    """Return the part with the condition on the cluster's own feature gates, which no chart can set: as DRAExtendedResource, it is on from 1.36."""
+    note = "nvidia_sharing_memory_slice: claims consume memory of a GPU; nothing enforces it (alpha in the driver)."
+    if version < ON_BY_DEFAULT:
+        lost = "Without it the API server drops allowMultipleAllocations, and one claim takes a whole GPU."
+        note += _needs_gate(version, "DRAConsumableCapacity", lost)
     return [(note, {"featureGates": {"ConsumableShares": True}}), ("", {"consumableShares": "memory"})]
-
-
-def _gate(version: tuple[int, int]) -> str:
-    """Return the condition on the cluster's own feature gates, which no chart can set: as DRAExtendedResource, it is on from 1.36."""
-    if version >= ON_BY_DEFAULT:
-        return ""
-    lost = "Without it the API server drops allowMultipleAllocations, and one claim takes a whole GPU."
-    return _needs_gate(version, "DRAConsumableCapacity", lost)
 
 
 def _needs_gate(version: tuple[int, int], gate: str, lost: str) -> str:
