@@ -79,12 +79,8 @@ def _json_lines(value: Any, indent: int, before: str, after: str) -> Iterator[st
     yield f"{margin}}}{after}"
 
 
-def _columns() -> int:
-    return shutil.get_terminal_size().columns if sys.stdout is not None and sys.stdout.isatty() else 0
-
-
 #: Read while the plugins are loaded: the processes in which ansible-core 2.19 and newer runs tasks are detached from the terminal.
-_COLUMNS = _columns()
+_COLUMNS = shutil.get_terminal_size().columns if sys.stdout is not None and sys.stdout.isatty() else 0
 
 
 def terminal_width() -> int:

@@ -10,7 +10,7 @@ scheduler writes on the pod itself what it gave.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -139,10 +139,9 @@ class NodeUsage:
 
 def asked(pods: Iterable[Pod]) -> dict[str, int]:
     """Return how many devices pods ask for, by resource."""
-    found: dict[str, int] = {}
+    found: Counter[str] = Counter()
     for pod in pods:
-        for resource, count in pod.devices.items():
-            found[resource] = found.get(resource, 0) + count
+        found.update(pod.devices)
     return dict(sorted(found.items()))
 
 
@@ -171,28 +170,24 @@ def node_usage(
     :param hami: whether HAMi serves the node. Elsewhere its annotation on a pod says nothing.
     """
     living = {pod.uid: pod for pod in pods if not pod.ended}
-    held: dict[str, dict[str, int]] = {}
-    memory: dict[str, dict[str, int]] = {}
+    held: dict[str, Counter[str]] = defaultdict(Counter)
+    memory: dict[str, Counter[str]] = defaultdict(Counter)
     served: set[str] = set()
 
-    def give(pod: Pod, device: str) -> None:
+    def give(pod: Pod, device: str, mib: int | None) -> None:
         served.add(pod.uid)
-        titles = held.setdefault(device, {})
-        titles[pod.title] = titles.get(pod.title, 0) + 1
+        held[device][pod.title] += 1
+        if mib is not None:
+            memory[device][pod.title] += mib
 
     for holding in holdings:
         pod = living.get(holding.pod_uid)
         # What the kubelet gave in HAMi's name is not the GPU that the pod is on.
         if pod is not None and not (hami and pod.hami):
-            give(pod, holding.device)
-            if holding.memory_mib:
-                amounts = memory.setdefault(holding.device, {})
-                amounts[pod.title] = amounts.get(pod.title, 0) + holding.memory_mib
+            give(pod, holding.device, holding.memory_mib or None)
     for pod in living.values() if hami else ():
         for device, mib in pod.hami:
-            give(pod, device)
-            amounts = memory.setdefault(device, {})
-            amounts[pod.title] = amounts.get(pod.title, 0) + mib
+            give(pod, device, mib)
     everybody: dict[str, Mapping[str, int]] = {**(users or {}), **held}
     waiting = tuple(pod for pod in living.values() if pod.devices and pod.uid not in served)
     gpus = tuple(_gpu(gpu, replicas, everybody, memory, slice_mib) for gpu in facts.get("gpus") or [])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -124,8 +124,9 @@ class Fleet:
         """
         own = {name: variables[name] for name in variables if name.startswith(_PREFIXES) and name not in REGISTERED}
         recorded = self._recorded(host, variables)
-        templated = _has_template(own.values())
         parts = [json.dumps(own, sort_keys=True, default=str), json.dumps(recorded, sort_keys=True) if recorded else ""]
+        # Only a text has these in JSON.
+        templated = any(mark in parts[0] for mark in ("{{", "{%", "{#"))
         if templated:
             parts.append(host)
         # Not the text itself, of which each host would keep a copy.
@@ -357,16 +358,3 @@ def _together(name: str, parts: Sequence[tuple[PluginConfiguration, Sequence[Ren
         ),
         pci_devices=tuple(sorted({one for example in examples for one in example.pci_devices})),
     )
-
-
-def _has_template(values: Iterable[Any]) -> bool:
-    for value in values:
-        if isinstance(value, str):
-            if "{{" in value or "{%" in value or "{#" in value:
-                return True
-        elif isinstance(value, Mapping):
-            if _has_template(value.values()) or _has_template(value.keys()):
-                return True
-        elif isinstance(value, (list, tuple)) and _has_template(value):
-            return True
-    return False

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -147,10 +148,9 @@ def _device(name: str, path: str = "profile") -> str:
 
 def _mig_answer(item: PluginConfiguration, profile: str, count: int, path: str) -> Answer:
     text = f"{count} x {profile}"
-    made: dict[str, int] = {}
+    made: Counter[str] = Counter()
     for devices in item.mig_devices.values():
-        for name, number in devices.items():
-            made[name] = made.get(name, 0) + number
+        made.update(devices)
     there = next((name for name in made if _device(name) == profile), "")
     refusal = None
     if not there:
