@@ -17,10 +17,9 @@ from ...module_utils._health.repair_actions import Action
 from ...module_utils._health.repair_faults import HOST
 from ...module_utils._health.repair_plan import RepairPlan
 from .claims import GPU_CLASS, Published
+from .expectations import gpu_allocatable
 from .names import LABEL_PREFIX
 from .objects import annotations_of, is_cordoned, metadata
-from .pods import quantity
-from .served import left_over
 
 KEY, NODE = f"{LABEL_PREFIX}/heal", f"{LABEL_PREFIX}/node"
 NO_SCHEDULE, NO_EXECUTE = "NoSchedule", "NoExecute"
@@ -64,7 +63,10 @@ def wanted(
         return [rule(name, str(one["pool"]), str(one["device"]), NO_SCHEDULE) for one in selected]
     of_host = any(one.fault.subject == HOST for one in plan.decided if one.action is plan.action)
     alone = plan.action in (Action.RESET_GPU, Action.HAND_OVER) and not of_host and plan.untouched
-    if not alone or not plan.emptied or not set(plan.gpus) <= set(plan.emptied) or _by_plugin(node):
+    if not alone or not plan.emptied or not set(plan.gpus) <= set(plan.emptied):
+        return []
+    # A device plugin that serves GPUs of the node as well would give a tainted one to a pod.
+    if gpu_allocatable(node):
         return []
     uuids = set(plan.disturbed)
     devices = [one for one in published if one.uuid in uuids or one.gpu in uuids]
@@ -72,9 +74,3 @@ def wanted(
     if not all(uuid in seen for uuid in uuids if uuid.startswith("GPU-")):
         return []
     return [rule(name, one.pool, one.name, NO_SCHEDULE) for one in devices]
-
-
-def _by_plugin(node: Mapping[str, Any]) -> bool:
-    """Whether a device plugin serves GPUs of the node as well: it would give a tainted one to a pod."""
-    offered = (node.get("status") or {}).get("allocatable") or {}
-    return any(quantity(offered.get(name, 0)) > 0 for name in left_over(node))

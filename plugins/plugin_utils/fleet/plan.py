@@ -16,7 +16,7 @@ from ...module_utils._steps import gpu_title
 from .expectations import FAILED, Expected, compare
 from .objects import is_cordoned, is_ready
 from .pods import read
-from .text import ranges, table
+from .text import ranges, shortened, table
 
 #: Characters of a reason that a line of the table has room for; the whole of it is in the report.
 _LONGEST_REASON = 80
@@ -218,7 +218,12 @@ def equal_plans(hosts: Iterable[HostPlan]) -> list[str]:
         steps = tuple(_steps(host))
         if steps:
             equal.setdefault(steps, []).append(host.host)
-    return [line for steps, names in equal.items() for line in (_together(names), *steps)]
+    return [
+        line
+        for steps, names in equal.items()
+        # The last name takes no more room than that there is one more.
+        for line in (shortened(names, _MOST_NAMES if len(names) <= _MOST_NAMES else _MOST_NAMES - 1), *steps)
+    ]
 
 
 def _steps(host: HostPlan) -> list[str]:
@@ -254,13 +259,6 @@ def step_lines(steps: Iterable[Step]) -> list[tuple[str, list[Step]]]:
         text = str(first).replace(gpu_title(first.data), f"GPUs {ranges(indices)}") if others else str(first)
         found.append((text, [first, *others]))
     return found
-
-
-def _together(hosts: Sequence[str]) -> str:
-    """Return the names of hosts with the same steps as a heading."""
-    if len(hosts) <= _MOST_NAMES:
-        return ", ".join(hosts)
-    return f"{', '.join(hosts[: _MOST_NAMES - 1])} and {len(hosts) - _MOST_NAMES + 1} more"
 
 
 def _state(host: HostPlan) -> str:

@@ -18,6 +18,7 @@ from ...module_utils._sharing import modes
 from ..fleet.capacity import Capacity
 from ..fleet.node_match import VARIABLE
 from ..fleet.sharing_configurations import CHOICE, CONFIGURATIONS, DEFAULT
+from ..fleet.text import counted
 from .clusters import DescribedCluster, PluginConfiguration, plugin_key
 
 _BY_NAME = f"{VARIABLE}: {{}} finds the nodes by name."
@@ -146,7 +147,7 @@ def _refuse_alone(item: PluginConfiguration) -> None:
         if found != offers[first]:
             raise Refused(
                 thing,
-                f"its hosts show different resources ({first}: {_counts(offers[first])}; {node}: {_counts(found)}), and nothing says "
+                f"its hosts show different resources ({first}: {counted(offers[first]) or 'none'}; {node}: {counted(found) or 'none'}), and nothing says "
                 "which of them a further node shows",
                 f"Make a pool of hosts that are alike. {_BY_NAME}",
             )
@@ -203,7 +204,3 @@ def _refuse_overlap(one: PluginConfiguration, other: PluginConfiguration) -> Non
             f"Find the nodes of both by labels of their groups ({VARIABLE}: {{labels: {{KEY: VALUE}}}}, one key with two values), or both by "
             f"name ({VARIABLE}: {{}}).",
         )
-
-
-def _counts(resources: dict[str, int]) -> str:
-    return ", ".join(f"{name}: {count}" for name, count in sorted(resources.items())) or "none"
