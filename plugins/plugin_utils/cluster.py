@@ -15,10 +15,9 @@ from typing import Any, Callable
 
 from ansible import constants
 from ansible.errors import AnsibleError
-
-from ..module_utils._formats.documents import read_json
-from ..module_utils._printable import printable
-from .fleet import objects
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.documents import read_json
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._printable import printable
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import objects
 
 #: Statuses of a server that is starting, overloaded or behind a proxy that does not reach it.
 _AWAY = (0, 500, 502, 503, 504)
@@ -250,12 +249,7 @@ class Cluster:
 
     def quota(self, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
         """Return a ResourceQuota, or a ClusterQueue of Kueue, or None where there is none."""
-        try:
-            return self.call("GET", _quota_path(namespace, name), f"read {kind} {name}")
-        except ApiError as error:
-            if error.status == 404:
-                return None
-            raise
+        return if_there(self.call, "GET", _quota_path(namespace, name), f"read {kind} {name}")
 
     def change_quota(
         self, kind: str, live: Mapping[str, Any], spec: Mapping[str, Any], written: Mapping[str, str]
