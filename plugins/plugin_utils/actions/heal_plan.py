@@ -21,7 +21,7 @@ from ...module_utils._health.repair_record import FAILED, RepairRecord, ends_if_
 from ...module_utils._health.report import evidence_of
 from ...module_utils._plan import Refused
 from ...module_utils._schema import Unfit
-from ..cluster import Cluster
+from ..cluster import ApiError, Cluster
 from ..cluster_action import ClusterAction
 from ..descriptions import hosts_of, refusals_of_hosts
 from ..fleet import claims, device_taints, nvsentinel, objects, repair
@@ -74,8 +74,10 @@ class ActionModule(ClusterAction):
                     )
                 _refuse(names[host], facts, nodes)
                 record = from_values((facts.get("recorded") or {}).get("heal"))
+                there: list[Mapping[str, Any]] = []
                 if nodes is not None:
                     node = nodes[names[host]]
+                    there = taints.of(node, variables)
                     record = repair.known(record, node)
                     awaited = False
                     if cluster and arguments["nvsentinel"] == nvsentinel.REMEDIATE:
@@ -83,12 +85,12 @@ class ActionModule(ClusterAction):
                         awaited = bool(requests[host]) and nvsentinel.is_awaited(
                             cluster.remediation_request(requests[host])
                         )
-                    if not record.ours and (awaited or taints.of(node, variables)):
+                    if not record.ours and (awaited or there):
                         # Whatever NVSentinel has seen, or a record said that is lost: it goes back only when it is proven.
                         record = replace(record, state=FAILED)
                 plan = plan_repair(evidence_of(facts), _described(variables), record, policy)
                 if nodes is not None:
-                    chosen[host] = taints.chosen(plan, nodes[names[host]], variables)
+                    chosen[host] = taints.chosen(plan, nodes[names[host]], there, variables)
                     kept = nvsentinel.held(nodes[names[host]], arguments["nvsentinel"])
                     if kept and plan.needed and not record.ours:
                         raise kept
@@ -156,31 +158,47 @@ class ActionModule(ClusterAction):
 
 
 class _Taints:
-    """The devices of nodes that are tainted, or to be, of the hosts that the DRA driver serves alone: the rights for it are not needed elsewhere."""
+    """The devices of nodes that are tainted, also from when the DRA driver served them, or to be."""
 
     def __init__(self, cluster: Cluster | None) -> None:
         self._cluster = cluster
 
     @cached_property
-    def _rules(self) -> list[dict[str, Any]] | None:
-        return self._cluster.device_taint_rules() if self._cluster else None
+    def _rules(self) -> list[dict[str, Any]] | ApiError | None:
+        try:
+            return self._cluster.device_taint_rules() if self._cluster else None
+        except ApiError as error:
+            return error
 
     def of(self, node: Mapping[str, Any], variables: Mapping[str, Any]) -> list[Mapping[str, Any]]:
         """Return the rules by which a repair has tainted devices of a node."""
-        served = value_of("nvidia_sharing_backend", variables) == "dra" and self._rules
-        return device_taints.of_node(served or (), objects.metadata(node)["name"])
+        rules = self._rules
+        if isinstance(rules, ApiError):
+            # The right to read them is not needed where no pool is served by the DRA driver.
+            if rules.status != 403 or _serves_claims(variables):
+                raise rules
+            return []
+        return device_taints.of_node(rules or (), objects.metadata(node)["name"])
 
     def chosen(
-        self, plan: RepairPlan, node: Mapping[str, Any], variables: Mapping[str, Any]
+        self,
+        plan: RepairPlan,
+        node: Mapping[str, Any],
+        there: Sequence[Mapping[str, Any]],
+        variables: Mapping[str, Any],
     ) -> tuple[list[tuple[str, str]], list[str]]:
         """Return the pools and devices that a repair taints in place of a cordon, and the names of all rules that go when it is proven."""
-        if value_of("nvidia_sharing_backend", variables) != "dra" or self._rules is None or self._cluster is None:
-            return [], []
-        there, name = self.of(node, variables), objects.metadata(node)["name"]
-        published = claims.published(self._cluster.resource_slices(), {name: node}).get(name, ()) if plan.needed else ()
-        rules = device_taints.wanted(plan, node, published, there) if plan.needed else []
+        rules: list[dict[str, Any]] = []
+        if plan.needed and self._cluster and _serves_claims(variables) and self._rules is not None:
+            name = objects.metadata(node)["name"]
+            published = claims.published(self._cluster.resource_slices(), {name: node}).get(name, ())
+            rules = device_taints.wanted(plan, node, published, there)
         selected = [one["spec"]["deviceSelector"] for one in rules]
         return [(one["pool"], one["device"]) for one in selected], device_taints.names_of([*there, *rules])
+
+
+def _serves_claims(variables: Mapping[str, Any]) -> bool:
+    return bool(value_of("nvidia_sharing_backend", variables) == "dra")
 
 
 def _faults_left(hosts: Sequence[str], task_vars: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,6 +14,7 @@ import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_record import from_values
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import lease_renewal
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions import heal_node, heal_plan
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import ApiError
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import repair
 
 GPU = {"index": 0, "minor": 0, "uuid": "GPU-0", "pci_address": "0000:18:00.0", "architecture": "hopper"}
@@ -544,6 +545,37 @@ def test_a_taint_that_a_run_left_is_found_by_the_next_one_and_goes_when_the_gpu_
     assert left in cluster.rules and not cluster.kept["a"]["spec"].get("unschedulable")
     mark(cluster, "done", record, plan=again)
     assert cluster.rules == others and not cluster.kept["a"]["spec"].get("unschedulable")
+
+
+@pytest.mark.parametrize("asks", ["none", "gpu_reset"])
+def test_a_taint_goes_after_the_proof_also_where_the_dra_driver_no_longer_serves_the_node(plan, mark, asks):
+    cluster = claimed()
+    planned = plan({"a": two("gpu_reset")}, cluster, size=40, described=CLAIMS)[0]["plans"]["a"]
+    mark(cluster, "handed-over", mark(cluster, "started", plan=planned)["record"], plan=planned, reason="broken")
+    left = [*cluster.rules]
+    again = plan({"a": two(asks)}, cluster, size=40, retry=True)[0]["plans"]["a"]
+    assert (again["taints"], again["tainted"]) == ([], left)
+    record = mark(cluster, "started", plan=again)["record"]
+    assert cluster.kept["a"]["spec"]["unschedulable"]
+    mark(cluster, "done", record, plan=again)
+    assert not cluster.rules and not cluster.kept["a"]["spec"]["unschedulable"]
+
+
+def test_the_right_to_read_taints_is_needed_where_the_dra_driver_serves_alone(plan, monkeypatch):
+    asked = []
+
+    def forbidden(_self):
+        asked.append(1)
+        raise ApiError(403, "list the DeviceTaintRules", "forbidden")
+
+    monkeypatch.setattr(FakeCluster, "device_taint_rules", forbidden)
+    cluster = claimed()
+    cluster.kept["b"] = json.loads(json.dumps(cluster.kept["a"]))
+    cluster.kept["b"]["metadata"]["name"] = "b"
+    assert plan({"a": two("gpu_reset"), "b": two("none")}, cluster, size=40)[0]["order"] == ["a"]
+    assert len(asked) == 1
+    refused = plan({"a": two("gpu_reset")}, cluster, size=40, described=CLAIMS)[0]
+    assert refused["failed"] and "DeviceTaintRules" in refused["msg"]
 
 
 @pytest.mark.parametrize("handed_over", [False, True])
