@@ -7,7 +7,8 @@
 
     tools/crd-fields.py path/to/chart/crds/*.yaml
 
-A field is its type, with all values that it may have, the fields below it, or a list with what its items are; "any" is not checked.
+A field is its type, with all values that it may have, the fields below it, or a list with what its items are; "any" is not checked. The name of a required
+field ends in "*".
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ def fields(schema: dict[str, Any]) -> Any:
     if "anyOf" in schema or "oneOf" in schema or schema.get("x-kubernetes-preserve-unknown-fields"):
         return "any"
     if "properties" in schema:
-        return {name: fields(one) for name, one in schema["properties"].items()}
+        # The API server fills in what has a default before it asks for what is required.
+        required = {name for name in schema.get("required", ()) if "default" not in schema["properties"][name]}
+        return {name + "*" * (name in required): fields(one) for name, one in schema["properties"].items()}
     if schema.get("type") == "array":
         return [fields(schema["items"])]
     if schema.get("type") == "object":

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -40,6 +41,9 @@ class Finding:
         return {"level": self.level, "path": self.path, "message": self.message, "remedy": self.remedy}
 
 
+#: What Flux, Helm, Jinja and envsubst replace before the file is used; it is quoted where a finding is of it.
+_PLACEHOLDER = re.compile(r"\$\{|\{\{")
+
 #: Errors and warnings of one file, and notes. A file with more is none of the plugin's, or was made to keep the linter busy.
 MOST = 500
 
@@ -52,17 +56,20 @@ class TooManyFindings(Exception):
 class Report:
     """Collects findings while a file is read. An error or a warning too many raises TooManyFindings; notes, which fail nothing, are left out then.
 
+    :param refused: whether there was an error, also one of a value that is filled in later.
     :param host: facts of the node on which the file will be used, and C(node), what L(node.node_of) makes of them; empty where it is not known.
     """
 
     host: Mapping[str, Any] = field(default_factory=dict)
     node: Any = None
     findings: list[Finding] = field(default_factory=list)
+    refused: bool = False
     _known: set[Finding] = field(default_factory=set)
     #: Of errors and warnings, and of notes.
     _counts: list[int] = field(default_factory=lambda: [0, 0])
 
     def error(self, path: str, message: str, remedy: str = "") -> None:
+        self.refused = True
         self._add(ERROR, path, message, remedy)
 
     def warning(self, path: str, message: str, remedy: str = "") -> None:
@@ -71,11 +78,9 @@ class Report:
     def note(self, path: str, message: str, remedy: str = "") -> None:
         self._add(NOTE, path, message, remedy)
 
-    @property
-    def refused(self) -> bool:
-        return any(finding.level == ERROR for finding in self.findings)
-
     def _add(self, level: str, *texts: str) -> None:
+        if level != NOTE and _PLACEHOLDER.search(texts[1]):
+            level, texts = NOTE, (texts[0], f"{texts[1]}, unless it is filled in before", "")
         # What is quoted of a file can have characters that a terminal obeys.
         finding = Finding(level, *(str(printable(text, lines=True)) for text in texts))
         # YAML aliases reach the same text on several ways.

@@ -21,7 +21,7 @@ from ...module_utils._formats.documents import read_yaml_documents
 from . import chart_values, dra_claims, driver_pods, hami, mig_layouts, node, operator_objects, rules, together, yaml
 from .carriers import Part, is_carrier, parts_of
 from .decode import fold
-from .finding import ERROR, MOST, OF_A_CONFIGURATION, Finding, Report, TooManyFindings, below, closest, mapping
+from .finding import ERROR, MOST, OF_A_CONFIGURATION, WARNING, Finding, Report, TooManyFindings, below, closest, mapping
 from .plugin_fields import CONFIGURATION, FLAGS, effective
 from .plugin_fields import PLUGIN as PLUGIN_FLAGS
 
@@ -191,7 +191,7 @@ def decoded(text: str, strategy: str | None = None) -> Mapping[str, Any]:
     except TooManyFindings:
         raise ValueError(f"it has more than {MOST} findings") from None
     if config is None:
-        first = next((one for one in report.findings if one.level == ERROR), None)
+        first = next((one for one in report.findings if one.level != WARNING), None)
         raise ValueError(f"{first.path}: {first.message}" if first else "it is not a mapping of fields")
     return config
 
@@ -268,12 +268,12 @@ def _taken_apart(name: str, text: str, parts: Sequence[Part]) -> list[Configurat
 
 
 def _is_other(text: str) -> bool:
-    """Return whether a text that PyYAML makes nothing of, such as one with tags of others, is no configuration."""
+    """Return whether a text that PyYAML makes nothing of, such as one with tags of others, or JSON with comments, is no configuration."""
     try:
         document = yaml.load(text, Report())
     except (yaml.YamlError, TooManyFindings, ValueError):
-        return False
-    return isinstance(document, list) or (isinstance(document, dict) and not _is_configuration(document))
+        return text.lstrip().startswith("{")
+    return document is not None and not (isinstance(document, dict) and _is_configuration(document))
 
 
 def _of_part(

@@ -45,8 +45,8 @@ def is_operator(document: Mapping[str, Any]) -> bool:
 def check(document: Mapping[str, Any], report: Report, others: Sequence[Mapping[str, Any]] = ()) -> None:
     """Check one object, beside others of the operator for the same cluster; without facts nothing is said of a node."""
     spec, kind = mapping(document.get("spec")), str(document.get("kind"))
-    if kind in _fields():
-        _known(spec, _fields()[kind], "spec", report)
+    if kind in fields():
+        _known(spec, fields()[kind], "spec", report)
     if kind == POLICY:
         _policy(spec, report, others)
     elif kind == DRIVER:
@@ -58,7 +58,8 @@ _TYPES: Mapping[str, Any] = {"string": str, "boolean": bool, "integer": int, "nu
 
 
 @cache
-def _fields() -> Mapping[str, Any]:
+def fields() -> Mapping[str, Any]:
+    """Return the fields below C(spec) of each kind; the name of a required one ends in C(*)."""
     found: Mapping[str, Any] = chart_values.table("operator_fields.yml")
     return found
 
@@ -68,6 +69,9 @@ def _known(value: Any, wanted: Any, path: str, report: Report) -> None:
     if wanted == "any" or value is None:
         return
     if isinstance(wanted, Mapping) and isinstance(value, Mapping):
+        if path != "spec":
+            required(value, wanted, path, report)
+        wanted = {name.rstrip("*"): one for name, one in wanted.items()}
         for name, inner in value.items():
             if name in wanted:
                 _known(inner, wanted[name], f"{path}.{name}", report)
@@ -92,6 +96,21 @@ def _known(value: Any, wanted: Any, path: str, report: Report) -> None:
             known = [one for one in choices if one != '""']
             message = f"{value!r} must be one of {', '.join(known)}: the API server refuses the object"
             report.error(path, message, near(str(value), known))
+
+
+def required(value: Mapping[str, Any], wanted: Mapping[str, Any], path: str, report: Report) -> None:
+    """Check that the fields are there without which the API server refuses an object."""
+    missing = [name[:-1] for name in wanted if name.endswith("*") and value.get(name[:-1]) is None]
+    if missing:
+        what = f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} required"
+        report.error(path, f"{what}: the API server refuses the object", f"Add {missing[0]}.")
+
+
+def check_required(document: Mapping[str, Any], report: Report) -> None:
+    """Check the fields below C(spec) of an object that is no patch of another one."""
+    spec, wanted = document.get("spec"), fields().get(str(document.get("kind")))
+    if is_operator(document) and wanted and isinstance(spec, Mapping):
+        required(spec, wanted, "spec", report)
 
 
 def _policy(spec: Mapping[str, Any], report: Report, others: Sequence[Mapping[str, Any]]) -> None:

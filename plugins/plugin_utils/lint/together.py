@@ -14,7 +14,7 @@ from . import chart_values
 from .carriers import Part
 from .dra_claims import KINDS
 from .finding import Report, below, group_of, mapping, near, sequence
-from .operator_objects import POLICY
+from .operator_objects import POLICY, check_required
 
 _CLASS = KINDS[0]
 #: Where the rendered tree, as most GitOps repositories, has the files of a cluster.
@@ -48,6 +48,7 @@ def _all(parts: Sequence[Part]) -> Iterator[tuple[str, Report]]:
     yield from _classes(parts)
     yield from _names(parts)
     yield from _label_fields(parts)
+    yield from _required(parts)
     drivers = [
         one
         for one in parts
@@ -57,6 +58,23 @@ def _all(parts: Sequence[Part]) -> Iterator[tuple[str, Report]]:
         if one.chart == chart_values.PLUGIN and below(one.document, "devicePlugin", "enabled") is not False:
             for driver in drivers:
                 yield from _both(one, driver, parts)
+
+
+def _required(parts: Sequence[Part]) -> Iterator[tuple[str, Report]]:
+    """Objects of the operator without fields that they need, but for those that change another object."""
+    patches = {
+        str(below(patch, "path") or patch).rpartition("/")[2]
+        for one in parts
+        if one.kind == "Kustomization"
+        for key in ("patches", "patchesStrategicMerge")
+        for patch in sequence(one.document.get(key))
+    }
+    for one in parts:
+        name = one.file.rpartition("/")[2]
+        if name not in patches and "patch" not in name.lower():
+            report = Report()
+            check_required(one.document, report)
+            yield one.place, report
 
 
 def _classes(parts: Sequence[Part]) -> Iterator[tuple[str, Report]]:

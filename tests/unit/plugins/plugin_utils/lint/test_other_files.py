@@ -17,6 +17,21 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.lint.lint import l
 FAULTY = {"config": {"map": {"a": "version: v2"}}}
 ARGO = {"chart": "nvidia-device-plugin", "targetRevision": "0.20.0"}
 POLICY = {"apiVersion": "nvidia.com/v1", "kind": "ClusterPolicy", "metadata": {"name": "p"}}
+#: What the definition requires below spec.
+REQUIRED = {
+    key: {}
+    for key in (
+        "daemonsets",
+        "dcgm",
+        "dcgmExporter",
+        "devicePlugin",
+        "driver",
+        "gfd",
+        "nodeStatusExporter",
+        "operator",
+        "toolkit",
+    )
+}
 
 
 def item(api_version, kind, **rest):
@@ -93,6 +108,10 @@ def test_what_carries_values_is_opened(document, place):
         ("kind: Deployment\nversion: 1\n", ["Deployment"]),
         ("resources: [a.yaml]\n", ["a file without kind"]),
         ("- op: add\n", ["a file without kind"]),
+        # JSON with comments, and text.
+        ('// a\n{"a": 1}\n', ["a file without kind"]),
+        ('{\n  // a\n  "a": 1,\n}\n', ["a file without kind"]),
+        ("a few words\n", ["a file without kind"]),
         ("a: {{ .Values.b }}\nkind: X\n", ["template"]),
         (
             "apiVersion: argoproj.io/v1alpha1\nkind: Application\nspec: {source: {helm: {values: 'a: {{ b }}'}}}\n",
@@ -230,7 +249,48 @@ def test_files_of_mig_parted(entry, expected):
     ],
 )
 def test_objects_of_the_operator_against_their_definition(spec, expected):
-    assert found({**POLICY, "spec": spec}) == ({"f[ClusterPolicy/p]": [expected]} if expected else {})
+    assert found({**POLICY, "spec": {**REQUIRED, **spec}}) == ({"f[ClusterPolicy/p]": [expected]} if expected else {})
+
+
+@pytest.mark.parametrize(
+    ("spec", "name", "expected"),
+    [
+        (REQUIRED, "f", []),
+        ({**REQUIRED, "operator": None}, "f", [("error", "spec", "Add operator.")]),
+        ({}, "f", [("error", "spec", "Add daemonsets.")]),
+        # It changes one that is elsewhere.
+        ({"mig": {"strategy": "mixed"}}, "patch-policy.yaml", []),
+        ({**REQUIRED, "toolkit": {"env": [{"value": "a"}]}}, "f", [("error", "spec.toolkit.env[0]", "Add name.")]),
+    ],
+)
+def test_fields_that_the_definition_requires(spec, name, expected):
+    assert found({**POLICY, "spec": spec}, name=name) == ({f"{name}[ClusterPolicy/p]": expected} if expected else {})
+    of_a_driver = {**POLICY, "kind": "NVIDIADriver", "spec": {"nodeSelector": {"a": "b"}}}
+    assert found(of_a_driver) == {}, "what has a default is not required"
+
+
+def test_a_patch_that_a_kustomization_names_is_no_object():
+    policy = yaml.safe_dump({**POLICY, "spec": {"mig": {"strategy": "mixed"}}})
+    kustomization = {"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization", "resources": ["a.yaml"]}
+    for named, errors in (
+        ({"patches": [{"path": "mig.yaml"}]}, 0),
+        ({"patchesStrategicMerge": ["mig.yaml"]}, 0),
+        ({}, 1),
+    ):
+        texts = {"d/kustomization.yaml": yaml.safe_dump({**kustomization, **named}), "d/mig.yaml": policy}
+        assert sum(len(verdict.errors) for verdict in lint_files(texts).values()) == errors
+
+
+@pytest.mark.parametrize("value", ["${REPLICAS:=4}", "{{ replicas }}"])
+def test_what_is_filled_in_later_is_a_note(value):
+    """As Flux fills in what it applies, and Ansible what it templates."""
+    shared = {"resources": [{"name": "nvidia.com/gpu", "replicas": value}]}
+    text = yaml.safe_dump({"version": "v1", "sharing": {"timeSlicing": shared}})
+    for document in (yaml.safe_load(text), item("v1", "ConfigMap", data={"any": text})):
+        for findings in found(document).values():
+            assert [one[0] for one in findings] == ["note"]
+    (told,) = found({**POLICY, "spec": {**REQUIRED, "mig": {"strategy": value}, "driver": {"enabled": value}}}).values()
+    assert [one[0] for one in told] == ["note", "note"]
 
 
 @pytest.mark.parametrize(
@@ -292,7 +352,10 @@ CONFIGURATIONS = item("v1", "ConfigMap", data={"a": "version: v1"})
         ([{"config": {"map": {"a": "version: v1"}, "default": "a"}}], "", ""),
         ([{"config": {"name": "elsewhere", "default": "b"}, "migStrategy": "none"}], "", ""),
         (
-            [CONFIGURATIONS, {**POLICY, "spec": {"devicePlugin": {"config": {"name": "x", "default": "b"}}}}],
+            [
+                CONFIGURATIONS,
+                {**POLICY, "spec": {**REQUIRED, "devicePlugin": {"config": {"name": "x", "default": "b"}}}},
+            ],
             "ClusterPolicy/p",
             "spec.devicePlugin.config.default",
         ),
