@@ -261,7 +261,7 @@ def kernel_driver_refusals(host: Host) -> list[Refused]:
     return [
         Refused(
             ", ".join(gpus),
-            f"the kernel driver {name} has {'it' if len(gpus) == 1 else 'them'}, so the driver nvidia cannot",
+            f"bound to the kernel driver {name}, so the driver nvidia cannot use {'it' if len(gpus) == 1 else 'them'}",
             f"Block its module (a line 'blacklist {_MODULES.get(name, name.replace('-', '_'))}' in a file of /etc/modprobe.d), rebuild the initramfs "
             "and reboot.",
         )

@@ -93,8 +93,13 @@ def test_gpus_that_another_kernel_driver_has_are_refused_by_driver_and_nouveaus_
         "driver"
     ].refusals
     assert "0000:10:00.0" in nova.thing and "0000:12:00.0" in nova.thing and "0000:11:00.0" not in nova.thing
-    assert "NovaCore has them" in nova.reason and "'blacklist nova_core'" in nova.remedy
-    assert "some-driver has it" in other.reason and "'blacklist some_driver'" in other.remedy
+    assert (
+        nova.reason == "bound to the kernel driver NovaCore, so the driver nvidia cannot use them"
+        and "'blacklist nova_core'" in nova.remedy
+    )
+    assert (
+        "some-driver, so the driver nvidia cannot use it" in other.reason and "'blacklist some_driver'" in other.remedy
+    )
     assert plan_stages(of_machines("nouveau"), desired())["driver"].refusals == ()
 
 
