@@ -71,6 +71,7 @@ class NextKernelFacts(View):
     release: str | None = has(_NAME)
     version: str | None = has(_NAME)
     vermagic: str | None = has(_NAME)
+    headers: bool | None = has(boolean)
     signer: str | None = has(_TEXT)
     key_enrolled: bool | None = has(boolean)
 

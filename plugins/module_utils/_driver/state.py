@@ -188,6 +188,7 @@ def from_facts(facts: Mapping[str, Any], **seen: Any) -> Host:
         "headers": bool(host.get("kernel_headers")),
         "next_kernel": str(following.get("release") or ""),
         "next_module": following.get("version"),
+        "next_headers": following.get("headers") is not False,
         "kernel_packages": None if host.get("kernel_packages") is None else tuple(host["kernel_packages"]),
         "not_offered": tuple(host.get("headers_not_offered") or ()),
         "secure_boot": host.get("secure_boot"),

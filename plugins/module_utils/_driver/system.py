@@ -18,7 +18,6 @@ from .._adapters.installed_packages import is_kernel_package
 from .._adapters.kernel import (
     UNLOAD_ORDER,
     build_module,
-    has_headers,
     is_blocked,
     load_module,
     module_exists,
@@ -82,7 +81,6 @@ class DriverSystem:
             holds=self._manager.holds(),
             missing_for_holds=self._manager.missing_for_holds(),
             interrupted=self._manager.interrupted(),
-            next_headers=has_headers(self._files, host.next_kernel),
             signing=_signing(host, installed) if host.secure_boot else None,
             free_mib=_free_mib(),
         )

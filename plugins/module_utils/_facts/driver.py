@@ -117,10 +117,11 @@ def read_next_kernel(source: HostReader, running: DiskModule | None, release: st
     if release in ("", kernel.running_kernel()):
         return {}
     disk, reason = kernel.module_on_disk(source.files, release, source.run)
+    found: dict[str, Any] = {"release": release, "headers": kernel.has_headers(source.files, release)}
     if disk is None:
         source.note(f"{_NEXT_KERNEL}.version", reason)
-        return {"next_kernel": {"release": release, "version": None}}
-    found: dict[str, Any] = {"release": release, "version": disk.version, "vermagic": disk.vermagic}
+        return {"next_kernel": {**found, "version": None}}
+    found.update(version=disk.version, vermagic=disk.vermagic)
     if kernel.secure_boot(source.files)[0]:
         loaded = running is not None and running.version == kernel.loaded_version(source.files)
         found.update(signer=disk.signer, key_enrolled=_key_enrolled(source, disk, running if loaded else None))

@@ -247,3 +247,15 @@ def test_a_driver_of_somebody_else_is_left_alone():
     planned = stage({}, {"nvidia_driver_state": "unmanaged"})
     assert not planned.needed
     assert not planned.steps
+
+
+@pytest.mark.parametrize(("headers", "steps"), [(False, True), (True, False), (None, False)])
+def test_the_headers_of_the_next_kernel_are_a_step_where_its_module_has_to_be_built(headers, steps):
+    host = facts(packages=full(OLD), holds=list(full(OLD)))
+    following = {"release": "6.1.0-99-amd64", "version": None, "headers": headers}
+    host["driver"].update(
+        next_kernel=following, dkms=[{"name": "nvidia", "version": OLD, "kernel": None, "state": "added"}]
+    )
+    planned = [str(step) for step in stage(host, {}).steps]
+    assert any("build" in text and "6.1.0-99-amd64" in text for text in planned)
+    assert any("linux-headers-6.1.0-99-amd64" in text for text in planned) is steps

@@ -72,13 +72,16 @@ def host(tree, monkeypatch):
 
 def test_the_facts_name_version_and_kernel_of_the_module(host):
     host.module(NEW)
-    assert host.read()[0] == {"release": NEW, "version": VERSION, "vermagic": NEW}
+    assert host.read()[0] == {"release": NEW, "version": VERSION, "vermagic": NEW, "headers": False}
+    host.tree.folder(f"/lib/modules/{NEW}/build/include")
+    host.tree.write(f"/lib/modules/{NEW}/build/Makefile")
+    assert host.read()[0]["headers"]
 
 
 def test_a_kernel_without_the_module_has_no_version(host):
     host.tree.write(f"/lib/modules/{NEW}/modules.dep", "kernel/fs/ext4.ko:\n")
     found, unknown = host.read()
-    assert found == {"release": NEW, "version": None}
+    assert found == {"release": NEW, "version": None, "headers": False}
     assert unknown["driver.next_kernel.version"] == f"no module nvidia for kernel {NEW}"
 
 
