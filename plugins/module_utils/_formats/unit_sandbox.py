@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the services of the host program may not do, as lines of a systemd unit (systemd.exec(5)). Pure.
+"""The units of the host program as text, and what its services may not do, as lines of a systemd unit (systemd.exec(5)). Pure.
 
 Not PrivateTmp, because MPS daemons of others have their pipes in /tmp; not ProtectClock, ProtectKernelLogs and what else limits devices, because
 that would hide the GPUs; not ProtectKernelModules and ProtectKernelTunables, because the driver's tools load nvidia-uvm and reset GPUs. Not
@@ -18,6 +18,18 @@ _NEEDLESS = (
     "CAP_AUDIT_CONTROL CAP_AUDIT_READ CAP_AUDIT_WRITE CAP_BLOCK_SUSPEND CAP_LEASE CAP_LINUX_IMMUTABLE CAP_MAC_ADMIN CAP_MAC_OVERRIDE "
     "CAP_NET_ADMIN CAP_NET_BIND_SERVICE CAP_NET_BROADCAST CAP_NET_RAW CAP_SYS_BOOT CAP_SYS_TIME CAP_SYS_TTY_CONFIG CAP_WAKE_ALARM"
 )
+
+
+def unit_text(description: str, more: Sequence[str], *sections: Sequence[str]) -> str:
+    """Return the text of a unit. C(more): further lines of its section C([Unit]). C(sections): the lines of the others, each with its heading."""
+    lines = [
+        "# Written by gpufleet.nvidia; changes are overwritten.",
+        "[Unit]",
+        f"Description={description}",
+        "Documentation=https://github.com/gpufleet/gpufleet.nvidia",
+        *more,
+    ]
+    return "\n".join([*lines, *(line for section in sections for line in ("", *section))]) + "\n"
 
 
 def sandbox(writes: Sequence[str] = (), system: str = "strict") -> list[str]:

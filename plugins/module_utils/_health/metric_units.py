@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from .._adapters.nvml_library import HOST_PROGRAM
-from .._formats.unit_sandbox import sandbox
+from .._formats.unit_sandbox import sandbox, unit_text
 
 METRICS_SERVICE = "gpufleet-metrics.service"
 METRICS_TIMER = "gpufleet-metrics.timer"
@@ -28,12 +28,6 @@ _TIMEOUT = 300
 def metric_units(python: str, directory: str) -> Mapping[str, str]:
     """Return the text of the service and of its timer by their names. C(directory): checked by L(refused_directory)."""
     service = [
-        "# Written by gpufleet.nvidia; changes are overwritten.",
-        "[Unit]",
-        "Description=Write metrics of the NVIDIA GPUs for node_exporter",
-        "Documentation=https://github.com/gpufleet/gpufleet.nvidia",
-        "After=gpufleet-sharing.service",
-        "",
         "[Service]",
         "Type=oneshot",
         f"ExecStart={python} {HOST_PROGRAM} {VERB} {directory}",
@@ -43,21 +37,12 @@ def metric_units(python: str, directory: str) -> Mapping[str, str]:
         "Nice=10",
         *sandbox([directory]),
     ]
-    timer = [
-        "# Written by gpufleet.nvidia; changes are overwritten.",
-        "[Unit]",
-        "Description=Write metrics of the NVIDIA GPUs for node_exporter every minute",
-        "Documentation=https://github.com/gpufleet/gpufleet.nvidia",
-        "",
-        "[Timer]",
-        f"OnActiveSec={_SECONDS}",
-        f"OnUnitInactiveSec={_SECONDS}",
-        "AccuracySec=5",
-        "",
-        "[Install]",
-        "WantedBy=timers.target",
-    ]
-    return {METRICS_SERVICE: "\n".join(service) + "\n", METRICS_TIMER: "\n".join(timer) + "\n"}
+    timer = ["[Timer]", f"OnActiveSec={_SECONDS}", f"OnUnitInactiveSec={_SECONDS}", "AccuracySec=5"]
+    what = "Write metrics of the NVIDIA GPUs for node_exporter"
+    return {
+        METRICS_SERVICE: unit_text(what, ["After=gpufleet-sharing.service"], service),
+        METRICS_TIMER: unit_text(f"{what} every minute", (), timer, ["[Install]", "WantedBy=timers.target"]),
+    }
 
 
 def directory_of(service: str | None) -> str | None:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 from .._adapters.nvml_library import HOST_PROGRAM
 from .._formats.host_names import CDI_UNIT, FABRIC_UNIT, MIG_UNIT, PERSISTENCE_UNIT, SETTINGS_UNIT, SHARING_UNIT
-from .._formats.unit_sandbox import sandbox
+from .._formats.unit_sandbox import sandbox, unit_text
 from .._runtimes import KUBELETS, RUNTIMES
 
 UNIT_DIRECTORY = "/etc/systemd/system"
@@ -92,23 +92,14 @@ def _unit(
     conditions: tuple[str, ...],
     protect: str = "strict",
 ) -> str:
-    lines = [
-        "# Written by gpufleet.nvidia; changes are overwritten.",
-        "[Unit]",
-        f"Description={description}",
-        "Documentation=https://github.com/gpufleet/gpufleet.nvidia",
-        *(f"ConditionPathExists={path}" for path in conditions),
-        f"After={' '.join(after)}",
-        f"Before={' '.join(before)}",
-        "",
+    order = (f"After={' '.join(after)}", f"Before={' '.join(before)}")
+    service = [
         "[Service]",
         "Type=oneshot",
         "RemainAfterExit=yes",
         f"ExecStart={python} {HOST_PROGRAM} {verb}",
         f"TimeoutStartSec={_TIMEOUT}",
         *sandbox(system=protect),
-        "",
-        "[Install]",
-        "WantedBy=multi-user.target",
     ]
-    return "\n".join(lines) + "\n"
+    more = (*(f"ConditionPathExists={path}" for path in conditions), *order)
+    return unit_text(description, more, service, ["[Install]", "WantedBy=multi-user.target"])
