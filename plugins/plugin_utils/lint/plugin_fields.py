@@ -122,14 +122,7 @@ def _is_mig_uuid(text: str) -> bool:
 
 
 def _is_uuid(text: str) -> bool:
-    # github.com/google/uuid also takes the URN form and braces.
-    if text[:9].lower() == "urn:uuid:":
-        text = text[9:]
-    elif len(text) == 38:
-        text = text[1:-1]
-    else:
-        return bool(_HEX_UUID.fullmatch(text))
-    return len(text) == 36 and bool(_HEX_UUID.fullmatch(text))
+    return bool(_HEX_UUID.fullmatch(text))
 
 
 def _replicated(value: Any, path: str, report: Report) -> Any:

@@ -33,7 +33,7 @@ _ALIASES, _ALIASED = 100_000, 10
 #: A document that says which YAML it is, which libyaml reads and go-yaml refuses unless it is 1.1.
 _DIRECTIVE = re.compile(r"^\ufeff?%YAML[ \t]+(?!1\.1\s)", re.MULTILINE)
 _PREFIX = "tag:yaml.org,2002:"
-_RESOLVABLE = frozenset(_PREFIX + name for name in ("str", "bool", "int", "float", "null", "timestamp"))
+_RESOLVABLE = frozenset(_PREFIX + name for name in ("str", "bool", "int", "float", "null"))
 _WORDS: dict[str, bool | float | None] = {
     **dict.fromkeys(["y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON"], True),
     **dict.fromkeys(["n", "N", "no", "No", "NO", "false", "False", "FALSE", "off", "Off", "OFF"], False),
@@ -48,9 +48,6 @@ _INTEGER = re.compile(
 )
 _BASES = {"hex": 16, "oct": 8, "bin": 2, "dec": 10}
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
-_TIMESTAMP = re.compile(
-    r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}([Tt ][0-9]{1,2}:[0-9]{1,2}:[0-9]{1,2}(\.[0-9]+)?(Z|[-+][0-9]{2}:[0-9]{2})?)?"
-)
 
 
 class YamlError(Exception):
@@ -240,7 +237,7 @@ def resolve(tag: str | None, text: str) -> _Scalar:
     if kind == "str" or (tag is not None and tag not in _RESOLVABLE):
         return text, ""
     value, surprise = _plain(text)
-    found = _kind(value, text)
+    found = _kind(value)
     if kind is None or found == kind:
         return value, surprise
     if (kind, found) == ("float", "int"):
@@ -266,6 +263,5 @@ def _plain(text: str) -> _Scalar:
     return real, "" if digits == text else repr(real)
 
 
-def _kind(value: object, text: str) -> str:
-    kinds = {bool: "bool", int: "int", float: "float", type(None): "null"}
-    return kinds.get(type(value), "timestamp" if _TIMESTAMP.fullmatch(text) else "str")
+def _kind(value: object) -> str:
+    return {bool: "bool", int: "int", float: "float", type(None): "null"}.get(type(value), "str")
