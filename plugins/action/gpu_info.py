@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -15,6 +16,9 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.documents
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._printable import printable
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_program import NvmlAction
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of, is_true
+
+#: An escape in JSON that may stand for what is not printable: any but those of quotes, backslashes and slashes, and of line ends outside of names.
+_UNPRINTABLE = re.compile(r'\\(?:[^nt"\\/]|[nt][^"]*"\s*:)')
 
 
 class ActionModule(NvmlAction):
@@ -29,8 +33,8 @@ class ActionModule(NvmlAction):
         if not said:
             return answer
         text = said.get("gpu_text")
-        # Of most hosts there is nothing to replace, and their text is what is taken. A backslash may stand for anything.
-        clean = isinstance(text, str) and text.isprintable() and "\\" not in text
+        # Of most hosts there is nothing to replace, and their text is what is taken.
+        clean = isinstance(text, str) and text.isprintable() and not _UNPRINTABLE.search(text)
         if not clean:
             said = {"gpu": printable(_data_of(said), lines=True, longest=sys.maxsize)}
         facts, unread = facts_of(said)

@@ -17,10 +17,13 @@ from types import SimpleNamespace
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.action import gpu_info, health, host_module, host_program
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._printable import printable
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import host_facts
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import host_program as sent
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_program import PynvmlNotOnController
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of
+from hypothesis import given
+from hypothesis import strategies as st
 
 ARCHIVE = sent.ARCHIVE_OPTION
 TMP = "/tmp/.ansible/one"
@@ -150,6 +153,28 @@ def test_a_text_of_the_host_brings_no_control_characters():
     facts = {"schema": 1, "host": {"name": "gpu\x1b[2J01"}, "gpus": []}
     answer = run(Host([{"changed": False, "gpu_text": json.dumps(facts)}]), gpu_info.ActionModule, as_text=True)
     assert json.loads(answer["gpu_text"])["host"]["name"] == "gpu?[2J01"
+
+
+@given(
+    st.dictionaries(
+        st.text(st.sampled_from('ab"\\/:\n\t\x1b\u202e\ud800é')),
+        st.text(st.sampled_from('ab"\\/: nu\n\t\x1b\u202e\ud800é')),
+        max_size=3,
+    ),
+    st.booleans(),
+    st.sampled_from([(",", ":"), (", ", " : ")]),
+)
+def test_what_is_taken_as_it_came_is_what_would_have_been_made_of_it(made_up, as_ascii, separators):
+    facts = {"schema": 1, "host": {"name": "gpu01"}, "gpus": [], "made up": made_up}
+    text = json.dumps(facts, ensure_ascii=as_ascii, separators=separators)
+    answer = run(Host([{"changed": False, "gpu_text": text}]), gpu_info.ActionModule, as_text=True)
+    assert json.loads(answer["gpu_text"]) == printable(facts, lines=True)
+
+
+def test_the_lines_of_a_program_cost_no_second_look():
+    text = json.dumps({"schema": 1, "host": {"name": 'a "host"'}, "gpus": [], "made up": "GPU 0\n\tMIG"})
+    answer = run(Host([{"changed": False, "gpu_text": text}]), gpu_info.ActionModule, as_text=True)
+    assert answer["gpu_text"] == text
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"schema": "x"}', "[" * 100_000])
