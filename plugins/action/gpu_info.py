@@ -18,11 +18,14 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_program impor
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of, is_true
 
 #: An escape in JSON that may stand for what is not printable: any but those of quotes, backslashes and slashes, and of line ends outside of names.
-_UNPRINTABLE = re.compile(r'\\(?:[^nt"\\/]|[nt][^"]*"\s*:)')
+_UNPRINTABLE = re.compile(r'\\(?:[^nt"\\/]|[nt](?:[^"\\]|\\.)*"\s*:)')
 
 
 class ActionModule(NvmlAction):
-    """The host is asked for its facts as one text, which the user gets as such or as data. Facts that do not fit their schema are not taken in."""
+    """The host is asked for its facts as one text, which the user gets as such or as data.
+
+    Data is held against the schema of facts here, and a text where it is read (L(facts_of)): whoever has it in a variable reads it so.
+    """
 
     def arguments(self) -> dict[str, Any]:
         return {**super().arguments(), "as_text": True}
@@ -33,15 +36,18 @@ class ActionModule(NvmlAction):
         if not said:
             return answer
         text = said.get("gpu_text")
+        as_text = is_true(self._task.args.get("as_text"))
         # Of most hosts there is nothing to replace, and their text is what is taken.
         clean = isinstance(text, str) and text.isprintable() and not _UNPRINTABLE.search(text)
+        if clean and as_text:
+            return {**answer, "gpu_text": str(text)}
         if not clean:
             said = {"gpu": printable(_data_of(said), lines=True, longest=sys.maxsize)}
         facts, unread = facts_of(said)
         if facts is None:
             return {**answer, "failed": True, "msg": f"{task_vars.get('inventory_hostname', 'the host')}: {unread}"}
-        if is_true(self._task.args.get("as_text")):
-            return {**answer, "gpu_text": str(text) if clean else json.dumps(facts, separators=(",", ":"))}
+        if as_text:
+            return {**answer, "gpu_text": json.dumps(facts, separators=(",", ":"))}
         return {**answer, "gpu": facts}
 
 

@@ -50,7 +50,7 @@ options:
     description:
       - Whether to return RV(gpu_text), a single string, instead of RV(gpu). Ansible copies every value of a result several times on the controller,
         which takes more time and memory than everything else for the facts of a large fleet.
-      - The action plugins of the collection that read facts from a registered variable accept both.
+      - The action plugins of the collection that read facts from a registered variable accept both, and hold the string against the schema of facts.
     type: bool
     default: false
 seealso:
