@@ -60,6 +60,9 @@ def text(longest: int = LONGEST, pattern: str = "", lines: bool = False) -> Sche
     matches = re.compile(pattern).fullmatch if pattern else None
 
     def schema(value: Any, path: Path) -> Any:
+        # Nearly every text is this one: a facts document has hundreds.
+        if matches is None and value.__class__ is str and len(value) <= longest and value.isprintable():
+            return value
         if value is None:
             return None
         if not isinstance(value, str):
@@ -163,6 +166,8 @@ def fields(known: Mapping[str, Schema], required: Sequence[str] = (), into: Call
     """
     defaults = {} if into is dict else {one.name: one.default for one in dataclasses.fields(into) if one.name in known}  # type: ignore[arg-type]
     typed = isinstance(into, type) and issubclass(into, View)
+    # What may be null is not asked of its schema where it is, which is most of a document.
+    filled = {name for name, of in known.items() if not _takes_null(of)}
 
     def schema(value: Any, path: Path) -> Any:
         if value is None:
@@ -171,7 +176,10 @@ def fields(known: Mapping[str, Schema], required: Sequence[str] = (), into: Call
         for name in required:
             if value.get(name) is None:
                 raise Unfit((path, name), "it is missing")
-        found = {name: known.get(name, anything)(item, (path, name)) for name, item in value.items()}
+        found = {
+            name: None if item is None and name not in filled else known.get(name, anything)(item, (path, name))
+            for name, item in value.items()
+        }
         if into is dict:
             return found
         if not typed:
@@ -188,6 +196,14 @@ def fields(known: Mapping[str, Schema], required: Sequence[str] = (), into: Call
 
 
 _View = TypeVar("_View", bound="View")
+
+
+def _takes_null(of: Schema) -> bool:
+    try:
+        of(None, "")
+    except Unfit:
+        return False
+    return True
 
 
 class View(Mapping[str, Any]):
@@ -266,6 +282,9 @@ def encode(value: Any) -> Any:
     return value.value if isinstance(value, Enum) else value
 
 
+_ENTRIES = items(lambda item, _path: item)
+
+
 def anything(value: Any, path: Path, depth: int = 0) -> Any:
     """Plain data within bounds."""
     if value is None or isinstance(value, bool):
@@ -277,14 +296,18 @@ def anything(value: Any, path: Path, depth: int = 0) -> Any:
     elif isinstance(value, (int, float)):
         _NUMBER(value, path)
     elif isinstance(value, (list, tuple)):
-        items(lambda item, place: anything(item, place, depth + 1))([item for item in value if item is not None], path)
+        _ENTRIES([item for item in value if item is not None], path)
+        for position, item in enumerate(value):
+            anything(item, (path, position), depth + 1)
     else:
-        mapping(lambda item, place: anything(item, place, depth + 1))(value, path)
+        _names(value, path, _MOST)
+        for name, item in value.items():
+            anything(item, (path, name), depth + 1)
     return value
 
 
 def _names(value: Any, path: Path, most: int, known: AbstractSet[str] = frozenset()) -> None:
-    if not isinstance(value, Mapping):
+    if value.__class__ is not dict and not isinstance(value, Mapping):
         raise Unfit(path, f"{_shown(value)} must be a mapping")
     if len(value) > most:
         raise Unfit(path, f"it has {len(value)} keys, and may have at most {most}")

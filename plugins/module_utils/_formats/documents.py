@@ -16,6 +16,8 @@ from typing import Any
 LONGEST_JSON, LONGEST_YAML = 16 * 2**20, 2**20
 #: Deeper than any document that the collection reads, CustomResourceDefinitions included.
 _DEEPEST = 100
+#: What json makes of what has something in it.
+_NESTED = frozenset({dict, list})
 #: Nodes that the aliases of a text of YAML may add to it.
 _MOST_ALIASED = 100_000
 
@@ -27,13 +29,14 @@ def read_json(text: str | bytes, longest: int | None = LONGEST_JSON) -> Any:
         document = json.loads(text)
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
-    level, depth = [document], 0
+    level: list[Any] = [document] if document.__class__ in _NESTED else []
+    depth = 0
     while level:
         depth += 1
         if depth > _DEEPEST:
             raise ValueError("it is nested too deeply")
-        below = (one.values() if isinstance(one, dict) else one for one in level if isinstance(one, (dict, list)))
-        level = [child for children in below for child in children if isinstance(child, (dict, list))]
+        below = (one.values() if one.__class__ is dict else one for one in level)
+        level = [child for children in below for child in children if child.__class__ in _NESTED]
     return document
 
 
