@@ -23,9 +23,8 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import GPU_HOSTS
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render import writer
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.capacity_document import Former
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.clusters import DescribedCluster, servers
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.clusters import servers
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.fleet import Fleet, GpusUnknown, OfFacts
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.gitops import QUOTAS
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.overrides import HostVariables
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.recorded import KeptFacts
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.tree import cluster_tree
@@ -129,12 +128,6 @@ class ActionModule(ControllerAction):
             },
             "others": left,
             "served": {cluster.name: served.entries(servers(cluster)) for cluster in clusters},
-            "quotas": {
-                cluster.name: _quotas(cluster, trees[f"clusters/{cluster.name}"], changes)
-                for cluster in clusters
-                if cluster.options["quotas"]
-                and (not hosts or any(host in item.hosts for item in cluster.configurations for host in hosts))
-            },
             "unread": recorded.unread,
             "changes": [{"action": change.action, "path": change.path} for change in changes],
         }
@@ -195,13 +188,6 @@ class ActionModule(ControllerAction):
                 "Make the pools its child groups.",
             )
         return fleet
-
-
-def _quotas(cluster: DescribedCluster, tree: Mapping[str, str], changes: list[writer.TreeChange]) -> dict[str, str]:
-    """Return the file with the quotas of a cluster as the tree has it, and as it is described."""
-    path = f"{QUOTAS}/quotas.yaml"
-    before = [change.before for change in changes if change.path == f"clusters/{cluster.name}/{path}"]
-    return {"before": (before or [tree[path]])[0], "after": tree[path], "gitops": str(cluster.options["gitops"] or "")}
 
 
 def _names(host: str, variables: Mapping[str, Any]) -> list[str]:

@@ -108,12 +108,6 @@ others:
   type: list
   elements: str
   returned: success
-quotas:
-  description:
-    - By name of each cluster with quotas and hosts of this run, the text of its file of quotas as the tree had it (C(before)), as it is described
-      (C(after)), and what syncs it (C(gitops)).
-  type: dict
-  returned: success
 served:
   description:
     - By name of the cluster, the C(nodes) on which a pod that requests one of C(resources) may land, those together that are served alike.

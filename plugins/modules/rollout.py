@@ -21,9 +21,6 @@ options:
         Plans for O(hosts), which were read into C(gpu_facts_host), the least disruptive action that can resolve the faults of each, from NVML's
         recovery action or NVIDIA's catalogue of Xid errors, and from earlier attempts. Fails if more hosts than O(breaker_hosts) need a repair at
         once, or O(breaker_same_xid) of them have the same Xid error. Changes nothing.
-      team_quotas: >-
-        Before nodes get another layout, lowers the numbers of O(quotas) in the cluster to the least of what they are and what they are described
-        as, and raises them to what is described after. Fails without a change if somebody else changed one. Leaves what GitOps syncs.
       upgrade_lease: >-
         Acquires or releases the Lease C(gpufleet-upgrade) of the cluster, so that only one run at a time changes the fleet. Fails with the name of the
         run that holds it; a run on the same machine that no longer exists does not.
@@ -57,13 +54,11 @@ options:
       Whether to fail if a fault is left on O(hosts), which were repaired and read into C(gpu_heal_now), and to do nothing else. Errors that the kernel
       logged before are not faults.
     type: bool
-  quotas: {type: dict, description: "By name of the cluster, its file of quotas before and after, as M(gpufleet.nvidia.render) returns it."}
   reboot: {type: bool, description: "Whether hosts may be rebooted. Otherwise, one that needs it is handed over for manual repair."}
   recurrence: {type: int, description: Seconds within which a fault that returns counts as not repaired.}
   retry: {type: bool, description: "Whether nodes that failed earlier, or were handed over for manual repair, are tried again."}
   state:
     description:
-      - V(planned) checks O(quotas) and changes nothing, V(lowered) and V(raised) change them (O(action=team_quotas)).
       - V(present) or V(absent), whether this run holds the Lease (O(action=upgrade_lease)).
       - V(planned) acquires the Lease and returns the order of the hosts, and all other options apply to the whole run; V(next) waits until work on the
         host of the task may start, V(ended) reports that it has ended, V(finished) releases the Lease (O(action=upgrade_waves)).

@@ -15,9 +15,10 @@ from typing import Any, Callable
 
 from ansible import constants
 from ansible.errors import AnsibleError
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.documents import read_json
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._printable import printable
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import objects
+
+from ..module_utils._formats.documents import read_json
+from ..module_utils._printable import printable
+from .fleet import objects
 
 #: Statuses of a server that is starting, overloaded or behind a proxy that does not reach it.
 _AWAY = (0, 500, 502, 503, 504)
@@ -247,22 +248,6 @@ class Cluster:
             body = {"metadata": version, "status": {"conditions": conditions(found)}}
             written = if_there(self.call, "PATCH", path, what, body, but=_CONFLICT)
 
-    def quota(self, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
-        """Return a ResourceQuota, or a ClusterQueue of Kueue, or None where there is none."""
-        return if_there(self.call, "GET", _quota_path(namespace, name), f"read {kind} {name}")
-
-    def change_quota(
-        self, kind: str, live: Mapping[str, Any], spec: Mapping[str, Any], written: Mapping[str, str]
-    ) -> None:
-        """Change the numbers of a quota, with annotations, unless somebody changed it since it was read."""
-        found = live["metadata"]
-        body = {
-            "metadata": {"resourceVersion": found["resourceVersion"], "annotations": dict(written)},
-            "spec": dict(spec),
-        }
-        path = _quota_path(str(found.get("namespace") or ""), found["name"])
-        self.call("PATCH", path, f"change the numbers of {kind} {found['name']}", body)
-
     def version(self) -> str:
         """Return the version of the API server, such as C(v1.34.4)."""
         return str(self.call("GET", "/version", "read the version of the API server")["gitVersion"])
@@ -323,12 +308,6 @@ def by_node(pods: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, An
 
 def titles(names: Sequence[str]) -> str:
     return ", ".join(names) or "none"
-
-
-def _quota_path(namespace: str, name: str) -> str:
-    if namespace:
-        return f"/api/v1/namespaces/{namespace}/resourcequotas/{name}"
-    return f"/apis/kueue.x-k8s.io/v1beta1/clusterqueues/{name}"
 
 
 def _lease_path(namespace: str, name: str) -> str:

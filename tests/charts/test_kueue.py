@@ -17,9 +17,6 @@ import time
 
 import pytest
 import yaml
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions import team_quotas
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import ApiError, Cluster
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.plugin_utils.render.stacks import TRAINING
 from hosts.progress import Progress
 from nodes import programs
@@ -35,14 +32,14 @@ START = "mount -t tmpfs tmpfs /etc && mkdir -p /etc/kueue/metrics && cp -r {} /e
 HELD_FOR = 5.0
 
 
-def rendered(percent, **variables):
+def rendered(percent):
     """The objects of a cluster with 16 of the resource, of which one team has C(percent), and another a quarter."""
     shares = {"blue": {"percent": percent}, "red": {"resource": RESOURCE, "percent": 25}}
     teams = [
         {"team": team, "namespaces": [team], "shares": [{"pool": "training", **share}]}
         for team, share in shares.items()
     ]
-    pools = {"training": {**TRAINING, **variables, "gpu_kubernetes_quotas": teams}}
+    pools = {"training": {**TRAINING, "gpu_kubernetes_quotas": teams}}
     return tree_of(pools, gpu_kubernetes_version="1.36")
 
 
@@ -188,50 +185,3 @@ def test_kueue_admits_each_team_up_to_its_number_and_holds_the_rest(plane):
     # A quota that is raised admits what was held.
     apply(plane, rendered(60)["quotas/quotas.yaml"])
     assert admitted(plane, over)
-
-
-def test_around_a_new_layout_kueue_admits_what_fits_before_and_after_it(plane):
-    """As repartition does: lowered before, raised after, and nothing where somebody else changed the numbers."""
-    plane.kubectl("delete", "jobs,workloads", "--all", "-n", "blue")
-    night_layout = [{"devices": "all", "instances": {"1g.10gb": 4, "3g.40gb": 1}}]
-    day, night = rendered(50), rendered(50, nvidia_mig_layout=night_layout)
-    apply(plane, day["quotas/quotas.yaml"])
-    both = {"before": day["quotas/quotas.yaml"], "after": night["quotas/quotas.yaml"], "gitops": ""}
-    cluster = Cluster(str(plane.kubeconfig), "", 5)
-
-    def change(state):
-        found = team_quotas.writes(cluster, "production", both, state, lambda _text: None)
-        for _text, call in found if state != team_quotas.PLANNED else ():
-            call()
-        return len(found)
-
-    def numbers():
-        limits = team_quotas.amounts(cluster.quota("ClusterQueue", "", "gpufleet-blue")["spec"]["resourceGroups"])
-        return {name.rpartition("-")[2]: number for (_flavor, name), number in limits.items()}
-
-    assert numbers() == {"1g.10gb": 8, "2g.20gb": 4, "3g.40gb": 4}
-    assert change(team_quotas.PLANNED) == 1, (
-        "Kueue has written its finalizer, and the numbers are known; those of the other team only rise"
-    )
-    stale = team_quotas.writes(cluster, "production", both, team_quotas.LOWERED, lambda _text: None)
-    assert change(team_quotas.LOWERED) == 1
-    assert numbers() == {"1g.10gb": 8, "2g.20gb": 0, "3g.40gb": 4}
-    with pytest.raises(ApiError, match="Failed to change the numbers of ClusterQueue gpufleet-blue"):
-        stale[0][1]()
-    assert change(team_quotas.LOWERED) == 0
-    middle = create(plane, job("blue", "middle", 1, "nvidia.com/mig-2g.20gb"))
-    assert "insufficient quota for nvidia.com/mig-2g.20gb" in why(plane, middle)
-    many = create(plane, job("blue", "many", 16))
-    assert "insufficient quota" in why(plane, many)
-    assert not admitted(plane, many, HELD_FOR)
-
-    assert change(team_quotas.RAISED) == 2
-    assert numbers() == {"1g.10gb": 16, "3g.40gb": 4}
-    assert admitted(plane, many)
-    assert change(team_quotas.RAISED) == change(team_quotas.LOWERED) == 0
-
-    patch = [{"op": "replace", "path": "/spec/resourceGroups/0/flavors/0/resources/0/nominalQuota", "value": "9"}]
-    plane.kubectl("patch", "clusterqueue", "gpufleet-blue", "--type=json", "-p", json.dumps(patch))
-    with pytest.raises(Refused, match="somebody changed the numbers of ClusterQueue gpufleet-blue, or"):
-        change(team_quotas.RAISED)
-    assert numbers() == {"1g.10gb": 9, "3g.40gb": 4}

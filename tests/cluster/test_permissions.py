@@ -60,21 +60,6 @@ def test_they_are_enough_for_every_call_that_is_made(plane, operator):
     assert operator.write_lease("default", "gpufleet-upgrade", {"holderIdentity": None}, version)
 
 
-def test_a_quota_of_a_team_is_read_and_changed_and_what_kueue_would_have_is_not_there(plane, operator):
-    hard = {"requests.nvidia.com/gpu": "1000", "requests.nvidia.com/mig-1g.10gb": "2"}
-    item = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "team"}, "spec": {"hard": hard}}
-    plane.kubectl("create", "-f", "-", text=yaml.safe_dump(item))
-    found = operator.quota("ResourceQuota", "default", "team")
-    operator.change_quota(
-        "ResourceQuota", found, {"hard": {**dict.fromkeys(hard), "pods": "4"}}, {"example.com/x": "y"}
-    )
-    assert operator.quota("ResourceQuota", "default", "team")["spec"]["hard"] == {"pods": "4"}
-    with pytest.raises(ApiError, match="Failed to change the numbers of ResourceQuota team"):
-        operator.change_quota("ResourceQuota", found, {"hard": {"pods": "5"}}, {})
-    assert operator.quota("ResourceQuota", "default", "another") is None
-    assert operator.quota("ClusterQueue", "", "team") is None
-
-
 def test_a_device_is_tainted_the_taint_changes_and_goes(operator):
     """On the newest Kubernetes; nobody else's rule is named as ours are."""
     assert operator.device_taint_rules() == []

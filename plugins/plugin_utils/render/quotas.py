@@ -10,7 +10,6 @@ The numbers are shares of what C(capacity.json) says of the nodes, so that their
 from __future__ import annotations
 
 import difflib
-import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -22,9 +21,8 @@ from ...module_utils._plan import Refused
 from ..fleet.claims import GPU_CLASS, MIG_CLASS
 from ..fleet.names import LABEL_PREFIX
 from ..fleet.node_match import VARIABLE as NODE_MATCH
-from ..fleet.pods import quantity
 from . import claimed_devices
-from .clusters import MANAGED_BY, DescribedCluster, PluginConfiguration, content_hash, kube_object
+from .clusters import MANAGED_BY, DescribedCluster, PluginConfiguration, kube_object
 
 VARIABLE, KIND = "gpu_kubernetes_quotas", "gpu_kubernetes_quota_kind"
 TEAM_LABEL = f"{LABEL_PREFIX}/team"
@@ -339,39 +337,3 @@ def _flavor_of(item: PluginConfiguration) -> str:
 def _flavor(name: str, numbers: Mapping[str, Any]) -> dict[str, Any]:
     resources = [{"name": what, "nominalQuota": str(number)} for what, number in numbers.items()]
     return {"name": name, "resources": resources}
-
-
-#: By kind, the field of the spec that has the numbers.
-NUMBERS = {"ClusterQueue": "resourceGroups", "ResourceQuota": "hard"}
-
-
-def lowered(now: Any, described: Any) -> Any:
-    """Return the numbers of an object, none of which is above one of both; flavors that it does not have yet are left out."""
-    before, after = amounts(now), amounts(described)
-    least = {key: str(min(before.get(key, 0), after.get(key, 0))) for key in sorted({*before, *after})}
-    if isinstance(described, Mapping):
-        return {name: number for (_flavor, name), number in least.items()}
-    names = sorted({name for _flavor, name in least})
-    flavors = [
-        _flavor(one["name"], {name: least.get((one["name"], name), "0") for name in names}) for one in now[0]["flavors"]
-    ]
-    return [{"coveredResources": names, "flavors": flavors}, *described[1:]]
-
-
-def amounts(numbers: Any) -> dict[tuple[str, str], int]:
-    """Return the limits by flavor, which a ResourceQuota does not have, and resource; not those of what is not limited."""
-    if isinstance(numbers, Mapping):
-        return {("", name): quantity(number) for name, number in numbers.items()}
-    flavors = numbers[0]["flavors"] if numbers else ()
-    return {(one["name"], item["name"]): quantity(item["nominalQuota"]) for one in flavors for item in one["resources"]}
-
-
-def fingerprint(numbers: Any) -> str:
-    """Return a text that is the same for the same numbers: the API server writes 1000 as C(1k)."""
-
-    def plain(value: Any) -> Any:
-        if isinstance(value, Mapping):
-            return {name: plain(item) for name, item in value.items()}
-        return [plain(item) for item in value] if isinstance(value, list) else quantity(value) or str(value)
-
-    return content_hash(json.dumps(plain(numbers), sort_keys=True))

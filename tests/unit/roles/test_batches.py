@@ -141,24 +141,3 @@ def test_the_cluster_is_rendered_only_where_every_host_has_its_layout(site, fail
     done = site.run("repartition", "-e", json.dumps(values))
     assert (done.returncode != 0) is fails, done.stdout[-3000:]
     assert (site.folder / "tree").exists() is not fails
-
-
-@pytest.mark.parametrize("fails", [pytest.param(False, marks=pytest.mark.by_name), True])
-def test_quotas_are_lowered_before_a_host_changes_and_raised_where_every_host_has_its_layout(site, fails):
-    if fails:
-        site.fail(d="mig")
-    quotas = {"production": {"before": "", "after": "", "gitops": ""}}
-    values = {"gpu_repartition_serial": 2, "gpu_kubernetes_result": {"quotas": quotas}}
-    done = site.run("repartition", "-e", json.dumps(values), "--skip-tags", "cluster")
-    assert (done.returncode != 0) is fails, done.stdout[-3000:]
-    tasks = re.split(r"^TASK \[(?:.* : )?", done.stdout, flags=re.MULTILINE)[1:]
-    ran = [(task.partition("]")[0], len(re.findall(r"^(?:ok|changed): ", task, re.MULTILINE))) for task in tasks]
-    names = [name for name, hosts in ran if hosts]
-    planned, lowered = (
-        "Refuse before the first change quotas that somebody else changed",
-        "Lower the quotas of what becomes less",
-    )
-    assert names.index(planned) < names.index(lowered) < names.index("mig")
-    assert [hosts for name, hosts in ran if name == lowered] == [2, 2], "with each host, under the lease"
-    raised = [number for number, name in enumerate(names) if name == "Raise the quotas to what the nodes offer now"]
-    assert not raised if fails else names.index("Release the fleet lock") > raised[0] > names.index("mig")
