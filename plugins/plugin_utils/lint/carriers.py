@@ -57,6 +57,10 @@ def is_carrier(document: Mapping[str, Any]) -> bool:
     return (group_of(document), str(document.get("kind"))) in _CARRIERS
 
 
+#: kustomize knows its file by its name.
+_KUSTOMIZATIONS = ("kustomization.yaml", "kustomization.yml", "kustomization")
+
+
 def parts_of(file: str, document: Mapping[str, Any]) -> Iterator[Part]:
     """Yield what is in a document of a file, the document itself last."""
     if document.get("kind") == "List" or (str(document.get("kind", "")).endswith("List") and "items" in document):
@@ -64,8 +68,7 @@ def parts_of(file: str, document: Mapping[str, Any]) -> Iterator[Part]:
             if isinstance(item, Mapping):
                 yield from parts_of(file, item)
         return
-    if "kind" not in document and "helmCharts" in document:
-        # kustomize knows its file by its name.
+    if "kind" not in document and ("helmCharts" in document or file.rpartition("/")[2].lower() in _KUSTOMIZATIONS):
         document = {"apiVersion": f"{_KUSTOMIZE}/v1beta1", "kind": "Kustomization", **document}
     if "kind" not in document:
         yield from _values(Part(file, f"{file}[values]", document, chart_of(document) or _named_after(file, document)))

@@ -218,8 +218,9 @@ def lint_files(texts: Mapping[str, str], facts: Mapping[str, Any] | None = None)
             else:
                 verdicts[one.name] = lint(one.text, facts, one.started_with, one.others, (one.chart, one.version))
         parts += found
+    patches = together.patches_of(parts)
     for cluster in together.by_cluster(parts):
-        for place, report in together.check(cluster):
+        for place, report in together.check(cluster, patches):
             there = verdicts.get(place, FileVerdict((), None))
             verdicts[place] = replace(there, findings=ordered((*there.findings, *report.findings)))
     return verdicts
@@ -311,7 +312,9 @@ def _of_part(
 
 
 #: What a text says that is no YAML, if it was to be something that the linter knows.
-_KNOWN = re.compile(r"^\s*['\"]?(sharing|flags|mig-configs|nodeconfig|migStrategy|timeSlicing)['\"]?\s*:", re.MULTILINE)
+_KNOWN = re.compile(
+    r"(?:^|[{,])\s*['\"]?(sharing|flags|mig-configs|nodeconfig|migStrategy|timeSlicing)['\"]?\s*:", re.MULTILINE
+)
 _FIELDS = {"version", "flags", "resources", "sharing", "imex"}
 #: Fields below these: in a file whose own names are wrong, they tell what it was to be.
 _INNER = {fold(name) for name in (*FLAGS, *PLUGIN_FLAGS, "plugin", "gfd", "mps", "timeSlicing")}

@@ -69,8 +69,6 @@ def _known(value: Any, wanted: Any, path: str, report: Report) -> None:
     if wanted == "any" or value is None:
         return
     if isinstance(wanted, Mapping) and isinstance(value, Mapping):
-        if path != "spec":
-            required(value, wanted, path, report)
         wanted = {name.rstrip("*"): one for name, one in wanted.items()}
         for name, inner in value.items():
             if name in wanted:
@@ -98,19 +96,23 @@ def _known(value: Any, wanted: Any, path: str, report: Report) -> None:
             report.error(path, message, near(str(value), known))
 
 
-def required(value: Mapping[str, Any], wanted: Mapping[str, Any], path: str, report: Report) -> None:
-    """Check that the fields are there without which the API server refuses an object."""
-    missing = [name[:-1] for name in wanted if name.endswith("*") and value.get(name[:-1]) is None]
-    if missing:
-        what = f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} required"
-        report.error(path, f"{what}: the API server refuses the object", f"Add {missing[0]}.")
-
-
 def check_required(document: Mapping[str, Any], report: Report) -> None:
-    """Check the fields below C(spec) of an object that is no patch of another one."""
-    spec, wanted = document.get("spec"), fields().get(str(document.get("kind")))
-    if is_operator(document) and wanted and isinstance(spec, Mapping):
-        required(spec, wanted, "spec", report)
+    """Check that an object that is no patch of another one has the fields without which the API server refuses it."""
+    if is_operator(document):
+        _required(document.get("spec"), fields().get(str(document.get("kind"))), "spec", report)
+
+
+def _required(value: Any, wanted: Any, path: str, report: Report) -> None:
+    if isinstance(wanted, Mapping) and isinstance(value, Mapping):
+        missing = [name[:-1] for name in wanted if name.endswith("*") and value.get(name[:-1]) is None]
+        if missing:
+            what = f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} required"
+            report.error(path, f"{what}: the API server refuses the object", f"Add {missing[0]}.")
+        for name, inner in wanted.items():
+            _required(value.get(name.rstrip("*")), inner, f"{path}.{name.rstrip('*')}", report)
+    elif isinstance(wanted, list) and isinstance(value, list):
+        for number, item in enumerate(value):
+            _required(item, wanted[0], f"{path}[{number}]", report)
 
 
 def _policy(spec: Mapping[str, Any], report: Report, others: Sequence[Mapping[str, Any]]) -> None:

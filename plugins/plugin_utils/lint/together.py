@@ -6,7 +6,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import posixpath
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ...module_utils._formats.documents import read_yaml
@@ -39,16 +40,27 @@ def _cluster_of(path: str) -> str:
     return "/".join(folders[: outermost + 2])
 
 
-def check(parts: Sequence[Part]) -> Iterator[tuple[str, Report]]:
-    """Yield what is wrong with the documents of one cluster, each with the name of the one that it is said of."""
-    yield from (found for found in _all(parts) if found[1].findings)
+def patches_of(parts: Iterable[Part]) -> set[str]:
+    """Return the files with which Kustomizations change other objects."""
+    return {
+        posixpath.normpath(posixpath.join(posixpath.dirname(one.file), str(below(patch, "path") or patch)))
+        for one in parts
+        if one.kind == "Kustomization"
+        for key in ("patches", "patchesStrategicMerge")
+        for patch in sequence(one.document.get(key))
+    }
 
 
-def _all(parts: Sequence[Part]) -> Iterator[tuple[str, Report]]:
+def check(parts: Sequence[Part], patches: Container[str] = ()) -> Iterator[tuple[str, Report]]:
+    """Yield what is wrong with the documents of one cluster, each with the name of the one that it is said of. C(patches): L(patches_of) all files."""
+    yield from (found for found in _all(parts, patches) if found[1].findings)
+
+
+def _all(parts: Sequence[Part], patches: Container[str]) -> Iterator[tuple[str, Report]]:
     yield from _classes(parts)
     yield from _names(parts)
     yield from _label_fields(parts)
-    yield from _required(parts)
+    yield from _required(parts, patches)
     drivers = [
         one
         for one in parts
@@ -60,18 +72,10 @@ def _all(parts: Sequence[Part]) -> Iterator[tuple[str, Report]]:
                 yield from _both(one, driver, parts)
 
 
-def _required(parts: Sequence[Part]) -> Iterator[tuple[str, Report]]:
+def _required(parts: Sequence[Part], patches: Container[str]) -> Iterator[tuple[str, Report]]:
     """Objects of the operator without fields that they need, but for those that change another object."""
-    patches = {
-        str(below(patch, "path") or patch).rpartition("/")[2]
-        for one in parts
-        if one.kind == "Kustomization"
-        for key in ("patches", "patchesStrategicMerge")
-        for patch in sequence(one.document.get(key))
-    }
     for one in parts:
-        name = one.file.rpartition("/")[2]
-        if name not in patches and "patch" not in name.lower():
+        if posixpath.normpath(one.file) not in patches and "patch" not in one.file.lower():
             report = Report()
             check_required(one.document, report)
             yield one.place, report

@@ -260,6 +260,7 @@ def test_objects_of_the_operator_against_their_definition(spec, expected):
         ({}, "f", [("error", "spec", "Add daemonsets.")]),
         # It changes one that is elsewhere.
         ({"mig": {"strategy": "mixed"}}, "patch-policy.yaml", []),
+        ({"mig": {"strategy": "mixed"}, "toolkit": {"env": [{"value": "a"}]}}, "patches/policy.yaml", []),
         ({**REQUIRED, "toolkit": {"env": [{"value": "a"}]}}, "f", [("error", "spec.toolkit.env[0]", "Add name.")]),
     ],
 )
@@ -279,6 +280,19 @@ def test_a_patch_that_a_kustomization_names_is_no_object():
     ):
         texts = {"d/kustomization.yaml": yaml.safe_dump({**kustomization, **named}), "d/mig.yaml": policy}
         assert sum(len(verdict.errors) for verdict in lint_files(texts).values()) == errors
+        # Kustomize wants neither kind nor version, and a patch may be in another folder.
+        unnamed = (
+            {"resources": ["a.yaml"], "patches": [{"path": "../base/sub/mig.yaml"}]}
+            if named
+            else {"resources": ["a.yaml"]}
+        )
+        texts = {"d/kustomization.yml": yaml.safe_dump(unnamed), "base/sub/mig.yaml": policy}
+        assert sum(len(verdict.errors) for verdict in lint_files(texts).values()) == errors
+
+
+def test_json_on_one_line_that_is_cut_off_is_a_damaged_configuration():
+    (verdict,) = lint_files({"c.json": '{"version":"v1","sharing":{"timeSlicing":{"resources":[]}'}).values()
+    assert verdict.errors
 
 
 @pytest.mark.parametrize("value", ["${REPLICAS:=4}", "{{ replicas }}"])
