@@ -30,13 +30,16 @@ EOF
 }
 
 images_of() { # the release, its values
-    local name version source
+    local name version source kept
     if [ "$1" = gpufleet-nvidia ]; then
         helm template "$1" "$repository/charts/gpufleet-nvidia" --namespace gpus --kube-version 1.34 --values "$2"
         return
     fi
     while read -r name version source; do
         case $1 in "$name" | "$name"-*) ;; *) continue ;; esac
+        # A cluster may keep another version of the GPU Operator, which stands above its values.
+        kept=$(sed -n "s/^# Values for the chart $name \([^ ]*\) (.*/\1/p" "$2")
+        version=${kept:-$version}
         if [ -n "$charts" ]; then
             helm template "$1" "$charts/$name-$version.tgz" --namespace gpus --kube-version 1.34 --values "$2"
         elif [[ $source == oci://* ]]; then

@@ -166,7 +166,7 @@ def _names_in_cluster(given: Mapping[str, Any]) -> list[Refused]:
     ):
         try:
             if name in given:
-                refuse(str(given[name]))
+                refuse("" if given[name] is None else str(given[name]))
         except Refused as refusal:
             found.append(refusal)
     return found

@@ -75,17 +75,17 @@ def normalize_device_id(device_id: str) -> str | None:
 
 
 #: Of each device the first driver, and the first one with which it has MIG; None where no source names one. The first: NVIDIA's list of supported
-#: platforms [doc] for HGX B200 and the RTX PRO 6000 Server; for the others of Blackwell branch 570, the first with that architecture (release notes).
+#: platforms [doc] for HGX B200 and the RTX PRO 6000 Server; for the others the first branch with their architecture, C(.00) (release notes).
 #: With MIG: MIG user guide of branch 620, deployment considerations [doc], which has no H100 NVL, H200 NVL and Grace Hopper. Its GB300 is the DGX
 #: Station's, and not that of racks.
 FIRST_DRIVERS: Mapping[str, tuple[str | None, str | None]] = {
     **dict.fromkeys(
-        ("0x20B010DE", "0x20B110DE", "0x20F110DE", "0x20B210DE", "0x20B510DE"), (None, "450.80.02")
+        ("0x20B010DE", "0x20B110DE", "0x20F110DE", "0x20B210DE", "0x20B510DE"), ("450.00", "450.80.02")
     ),  # A100
-    "0x20B710DE": (None, "460.73.01"),  # A30
-    **dict.fromkeys(("0x233010DE", "0x233110DE"), (None, "525.85.12")),  # H100
-    "0x232910DE": (None, "535.161.07"),  # H20
-    "0x233510DE": (None, "550.90.07"),  # H200
+    "0x20B710DE": ("450.00", "460.73.01"),  # A30
+    **dict.fromkeys(("0x233010DE", "0x233110DE"), ("525.00", "525.85.12")),  # H100
+    "0x232910DE": ("525.00", "535.161.07"),  # H20
+    "0x233510DE": ("525.00", "550.90.07"),  # H200
     "0x290110DE": ("570.133.20", "570.133.20"),  # B200
     "0x294110DE": ("570.00", "570.133.20"),  # GB200
     "0x318210DE": ("570.00", "580.82.07"),  # B300
@@ -157,7 +157,8 @@ def own_switches(facts: Mapping[str, Any]) -> str | None:
     alone: the host that it is on manages their fabric, if they have one (Fabric Manager User Guide, shared NVSwitch virtualization model).
     """
     fabric = facts.get("fabric") or {}
-    boards = [card.get("board") for card in cards_on_bus(facts) or facts.get("gpus") or () if not card.get("lost")]
+    cards = (*cards_on_bus(facts), *(facts.get("gpus") or ()))
+    boards = [card.get("board") for card in cards if not card.get("lost")]
     places = set(map(nvlink5_switches, boards))
     if SWITCHES_IN_RACK in places:
         return None
@@ -170,9 +171,11 @@ def _is_managed_elsewhere(facts: Mapping[str, Any], fabric: Mapping[str, Any]) -
     manager = fabric.get("manager") or {}
     # No baseboard with NVLink switches has one GPU only: it is one of a virtual machine (nvrc#159, gpud#1140).
     if len(all_cards(facts) or facts.get("gpus") or ()) == 1 or (
-        manager.get("active") is not True and fabric.get("virtual_machine")
+        manager.get("active") is not True and fabric.get("switch_ports") == 0 and fabric.get("virtual_machine")
     ):
         return True
+    if fabric.get("virtual_machine") is False:
+        return False
     # GPUs that are registered although no fabric manager is here have been by another one.
     states = {(gpu.get("fabric") or {}).get("state") for gpu in facts.get("gpus") or () if not gpu.get("lost")}
     return not manager.get("installed") and states == {"completed"}

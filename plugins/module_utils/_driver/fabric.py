@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from .._boards.board import NVLINK5, NVLINK5_MODULES, SWITCHES_IN_RACK
+from .._boards.board import NVLINK5, NVLINK5_MODULES, SWITCHES_IN_HOST, SWITCHES_IN_RACK
 from .._boards.lookup import nvlink5_switches
 from .._formats import host_names, imex
 from .._formats.host_names import IMEX_UNIT
@@ -45,9 +45,15 @@ def wants_fabric_manager(host: Host, desired: DesiredDriver) -> bool:
     return desired.fabric_manager == "always"
 
 
+def serves_nvlink5(host: Host, desired: DesiredDriver) -> bool:
+    """Return whether a fabric manager here is one of NVLink 5: of the host's switches, or by its boards where it is wanted always."""
+    on_boards = any(nvlink5_switches(gpu.board) == SWITCHES_IN_HOST for gpu in host.gpus)
+    return host.switches == NVLINK5 or (desired.fabric_manager == "always" and on_boards)
+
+
 def needs_modules(host: Host, desired: DesiredDriver) -> bool:
     """Return whether the kernel modules of NVLink 5 have to be loaded, now and at every boot."""
-    return host.switches == NVLINK5 and wants_fabric_manager(host, desired)
+    return serves_nvlink5(host, desired) and wants_fabric_manager(host, desired)
 
 
 def optional_packages(host: Host) -> tuple[str, ...]:

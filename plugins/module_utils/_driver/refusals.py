@@ -64,9 +64,10 @@ def too_old(gpu: Gpu, desired: DesiredDriver, version: str) -> Refused | None:
     oldest = driver_key(first)[0]
     # A branch that gets fixes, for the first driver of a board is soon below the security floor.
     branch = min((branch for branch in desired.floors if branch >= oldest), default=oldest)
+    shown = f"branch {oldest}" if first.endswith(".00") else f"driver {first}"
     return Refused(
         f"{PREFIX}{'version' if desired.version else 'branch'}",
-        f"{gpu} needs driver {first} or newer, and {version or f'branch {desired.branch_number}'} is older than the board",
+        f"{gpu} needs {shown} or newer, and {version or f'branch {desired.branch_number}'} is older than the board",
         f'Set {PREFIX}branch: "{branch}".',
     )
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 from .._adapters.package_manager import Package
 from .._adapters.repositories import canonical
-from .._boards.board import NVLINK5
 from .._formats.driver_versions import branch_of, driver_key, driver_version_in, is_driver_version, nearest, newest
 from .._formats.imex import VARIABLE as IMEX
 from .._plan import Refused
@@ -21,6 +20,7 @@ from .fabric import (
     SUBNET_MANAGER,
     imex_packages,
     optional_packages,
+    serves_nvlink5,
     wants_fabric_manager,
     wants_imex,
 )
@@ -98,7 +98,7 @@ def names_to_ask(host: Host, desired: DesiredDriver) -> tuple[str, ...]:
     asked.update(fill((*archive.fabric_manager, *archive.fabric_libraries), branch=branch))
     asked.update(fill(archive.pinning_packages, branch=branch, version=desired.version or "*"))
     asked.update(_mixed(host, desired))
-    if host.switches == NVLINK5:
+    if serves_nvlink5(host, desired):
         asked.update((*PACKAGES, *optional_packages(host)))
     if wants_imex(host, desired):
         asked.update(fill(imex_packages(host, desired), branch=branch))
@@ -128,7 +128,7 @@ def select(host: Host, desired: DesiredDriver, offered: Iterable[Package]) -> Se
     )
     if wants_fabric_manager(host, desired):
         packages.extend(_fabric(archive, version, available))
-        packages.extend(_nvlink5(host, available))
+        packages.extend(_nvlink5(host, desired, available))
     if wants_imex(host, desired):
         packages.append(_imex(fill(imex_packages(host, desired), branch=branch_of(version)), version, available))
     stream = (archive.streams or {}).get(desired.flavour, "") if host.distribution.pinning == "module_stream" else ""
@@ -170,7 +170,7 @@ def missing_fabric_packages(host: Host, desired: DesiredDriver) -> tuple[str, ..
     managers = fill(archive_of(host, desired).fabric_manager, branch=desired.branch_number)
     there = host.fabric_installed or not managers or any(name in host.packages for name in managers)
     missing = [] if there else [managers[0]]
-    if host.switches == NVLINK5 and SUBNET_MANAGER not in host.packages:
+    if serves_nvlink5(host, desired) and SUBNET_MANAGER not in host.packages:
         missing.append(SUBNET_MANAGER)
     return tuple(missing)
 
@@ -327,9 +327,9 @@ def _imex(names: Sequence[str], version: str, available: Mapping[tuple[str, str]
     return found[0]
 
 
-def _nvlink5(host: Host, available: Mapping[tuple[str, str], Package]) -> list[Package]:
+def _nvlink5(host: Host, desired: DesiredDriver, available: Mapping[tuple[str, str], Package]) -> list[Package]:
     """Return what NVLink 5 needs beside the fabric manager, at versions of the package manager's choice."""
-    if host.switches != NVLINK5:
+    if not serves_nvlink5(host, desired):
         return []
     known = {name for name, _version in available}
     missing = [name for name in PACKAGES if name not in known]

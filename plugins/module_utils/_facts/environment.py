@@ -98,8 +98,7 @@ def read_fabric(
     if any(board and board.nvlink5_switches == SWITCHES_IN_HOST for board in boards):
         found["lacking_modules"] = [name for name in NVLINK5_MODULES if not source.files.exists(f"/sys/module/{name}")]
         found["switch_ports"] = switch_ports(source.files, MACHINE_DRIVERS)
-        if found["switch_ports"] == 0:
-            found["virtual_machine"] = _HYPERVISOR.search(source.files.read("/proc/cpuinfo") or "") is not None
+        found["virtual_machine"] = _HYPERVISOR.search(source.files.read("/proc/cpuinfo") or "") is not None
     if any(board and board.nvlink5_switches == SWITCHES_IN_RACK for board in boards):
         found["imex"] = _read_imex(source, services, packages)
     return found

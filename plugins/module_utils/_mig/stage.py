@@ -67,7 +67,7 @@ def _desired(variables: Mapping[str, Any], gpus: Sequence[Mapping[str, Any]]) ->
 def stage(facts: Facts, desired: Mapping[str, Any]) -> StagePlan:
     """Return what the stage would do. C(desired): the variables of the role, under their full names."""
     try:
-        if not (facts.nvml.available and facts.gpus):
+        if not (facts.nvml.available and facts.gpus) or _gets_mig(facts, desired):
             return _without_driver(facts, desired)
         gpus = node_gpus(facts, desired.get("nvidia_mig_busy_instances") or ())
         found = plan_layout(gpus, desired, _reset_obstacles(facts, gpus, desired))
@@ -86,17 +86,18 @@ def stage(facts: Facts, desired: Mapping[str, Any]) -> StagePlan:
         needed=needed or bool(steps),
         steps=tuple(steps),
         unknown="; ".join(found.unknown) or None,
-        warnings=(*found.warnings, *offered, *_reset_beside_drm(facts, steps)),
+        warnings=(*found.warnings, *offered, *_reset_beside_drm(facts, steps, bool(desired.get("nvidia_mig_reboot")))),
     )
 
 
-def _reset_beside_drm(facts: Facts, steps: Sequence[Step]) -> tuple[str, ...]:
+def _reset_beside_drm(facts: Facts, steps: Sequence[Step], reboots: bool) -> tuple[str, ...]:
     """Return what to know of a module that is no process, so that no GPU has it among its users (mig-parted, README, known issues [doc])."""
     if "nvidia_drm" not in (facts.driver.modules or ()) or all(step.kind is not Kind.RESET_GPU for step in steps):
         return ()
+    way = "unload it first (modprobe -r nvidia_drm), or let the run reboot the host (nvidia_mig_reboot: true)"
     return (
-        "the kernel module nvidia_drm is loaded, which can hold the GPUs, so that nvidia-smi cannot reset them (In use by another client): unload it "
-        "first (modprobe -r nvidia_drm), or let the run reboot the host (nvidia_mig_reboot: true)",
+        "the kernel module nvidia_drm is loaded, which can hold the GPUs, so that nvidia-smi cannot reset them (In use by another client): "
+        + ("the run reboots the host then" if reboots else way),
     )
 
 
@@ -133,6 +134,15 @@ def _offered_whole(
     return (found.message.rstrip("."),)
 
 
+def _gets_mig(facts: Facts, variables: Mapping[str, Any]) -> bool:
+    """Whether a driver is loaded that is older than MIG on one of the boards, so that only the wanted one counts."""
+    loaded = facts.driver.loaded_version or ""
+    without = [gpu for gpu in facts.gpus or () if gpu.mig is not None and gpu.mig.supported is False]
+    firsts = [first_driver(str(gpu.device_id), mig=True) for gpu in without]
+    wanted = variables.get("nvidia_driver_state") == "present" and is_driver_version(loaded)
+    return wanted and any(first is not None and not may_be_as_new(loaded, 0, first) for first in firsts)
+
+
 def _without_driver(facts: Facts, variables: Mapping[str, Any]) -> StagePlan:
     if facts.pci is None and entries(variables.get("nvidia_mig_layout")):
         # Which of them the layout selects, and whether they can be so, only a host says that was read.
@@ -150,7 +160,8 @@ def _without_driver(facts: Facts, variables: Mapping[str, Any]) -> StagePlan:
     ]
     if any(refused):
         return StagePlan(STAGE, needed=True, refusals=tuple(filter(None, refused)))
-    reason = facts.nvml.reason or "no driver is loaded"
+    loaded = f"driver {facts.driver.loaded_version} has no MIG for the board"
+    reason = facts.nvml.reason or (loaded if facts.nvml.available else "no driver is loaded")
     steps = tuple(
         gpu_step(Kind.PARTITION_GPU, gpu, f"wanted: {found[int(gpu['index'])]}", (), found[int(gpu["index"])].as_dict())
         for gpu in gpus
@@ -160,16 +171,17 @@ def _without_driver(facts: Facts, variables: Mapping[str, Any]) -> StagePlan:
 
 
 def _too_old(gpu: Mapping[str, Any], variables: Mapping[str, Any]) -> Refused | None:
-    """Return that the driver which is to be installed has no MIG for the board yet; one that is loaded says so itself."""
+    """Return that the driver which is to be installed has no MIG for the board yet."""
     first = first_driver(str(gpu.get("device_id")), mig=True)
     branch, version = (str(variables.get(f"nvidia_driver_{name}") or "") for name in ("branch", "version"))
     given = is_driver_version(version) if version else is_branch(branch)
     if variables.get("nvidia_driver_state") != "present" or first is None or not given:
         return None
-    if may_be_as_new(version, int(branch or 0), first):
+    if may_be_as_new(version, 0 if version else int(branch), first):
         return None
+    enough = first if version else f"branch {first.partition('.')[0]}"
     return Refused(
         f"nvidia_driver_{'version' if version else 'branch'}",
         f"{gpu_title(gpu)} has MIG from driver {first} on, and {version or f'branch {branch}'} is older",
-        f"Use {first} or newer, or take the GPU out of nvidia_mig_layout.",
+        f"Use {enough} or newer, or take the GPU out of nvidia_mig_layout.",
     )

@@ -171,7 +171,7 @@ class DescribedCluster:
 
     def chart(self, name: str) -> Chart:
         """Return a chart at the version that is installed: the pinned one, or, of the GPU Operator, the one that the cluster has and keeps."""
-        kept = str(self.options["operator_version"]) if name == GPU_OPERATOR else ""
+        kept = str(self.options["operator_version"] or "") if name == GPU_OPERATOR else ""
         return replace(CHARTS[name], version=kept) if kept else CHARTS[name]
 
     def with_backend(self, backend: str) -> tuple[PluginConfiguration, ...]:

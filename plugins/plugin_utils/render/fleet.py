@@ -169,7 +169,7 @@ class Fleet:
         options = self._options(name, members)
         refuse_namespace(str(options["namespace"]))
         refuse_runtime_class(str(options["runtime_class"] or ""))
-        refuse_operator_version(str(options["operator_version"]))
+        refuse_operator_version(str(options["operator_version"] or ""))
         before = self._before(name)
         for pool, hosts in sorted(by_pool.items()):
             configurations += self._configurations(pool, hosts, before)

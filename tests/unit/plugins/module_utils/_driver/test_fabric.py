@@ -9,7 +9,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.board import NVLINK5
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup import board as find_board_of
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup import own_switches
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.apply import Failed, run_stage
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired import DesiredDriver
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.fabric import MODULES_FILE
@@ -116,6 +118,22 @@ SERVES, NONE = {"installed": True, "active": True, "version": OLD}, {"installed"
 ENDED = {**SERVES, "active": False}
 
 
+def test_a_fabric_manager_that_is_wanted_always_has_what_it_starts_with():
+    """Also in a virtual machine that shows no switches."""
+    card = {"address": "0", "kind": "gpu", "device_id": "0x2901", "architecture": "blackwell", "board": "b200-180gb"}
+    host = {**facts(packages=full(OLD), holds=list(full(OLD))), "pci": [card, {**card, "address": "1"}]}
+    host["fabric"] = {"nvswitches": 0, "manager": NONE, "switch_ports": 0, "virtual_machine": True}
+    assert not stage(host, {}).needed
+    steps = "\n".join(map(str, stage(host, {"nvidia_driver_fabric_manager": "always"}).steps))
+    assert "nvlsm" in steps
+
+
+def test_boards_that_are_known_by_their_name_alone_have_their_switches():
+    card = {"address": "0", "kind": "gpu", "device_id": "0x29ff", "architecture": None, "board": None}
+    gpus = [{"index": n, "board": "b200-180gb"} for n in range(8)]
+    assert own_switches({"pci": [card] * 8, "gpus": gpus, "fabric": {"manager": NONE}}) == NVLINK5
+
+
 @pytest.mark.parametrize(
     ("board", "count", "fabric", "state", "wanted"),
     [
@@ -126,6 +144,8 @@ ENDED = {**SERVES, "active": False}
         ("b200-180gb", 8, {"manager": SERVES, "switch_ports": 4}, "completed", True),
         # The package was removed: what it had registered stays so until the driver is loaded anew.
         ("b200-180gb", 8, {"manager": NONE, "switch_ports": 4}, "completed", True),
+        ("b200-180gb", 8, {"manager": NONE, "switch_ports": 0, "virtual_machine": False}, "completed", True),
+        ("b200-180gb", 8, {"manager": NONE, "switch_ports": None, "virtual_machine": False}, "completed", True),
         ("h100-80gb-sxm", 8, {"manager": NONE, "nvswitches": 4}, None, True),
         # One GPU of a baseboard in a virtual machine.
         ("b200-180gb", 1, {"manager": NONE}, None, False),

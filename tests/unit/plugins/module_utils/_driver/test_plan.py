@@ -137,7 +137,7 @@ def test_boards_that_cannot_run_the_driver(gpus, desired, reason):
         (
             Gpu("0", "0x2941", "blackwell", "gb200-186gb"),
             DesiredDriver(branch="535"),
-            r"needs driver 570\.00 or newer",
+            r"needs branch 570 or newer",
             "580",
         ),
     ],

@@ -69,14 +69,19 @@ def test_the_modules_that_nvlink5_lacks(tree, device, lacking):
 @pytest.mark.parametrize(
     ("driver", "data", "processor", "found"),
     [
-        ("mlx5_core", "NVIDIA NVSwitch SW_MNG V3", "flags\t: fpu hypervisor lm", {"switch_ports": 1}),
+        (
+            "mlx5_core",
+            "NVIDIA NVSwitch SW_MNG V3",
+            "flags\t: fpu hypervisor lm",
+            {"switch_ports": 1, "virtual_machine": True},
+        ),
         # Without mlx5_core too, for the bus has the data.
-        (None, "NVIDIA NVSwitch SW_MNG V3", "", {"switch_ports": 1}),
+        (None, "NVIDIA NVSwitch SW_MNG V3", "", {"switch_ports": 1, "virtual_machine": False}),
         ("mlx5_core", "ConnectX-7", "flags\t: fpu hypervisor lm", {"switch_ports": 0, "virtual_machine": True}),
         ("mlx5_core", "ConnectX-7", "flags\t: fpu lm", {"switch_ports": 0, "virtual_machine": False}),
         # Given to a virtual machine, as NVSwitches are.
         ("vfio-pci", "NVIDIA NVSwitch SW_MNG V3", "flags\t: fpu lm", {"switch_ports": 0, "virtual_machine": False}),
-        ("mlx5_core", None, "", {"switch_ports": None}),
+        ("mlx5_core", None, "", {"switch_ports": None, "virtual_machine": False}),
     ],
 )
 def test_what_manages_the_switches_of_nvlink5(tree, driver, data, processor, found):

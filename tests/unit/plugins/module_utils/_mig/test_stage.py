@@ -294,6 +294,8 @@ class TestWithoutDriver:
             ("0x2335", {"branch": "550"}, None),
             ("0x2335", {"branch": "535", "state": "unmanaged"}, None),
             ("0x2335", {"version": "not one"}, None),
+            ("0x2335", {"version": "580.126.09", "branch": "latest"}, None),
+            ("0x2335", {"version": "535.183.01", "branch": "580-open"}, "nvidia_driver_version"),
             ("0x2bb1", {"branch": "570"}, "nvidia_driver_branch"),
             ("0x2330", {"branch": "535"}, None),
         ],
@@ -306,6 +308,20 @@ class TestWithoutDriver:
         if thing:
             assert "has MIG from driver" in plan.refusals[0].reason
         assert not stage(self.bare(device), {**DESIRED, **given, "nvidia_mig_layout": "all-disabled"}).refusals
+
+    @pytest.mark.parametrize(("branch", "refused"), [("580", False), ("535", True)])
+    def test_a_loaded_driver_without_mig_for_the_board_leaves_it_to_the_wanted_one(self, branch, refused):
+        host = {**self.bare("0x2335"), "nvml": {"available": True}, "driver": {"loaded_version": "535.183.01"}}
+        gpu = {"index": 0, "uuid": "GPU-1", "pci_address": "0000:18:00.0", "device_id": "0x2335"}
+        host["gpus"] = [{**gpu, "name": "NVIDIA H200", "board": "h200-141gb", "mig": {"supported": False}}]
+        given = {"nvidia_driver_state": "present", "nvidia_driver_branch": branch, "nvidia_mig_layout": "all-enabled"}
+        plan = stage(host, {**DESIRED, **given})
+        assert [refusal.thing for refusal in plan.refusals] == (["nvidia_driver_branch"] if refused else [])
+        if not refused:
+            assert "driver 535.183.01 has no MIG for the board" in plan.unknown
+        # A driver that could have it says why it has not.
+        host["driver"] = {"loaded_version": "580.126.09"}
+        assert stage(host, {**DESIRED, **given}).refusals
 
     def test_boards_without_mig_need_nothing_to_be_off(self):
         assert not stage(self.bare("0x1eb8"), {**DESIRED, "nvidia_mig_layout": "all-disabled"}).needed
