@@ -256,7 +256,7 @@ def test_verify_is_red_where_somebody_told_the_plugins_mps_daemon_other_limits(n
     pods = nodes.get("pods", "-n", "nvidia-gpu", "--field-selector=spec.nodeName=node-mounts")["items"]
     (daemon,) = [name for pod in pods if "mps-control-daemon" in (name := pod["metadata"]["name"])]
     nodes.kubectl("delete", "pod", "-n", "nvidia-gpu", daemon)
-    wait_for(lambda: limits()["node-mounts"]["status"] == "passed", 120)
+    wait_for(lambda: limits()["node-mounts"]["status"] == "passed", 240)
 
 
 def fill(nodes: Nodes, kind: Kind, pool: str) -> None:
