@@ -17,8 +17,10 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._printable import 
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_program import NvmlAction
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of, is_true
 
-#: An escape in JSON that may stand for what is not printable: any but those of quotes, backslashes and slashes, and of line ends outside of names.
-_UNPRINTABLE = re.compile(r'\\(?:[^nt"\\/]|[nt](?:[^"\\]|\\.)*"\s*:)')
+#: An escape in JSON that may stand for what is not printable; and a string, its end or that of the text, and what makes it a name. Neither looks at a
+#: character twice: the text is a host's.
+_UNPRINTABLE = re.compile(r'\\[^nt"\\/]')
+_STRING = re.compile(r'"[^"\\]*(?:\\.?[^"\\]*)*(?:"(\s*:)?|\Z)')
 
 
 class ActionModule(NvmlAction):
@@ -38,7 +40,7 @@ class ActionModule(NvmlAction):
         text = said.get("gpu_text")
         as_text = is_true(self._task.args.get("as_text"))
         # Of most hosts there is nothing to replace, and their text is what is taken.
-        clean = isinstance(text, str) and text.isprintable() and not _UNPRINTABLE.search(text)
+        clean = isinstance(text, str) and _is_printable_json(text)
         if clean and as_text:
             return {**answer, "gpu_text": str(text)}
         if not clean:
@@ -49,6 +51,14 @@ class ActionModule(NvmlAction):
         if as_text:
             return {**answer, "gpu_text": json.dumps(facts, separators=(",", ":"))}
         return {**answer, "gpu": facts}
+
+
+def _is_printable_json(text: str) -> bool:
+    """Whether nothing in a text of JSON would be replaced: values may have lines, and names may not."""
+    if not text.isprintable() or _UNPRINTABLE.search(text):
+        return False
+    names = (one[0] for one in _STRING.finditer(text) if one[1])
+    return not any("\\n" in name or "\\t" in name for name in names)
 
 
 def _data_of(said: Mapping[str, Any]) -> Any:

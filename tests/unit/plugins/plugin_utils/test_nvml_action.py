@@ -173,6 +173,16 @@ def test_what_is_taken_as_it_came_is_what_would_have_been_made_of_it(made_up, as
     assert json.loads(answer["gpu_text"]) == printable(facts, lines=True)
 
 
+@pytest.mark.parametrize("part", ["\\n", '\\"', "\\\\", '"', '" '])
+@pytest.mark.parametrize("end", ["", '"', "\\", '":'])
+def test_a_text_that_was_made_to_be_looked_at_for_long_is_not(part, end):
+    """With each escape looked at to the end of its string this takes hours."""
+    answer = run(
+        Host([{"changed": False, "gpu_text": '{"' + part * 300_000 + end}]), gpu_info.ActionModule, as_text=True
+    )
+    assert facts_of(answer)[0] is None
+
+
 def test_the_lines_of_a_program_cost_no_second_look():
     text = json.dumps({"schema": 1, "host": {"name": 'a "host"'}, "gpus": [], "made up": "GPU 0\n\tMIG"})
     answer = run(Host([{"changed": False, "gpu_text": text}]), gpu_info.ActionModule, as_text=True)
