@@ -215,8 +215,8 @@ class Objects:
             differences.append(f"mig: node {name} has {MIG_CONFIG_LABEL}={label}, and its state is {state}")
         return ServedConfiguration(
             name,
-            # The operator's strategy is an environment variable, which beats the file.
-            str(given or strategy or "single"),
+            # The operator's strategy is an environment variable, which beats the file. Without one, the plugin decides (applyMIGConfiguration).
+            str(given or strategy or "none"),
             sharing,
             brought["driver"],
             brought["container-toolkit"],

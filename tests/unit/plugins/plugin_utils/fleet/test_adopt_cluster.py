@@ -102,7 +102,8 @@ def test_an_operator_that_brings_driver_and_toolkit_and_partitions():
     objects = Objects([labelled(labels=labels)], [policy(**given)], drivers)
     assert objects.variables()["gpu_kubernetes_mig_manager"] == "operator"
     found = objects.served(objects.nodes[0])
-    assert found.driver and found.toolkit and found.strategy == "single"
+    assert found.driver and found.toolkit
+    assert found.strategy == "none", "without mig the operator leaves the strategy to the plugin"
     assert found.notes == ("the driver of node gpu01 is decided by NVIDIADriver training (580.178.04)",)
     assert "nvidia.com/mig.config=all-balanced, and its state is failed" in found.differences[0]
 
