@@ -62,7 +62,8 @@ def test_a_file_that_is_not_utf_8_is_named(tmp_path):
     done = run(tmp_path, "version: v1\n", "latin.yaml")
     assert (done.returncode, done.stderr) == (1, "")
     assert (
-        done.stdout.splitlines()[0] == "latin.yaml: error: the file is not UTF-8 (at character 17). Save it as UTF-8."
+        done.stdout.splitlines()[0]
+        == "latin.yaml: error: invalid YAML: the file is not UTF-8 (at character 17). Save it as UTF-8."
     )
 
 

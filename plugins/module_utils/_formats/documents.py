@@ -57,7 +57,7 @@ def _load_yaml(text: str, longest: int | None, load: str) -> Any:
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     _refuse_long(text, longest)
     try:
-        _refuse_expanding(yaml, yaml.parse(text, Loader=loader))
+        refuse_expanding(yaml, yaml.parse(text, Loader=loader))
         found = getattr(yaml, load)(text, Loader=loader)
         return found if load == "load" else list(found)
     except yaml.YAMLError as error:
@@ -72,7 +72,7 @@ def _refuse_long(text: str | bytes, longest: int | None) -> None:
         raise ValueError(f"it has {len(text)} characters, and may have at most {longest}")
 
 
-def _refuse_expanding(yaml: Any, events: Any) -> None:
+def refuse_expanding(yaml: Any, events: Any) -> None:
     """Go through the events of the parser, which needs no recursion: the C library that builds from them ends the process at great depth."""
     nodes, aliased = 0, 0
     # By anchor, and of each collection that is open: how many nodes it has, and how deep it is.

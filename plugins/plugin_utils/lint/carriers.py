@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from ...module_utils._formats.documents import read_yaml
+from ...module_utils._formats.documents import read_yaml_documents
 from .chart_values import chart_of, charts
-from .finding import OF_A_CONFIGURATION, below, group_of, mapping, sequence
+from .finding import OF_A_CONFIGURATION, below, group_of, mapping, quoted, sequence
 
 
 class Part(NamedTuple):
@@ -61,6 +61,15 @@ def is_carrier(document: Mapping[str, Any]) -> bool:
 _KUSTOMIZATIONS = ("kustomization.yaml", "kustomization.yml", "kustomization")
 
 
+def documents(text: str) -> tuple[str, list[Any]]:
+    """Return a text and its documents, with its values C({{ ... }}) in quotes where YAML reads it only so. Raises ValueError: it does not read it."""
+    try:
+        return text, read_yaml_documents(text)
+    except ValueError:
+        text = quoted(text)
+        return text, read_yaml_documents(text)
+
+
 def parts_of(file: str, document: Mapping[str, Any]) -> Iterator[Part]:
     """Yield what is in a document of a file, the document itself last."""
     if document.get("kind") == "List" or (str(document.get("kind", "")).endswith("List") and "items" in document):
@@ -79,7 +88,7 @@ def parts_of(file: str, document: Mapping[str, Any]) -> Iterator[Part]:
         part = Part(file, f"{place[:-1]} {path}]", {}, str(chart or "").rpartition("/")[2], str(version or ""))
         if isinstance(values, str):
             try:
-                values = read_yaml(values) or {}
+                values = next(iter(documents(values)[1]), None) or {}
             except ValueError:
                 yield part._replace(text=values)
                 continue

@@ -157,6 +157,6 @@ def gates(given: Mapping[str, Any], report: Report) -> None:
             message = f"{one} and {other} exclude each other: the DRA driver does not start"
             report.error(f"featureGates.{one}", message, "Set one of them to false.")
     for one, other in _NEED:
-        if one in on and other not in on:
+        if one in on and given.get(other, _GATES[other]) in (None, False):
             message = f"{one} needs {other}: the DRA driver does not start"
             report.error(f"featureGates.{one}", message, f"Set {other}: true, or {one}: false.")

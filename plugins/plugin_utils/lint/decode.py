@@ -19,8 +19,19 @@ from .finding import Report, join, near
 
 Decoder = Callable[[Any, str, Report], Any]
 
-#: What a decoder returns for a value that the plugin refuses, after it has reported it.
-REFUSED = object()
+
+class _Unknown(dict[str, Any]):
+    """A value of which nothing is known, as of whatever is asked of it."""
+
+    def __bool__(self) -> bool:
+        return True
+
+    def get(self, _key: str, _default: Any = None) -> Any:
+        return self
+
+
+#: What a decoder returns for a value that the plugin refuses, or that is filled in later, after it has reported it.
+REFUSED = _Unknown()
 
 #: Characters of a whole number that is read as one: longer ones are too large for every field, and Python refuses to read them.
 LONGEST_NUMBER = 4000
@@ -40,6 +51,8 @@ def struct(fields: Mapping[str, Decoder]) -> Decoder:
 
     def decode(value: Any, path: str, report: Report) -> dict[str, Any]:
         given = mapping(value, path, report)
+        if given is REFUSED:
+            return given
         result: dict[str, Any] = {}
         written: dict[str, str] = {}
         # The JSON in between has its keys sorted by byte, and the last of several that mean the same field wins.
@@ -73,11 +86,13 @@ def exact(known: Mapping[str, Decoder], required: Mapping[str, tuple[str, str]] 
 
     def decode(value: Any, path: str, report: Report) -> dict[str, Any]:
         given = mapping(value, path, report, empty_is_ignored=False)
+        if given is REFUSED:
+            return given
         for key in sorted(set(given) - set(known)):
             report.warning(join(path, key), "unknown field: it is silently ignored", near(key, known))
         found = {name: read(given[name], join(path, name), report) for name, read in known.items() if name in given}
         for name, (message, remedy) in (required or {}).items():
-            if name not in found and (value is None or isinstance(value, dict)):
+            if name not in found:
                 report.error(path, message, remedy)
         return found
 
@@ -85,13 +100,14 @@ def exact(known: Mapping[str, Decoder], required: Mapping[str, tuple[str, str]] 
 
 
 def mapping(value: Any, path: str, report: Report, empty_is_ignored: bool = True) -> dict[str, Any]:
-    """Return C(value) when it is a mapping; report it and return an empty one otherwise."""
+    """Return C(value) when it is a mapping, and an empty one for null; report what is none."""
     if isinstance(value, dict):
         return value
     if value is not None:
         message = f"{describe(value)} where a mapping of fields is expected"
         report.error(path, message, "Write the fields one level deeper, as name: value.")
-    elif empty_is_ignored:
+        return REFUSED
+    if empty_is_ignored:
         report.warning(path, "the section is empty, so it has no effect", "Fill it or remove it.")
     return {}
 
@@ -157,53 +173,26 @@ def sequence(item: Decoder) -> Decoder:
     return decode
 
 
-_DURATION = re.compile(r"[-+]?(?P<parts>(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:ns|us|\u00b5s|\u03bcs|ms|s|m|h))+)")
-_DURATION_PART = re.compile(r"(?P<number>[0-9]*\.?[0-9]*)(?P<unit>ns|us|\u00b5s|\u03bcs|ms|s|m|h)")
-_NANOSECONDS = {
-    "ns": 1,
-    "us": 10**3,
-    "\u00b5s": 10**3,
-    "\u03bcs": 10**3,
-    "ms": 10**6,
-    "s": 10**9,
-    "m": 60 * 10**9,
-    "h": 3600 * 10**9,
-}
+_DURATION = re.compile(
+    r"[-+]?(?:0|(?:(?:[0-9]{1,19}(?:\.[0-9]*)?|\.[0-9]+)(?:ns|us|\u00b5s|\u03bcs|ms|s|m|h))+)", re.ASCII
+)
 
 
 def duration(value: Any, path: str, report: Report) -> Any:
-    """Decode a duration into nanoseconds: C(infinite), a text such as C(60s), or a bare number, which means nanoseconds."""
+    """Check a duration: C(infinite), a text such as C(60s), or a bare number, which means nanoseconds."""
     if value is None or value == "infinite":
         return value
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         report.warning(path, f"{value} without a unit means {value} nanoseconds", f'Write "{value}s" for seconds.')
-        return int(value)
-    nanoseconds = _nanoseconds(value) if isinstance(value, str) else None
-    if nanoseconds is None:
+        return value
+    if not isinstance(value, str) or not _DURATION.fullmatch(value):
         report.error(
             path, f"{describe(value)} is not a duration", 'Write a number and a unit, such as "60s", or "infinite".'
         )
         return REFUSED
-    if nanoseconds <= 0:
+    if value.startswith("-") or not set(value) & set("123456789"):
         report.warning(path, f"{value!r} makes it run without pause", 'Write a duration such as "60s".')
-    return nanoseconds
-
-
-def _nanoseconds(text: str) -> int | None:
-    if text in ("0", "+0", "-0"):
-        return 0
-    match = _DURATION.fullmatch(text) if len(text) <= LONGEST_NUMBER else None
-    if match is None:
-        return None
-    total = 0
-    for part in _DURATION_PART.finditer(match.group("parts")):
-        whole, _dot, fraction = part.group("number").partition(".")
-        unit = _NANOSECONDS[part.group("unit")]
-        total += int(whole or 0) * unit + (int(fraction) * unit // 10 ** len(fraction) if fraction else 0)
-    # time.ParseDuration holds 2**63 in an unsigned number, so that the most negative duration can be written.
-    if total > _LARGEST_INT + text.startswith("-"):
-        return None
-    return -total if text.startswith("-") else total
+    return value
 
 
 def describe(value: Any) -> str:

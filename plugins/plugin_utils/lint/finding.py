@@ -41,8 +41,10 @@ class Finding:
         return {"level": self.level, "path": self.path, "message": self.message, "remedy": self.remedy}
 
 
-#: What Flux, Helm, Jinja and envsubst replace before the file is used; it is quoted where a finding is of it.
-_PLACEHOLDER = re.compile(r"\$\{|\{\{")
+#: What Flux, Helm, Jinja, kustomize and envsubst replace before the file is used; it is quoted where a finding is of it.
+_PLACEHOLDER = re.compile(r"\$[{(A-Za-z_]|\{\{")
+#: A value that YAML reads as a mapping of mappings, or not at all, unless it is quoted.
+_UNQUOTED = re.compile(r"^([ \t]*(?:- +)*(?:[^\s'\"{]+: +|- +))(\{\{.*)$", re.MULTILINE)
 
 #: Errors and warnings of one file, and notes. A file with more is none of the plugin's, or was made to keep the linter busy.
 MOST = 500
@@ -56,7 +58,8 @@ class TooManyFindings(Exception):
 class Report:
     """Collects findings while a file is read. An error or a warning too many raises TooManyFindings; notes, which fail nothing, are left out then.
 
-    :param refused: whether there was an error, also one of a value that is filled in later.
+    :param refused: whether there was an error, and C(unknown), whether a value is filled in later, so that nothing is known of it.
+    :param filled_in: whether what looks like a placeholder is the value itself, as in the objects of a cluster.
     :param host: facts of the node on which the file will be used, and C(node), what L(node.node_of) makes of them; empty where it is not known.
     """
 
@@ -64,12 +67,13 @@ class Report:
     node: Any = None
     findings: list[Finding] = field(default_factory=list)
     refused: bool = False
+    unknown: bool = False
+    filled_in: bool = False
     _known: set[Finding] = field(default_factory=set)
     #: Of errors and warnings, and of notes.
     _counts: list[int] = field(default_factory=lambda: [0, 0])
 
     def error(self, path: str, message: str, remedy: str = "") -> None:
-        self.refused = True
         self._add(ERROR, path, message, remedy)
 
     def warning(self, path: str, message: str, remedy: str = "") -> None:
@@ -79,8 +83,11 @@ class Report:
         self._add(NOTE, path, message, remedy)
 
     def _add(self, level: str, *texts: str) -> None:
-        if level != NOTE and _PLACEHOLDER.search(texts[1]):
+        # A key that is filled in later ends a path.
+        if level != NOTE and not self.filled_in and (is_placeholder(texts[1]) or texts[0].endswith("}")):
+            self.unknown = True
             level, texts = NOTE, (texts[0], f"{texts[1]}, unless it is filled in before", "")
+        self.refused |= level == ERROR
         # What is quoted of a file can have characters that a terminal obeys.
         finding = Finding(level, *(str(printable(text, lines=True)) for text in texts))
         # YAML aliases reach the same text on several ways.
@@ -94,6 +101,16 @@ class Report:
         self._counts[is_note] += 1
         self._known.add(finding)
         self.findings.append(finding)
+
+
+def is_placeholder(text: str) -> bool:
+    """Return whether a part of a text is filled in before it is used."""
+    return bool(_PLACEHOLDER.search(text))
+
+
+def quoted(text: str) -> str:
+    """Return a file with its values C({{ ... }}) in quotes, so that YAML reads the rest of it."""
+    return _UNQUOTED.sub(lambda match: f"{match[1]}'{match[2].replace(chr(39), 2 * chr(39))}'", text)
 
 
 def near(name: str, known: Iterable[str]) -> str:

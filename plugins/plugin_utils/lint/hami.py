@@ -5,17 +5,17 @@
 """HAMi's configuration: its device plugin's (C(device-config.yaml)) and that of single nodes (C(config.json)).
 
 The fields are those of HAMi 2.10: pkg/device/nvidia/{device,mig_profiles}.go, and how they are used in
-pkg/device-plugin/nvidiadevice/nvinternal/plugin/{server,register}.go. Both programs read YAML without looking for unknown fields.
+pkg/device-plugin/nvidiadevice/nvinternal/{plugin/{server,register,util},cdi/cdi}.go. Both programs read YAML without looking for unknown fields.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Callable, NamedTuple
 
-from .finding import Report, join, mapping, near, sequence
+from .finding import Report, is_placeholder, join, mapping, near, sequence
 from .node import LintedNode
 
 
@@ -63,10 +63,10 @@ def is_hami(document: Mapping[str, Any]) -> bool:
     return "nodeconfig" in document or (isinstance(nvidia, Mapping) and bool(set(_FIELDS) & set(nvidia)))
 
 
-def check(document: Mapping[str, Any], text: str, report: Report) -> None:
-    """Check one configuration, read from C(text); without facts nothing is said of the node's GPUs."""
+def check(document: Mapping[str, Any], text: str, strategies: Sequence[str], report: Report) -> None:
+    """Check one configuration, read from C(text), of a plugin with these device list strategies; without facts nothing is said of the node's GPUs."""
     if "nodeconfig" in document:
-        _nodes(document, text, report)
+        _nodes(document, text, strategies, report)
     else:
         _devices(mapping(document.get("nvidia")), report)
 
@@ -111,11 +111,12 @@ def _allowed(entry: Mapping[str, Any], path: str, report: Report) -> None:
             report.error(join(path, "profiles"), message, "Write it as nvidia-smi mig -lgip does, such as 1g.10gb.")
 
 
-def _nodes(document: Mapping[str, Any], text: str, report: Report) -> None:
+def _nodes(document: Mapping[str, Any], text: str, strategies: Sequence[str], report: Report) -> None:
     try:
         json.loads(text)
     except ValueError as error:
-        report.error(
+        say = report.note if is_placeholder(text) else report.error
+        say(
             "", f"this is not JSON ({error}): HAMi logs it and ignores the settings of all nodes", "Correct the syntax."
         )
         return
@@ -135,6 +136,15 @@ def _nodes(document: Mapping[str, Any], text: str, report: Report) -> None:
         _of_a_node(
             {key.lower(): value for key, value in given.items()}, path, report.node if name == here else None, report
         )
+        # What is allocated are MIG devices that are made then, and the specification is written once, when the plugin starts.
+        by_cdi = [one for one in strategies if one.startswith("cdi-")]
+        if by_cdi and any(key.lower() == "operatingmode" and value == "mig" for key, value in given.items()):
+            report.error(
+                join(path, "operatingmode"),
+                f"HAMi makes MIG devices for each pod, and {by_cdi[0]} (devicePlugin.deviceListStrategy) names them by a CDI specification that lacks "
+                "them: the pods do not start",
+                "Write deviceListStrategy: envvar or volume-mounts, or operatingmode: hami-core.",
+            )
 
 
 def _of_a_node(given: Mapping[str, Any], path: str, node: LintedNode | None, report: Report) -> None:

@@ -15,13 +15,13 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any, Callable, Optional
 
-from ...module_utils._formats.documents import read_yaml_documents
 from . import chart_values, dra_claims, driver_pods, hami, mig_layouts, node, operator_objects, rules, together, yaml
-from .carriers import Part, is_carrier, parts_of
+from .carriers import Part, documents, is_carrier, parts_of
 from .decode import fold
-from .finding import ERROR, MOST, OF_A_CONFIGURATION, WARNING, Finding, Report, TooManyFindings, below, closest, mapping
+from .finding import ERROR, MOST, OF_A_CONFIGURATION, Finding, Report, TooManyFindings, below, closest, mapping, quoted
 from .plugin_fields import CONFIGURATION, FLAGS, effective
 from .plugin_fields import PLUGIN as PLUGIN_FLAGS
 
@@ -30,7 +30,7 @@ from .plugin_fields import PLUGIN as PLUGIN_FLAGS
 class FileVerdict:
     """What the linter says of a file: errors first, then the others, or the kind of an object of which it knows nothing.
 
-    :param effective: the configuration as the plugin would print it, defaults filled in; None when it refuses the file.
+    :param effective: the configuration as the plugin would print it, defaults filled in; None when it refuses the file, or is given values later.
     """
 
     findings: tuple[Finding, ...]
@@ -49,43 +49,24 @@ class FileVerdict:
         }
 
 
-class Configuration(NamedTuple):
-    """A configuration, an object or values of a chart, and where it was found.
-
-    :param started_with: device list strategies that the plugin is started with, which beat those of its file; empty where the file decides.
-    :param others: further objects of the GPU Operator in the file, if this is one.
-    :param chart: whose values these are, and C(version) of it where the file says it.
-    :param not_checked: the kind of an object of which the linter knows nothing.
-    """
-
-    name: str
-    text: str
-    started_with: tuple[str, ...] = ()
-    others: tuple[Mapping[str, Any], ...] = ()
-    chart: str = ""
-    version: str = ""
-    not_checked: str = ""
+#: What reports what is wrong with something, and returns the configuration as the device plugin prints it, if it is one that it accepts.
+_Check = Callable[[Report], Optional[Mapping[str, Any]]]
 
 
-def lint(
-    text: str,
-    facts: Mapping[str, Any] | None = None,
-    started_with: Sequence[str] = (),
-    others: Sequence[Mapping[str, Any]] = (),
-    chart: tuple[str, str] = ("", ""),
-) -> FileVerdict:
-    """Check the text of one configuration, object or values of a chart; what is none that the linter knows is taken for the device plugin's configuration.
+def lint(text: str, facts: Mapping[str, Any] | None = None) -> FileVerdict:
+    """Check the text of one configuration or object; what is none that the linter knows is taken for the device plugin's configuration.
 
     :param text: the file.
     :param facts: of the node on which it will be used, as M(gpufleet.nvidia.gpu_info) returns them; what depends on a node
         (its resources, MIG, the limit of MPS on old GPUs) is checked only with them.
-    :param started_with: device list strategies that the plugin is started with, which beat those of the file.
-    :param others: further objects of the GPU Operator for the same cluster.
-    :param chart: whose values these are, and its version where it is known.
     """
+    return _verdict(partial(_text, text, (), None), facts)
+
+
+def _verdict(check: _Check, facts: Mapping[str, Any] | None) -> FileVerdict:
     report = Report(mapping(mapping(facts).get("gpu", facts)), node.node_of(facts))
     try:
-        used = _effective(text, started_with, others, chart, report)
+        used = check(report)
     except TooManyFindings:
         message = f"it has more than {MOST} findings: the rest was not checked"
         report.findings.insert(
@@ -95,23 +76,16 @@ def lint(
     return FileVerdict(ordered(report.findings), used)
 
 
-def _effective(
-    text: str,
-    started_with: Sequence[str],
-    others: Sequence[Mapping[str, Any]],
-    chart: tuple[str, str],
-    report: Report,
-) -> Mapping[str, Any] | None:
-    """Report what is found, and return the configuration as the plugin prints it; None where it refuses the file, or this is none."""
+def _text(text: str, started_with: Sequence[str], strategy: str | None, report: Report) -> Mapping[str, Any] | None:
+    """Check a text. C(started_with), C(strategy): device list strategies and MIG strategy that the plugin is started with, which beat those of the text."""
     try:
-        # Python keeps bytes that are not UTF-8 as characters that cannot be written.
-        text.encode()
-        document = yaml.load(text, report)
-    except UnicodeEncodeError as error:
-        report.error("", f"the file is not UTF-8 (at character {error.start})", "Save it as UTF-8.")
-        return None
+        document = _loaded(text, report)
     except yaml.YamlError as error:
-        report.error("", f"invalid YAML: {error}", "Correct the syntax.")
+        if "{{" in text:
+            report.note("", "it is a template, which is not YAML before it is filled in: it was not checked")
+        else:
+            remedy = "Save it as UTF-8." if isinstance(error.__cause__, UnicodeError) else "Correct the syntax."
+            report.error("", f"invalid YAML: {error}", remedy)
         return None
     if document is None:
         report.warning(
@@ -121,41 +95,62 @@ def _effective(
     if not isinstance(document, dict):
         report.error("", "the file is not a mapping of fields", "Write version: v1 and the sections flags and sharing.")
         return None
-    if chart[0] or driver_pods.has_pods(document):
-        if chart[0]:
-            chart_values.check(*chart, document, report)
-        driver_pods.check(document, chart[0], report)
-        if started_with:
-            node.check({}, report, started_with)
-        return None
-    if dra_claims.is_claim(document):
-        dra_claims.check(document, report)
-        return None
-    if operator_objects.is_operator(document):
-        operator_objects.check(document, report, others)
-        return None
     if hami.is_hami(document):
-        hami.check(document, text, report)
+        hami.check(document, text, started_with, report)
         return None
-    if mig_layouts.is_layouts(document):
-        mig_layouts.check(document, report)
-        return None
-    if isinstance(document.get("kind"), str) and "apiVersion" in document:
+    check = _check_of(document)
+    if check is not None:
+        return check(report)
+    if _is_object(document):
         report.warning(
             "kind",
             f"this is a Kubernetes object of kind {document['kind']}, not a configuration file: the plugin would ignore all of it",
             "Check the text under data.<name> of a ConfigMap, or under config.map.<name> of Helm values.",
         )
-    config = _accepted(document, report)
+    config = _accepted(document, report, strategy)
     if config is None:
         return None
     # From here on the plugin has read the file; what follows goes wrong later, in the daemon or on the node.
     rules.mps_daemon(config, report)
     node.check(config, report, started_with)
-    return effective(config)
+    return None if report.unknown else effective(config)
 
 
-def _accepted(document: Mapping[str, Any], report: Report, strategy: str | None = None) -> Mapping[str, Any] | None:
+def _loaded(text: str, report: Report) -> Any:
+    try:
+        return yaml.load(text, report)
+    except yaml.YamlError:
+        if quoted(text) == text:
+            raise
+        return yaml.load(quoted(text), report)
+
+
+def _check_of(
+    document: Mapping[str, Any], others: Sequence[Mapping[str, Any]] = (), chart: str = "", version: str = ""
+) -> _Check | None:
+    """Return what checks an object, values of a chart or a file of mig-parted; None of what the linter does not know.
+
+    :param others: further objects of the GPU Operator for the same cluster.
+    :param chart: whose values these are, and its version where it is known.
+    """
+    if dra_claims.is_claim(document):
+        return partial(dra_claims.check, document)
+    if operator_objects.is_operator(document):
+        return partial(operator_objects.check, document, others)
+    if mig_layouts.is_layouts(document):
+        return partial(mig_layouts.check, document)
+    if chart or driver_pods.has_pods(document):
+        return partial(_values, document, chart, version)
+    return None
+
+
+def _values(document: Mapping[str, Any], chart: str, version: str, report: Report) -> None:
+    if chart:
+        chart_values.check(chart, version, document, report)
+    driver_pods.check(document, chart, report)
+
+
+def _accepted(document: Any, report: Report, strategy: str | None = None) -> Mapping[str, Any] | None:
     """Return the device plugin's configuration as it is decoded, or None where the plugin refuses it."""
     config: Mapping[str, Any] = CONFIGURATION(document, "", report)
     if strategy:
@@ -163,10 +158,9 @@ def _accepted(document: Mapping[str, Any], report: Report, strategy: str | None 
     version = config.get("version")
     if isinstance(version, str) and version not in ("", "v1"):
         report.error("version", f"unknown version: {version}", "Write v1.")
-    if not report.refused:
-        rules.flags(config.get("flags") or {}, report)
-        rules.imex(config.get("imex") or {}, report)
-        rules.sharing(config, report)
+    rules.flags(config.get("flags") or {}, report)
+    rules.imex(config.get("imex") or {}, report)
+    rules.sharing(config, report)
     return None if report.refused else config
 
 
@@ -177,22 +171,16 @@ def decoded(text: str, strategy: str | None = None) -> Mapping[str, Any]:
 
     :raises ValueError: the plugin does not start with it, and why.
     """
-    report = Report()
+    report = Report(filled_in=True)
     try:
-        text.encode()
-        document = yaml.load(text, report)
-        config = (
-            _accepted({} if document is None else document, report, strategy)
-            if isinstance(document, (dict, type(None)))
-            else None
-        )
-    except (UnicodeEncodeError, yaml.YamlError) as error:
+        config = _accepted(yaml.load(text, report), report, strategy)
+    except yaml.YamlError as error:
         raise ValueError(f"invalid YAML: {error}") from error
     except TooManyFindings:
         raise ValueError(f"it has more than {MOST} findings") from None
     if config is None:
-        first = next((one for one in report.findings if one.level != WARNING), None)
-        raise ValueError(f"{first.path}: {first.message}" if first else "it is not a mapping of fields")
+        first = ordered(report.findings)[0]
+        raise ValueError(": ".join(filter(None, (first.path, first.message))))
     return config
 
 
@@ -211,12 +199,9 @@ def lint_files(texts: Mapping[str, str], facts: Mapping[str, Any] | None = None)
     verdicts: dict[str, FileVerdict] = {}
     parts: list[Part] = []
     for name, text in texts.items():
-        found = _parts(name, text)
-        for one in _taken_apart(name, text, found):
-            if one.not_checked:
-                verdicts[one.name] = FileVerdict((), None, one.not_checked)
-            else:
-                verdicts[one.name] = lint(one.text, facts, one.started_with, one.others, (one.chart, one.version))
+        text, found = _parts(name, text)
+        for place, check in _checks(name, text, found).items():
+            verdicts[place] = FileVerdict((), None, check) if isinstance(check, str) else _verdict(check, facts)
         parts += found
     patches = together.patches_of(parts)
     for cluster in together.by_cluster(parts):
@@ -226,89 +211,81 @@ def lint_files(texts: Mapping[str, str], facts: Mapping[str, Any] | None = None)
     return verdicts
 
 
-def configurations(name: str, text: str) -> list[Configuration]:
-    """Return what of the file C(name) is checked, and what is not, each with a name that says where it is; the file itself if it cannot be read.
-
-    Values of a chart and DaemonSets that name a device list strategy, and no configuration, count as an empty one.
-    """
-    return _taken_apart(name, text, _parts(name, text))
-
-
-def _parts(name: str, text: str) -> list[Part]:
-    """Return the objects and values in a file; nothing where it is no YAML, which L(lint) says."""
+def _parts(name: str, text: str) -> tuple[str, list[Part]]:
+    """Return a text as YAML reads it, and the objects and values in it; none where it is no YAML, which L(lint) says."""
     try:
-        documents = read_yaml_documents(text)
+        text, objects = documents(text)
     except ValueError:
-        return []
+        return text, []
     found: dict[str, Part] = {}
     numbers: Counter[str] = Counter()
-    for part in (part for one in documents if isinstance(one, Mapping) for part in parts_of(name, one)):
+    for part in (part for one in objects if isinstance(one, Mapping) for part in parts_of(name, one)):
         place = part.place
         # Objects of one file may have the same kind and name, in different namespaces.
         while place in found:
             numbers[part.place] += 1
             place = f"{part.place[:-1]} {numbers[part.place] + 1}]"
         found[place] = part._replace(place=place)
-    return list(found.values())
+    return text, list(found.values())
 
 
-def _taken_apart(name: str, text: str, parts: Sequence[Part]) -> list[Configuration]:
+def _checks(name: str, text: str, parts: Sequence[Part]) -> dict[str, _Check | str]:
+    """Return what checks each configuration, object and values of a file, by a name that says where it is, or the kind of what is not checked."""
     operators = [part.document for part in parts if operator_objects.is_operator(part.document)]
-    found: dict[str, Configuration] = {}
+    found: dict[str, _Check | str] = {}
     for part in parts:
-        for one in _of_part(name, text, part, parts, operators):
-            if one.not_checked and one.name in found:
-                continue
-            # Objects of one file may have the same keys.
-            place = one.name if one.name not in found else f"{part.place[:-1]} {one.name.partition('[')[2]}"
-            found[place] = one._replace(name=place)
-    if not found and not parts and not _KNOWN.search(text) and ("{{" in text or _is_other(text)):
+        for place, check in _of_part(name, text, part, parts, operators):
+            if not (isinstance(check, str) and place in found):
+                # Objects of one file may have the same keys.
+                place = place if place not in found else f"{part.place[:-1]} {place.partition('[')[2]}"
+                found[place] = check
+    if not found and not parts and ("{{" in text or (not _KNOWN.search(text) and _is_other(text))):
         kind = "template" if "{{" in text else "a file without kind"
-        return [Configuration(f"{name}[{kind}]", "", not_checked=kind)]
-    return list(found.values()) if found or parts else [Configuration(name, text)]
+        return {f"{name}[{kind}]": kind}
+    return found if found or parts else {name: partial(_text, text, (), None)}
 
 
 def _is_other(text: str) -> bool:
     """Return whether a text that PyYAML makes nothing of, such as one with tags of others, or JSON with comments, is no configuration."""
     try:
         document = yaml.load(text, Report())
-    except (yaml.YamlError, TooManyFindings, ValueError):
-        return text.lstrip().startswith("{")
+    except (yaml.YamlError, TooManyFindings):
+        return text.lstrip().startswith(("{", "//", "/*"))
     return document is not None and not (isinstance(document, dict) and _is_configuration(document))
 
 
 def _of_part(
     name: str, text: str, part: Part, parts: Sequence[Part], operators: Sequence[Mapping[str, Any]]
-) -> Iterator[Configuration]:
+) -> Iterator[tuple[str, _Check | str]]:
     document = part.document
     if part.text:
-        yield Configuration(part.place, part.text, not_checked="template" if "{{" in part.text else "")
-        return
-    if operator_objects.is_operator(document):
+        yield part.place, "template" if "{{" in part.text else partial(_text, part.text, (), None)
+    elif not part.chart and not _is_object(document) and _is_configuration(document):
+        if part is parts[0]:
+            yield name, partial(_text, text, (), None)
+        else:
+            yield f"{name}[configuration]", partial(_text, yaml.dump(document), (), None)
+    else:
         others = tuple(other for other in operators if other is not document)
-        yield Configuration(part.place, yaml.dump(document), others=others)
-        return
-    if dra_claims.is_claim(document):
-        yield Configuration(part.place, yaml.dump(document))
-        return
-    if not part.chart and not _is_object(document) and _is_configuration(document):
-        first = part is parts[0]
-        yield Configuration(name, text) if first else Configuration(f"{name}[configuration]", yaml.dump(document))
-        return
-    started_with, inside = _started_with(document), list(_inside(part))
-    pods = driver_pods.has_pods(document, part.chart)
-    if part.chart or pods:
-        yield Configuration(
-            part.place, yaml.dump(document), () if inside else started_with, chart=part.chart, version=part.version
-        )
-    elif started_with and not inside:
-        yield Configuration(f"{name}[{part.kind or 'values'}]", "version: v1\n", started_with)
-        return
-    for path, inner in inside:
-        yield Configuration(part.below(path), inner, started_with)
-    if not (part.chart or pods or inside or is_carrier(document) or part.kind in together.KNOWN):
-        kind = part.kind or "a file without kind"
-        yield Configuration(f"{name}[{kind}]", "", not_checked=kind)
+        check = _check_of(document, others, part.chart, part.version)
+        started_with, inside = _started_with(document), list(_inside(part))
+        if check or (started_with and not inside):
+            yield part.place, partial(_both, check, () if inside else started_with)
+        elif not (inside or is_carrier(document) or part.kind in together.KNOWN):
+            kind = part.kind or "a file without kind"
+            yield f"{name}[{kind}]", kind
+        # The charts of the plugin and of the operator.
+        given = document.get("migStrategy") or below(document, "mig", "strategy")
+        strategy = given if part.chart and isinstance(given, str) else None
+        for path, inner in inside:
+            yield part.below(path), partial(_text, inner, started_with, strategy)
+
+
+def _both(check: _Check | None, started_with: Sequence[str], report: Report) -> None:
+    if check is not None:
+        check(report)
+    if started_with:
+        node.check({}, report, started_with)
 
 
 #: What a text says that is no YAML, if it was to be something that the linter knows.
@@ -350,7 +327,7 @@ def _is_configuration(document: Mapping[str, Any]) -> bool:
 
 def _is_known(text: str) -> bool:
     try:
-        document = next(iter(read_yaml_documents(text)), None)
+        document = next(iter(documents(text)[1]), None)
     except ValueError:
         return bool(_KNOWN.search(text))
     return isinstance(document, Mapping) and not _is_object(document) and _is_configuration(document)

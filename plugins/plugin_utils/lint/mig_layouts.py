@@ -10,12 +10,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...module_utils._boards.lookup import BOARDS
-from ...module_utils._mig.mig_parted import read
+from ...module_utils._mig.mig_parted import VERSION, read
 from ...module_utils._mig.profiles import nearest, parse
 from ...module_utils._plan import Refused
-from .finding import Report, mapping
+from .finding import Report, below, is_placeholder, mapping
 
-_CONFIGS, _SOURCE = "mig-configs", "the file"
+_CONFIGS, _DEVICES, _SOURCE = "mig-configs", "mig-devices", "the file"
+_ENTRY = {"devices": "all", "mig-enabled": False}
 _DIFFER_BY = 0.05
 
 
@@ -26,16 +27,34 @@ def is_layouts(document: Mapping[str, Any]) -> bool:
 
 def check(document: Mapping[str, Any], report: Report) -> None:
     """Check one file."""
+    configs = mapping(document[_CONFIGS])
+    _is_accepted({**document, **({_CONFIGS: {"x": [_ENTRY]}} if configs else {})}, "", "", report)
+    # Each entry by itself, so that one does not hide the faults of another.
+    for label, entries in configs.items():
+        path = f"{_CONFIGS}.{label}"
+        if not isinstance(entries, list) or not entries:
+            _is_accepted({"version": VERSION, _CONFIGS: {label: entries}}, path, path, report)
+            continue
+        for number, entry in enumerate(entries):
+            where, wanted = f"{path}[{number}]", below(entry, _DEVICES)
+            if isinstance(wanted, str) and is_placeholder(wanted):
+                entry = {**entry, _DEVICES: {}}
+            if not _is_accepted({"version": VERSION, _CONFIGS: {label: [entry]}}, f"{path}[0]", where, report):
+                continue
+            given = entry.get("device-filter") or []
+            devices = {str(one).upper().replace("X", "x") for one in (given if isinstance(given, list) else [given])}
+            _profiles(devices, mapping(entry.get(_DEVICES)), f"{where}.{_DEVICES}", report)
+
+
+def _is_accepted(document: Mapping[str, Any], path: str, where: str, report: Report) -> bool:
+    """Return whether mig-parted accepts a file; of what stands below C(path) in it, the original is C(where)."""
     try:
         read(document, _SOURCE)
     except Refused as refusal:
-        report.error(refusal.thing.removeprefix(_SOURCE).lstrip(": "), refusal.reason, refusal.remedy)
-        return
-    for label, entries in mapping(document[_CONFIGS]).items():
-        for number, entry in enumerate(entries):
-            given = entry.get("device-filter") or []
-            devices = {str(one).upper().replace("X", "x") for one in (given if isinstance(given, list) else [given])}
-            _profiles(devices, mapping(entry.get("mig-devices")), f"{_CONFIGS}.{label}[{number}].mig-devices", report)
+        thing = refusal.thing.removeprefix(_SOURCE).lstrip(": ")
+        report.error(f"{where}{thing.removeprefix(path)}", refusal.reason, refusal.remedy)
+        return False
+    return True
 
 
 def _profiles(devices: set[str], wanted: Mapping[str, Any], path: str, report: Report) -> None:

@@ -14,7 +14,9 @@ from ...module_utils import _injection as injection
 from ...module_utils._boards.architectures import mps_clients_of_device_plugin
 from ...module_utils._boards.lookup import find_board
 from ...module_utils._sharing.mps_instances import GPU, mig_resource
+from .decode import REFUSED
 from .finding import Report
+from .plugin_fields import FLAGS
 
 
 @dataclass(frozen=True)
@@ -110,10 +112,10 @@ def check(config: Mapping[str, Any], report: Report, started_with: Sequence[str]
         _single(node, report)
     elif strategy == "mixed":
         _mixed(node, report)
-    if mps is not None:
+    if mps is not None and mps is not REFUSED:
         _mps(mps, node, report)
     active, path = (mps, "sharing.mps") if mps is not None else (time_slicing, "sharing.timeSlicing")
-    if active is not None:
+    if active is not None and strategy in FLAGS["migStrategy"].choices:
         _absent(active, path, node.resources(strategy), report)
 
 
@@ -133,6 +135,8 @@ def _cdi(strategies: Any, node: LintedNode | None, report: Report) -> None:
 
 def _injection(strategies: Any, node: LintedNode, report: Report) -> None:
     """One of the chosen ways has to be open on the node: otherwise pods are given devices and get none, without an error."""
+    if strategies is REFUSED:
+        return
     chosen = strategies if isinstance(strategies, list) and strategies else [injection.STRATEGIES[injection.ENVVAR]]
     if any(node.accepted.get(method, True) for method in injection.methods_of(chosen)):
         return

@@ -42,7 +42,7 @@ def is_operator(document: Mapping[str, Any]) -> bool:
     return group_of(document) == "nvidia.com" and document.get("kind") in (POLICY, DRIVER, CLUSTER)
 
 
-def check(document: Mapping[str, Any], report: Report, others: Sequence[Mapping[str, Any]] = ()) -> None:
+def check(document: Mapping[str, Any], others: Sequence[Mapping[str, Any]], report: Report) -> None:
     """Check one object, beside others of the operator for the same cluster; without facts nothing is said of a node."""
     spec, kind = mapping(document.get("spec")), str(document.get("kind"))
     if kind in fields():
@@ -132,7 +132,7 @@ def _policy(spec: Mapping[str, Any], report: Report, others: Sequence[Mapping[st
                     f"the NRI plugin is part of what spec.{key}.enabled: false turns off",
                     f"Set spec.{key}.enabled: true, or leave the NRI plugin out.",
                 )
-    if driver.get("enabled") is not False and driver.get("useNvidiaDriverCRD") is not True:
+    if driver.get("enabled") is not False and driver.get("useNvidiaDriverCRD") in (None, False):
         _driver(driver, "spec.driver", mapping(spec.get("gds")), mapping(spec.get("gdrcopy")), report)
     if report.node is not None:
         _beside_the_host(spec, report.node, report)
@@ -181,7 +181,7 @@ def _owner(spec: Mapping[str, Any], report: Report, others: Sequence[Mapping[str
         )
     for other in others:
         name, theirs = below(other, "metadata", "name"), mapping(other.get("spec"))
-        if other.get("kind") == POLICY and below(theirs, "driver", "useNvidiaDriverCRD") is not True:
+        if other.get("kind") == POLICY and below(theirs, "driver", "useNvidiaDriverCRD") in (None, False):
             message = f"{POLICY} {name} does not hand drivers over, so the operator ignores every {DRIVER}"
             report.error("", message, f"Set spec.driver.useNvidiaDriverCRD: true in the {POLICY}.")
         if other.get("kind") != DRIVER:
@@ -225,7 +225,7 @@ def _driver(
     elif precompiled and is_driver_version(version) and _of_nvidia(driver.get("repository")):
         message = "images of precompiled drivers are named by the branch: there is none with this version"
         report.error(f"{path}.version", message, f'Write "{branch_of(version)}".')
-    elif not precompiled and is_branch(version):
+    elif driver.get("usePrecompiled") in (None, False) and is_branch(version):
         report.error(
             f"{path}.version",
             f"only images of precompiled drivers are named by the branch: there is none {version}",
@@ -233,7 +233,7 @@ def _driver(
         )
     kernel_modules, of_storage = str(driver.get("kernelModuleType") or "auto"), str(storage.get("version") or "")
     needs_open = of_storage.startswith("sha256") or numbers(of_storage) >= _GDS_NEEDS_OPEN
-    if storage.get("enabled") is True and kernel_modules != "open" and needs_open:
+    if storage.get("enabled") is True and kernel_modules in ("auto", "proprietary") and needs_open:
         message = "GPUDirect Storage from version 2.17.5 on needs the open kernel modules, and the operator deploys no driver without them"
         report.error(f"{path}.kernelModuleType", message, "Write open.")
     if "useOpenKernelModules" in driver:

@@ -19,9 +19,10 @@ DEVICE_LIST_STRATEGIES = ("envvar", "volume-mounts", "cdi-annotations", "cdi-cri
 
 _LONGEST_NAME = 63
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-_DIGITS = re.compile(r"[0-9]+")
-_HEX_UUID = re.compile(r"[0-9a-fA-F]{32}|[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
-_LARGEST_UINT = 2**64 - 1
+_UUID = r"(?:[0-9a-fA-F]{32}|[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12})"
+_DEVICE = re.compile(
+    f"[0-9]{{1,19}}(?::[0-9]{{1,19}})?|(?:GPU|MIG)-{_UUID}|MIG-GPU-{_UUID}/[0-9]{{1,19}}/[0-9]{{1,19}}"
+)
 
 
 def _device_list_strategy(value: Any, path: str, report: Report) -> Any:
@@ -90,44 +91,15 @@ def _devices(value: Any, path: str, report: Report) -> Any:
 
 def _is_device(item: Any) -> bool:
     """Whether C(item) is a GPU index, a MIG index, or the UUID of one of them. (null is taken for index 0.)"""
-    if item is None:
-        return True
-    if isinstance(item, str):
-        return _is_index(item) or _is_mig_index(item) or _is_gpu_uuid(item) or _is_mig_uuid(item)
-    number = int(item) if isinstance(item, float) and item == int(item) and abs(item) < 1e21 else item
-    return isinstance(number, int) and not isinstance(number, bool) and 0 <= number <= _LARGEST_UINT
-
-
-def _is_index(text: str) -> bool:
-    return len(text) <= go.LONGEST_NUMBER and bool(_DIGITS.fullmatch(text)) and int(text) <= _LARGEST_UINT
-
-
-def _is_mig_index(text: str) -> bool:
-    gpu, separator, instance = text.partition(":")
-    return bool(separator) and _is_index(gpu) and _is_index(instance)
-
-
-def _is_gpu_uuid(text: str) -> bool:
-    return text.startswith("GPU-") and _is_uuid(text[len("GPU-") :])
-
-
-def _is_mig_uuid(text: str) -> bool:
-    if not text.startswith("MIG-"):
-        return False
-    rest = text[len("MIG-") :]
-    parts = rest.split("/", 2)
-    return _is_uuid(rest) or (
-        len(parts) == 3 and _is_gpu_uuid(parts[0]) and _is_index(parts[1]) and _is_index(parts[2])
-    )
-
-
-def _is_uuid(text: str) -> bool:
-    return bool(_HEX_UUID.fullmatch(text))
+    if item is None or isinstance(item, str):
+        return item is None or bool(_DEVICE.fullmatch(item))
+    number = go.as_integer(item)
+    return number is not None and number >= 0
 
 
 def _replicated(value: Any, path: str, report: Report) -> Any:
     fields = _REPLICATED(value, path, report)
-    if (value is None or isinstance(value, dict)) and not fields.get("resources"):
+    if not fields.get("resources"):
         remedy = "List what is shared: resources: [{name: nvidia.com/gpu, replicas: 4}]."
         report.error(path, "no resources specified", remedy)
     return fields

@@ -15,6 +15,7 @@ from ...module_utils._boards.architectures import mps_clients_of_device_plugin
 from ...module_utils._boards.lookup import BOARDS
 from ...module_utils._sharing.mps_instances import GPU
 from . import plugin_fields
+from .decode import REFUSED
 from .finding import Report, near
 from .plugin_fields import DEVICE_LIST_STRATEGIES
 
@@ -45,9 +46,9 @@ def flags(given: Mapping[str, Any], report: Report) -> None:
 def imex(given: Mapping[str, Any], report: Report) -> None:
     """Check C(imex)."""
     channels = given.get("channelIDs")
-    if isinstance(channels, list) and channels not in ([], [0]):
+    if isinstance(channels, list) and channels not in ([], [0]) and REFUSED not in channels:
         report.error("imex.channelIDs", f"channelIDs must be [] or [0], not {channels}", "Write [0], or remove it.")
-    if given.get("required") and not channels:
+    if given.get("required") is True and not channels:
         report.warning("imex.required", "it has no effect without channelIDs", "Add channelIDs: [0], or remove it.")
 
 
@@ -56,7 +57,7 @@ def sharing(config: Mapping[str, Any], report: Report) -> None:
     section = config.get("sharing") or {}
     strategy = (config.get("flags") or {}).get("migStrategy")
     time_slicing, mps = section.get("timeSlicing"), section.get("mps")
-    if mps is not None:
+    if mps is not None and mps is not REFUSED:
         if time_slicing is not None:
             message = "both timeSlicing and mps are given: MPS wins and timeSlicing is ignored"
             report.warning("sharing.timeSlicing", message, "Keep one: they are mutually exclusive.")

@@ -73,7 +73,7 @@ def test_what_is_not_checked_is_returned_by_its_place():
     other = "{apiVersion: apps/v1, kind: Deployment, metadata: {name: x}}"
     assert lint("version: v1\n")["not_checked"] == {}
     assert lint(other)["not_checked"] == {"[Deployment]": "Deployment"}
-    answer = lint({"a.yaml": other, "b.yaml": "version: v1\n", "c.yaml": "x: {{ y }}\n"})
+    answer = lint({"a.yaml": other, "b.yaml": "version: v1\n", "c.yaml": "{{ y }}\nx: [\n"})
     assert answer["not_checked"] == {"a.yaml[Deployment]": "Deployment", "c.yaml[template]": "template"}
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 import yaml
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.lint.lint import configurations, lint
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.lint.lint import lint, lint_files
 
 from .claim_cases import CONFIGURATIONS, PARAMETERS, PROFILE, REQUESTS, claim
 from .test_lint_rules import facts, gpu
@@ -145,7 +145,7 @@ def test_a_file_with_several_objects_is_taken_apart():
         claim({"deviceClassName": "gpus.nvidia.com"}, kind="ResourceClaim"),
     )
     text = yaml.safe_dump_all([good, bad, {"version": "v1"}])
-    found = {one.name: [finding.level for finding in lint(one.text).findings] for one in configurations("f", text)}
+    found = {name: [one.level for one in verdict.findings] for name, verdict in lint_files({"f": text}).items()}
     assert found == {
         "f[ResourceClaimTemplate/claimed]": [],
         "f[ResourceClaim/claimed]": ["error"],

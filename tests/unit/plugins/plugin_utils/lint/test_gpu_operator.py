@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.lint.lint import configurations, lint
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.lint.lint import lint, lint_files
 
 HOST = json.loads((Path(__file__).parents[3] / "readme_fleet" / "gpu-training-1-ready.json").read_text())
 
@@ -98,10 +98,9 @@ def findings(document, facts=None):
 
 def in_a_file(*documents):
     """Return the paths of the errors that the linter finds in each object of one file."""
-    return [
-        [finding.path for finding in lint(one.text, None, one.started_with, one.others).errors]
-        for one in configurations("f", yaml.safe_dump_all(documents))
-    ]
+    # Of patches no field is required.
+    verdicts = lint_files({"patch.yaml": yaml.safe_dump_all(documents)})
+    return [[finding.path for finding in verdict.errors] for verdict in verdicts.values()]
 
 
 @pytest.mark.parametrize("case", DRIVERS)

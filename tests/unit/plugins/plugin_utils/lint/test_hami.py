@@ -147,6 +147,23 @@ def test_mig_devices_of_a_layout_do_not_stay_where_hami_makes_its_own():
     assert of_node(host(gpu(0)), operatingmode="mig") == []
 
 
+@pytest.mark.parametrize(
+    ("strategy", "mode", "errors"),
+    [
+        ("cdi-annotations", "mig", 1),
+        ("envvar,cdi-cri", "mig", 1),
+        ("envvar", "mig", 0),
+        ("cdi-annotations", "hami-core", 0),
+        (None, "mig", 0),
+    ],
+)
+def test_mig_devices_that_are_made_for_each_pod_are_in_no_specification_of_cdi(strategy, mode, errors):
+    plugin = {"nodeConfiguration": {"config": json.dumps({"nodeconfig": [{**NODE, "operatingmode": mode}]})}}
+    values = {"devicePlugin": {**plugin, **({"deviceListStrategy": strategy} if strategy else {})}}
+    (verdict,) = (one for name, one in lint_files({"f": yaml.safe_dump(values)}).items() if "config]" in name)
+    assert [one.path for one in verdict.errors] == ["nodeconfig[0].operatingmode"] * errors
+
+
 def test_it_is_found_in_config_maps_and_in_values_of_the_chart():
     devices, nodes = yaml.safe_dump({"nvidia": {**DEVICES, "deviceSplitCount": 0}}), json.dumps({"nodeconfig": [{}]})
     config_map = {"kind": "ConfigMap", "data": {"device-config.yaml": devices, "config.json": nodes}}

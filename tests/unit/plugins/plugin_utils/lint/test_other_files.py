@@ -11,7 +11,7 @@ import json
 import pytest
 import yaml
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.lint.finding import MOST, Report
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.lint.lint import lint_files
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.lint.lint import decoded, lint_files
 
 #: A fault below config.map, as it is found wherever the values are.
 FAULTY = {"config": {"map": {"a": "version: v2"}}}
@@ -112,9 +112,10 @@ def test_what_carries_values_is_opened(document, place):
         ('// a\n{"a": 1}\n', ["a file without kind"]),
         ('{\n  // a\n  "a": 1,\n}\n', ["a file without kind"]),
         ("a few words\n", ["a file without kind"]),
-        ("a: {{ .Values.b }}\nkind: X\n", ["template"]),
+        ("a: {{ .Values.b }}\nkind: X\n", ["X"]),
+        ("{{- if .Values.b }}\nkind: ClusterPolicy\nsharing: {}\n{{- end }}\n", ["template"]),
         (
-            "apiVersion: argoproj.io/v1alpha1\nkind: Application\nspec: {source: {helm: {values: 'a: {{ b }}'}}}\n",
+            "apiVersion: argoproj.io/v1alpha1\nkind: Application\nspec: {source: {helm: {values: '{{ if b }}: ['}}}\n",
             ["template"],
         ),
         ("apiVersion: argoproj.io/v1alpha1\nkind: Application\nspec: {source: {path: x}}\n", []),
@@ -222,6 +223,23 @@ def test_files_of_mig_parted(entry, expected):
     assert len(found(item("v1", "ConfigMap", data={"config.yaml": yaml.safe_dump(file)}))) == len(expected)
 
 
+def test_a_fault_in_one_entry_of_mig_parted_hides_none_in_another():
+    enabled = {"devices": "all", "mig-enabled": True}
+    entries = {
+        "a": [{**enabled, "mig-devices": {"1g.10gb": "${COUNT}"}}, {**enabled, "mig-devices": {"9g.999gb": 1}}],
+        "b": [{**enabled, "mig-devices": "${DEVICES}"}, {**enabled, "devices": "some", "mig-devices": {}}],
+        "c": {},
+    }
+    said = [one[:2] for one in found({"version": "v2", "mig-configs": entries})["f"]]
+    assert said == [
+        ("error", "version"),
+        ("error", "mig-configs.b[1].devices"),
+        ("error", "mig-configs.c"),
+        ("note", "mig-configs.a[0].mig-devices['1g.10gb']"),
+        ("warning", "mig-configs.a[1].mig-devices['9g.999gb']"),
+    ]
+
+
 @pytest.mark.parametrize(
     ("spec", "expected"),
     [
@@ -305,6 +323,118 @@ def test_what_is_filled_in_later_is_a_note(value):
             assert [one[0] for one in findings] == ["note"]
     (told,) = found({**POLICY, "spec": {**REQUIRED, "mig": {"strategy": value}, "driver": {"enabled": value}}}).values()
     assert [one[0] for one in told] == ["note", "note"]
+
+
+FAULT = {"name": "nvidia.com/gpu", "replicas": 1}
+GOOD = {"name": "nvidia.com/gpu", "replicas": 4}
+MIG = {"name": "nvidia.com/mig-1g.10gb", "replicas": 4}
+
+
+@pytest.mark.parametrize("value", ["${VALUE}", "$VALUE", "$(VALUE)", "{{ value }}"])
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        ({"flags": {"migStrategy": "?"}, "sharing": {"timeSlicing": {"resources": [FAULT]}}}, "error"),
+        ({"flags": {"failOnInitError": "?", "migStrategy": "mixxed"}}, "error"),
+        ({"flags": "?", "sharing": {"timeSlicing": {"resources": [FAULT]}}}, "error"),
+        (
+            {"sharing": {"timeSlicing": {"resources": [{**GOOD, "replicas": "?"}]}}, "imex": {"channelIDs": [3]}},
+            "error",
+        ),
+        (
+            {"sharing": {"timeSlicing": {"resources": [GOOD], "renameByDefault": "?"}}, "imex": {"channelIDs": [3]}},
+            "error",
+        ),
+        ({"sharing": {"timeSlicing": {"resources": [{**GOOD, "replicas": "?"}, GOOD]}}}, "warning"),
+        ({"flags": {"migStrategy": "mixed", "nvidiaDevRoot": 4}, "sharing": {"mps": "?"}}, "error"),
+        # What depends on the value is not known.
+        ({"flags": {"migStrategy": "mixed"}, "sharing": {"mps": "?", "timeSlicing": {"resources": [GOOD]}}}, ""),
+        ({"flags": "?", "sharing": {"timeSlicing": {"resources": [MIG]}}}, ""),
+        ({"flags": {"migStrategy": "?"}, "sharing": {"timeSlicing": {"resources": [MIG]}}}, ""),
+        ({"flags": {"migStrategy": "?"}, "sharing": {"timeSlicing": {"resources": [GOOD]}}}, ""),
+        ({"sharing": {"timeSlicing": {"resources": "?"}}}, ""),
+        ({"sharing": {"timeSlicing": {"resources": ["?", GOOD]}}}, ""),
+        ({"imex": {"channelIDs": ["?"], "required": "?"}}, ""),
+        ({"flags": {"plugin": "?"}}, ""),
+        ({"flags": {"?": True}}, ""),
+    ],
+)
+def test_a_value_that_is_filled_in_later_hides_what_depends_on_it_and_nothing_else(config, expected, value):
+    text = json.dumps({"version": "v1", **config}).replace("?", value)
+    if value.startswith("$") and not value.endswith("}") and '"?": ' in json.dumps(config):
+        return
+    for facts in (None, {"gpus": [{"index": 0, "mig": {"current": True}}], "nvml": {"available": True}}):
+        verdict = lint_files({"f": text}, facts)["f"]
+        levels = {one.level for one in verdict.findings}
+        assert "note" in levels and levels <= {"note", expected} and (not expected or expected in levels)
+        assert verdict.effective is None
+    # In a cluster it is no placeholder: the plugin reads what stands there.
+    if "?" not in config.get("flags", ()):
+        with pytest.raises(ValueError, match=r"^[a-z].*"):
+            decoded(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "places"),
+    [
+        # Jinja and Helm, as people write it: without quotes, YAML reads a mapping, or nothing.
+        (
+            "version: v1\nsharing:\n  timeSlicing:\n    resources:\n    - name: {{ a }}\n      replicas: 1\n",
+            {"f": "error"},
+        ),
+        (
+            "kind: ConfigMap\ndata:\n  a: |\n    version: v1\n    flags:\n      migStrategy: {{ a | default('x') }}\n    imex: 4\n",
+            {"f[data.a]": "error"},
+        ),
+        (
+            "kind: ConfigMap\nmetadata:\n  name: {{ a }}\ndata:\n  a: 'version: v2'\n",
+            {"f[data.a]": "error"},
+        ),
+        ("version: v1\nsharing: {timeSlicing: {{ a }}}\n", {}),
+        (
+            "kind: ConfigMap\ndata:\n  a: |\n    sharing:\n    {{- toYaml .Values.a | nindent 4 }}\n",
+            {"f[data.a]": "note"},
+        ),
+    ],
+)
+def test_the_rest_of_a_template_is_read_where_it_can_be(text, places):
+    verdicts = lint_files({"f": text})
+    assert {name: one.findings[0].level for name, one in verdicts.items() if one.findings} == places
+
+
+def test_the_reason_why_a_configuration_is_refused_is_no_note():
+    text = "version: v1\nflags: {plugin: {deviceListStrategy: [cdi-cri]}, migStrategy: ${A}}\nsharing: {mps: {resources: []}}\n"
+    with pytest.raises(ValueError, match=r"sharing\.mps: no resources specified"):
+        decoded(text.replace("${A}", "none"))
+    with pytest.raises(ValueError, match="invalid YAML"):
+        decoded(text)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (
+            {
+                "migStrategy": "mixed",
+                "config": {"map": {"a": json.dumps({"sharing": {"timeSlicing": {"resources": [MIG]}}})}},
+            },
+            0,
+        ),
+        (
+            {
+                "migStrategy": "none",
+                "config": {"map": {"a": json.dumps({"sharing": {"timeSlicing": {"resources": [MIG]}}})}},
+            },
+            1,
+        ),
+        (
+            {"migStrategy": "mixed", "config": {"map": {"a": json.dumps({"sharing": {"mps": {"resources": [GOOD]}}})}}},
+            1,
+        ),
+    ],
+)
+def test_the_strategy_of_the_charts_values_is_that_of_their_configurations(values, expected):
+    assert len(found(values).get("f[config.map.a]", [])) == expected
 
 
 @pytest.mark.parametrize(
