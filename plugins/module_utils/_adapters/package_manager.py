@@ -10,16 +10,18 @@ from __future__ import annotations
 
 import os
 import time
+from abc import abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import Callable, Protocol
+from typing import Callable, Protocol, TypeVar
 
 from .._plan import Refused
 from .command import CommandError, Result
 from .command import run as run_command
 from .files import list_directory, read_text, remove, write_whole
-from .repositories import CREDENTIALS_MODE, Credentials, Repository
+from .installed_packages import RpmDatabase, versions
+from .repositories import CREDENTIALS_MODE, Credentials, Repository, base_urls_in
 
 #: Seconds that a package manager waits for another one (unattended upgrades, cloud-init) to let go of its lock.
 LOCK_TIMEOUT = 600
@@ -160,6 +162,9 @@ class PackageManager(Protocol):
         raise PackageError(f"Failed to reset {module}: {self.name} has no module streams.")
 
 
+_Manager = TypeVar("_Manager", bound="HostPackageManager")
+
+
 class HostPackageManager(PackageManager):
     """What the adapters share: a repository is a file, with others for its key and its credentials. C(root):
     the tree in which repository files and keys are written; another one only in tests.
@@ -176,6 +181,18 @@ class HostPackageManager(PackageManager):
         #: URLs of repositories that are on trial.
         self._tried: tuple[str, ...] = ()
 
+    def offered(self, names: Iterable[str]) -> tuple[Package, ...]:
+        wanted = sorted(set(names))
+        return self._offered(wanted) if wanted else ()
+
+    @abstractmethod
+    def _offered(self, names: Sequence[str]) -> tuple[Package, ...]:
+        """Do as L(offered) with names, of which there are some."""
+
+    def _with(self: _Manager, *options: str) -> _Manager:
+        """Return the same package manager with more options."""
+        return type(self)(root=self._root, options=(*self._options, *options), runner=self._run)
+
     def _path(self, path: str) -> str:
         return os.path.join(self._root, path.lstrip("/"))
 
@@ -184,12 +201,6 @@ class HostPackageManager(PackageManager):
 
     def _credentials_path(self, identifier: str) -> str:
         return self._path(self.repository_files[-1].format(identifier))
-
-    def _repo_files(self) -> list[tuple[str, str]]:
-        """Return path and text of every file with rpm repositories."""
-        folder = os.path.dirname(self._repository_path("any"))
-        paths = [os.path.join(folder, entry) for entry in list_directory(folder) if entry.endswith(".repo")]
-        return [(path, read_text(path) or "") for path in paths]
 
     def _write_credentials(self, identifier: str, text: str | None) -> bool:
         path = self._credentials_path(identifier)
@@ -201,6 +212,26 @@ class HostPackageManager(PackageManager):
     def remove_repository(self, identifier: str) -> bool:
         removed = [remove(self._path(file.format(identifier))) for file in self.repository_files]
         return any(removed)
+
+
+class RpmPackageManager(HostPackageManager):
+    """What dnf and zypper share: the database of rpm, and repositories in C(.repo) files."""
+
+    def __init__(self, *, root: str = "/", options: Sequence[str] = (), runner: Runner = run_command) -> None:
+        super().__init__(root=root, options=options, runner=runner)
+        self._rpm = RpmDatabase(root, runner)
+
+    def installed(self) -> dict[str, str]:
+        return versions(self._rpm.installed())
+
+    def repositories(self) -> tuple[str, ...]:
+        return (*(url for _path, text in self._repo_files() for url in base_urls_in(text)), *self._tried)
+
+    def _repo_files(self) -> list[tuple[str, str]]:
+        """Return path and text of every file with repositories."""
+        folder = os.path.dirname(self._repository_path("any"))
+        paths = [os.path.join(folder, entry) for entry in list_directory(folder) if entry.endswith(".repo")]
+        return [(path, read_text(path) or "") for path in paths]
 
 
 @contextmanager

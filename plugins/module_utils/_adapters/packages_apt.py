@@ -9,10 +9,9 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from .apt_output import parse_madison, parse_simulation, parse_status
 from .command import Result
 from .command import run as run_command
 from .files import list_directory, read_bytes, read_text, remove, write_whole
@@ -61,12 +60,8 @@ class Apt(HostPackageManager):
         self._dpkg = () if root == "/" else (f"--admindir={self._path('var/lib/dpkg')}",)
 
     def installed(self) -> dict[str, str]:
-        found = {}
-        for name, version, state in self._status():
-            # A held package is installed as well; what counts is the third word of dpkg's status.
-            if state == "installed":
-                found[name] = version
-        return found
+        # A held package is installed as well; what counts is the third word of dpkg's status.
+        return {name: version for name, version, state in self._status() if state == "installed"}
 
     def interrupted(self) -> tuple[str, ...]:
         half = {"half-installed", *_UNCONFIGURED, "triggers-awaited", "triggers-pending"}
@@ -115,12 +110,8 @@ class Apt(HostPackageManager):
         self.hold([Package(name) for name in named if name.partition(":")[0] in holds])
         return fixed
 
-    def offered(self, names: Iterable[str]) -> tuple[Package, ...]:
-        wanted = sorted(set(names))
-        if not wanted:
-            return ()
-        answer = self._run(["apt-cache", *self._options, "madison", *wanted], timeout=120)
-        return parse_madison(answer.stdout)
+    def _offered(self, names: Sequence[str]) -> tuple[Package, ...]:
+        return parse_madison(self._run(["apt-cache", *self._options, "madison", *names], timeout=120).stdout)
 
     def simulate(self, transaction: Transaction) -> tuple[Change, ...]:
         holds = ("--ignore-hold",) if transaction.ignore_holds else ()
@@ -151,7 +142,7 @@ class Apt(HostPackageManager):
                     os.symlink(os.path.join(own, entry), os.path.join(folder, entry))
             write_whole(os.path.join(folder, "00-gpufleet-transaction"), transaction.preferences)
             os.chmod(folder, 0o755)
-            yield ("-o", f"Dir::Etc::PreferencesParts={folder}")
+            yield _settings(f"Dir::Etc::PreferencesParts={folder}")
 
     def refresh(self) -> None:
         answer = self._run(
@@ -171,13 +162,10 @@ class Apt(HostPackageManager):
         return tuple(sorted(line.partition(":")[0] for line in answer.stdout.split()))
 
     def hold(self, packages: Sequence[Package]) -> None:
-        if packages:
-            names = [package.name for package in packages]
-            checked(self._mark("hold", names), f"hold {', '.join(names)}")
+        self._mark("hold", "hold", [package.name for package in packages])
 
     def unhold(self, names: Sequence[str]) -> None:
-        if names:
-            checked(self._mark("unhold", list(names)), f"release {', '.join(names)}")
+        self._mark("unhold", "release", names)
 
     def repositories(self) -> tuple[str, ...]:
         # apt reads nothing from a source whose key file is not there, as that of NVIDIA's local-repository package is not
@@ -228,26 +216,12 @@ class Apt(HostPackageManager):
             text = deb822(repository, keyring)
             for place in (own, parts):
                 write_whole(os.path.join(place, f"{repository.identifier}.sources"), text)
+            own_lists = _settings("Dir::Cache::pkgcache=", "Dir::Cache::srcpkgcache=", f"Dir::State::Lists={lists}/")
             opened = self._trial_credentials(repository, os.path.join(folder, "auth"))
-            caches = (
-                "-o",
-                "Dir::Cache::pkgcache=",
-                "-o",
-                "Dir::Cache::srcpkgcache=",
-                "-o",
-                f"Dir::State::Lists={lists}/",
-                *opened,
-            )
-            alone = ("-o", "Dir::Etc::SourceList=/dev/null", "-o", f"Dir::Etc::SourceParts={own}")
             # The other repositories' lists stay as the host has them.
-            only = Apt(
-                root=self._root,
-                options=(*self._options, *caches, *alone, "-o", "APT::Get::List-Cleanup=0"),
-                runner=self._run,
-            )
-            only.refresh()
-            both = (*self._options, *caches, "-o", f"Dir::Etc::SourceParts={parts}")
-            tried = type(self)(root=self._root, options=both, runner=self._run)
+            alone = ("Dir::Etc::SourceList=/dev/null", f"Dir::Etc::SourceParts={own}", "APT::Get::List-Cleanup=0")
+            self._with(*own_lists, *opened, *_settings(*alone)).refresh()
+            tried = self._with(*own_lists, *opened, *_settings(f"Dir::Etc::SourceParts={parts}"))
             tried._tried = (canonical(repository.url),)
             yield tried
 
@@ -261,23 +235,20 @@ class Apt(HostPackageManager):
             if entry != name:
                 os.symlink(os.path.join(there, entry), os.path.join(folder, entry))
         write_whole(os.path.join(folder, name), apt_auth(repository.url, repository.credentials), CREDENTIALS_MODE)
-        return "-o", f"Dir::Etc::netrcparts={folder}/"
+        return _settings(f"Dir::Etc::netrcparts={folder}/")
 
     def has_credentials(self, identifier: str, url: str, credentials: Credentials | None) -> bool:
         text = None if credentials is None else apt_auth(url, credentials)
         return canonical(url) in self._tried or is_written(self._credentials_path(identifier), text)
 
     def preferences(self, name: str) -> str | None:
-        content = read_bytes(self._preferences_path(name))
+        content = read_bytes(self._path(f"etc/apt/preferences.d/{name}"))
         return None if content is None else content.decode(errors="replace")
 
     def write_preferences(self, name: str, text: str | None) -> bool:
         """Write, or with None remove, the preferences file C(name); return whether that changed anything."""
-        path = self._preferences_path(name)
+        path = self._path(f"etc/apt/preferences.d/{name}")
         return remove(path) if text is None else write_whole(path, text)
-
-    def _preferences_path(self, name: str) -> str:
-        return os.path.join(self._root, "etc/apt/preferences.d", name)
 
     def _sources(self, without: str = "") -> list[tuple[str, str]]:
         folder = self._path("etc/apt/sources.list.d")
@@ -304,10 +275,11 @@ class Apt(HostPackageManager):
         pairs = (line.partition("\t") for line in answer.stdout.splitlines())
         return tuple(sorted(name for name, _tab, flag in pairs if flag == "reinstreq"))
 
-    def _mark(self, verb: str, names: Sequence[str]) -> Result:
-        return waiting_for_lock(
-            self._run, ["apt-mark", *self._options, verb, *names], _says_locked, patience=LOCK_TIMEOUT, timeout=60
-        )
+    def _mark(self, verb: str, attempt: str, names: Sequence[str]) -> None:
+        if names:
+            command = ["apt-mark", *self._options, verb, *names]
+            answer = waiting_for_lock(self._run, command, _says_locked, patience=LOCK_TIMEOUT, timeout=60)
+            checked(answer, f"{attempt} {', '.join(names)}")
 
     def _apt_get(self, *arguments: str) -> Result:
         return self._run(
@@ -315,6 +287,11 @@ class Apt(HostPackageManager):
             timeout=TRANSACTION_TIMEOUT,
             environment=_ENVIRONMENT,
         )
+
+
+def _settings(*settings: str) -> tuple[str, ...]:
+    """Return settings of apt as arguments."""
+    return tuple(part for setting in settings for part in ("-o", setting))
 
 
 def _names(text: str, url: str) -> bool:
@@ -358,3 +335,56 @@ def _checked(answer: Result, attempt: str) -> None:
 
 def _says_locked(result: Result) -> bool:
     return result.rc != 0 and bool(_LOCKED.search(result.stderr))
+
+
+_SIMULATED = re.compile(
+    r"^(?P<what>Inst|Remv|Purg) (?P<name>[^\s:]+)(?::\S+)?(?: \[(?P<old>[^\]]+)\])?(?: \((?P<new>\S+)[^)]*\))?"
+)
+#: The names of packages, in lines that begin with a space.
+_DOWNGRADED = re.compile(r"^The following packages will be DOWNGRADED:\n((?: .*\n)+)", re.MULTILINE)
+
+
+def parse_madison(text: str) -> tuple[Package, ...]:
+    """Return what C(apt-cache madison) lists, each version of a package once, source packages left out."""
+    found: dict[tuple[str, str], Package] = {}
+    for line in text.splitlines():
+        parts = [part.strip() for part in line.split("|")]
+        if len(parts) != 3 or parts[2].endswith(" Sources"):
+            continue
+        found.setdefault((parts[0], parts[1]), Package(parts[0], parts[1], canonical(parts[2].split(" ")[0])))
+    return tuple(found.values())
+
+
+def parse_status(text: str) -> list[tuple[str, str, str]]:
+    """Return (name, version, state) from C(dpkg-query); of several architectures the first that is installed."""
+    found: dict[str, tuple[str, str, str]] = {}
+    for line in text.splitlines():
+        parts = line.split("\t")
+        if len(parts) == 3 and (parts[0] not in found or found[parts[0]][2] != "installed"):
+            found[parts[0]] = (parts[0], parts[1], parts[2])
+    return list(found.values())
+
+
+def parse_simulation(text: str) -> tuple[Change, ...]:
+    """Return the changes that C(apt-get -s) announces; the lines about configuration add nothing to them."""
+    downgraded = {name.partition(":")[0] for names in _DOWNGRADED.findall(text) for name in names.split()}
+    changes: dict[str, Change] = {}
+    for line in text.splitlines():
+        match = _SIMULATED.match(line)
+        if match is None:
+            continue
+        name, old, new = match.group("name"), match.group("old") or "", match.group("new") or ""
+        if match.group("what") != "Inst":
+            # A package that is removed and installed again in one transaction is listed twice; the installation counts.
+            changes.setdefault(name, Change("remove", name, old))
+            continue
+        changes[name] = Change(_action(old, new, name in downgraded), name, old, new)
+    return tuple(changes.values())
+
+
+def _action(old: str, new: str, downgraded: bool) -> str:
+    if not old:
+        return "install"
+    if old == new:
+        return "reinstall"
+    return "downgrade" if downgraded else "upgrade"

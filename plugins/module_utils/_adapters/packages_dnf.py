@@ -10,22 +10,20 @@ import os
 import re
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from .command import Result
-from .command import run as run_command
 from .files import read_text, write_whole
-from .installed_packages import RpmDatabase, edition, parse_versionlock, versions
+from .installed_packages import edition, parse_versionlock
 from .openpgp import armoured_key
 from .package_manager import (
     LOCK_TIMEOUT,
     TRANSACTION_TIMEOUT,
     Change,
-    HostPackageManager,
     Package,
     PackageError,
-    Runner,
+    RpmPackageManager,
     Transaction,
     checked,
     waiting_for_lock,
@@ -34,7 +32,6 @@ from .repositories import (
     CREDENTIALS_MODE,
     Credentials,
     Repository,
-    base_urls_in,
     canonical,
     disabled_in,
     login_in,
@@ -57,19 +54,13 @@ _NOT_ROWS = re.compile(
 _VERSION_LOCK_PLUGIN = "python3-dnf-plugin-versionlock"
 
 
-class Dnf(HostPackageManager):
+class Dnf(RpmPackageManager):
     """The package manager of RHEL, Rocky, Alma and Amazon Linux."""
 
     name = "dnf"
     repository_files = ("/etc/yum.repos.d/{}.repo", "/etc/pki/rpm-gpg/{}.asc")
 
-    def __init__(self, *, root: str = "/", options: Sequence[str] = (), runner: Runner = run_command) -> None:
-        super().__init__(root=root, options=options, runner=runner)
-        self._rpm = RpmDatabase(root, runner)
-        self._generation: int | None = None
-
-    def installed(self) -> dict[str, str]:
-        return versions(self._rpm.installed())
+    _generation: int | None = None
 
     def interrupted(self) -> tuple[str, ...]:
         # rpm has no half-installed state. What a cut-off transaction leaves is the same package at two versions.
@@ -80,15 +71,12 @@ class Dnf(HostPackageManager):
     def repair(self) -> None:
         self._checked("remove duplicate packages", "-y", "remove", "--duplicates")
 
-    def offered(self, names: Iterable[str]) -> tuple[Package, ...]:
-        wanted = sorted(set(names))
-        if not wanted:
-            return ()
+    def _offered(self, names: Sequence[str]) -> tuple[Package, ...]:
         # Packages of module streams that are not enabled are offered too: enabling one is part of the plan.
         every = ("--disable-modular-filtering",) if self.generation() == 4 else ()
         # dnf 4 adds the line break itself; dnf 5 does not.
         query = _QUERY if self.generation() == 5 else _QUERY[: -len("\\n")]
-        answer = self._checked("list offered packages", "-q", "repoquery", *every, f"--qf={query}", *wanted)
+        answer = self._checked("list offered packages", "-q", "repoquery", *every, f"--qf={query}", *names)
         return parse_repoquery(answer.stdout)
 
     def simulate(self, transaction: Transaction) -> tuple[Change, ...]:
@@ -153,9 +141,6 @@ class Dnf(HostPackageManager):
         if names:
             self._checked(f"unlock {', '.join(names)}", "versionlock", "delete", *names)
 
-    def repositories(self) -> tuple[str, ...]:
-        return (*(url for _path, text in self._repo_files() for url in base_urls_in(text)), *self._tried)
-
     def add_repository(self, repository: Repository) -> bool:
         key_path = self.repository_files[1].format(repository.identifier)
         changed = write_whole(self._path(key_path), armoured_key(repository.key))
@@ -173,8 +158,7 @@ class Dnf(HostPackageManager):
             write_whole(key, armoured_key(repository.key))
             self._write_repo(os.path.join(folder, f"{repository.identifier}.repo"), repository, key)
             places = ",".join((os.path.dirname(self._repository_path("any")), folder))
-            options = (*self._options, f"--setopt=reposdir={places}")
-            tried = type(self)(root=self._root, options=options, runner=self._run)
+            tried = self._with(f"--setopt=reposdir={places}")
             tried._tried = (canonical(repository.url),)
             tried._checked("fetch the repository's metadata", "-y", "--repo", repository.identifier, "makecache")
             yield tried

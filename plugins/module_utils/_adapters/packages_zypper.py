@@ -8,34 +8,25 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from xml.etree import ElementTree
 
 from .command import Result
-from .command import run as run_command
 from .files import read_text, write_whole
-from .installed_packages import RpmDatabase, parse_zypper_locks, versions
+from .installed_packages import parse_zypper_locks
 from .openpgp import armoured_key
 from .package_manager import (
     LOCK_TIMEOUT,
     TRANSACTION_TIMEOUT,
     Change,
-    HostPackageManager,
     Package,
     PackageError,
-    Runner,
+    RpmPackageManager,
     Transaction,
     checked,
 )
-from .repositories import (
-    Credentials,
-    Repository,
-    base_urls_in,
-    is_written,
-    repo_file,
-    zypper_credentials,
-)
+from .repositories import Credentials, Repository, is_written, repo_file, zypper_credentials
 
 # zypper(8), exit codes: 100 to 103 are information (102: a reboot is suggested), not failures.
 _GOOD = (0, 100, 101, 102, 103)
@@ -51,18 +42,11 @@ _SUMMARY = {
 }
 
 
-class Zypper(HostPackageManager):
+class Zypper(RpmPackageManager):
     """The package manager of SLES."""
 
     name = "zypper"
     repository_files = ("/etc/zypp/repos.d/{}.repo", "/etc/pki/rpm-gpg/{}.asc", "/etc/zypp/credentials.d/{}")
-
-    def __init__(self, *, root: str = "/", options: Sequence[str] = (), runner: Runner = run_command) -> None:
-        super().__init__(root=root, options=options, runner=runner)
-        self._rpm = RpmDatabase(root, runner)
-
-    def installed(self) -> dict[str, str]:
-        return versions(self._rpm.installed())
 
     def interrupted(self) -> tuple[str, ...]:
         # libzypp works package by package; what a cut-off transaction leaves is unmet dependencies, which rpm names.
@@ -73,34 +57,25 @@ class Zypper(HostPackageManager):
         return tuple(sorted(name.rstrip(":") for name in broken if "nvidia" in name))
 
     def repair(self) -> None:
-        self._good("repair unmet dependencies", self._zypper("verify"))
+        _good("repair unmet dependencies", self._zypper("verify"))
 
-    def offered(self, names: Iterable[str]) -> tuple[Package, ...]:
-        wanted = sorted(set(names))
-        if not wanted:
-            return ()
-        answer = self._zypper("search", "--details", "--match-exact", "--type", "package", *wanted, xml=True)
-        if answer.rc == _NOT_FOUND:
-            return ()
-        return parse_search(self._good("list offered packages", answer).stdout)
+    def _offered(self, names: Sequence[str]) -> tuple[Package, ...]:
+        answer = self._zypper("search", "--details", "--match-exact", "--type", "package", *names, xml=True)
+        return () if answer.rc == _NOT_FOUND else parse_search(_good("list offered packages", answer).stdout)
 
     def simulate(self, transaction: Transaction) -> tuple[Change, ...]:
         arguments = self._arguments(transaction)
         with _without_locks(self._path("etc/zypp/zypp.conf"), transaction.ignore_holds) as environment:
             answer = self._zypper(arguments[0], "--dry-run", *arguments[1:], xml=True, environment=environment)
-        if answer.rc not in _GOOD:
-            raise PackageError(_explained(f"resolve {' '.join(arguments)}", answer))
-        return parse_summary(answer.stdout)
+        return parse_summary(_good(f"resolve {' '.join(arguments)}", answer).stdout)
 
     def apply(self, transaction: Transaction) -> None:
         arguments = self._arguments(transaction)
-        answer = self._zypper(*arguments, xml=True)
-        if answer.rc not in _GOOD:
-            raise PackageError(_explained(" ".join(arguments), answer))
+        _good(" ".join(arguments), self._zypper(*arguments, xml=True))
 
     def refresh(self) -> None:
         # Without --gpg-auto-import-keys: that takes whatever key lies beside the metadata, so anybody could sign them.
-        self._good("fetch the repositories' metadata", self._zypper("refresh", "--force"))
+        _good("fetch the repositories' metadata", self._zypper("refresh", "--force"))
 
     def holds(self) -> tuple[str, ...]:
         return parse_zypper_locks(read_text(self._path("etc/zypp/locks")) or "")
@@ -108,14 +83,11 @@ class Zypper(HostPackageManager):
     def hold(self, packages: Sequence[Package]) -> None:
         if packages:
             names = [package.name for package in packages]
-            self._good(f"lock {', '.join(names)}", self._zypper("addlock", "--type", "package", *names))
+            _good(f"lock {', '.join(names)}", self._zypper("addlock", "--type", "package", *names))
 
     def unhold(self, names: Sequence[str]) -> None:
         if names:
-            self._good(f"unlock {', '.join(names)}", self._zypper("removelock", "--type", "package", *names))
-
-    def repositories(self) -> tuple[str, ...]:
-        return tuple(url for _path, text in self._repo_files() for url in base_urls_in(text))
+            _good(f"unlock {', '.join(names)}", self._zypper("removelock", "--type", "package", *names))
 
     def add_repository(self, repository: Repository) -> bool:
         name, credentials = repository.identifier, repository.credentials
@@ -158,12 +130,6 @@ class Zypper(HostPackageManager):
             timeout=TRANSACTION_TIMEOUT,
             environment={"ZYPP_LOCK_TIMEOUT": str(LOCK_TIMEOUT), **(environment or {})},
         )
-
-    @staticmethod
-    def _good(attempt: str, answer: Result) -> Result:
-        if answer.rc not in _GOOD:
-            raise PackageError(_explained(attempt, answer))
-        return answer
 
 
 @contextmanager
@@ -217,8 +183,11 @@ def _elements(text: str, tag: str) -> list[ElementTree.Element]:
         raise PackageError(f"Failed to read zypper's answer: {error}.") from error
 
 
-def _explained(attempt: str, answer: Result) -> str:
+def _good(attempt: str, answer: Result) -> Result:
+    """Return the answer, or raise what zypper said, of whose XML the texts are kept, when it failed."""
+    if answer.rc in _GOOD:
+        return answer
     said = re.sub(r"<[^>]+>", " ", answer.stdout) + "\n" + answer.stderr
     lines = [re.sub(r"\s+", " ", line).strip() for line in said.splitlines()]
     kept = [line for line in lines if line and not re.match(r"(Loading|Reading|Refreshing|Retrieving|Resolving)", line)]
-    return f"Failed to {attempt}: {' / '.join(kept[-12:]) or f'exit status {answer.rc}'}."
+    raise PackageError(f"Failed to {attempt}: {' / '.join(kept[-12:]) or f'exit status {answer.rc}'}.")

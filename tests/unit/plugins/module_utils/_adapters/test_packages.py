@@ -9,11 +9,6 @@ from __future__ import annotations
 import os
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.apt_output import (
-    parse_madison,
-    parse_simulation,
-    parse_status,
-)
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import Result
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.installed_packages import (
     parse_versionlock,
@@ -27,7 +22,13 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.package_
     waiting_for_lock,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.package_tools import manager_for
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages_apt import Apt, describe
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages_apt import (
+    Apt,
+    describe,
+    parse_madison,
+    parse_simulation,
+    parse_status,
+)
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages_dnf import (
     Dnf,
     parse_streams,
@@ -74,6 +75,11 @@ def test_madison():
 
 def test_apts_simulation():
     text = """Reading package lists...
+The following packages will be upgraded:
+  libcuda1
+The following packages will be DOWNGRADED:
+  libnvidia-ml1
+0 upgraded, 1 newly installed, 1 downgraded, 1 reinstalled, 2 to remove and 0 not upgraded.
 Remv nvidia-kernel-dkms [580.126.09-1]
 Inst libcuda1 [580.126.09-1] (580.178.04-1 local [amd64])
 Inst libnvidia-ml1:amd64 [580.178.04-1] (580.126.09-1 local [amd64]) []

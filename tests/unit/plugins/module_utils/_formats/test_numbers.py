@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils import _versions
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters import apt_output, grub
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters import grub
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats import mps_commands, numbers, toml_read
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig import profiles
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
@@ -39,7 +39,6 @@ def test_no_text_of_a_tool_is_an_error(text):
     _versions.numbers(text)
     _versions.product_version(text)
     grub.release_order(text)
-    apt_output.deb_compare(text, "1.0-1")
     mps_commands.pids(text)
     mps_commands.limit_mib(text)
     mps_commands.percentage(text)
