@@ -13,6 +13,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from .._boards.architectures import name_of
@@ -166,8 +167,19 @@ class Nvml:
             self._devices[index] = self.library.call("nvmlDeviceGetHandleByIndex", index)
         return self._devices[index]
 
+    def call(self, name: str, index: int, *arguments: Any) -> Any:
+        """Call a function of NVML that is about one GPU. Raises NvmlError: it failed, or the GPU cannot be reached."""
+        return self.library.call(name, self.device(index), *arguments)
+
+    def told(self, name: str, index: int, *arguments: Any) -> Any | None:
+        """Return what L(call) returns, or None where it fails: boards and drivers differ in what they tell."""
+        try:
+            return self.call(name, index, *arguments)
+        except NvmlError:
+            return None
+
     def gpu_instance_handle(self, index: int, gpu_instance_id: int) -> Any:
-        return self.library.call("nvmlDeviceGetGpuInstanceById", self.device(index), gpu_instance_id)
+        return self.call("nvmlDeviceGetGpuInstanceById", index, gpu_instance_id)
 
     def _mig_mode(self, reading: Reading, device: Any) -> dict[str, bool | None]:
         try:
@@ -203,10 +215,8 @@ class Nvml:
         for _index, handle in mig_device_handles(self.library, device):
             gpu_instance = self.library.call("nvmlDeviceGetGpuInstanceId", handle)
             compute_instance = self.library.call("nvmlDeviceGetComputeInstanceId", handle)
-            for process in processes(self.library, handle):
-                placed.append(
-                    Process(process.pid, process.name, process.memory_mib, process.type, gpu_instance, compute_instance)
-                )
+            found = processes(self.library, handle)
+            placed += [replace(one, gpu_instance=gpu_instance, compute_instance=compute_instance) for one in found]
         known = {process.pid for process in placed}
         placed.extend(process for process in running if process.pid not in known)
         return tuple(sorted(placed, key=lambda process: process.pid))
@@ -274,7 +284,7 @@ def set_mig_mode(nvml: Nvml, index: int, enabled: bool) -> str:
     """Ask for MIG mode C(enabled) on one GPU. The call succeeds even when the mode does not change yet: the activation status tells the truth.
     Returns C(active), C(in_use) (somebody holds the GPU) or C(reset_required), or the error's name.
     """
-    status = int(nvml.library.call("nvmlDeviceSetMigMode", nvml.device(index), int(enabled)))
+    status = int(nvml.call("nvmlDeviceSetMigMode", index, int(enabled)))
     return {0: ACTIVE, IN_USE: PENDING_IN_USE, RESET_REQUIRED: PENDING_RESET}.get(status, f"status {status}")
 
 
@@ -282,9 +292,7 @@ def create_gpu_instance(nvml: Nvml, index: int, profile_id: int, start: int, siz
     """Make a GPU instance at a place and return its id. Raises NvmlError: the place is taken (INSUFFICIENT_RESOURCES), or the driver refused otherwise."""
     place = nvml.library.pynvml.c_nvmlGpuInstancePlacement_t()
     place.start, place.size = start, size
-    handle = nvml.library.call(
-        "nvmlDeviceCreateGpuInstanceWithPlacement", nvml.device(index), profile_id, ctypes.byref(place)
-    )
+    handle = nvml.call("nvmlDeviceCreateGpuInstanceWithPlacement", index, profile_id, ctypes.byref(place))
     return int(nvml.library.call("nvmlGpuInstanceGetInfo", handle).id)
 
 
@@ -311,4 +319,4 @@ def destroy_gpu_instance(nvml: Nvml, index: int, gpu_instance_id: int) -> None:
 
 def set_compute_mode(nvml: Nvml, index: int, mode: str) -> None:
     """Set the compute mode: C(default), C(prohibited) or C(exclusive_process). Raises NvmlError: the driver refused."""
-    nvml.library.call("nvmlDeviceSetComputeMode", nvml.device(index), COMPUTE_MODES[mode])
+    nvml.call("nvmlDeviceSetComputeMode", index, COMPUTE_MODES[mode])

@@ -89,7 +89,7 @@ def fabric_of(nvml: Nvml, index: int) -> Fabric | None:
             continue
         info = kind()
         try:
-            nvml.library.call(call, nvml.device(index), ctypes.byref(info))
+            nvml.call(call, index, ctypes.byref(info))
         except NvmlError:
             continue
         state = _FABRIC_STATES.get(int(info.state))
@@ -127,42 +127,22 @@ def degraded_by(mask: int) -> tuple[str, ...]:
 
 def recovery_action(nvml: Nvml, index: int) -> str | None:
     """Return what the driver asks for to bring a GPU back: one of L(RECOVERY_ACTIONS), or C(value_N) for one that is newer; None where nobody tells."""
-    try:
-        field = nvml.library.call("nvmlDeviceGetFieldValues", nvml.device(index), [_RECOVERY_FIELD])[0]
-    except NvmlError:
+    fields = nvml.told("nvmlDeviceGetFieldValues", index, [_RECOVERY_FIELD])
+    if fields is None or fields[0].nvmlReturn != 0:
         return None
-    if field.nvmlReturn != 0:
-        return None
-    value = int(field.value.uiVal)
+    value = int(fields[0].value.uiVal)
     return RECOVERY_ACTIONS[value] if value < len(RECOVERY_ACTIONS) else f"value_{value}"
 
 
 def memory_errors(nvml: Nvml, index: int) -> MemoryErrors:
-    correctable, uncorrectable, pending, failed = _remapped(nvml, index)
+    rows = nvml.told("nvmlDeviceGetRemappedRows", index)
+    correctable, uncorrectable, pending, failed = (None,) * 4 if rows is None else rows
     if pending is None:
-        answer = _value(nvml, "nvmlDeviceGetRetiredPagesPendingStatus", index)
-        pending = None if answer is None else bool(answer)
+        pending = nvml.told("nvmlDeviceGetRetiredPagesPendingStatus", index)
     return MemoryErrors(
-        remap_pending=pending,
-        remap_failed=failed,
-        uncorrected=_value(nvml, "nvmlDeviceGetTotalEccErrors", index, _UNCORRECTED, _VOLATILE),
+        remap_pending=None if pending is None else bool(pending),
+        remap_failed=None if failed is None else bool(failed),
+        uncorrected=nvml.told("nvmlDeviceGetTotalEccErrors", index, _UNCORRECTED, _VOLATILE),
         remapped_correctable=correctable,
         remapped_uncorrectable=uncorrectable,
     )
-
-
-def _remapped(nvml: Nvml, index: int) -> tuple[int | None, int | None, bool | None, bool | None]:
-    """Return the rows that were replaced after errors of both kinds, and whether one waits and whether one could not be."""
-    try:
-        rows = nvml.library.call("nvmlDeviceGetRemappedRows", nvml.device(index))
-    except NvmlError:
-        return None, None, None, None
-    correctable, uncorrectable, pending, failed = rows
-    return int(correctable), int(uncorrectable), bool(pending), bool(failed)
-
-
-def _value(nvml: Nvml, call: str, index: int, *arguments: int) -> int | None:
-    try:
-        return int(nvml.library.call(call, nvml.device(index), *arguments))
-    except NvmlError:
-        return None

@@ -11,12 +11,10 @@ change waits for the next reset or reboot (nvml.h, C(nvmlDeviceSetEccMode)).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from .._gpu_settings import Clocks, ClockSpeeds, Ecc, GpuSettings, Power
 from .gpu_reset import GRAPHICS, MEMORY
 from .nvml_gpus import Nvml
-from .nvml_library import NvmlError
 
 #: C(nvmlClockType_t) of nvml.h.
 _GRAPHICS, _MEMORY = 0, 2
@@ -31,19 +29,19 @@ _LOCKS = {
 
 def settings_of(nvml: Nvml, index: int, locks: Mapping[str, Clocks] | None = None) -> GpuSettings:
     """Return the settings of a GPU. C(locks): how its clocks were locked, which NVML does not tell."""
-    limits, locks = _call(nvml, "nvmlDeviceGetPowerManagementLimitConstraints", index), locks or {}
-    ecc = _call(nvml, "nvmlDeviceGetEccMode", index)
+    limits, locks = nvml.told("nvmlDeviceGetPowerManagementLimitConstraints", index), locks or {}
+    ecc = nvml.told("nvmlDeviceGetEccMode", index)
     return GpuSettings(
         Power(
-            limit=_watts(_call(nvml, "nvmlDeviceGetPowerManagementLimit", index)),
-            default=_watts(_call(nvml, "nvmlDeviceGetPowerManagementDefaultLimit", index)),
+            limit=_watts(nvml.told("nvmlDeviceGetPowerManagementLimit", index)),
+            default=_watts(nvml.told("nvmlDeviceGetPowerManagementDefaultLimit", index)),
             # Of a limit with a fraction only whole watts within it can be set.
             min=None if limits is None else -(-int(limits[0]) // _MILLIWATTS),
             max=None if limits is None else int(limits[1]) // _MILLIWATTS,
         ),
         Ecc() if ecc is None else Ecc(bool(ecc[0]), bool(ecc[1])),
         ClockSpeeds(
-            graphics=_number(_call(nvml, "nvmlDeviceGetClockInfo", index, _GRAPHICS)),
+            graphics=nvml.told("nvmlDeviceGetClockInfo", index, _GRAPHICS),
             max=_clocks(nvml, "nvmlDeviceGetMaxClockInfo", index),
             application=_clocks(nvml, "nvmlDeviceGetApplicationsClock", index),
             default=_clocks(nvml, "nvmlDeviceGetDefaultApplicationsClock", index),
@@ -55,60 +53,45 @@ def settings_of(nvml: Nvml, index: int, locks: Mapping[str, Clocks] | None = Non
 
 def supported_clocks(nvml: Nvml, index: int) -> Mapping[int, tuple[int, ...]]:
     """Return the graphics clocks that a GPU takes with each of its memory clocks, as application clocks. Raises NvmlError: the board has none."""
-    device = nvml.device(index)
-    found = nvml.library.call("nvmlDeviceGetSupportedMemoryClocks", device)
     return {
-        int(memory): tuple(
-            int(one) for one in nvml.library.call("nvmlDeviceGetSupportedGraphicsClocks", device, memory)
-        )
-        for memory in found
+        int(memory): tuple(map(int, nvml.call("nvmlDeviceGetSupportedGraphicsClocks", index, memory)))
+        for memory in nvml.call("nvmlDeviceGetSupportedMemoryClocks", index)
     }
 
 
 def set_power_limit(nvml: Nvml, index: int, watts: int) -> None:
-    nvml.library.call("nvmlDeviceSetPowerManagementLimit", nvml.device(index), watts * _MILLIWATTS)
+    nvml.call("nvmlDeviceSetPowerManagementLimit", index, watts * _MILLIWATTS)
 
 
 def lock_clocks(nvml: Nvml, index: int, clock: str, lowest: int, highest: int) -> None:
     """Keep a clock, C(graphics) or C(memory), within a range. Raises NvmlError: the board does not take it."""
     lock, _unlock = _LOCKS[clock]
-    nvml.library.call(lock, nvml.device(index), lowest, highest)
+    nvml.call(lock, index, lowest, highest)
 
 
 def unlock_clocks(nvml: Nvml, index: int, clock: str) -> None:
     """Leave a clock, C(graphics) or C(memory), to the driver. Raises NvmlError: the driver refused."""
     _lock, unlock = _LOCKS[clock]
-    nvml.library.call(unlock, nvml.device(index))
+    nvml.call(unlock, index)
 
 
 def set_application_clocks(nvml: Nvml, index: int, clocks: Clocks) -> None:
-    nvml.library.call("nvmlDeviceSetApplicationsClocks", nvml.device(index), *clocks)
+    nvml.call("nvmlDeviceSetApplicationsClocks", index, *clocks)
 
 
 def reset_application_clocks(nvml: Nvml, index: int) -> None:
-    nvml.library.call("nvmlDeviceResetApplicationsClocks", nvml.device(index))
+    nvml.call("nvmlDeviceResetApplicationsClocks", index)
 
 
 def set_ecc(nvml: Nvml, index: int, enabled: bool) -> None:
     """Have ECC on or off after the next reset of the GPU or reboot. Raises NvmlError: the board has none, or the driver refused."""
-    nvml.library.call("nvmlDeviceSetEccMode", nvml.device(index), int(enabled))
+    nvml.call("nvmlDeviceSetEccMode", index, int(enabled))
 
 
 def _clocks(nvml: Nvml, call: str, index: int) -> Clocks | None:
-    memory, graphics = (_number(_call(nvml, call, index, kind)) for kind in (_MEMORY, _GRAPHICS))
+    memory, graphics = (nvml.told(call, index, kind) for kind in (_MEMORY, _GRAPHICS))
     return None if memory is None or graphics is None else (memory, graphics)
 
 
-def _watts(milliwatts: object) -> int | None:
-    return None if milliwatts is None else round(int(str(milliwatts)) / _MILLIWATTS)
-
-
-def _number(value: object) -> int | None:
-    return None if value is None else int(str(value))
-
-
-def _call(nvml: Nvml, name: str, index: int, *arguments: int) -> Any:
-    try:
-        return nvml.library.call(name, nvml.device(index), *arguments)
-    except NvmlError:
-        return None
+def _watts(milliwatts: int | None) -> int | None:
+    return None if milliwatts is None else round(milliwatts / _MILLIWATTS)

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_gpus import lost_gpu
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_gpus import Nvml, lost_gpu
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_health import degraded_by
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_library import (
     GPU_IS_LOST,
@@ -59,17 +59,17 @@ class FabricInfo(ctypes.Structure):
     ]
 
 
-class FakeNvml:
+class FakeNvml(Nvml):
     """NVML as the adapter shows it; C(calls) answers the plain calls by name."""
 
     cluster = bytes(16)
 
     def __init__(self, states=(H100,), unknown=None, profiles=None, calls=None):
+        super().__init__(SimpleNamespace(pynvml=SimpleNamespace(c_nvmlGpuFabricInfo_t=FabricInfo), call=self._call))
         self.states = states
         self.unknown = unknown or {}
-        self._profiles = profiles
+        self.offered = profiles
         self.calls = calls or {}
-        self.library = SimpleNamespace(pynvml=SimpleNamespace(c_nvmlGpuFabricInfo_t=FabricInfo), call=self._call)
 
     def system(self):
         return SystemInfo("580.126.09", "13.580.126.09", "13.0", self.unknown)
@@ -78,9 +78,9 @@ class FakeNvml:
         return copy.deepcopy(list(self.states))
 
     def profiles(self, _index):
-        if self._profiles is None:
+        if self.offered is None:
             raise NvmlError("nvmlDeviceGetGpuInstanceProfileInfo", NO_PERMISSION, "NO_PERMISSION", "no permission")
-        return self._profiles
+        return self.offered
 
     def device(self, index):
         return index
