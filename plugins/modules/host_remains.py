@@ -68,7 +68,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.package_
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.host import package_manager
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.toml_read import TomlError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host import leftovers
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Plan, Refused
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import NotInEffect, Plan, Refused, carry_out
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._results import refuse, succeed
 
 ARGUMENTS: dict[str, Any] = {
@@ -87,8 +87,12 @@ def run(module: AnsibleModule) -> Plan:
         present = leftovers.read(manager)
         plan = leftovers.plan(present, *gone)
         if plan.changes and not module.check_mode:
-            leftovers.apply(plan, manager, present)
-            leftovers.read_back(leftovers.plan(leftovers.read(manager), *gone))
+            carry_out(
+                "remove what is left",
+                plan,
+                lambda steps: leftovers.apply(steps, manager, present),
+                lambda: leftovers.plan(leftovers.read(manager), *gone),
+            )
     return plan
 
 
@@ -100,7 +104,7 @@ def main() -> None:
         refuse(module, refusal)
     except TomlError as error:
         module.fail_json(msg=f"Failed to read {leftovers.TOOLKIT_SETTINGS}: {error}. Correct the file by hand.")
-    except (PackageError, leftovers.LeftoversError, OSError) as error:
+    except (PackageError, NotInEffect, OSError) as error:
         module.fail_json(msg=str(error))
 
 

@@ -159,10 +159,6 @@ _UNFINISHED = (REPARTITION_RECORD, STOPPED_RECORD)
 _PREFERENCES = f"/etc/apt/preferences.d/{PREFERENCES_NAME}"
 
 
-class LeftoversError(Exception):
-    """Something is still there after everything was carried out."""
-
-
 @dataclass(frozen=True)
 class Leftovers:
     """What a host still has. C(unfinished): records of upgrades, repairs and changes of layout that were cut off."""
@@ -242,15 +238,6 @@ def apply(steps: Plan, manager: PackageManager, present: Leftovers) -> None:
             remove(step.target)
         elif step.kind is Kind.REMOVE_FOLDER:
             shutil.rmtree(step.target)
-
-
-def read_back(left: Plan) -> None:
-    """Compare: planned anew, nothing may be left to do. Raises LeftoversError: something is."""
-    if left.changes:
-        raise LeftoversError(
-            "Failed to remove what is left: every step was carried out, but these are still needed: "
-            + "; ".join(str(step) for step in left.steps)
-        )
 
 
 def _is_cut_off(path: str, steps: Sequence[str]) -> bool:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host import leftovers
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.leftovers import ARTIFACTS, Leftovers, RemovedWith
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import NotInEffect, Refused, carry_out
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit import config
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.packages import PACKAGES
 from ansible_collections.gpufleet.nvidia.tests.unit.package_manager import PackageManager
@@ -66,9 +66,7 @@ def test_what_stays_is_nobodys_to_hold_and_has_its_settings_back(host):
     assert settings.read_text() == "# of the site\ndisable-require = false\n"
     assert settings.stat().st_mode & 0o7777 == 0o640
     assert sorted(path.name for path in folder.iterdir()) == ["config.toml"]
-    left = leftovers.plan(leftovers.read(manager), toolkit=False, driver=False)
-    assert not left.changes
-    leftovers.read_back(left)
+    assert not leftovers.plan(leftovers.read(manager), toolkit=False, driver=False).changes
 
 
 def test_what_goes_with_its_own_module_is_left_to_it():
@@ -88,9 +86,14 @@ def test_a_step_that_did_not_stick_is_a_failure(host):
     _folder, manager = host
     manager.unhold = lambda _names: None
     present = leftovers.read(manager)
-    leftovers.apply(leftovers.plan(present, False, False), manager, present)
-    with pytest.raises(leftovers.LeftoversError, match="still needed: release"):
-        leftovers.read_back(leftovers.plan(leftovers.read(manager), False, False))
+    planned = leftovers.plan(present, False, False)
+    with pytest.raises(NotInEffect, match=r"Failed to remove what is left: .* still needed: release"):
+        carry_out(
+            "remove what is left",
+            planned,
+            lambda steps: leftovers.apply(steps, manager, present),
+            lambda: leftovers.plan(leftovers.read(manager), False, False),
+        )
 
 
 @pytest.mark.parametrize(
