@@ -12,6 +12,7 @@ documentation, "MPS v3 Interface" (release 615).
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from .._formats import mps_commands
@@ -58,7 +59,7 @@ class MpsNotRunning(MpsError):
     """There is no daemon at this pipe directory."""
 
 
-class MpsDaemon:
+class MpsDaemon(ABC):
     """One daemon, known by its C(CUDA_MPS_PIPE_DIRECTORY). It takes an invalid value without a word, so every setting is read back."""
 
     #: The protocol to speak: releases from 615 on know 3 beside 2, which all releases speak.
@@ -69,21 +70,27 @@ class MpsDaemon:
     def __init__(self, pipe_directory: str) -> None:
         self.pipe_directory = pipe_directory
 
-    def thread_percentage(self) -> float | None:
-        raise NotImplementedError
-
+    @abstractmethod
     def memory_limit(self, ordinal: int) -> str | None:
         """Return the limit of the device with this ordinal among the daemon's devices, as protocol 2 prints it."""
-        raise NotImplementedError
+
+    @abstractmethod
+    def _set_limit(self, ordinal: int, mib: int) -> None:
+        """Limit the memory of a device."""
+
+    @abstractmethod
+    def _get(self, setting: str) -> str:
+        """Return a setting, which is called as in protocol 2, without blanks around it."""
+
+    @abstractmethod
+    def _set(self, setting: str, value: str) -> None:
+        """Change a setting."""
+
+    def thread_percentage(self) -> float | None:
+        return mps_commands.percentage(self._get("active_thread_percentage").rstrip("%"))
 
     def priority(self) -> str:
-        raise NotImplementedError
-
-    def _set(self, setting: str, value: str) -> None:
-        raise NotImplementedError
-
-    def _set_limit(self, ordinal: int, mib: int) -> None:
-        raise NotImplementedError
+        return self._get("client_priority")
 
     def set_thread_percentage(self, value: float) -> None:
         self._set("active_thread_percentage", f"{value:g}")
@@ -148,14 +155,11 @@ class MpsControl(MpsDaemon):
             result, text, mps_commands.refused(result.stdout) or (result.stderr.strip() if result.rc else None)
         )
 
-    def thread_percentage(self) -> float | None:
-        return mps_commands.percentage(self.ask("get_default_active_thread_percentage"))
-
     def memory_limit(self, ordinal: int) -> str | None:
-        return mps_commands.limit(self.ask(f"get_default_device_pinned_mem_limit {ordinal}"))
+        return mps_commands.limit(self._get(f"device_pinned_mem_limit {ordinal}"))
 
-    def priority(self) -> str:
-        return self.ask("get_default_client_priority").strip()
+    def _get(self, setting: str) -> str:
+        return self.ask(f"get_default_{setting}").strip()
 
     def _set(self, setting: str, value: str) -> None:
         self.ask(f"set_default_{setting} {value}")
@@ -221,15 +225,9 @@ class MpsControl3(MpsDaemon):
                     "(control.log in its log directory says why)"
                 )
 
-    def thread_percentage(self) -> float | None:
-        return mps_commands.percentage(self._get("active-thread-percentage").rstrip("%"))
-
     def memory_limit(self, _ordinal: int) -> str | None:
-        mib = mps_commands.limit_mib(self._get("pinned-memory-limit"))
+        mib = mps_commands.limit_mib(self._get("pinned_memory_limit"))
         return None if mib is None else mps_commands.limit_text(mib)
-
-    def priority(self) -> str:
-        return self._get("client-priority")
 
     def servers(self) -> tuple[int, ...]:
         """Return the process ids of all servers, also of those that clients got beside the limited one."""
@@ -245,8 +243,8 @@ class MpsControl3(MpsDaemon):
     def quit(self, seconds: int = 10) -> None:
         self.ask(["-q"], timeout=seconds + 20.0)
 
-    def _get(self, field: str) -> str:
-        return self.ask(["namespace", "get", "default", SERVER, field]).strip()
+    def _get(self, setting: str) -> str:
+        return self.ask(["namespace", "get", "default", SERVER, setting.replace("_", "-")]).strip()
 
     def _set(self, setting: str, value: str) -> None:
         self.ask(["server", "set", SERVER, f"--{setting.replace('_', '-')}={value}"])
@@ -254,7 +252,7 @@ class MpsControl3(MpsDaemon):
     def _set_limit(self, _ordinal: int, mib: int) -> None:
         # A new server has no limit, and cannot be told 0.
         if mib > 0:
-            self._set("pinned-memory-limit", f"{mib}M")
+            self._set("pinned_memory_limit", f"{mib}M")
 
     def _servers(self) -> dict[str, int | None]:
         rows = mps_commands.rows(self.ask(["server", "list", _CSV]))
