@@ -208,17 +208,13 @@ def _mount_namespace(files: HostFiles, process: str) -> str | None:
 
 def terminate(pids: Iterable[int], grace: float = 10.0) -> tuple[int, ...]:
     """End processes, exactly these, politely for C(grace) seconds and then not; return those that are still there."""
-    wanted = tuple(sorted(set(pids)))
-    left = _signal(wanted, signal.SIGTERM)
-    end = time.monotonic() + grace
-    while left and time.monotonic() < end:
-        time.sleep(0.1)
-        left = _alive(left)
-    left = _signal(left, signal.SIGKILL)
-    end = time.monotonic() + 5.0
-    while left and time.monotonic() < end:
-        time.sleep(0.1)
-        left = _alive(left)
+    left = tuple(sorted(set(pids)))
+    for number, seconds in ((signal.SIGTERM, grace), (signal.SIGKILL, 5.0)):
+        left = _signal(left, number)
+        end = time.monotonic() + seconds
+        while left and time.monotonic() < end:
+            time.sleep(0.1)
+            left = _alive(left)
     return left
 
 
