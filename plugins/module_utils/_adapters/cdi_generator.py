@@ -17,7 +17,7 @@ import os
 import re
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, Callable
+from typing import Any
 
 from .._formats.cdi import (
     DEFAULT_PATH,
@@ -28,11 +28,9 @@ from .._formats.cdi import (
     parse_specification,
     shape_specification,
 )
-from .command import CommandError, Result, find, run
+from .command import CommandError, find, run
 from .files import HostFiles, read_bytes
 from .host_reader import HostReader
-
-Runner = Callable[..., Result]
 
 #: What every CUDA process opens; C(nvidia-modeset) is for displays.
 CONTROL_NODES = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools")
@@ -109,17 +107,17 @@ def missing_nodes() -> tuple[str, ...]:
     return tuple(node for node in CONTROL_NODES if not os.path.exists(node))
 
 
-def create_nodes(runner: Runner = run) -> None:
+def create_nodes() -> None:
     """Create the device nodes that are missing, and load the kernel modules behind them. Raises CommandError: some are missing nevertheless."""
     if not missing_nodes():
         return
     command = [*_CREATE_NODES, "--load-kernel-modules"]
-    result = runner(command, timeout=120.0)
+    result = run(command, timeout=120.0)
     if _UNKNOWN_COMMAND in result.stdout + result.stderr:
         return
     if missing_nodes():
         # As NVIDIA's unit does: with new modules on disk and old ones loaded nothing can be loaded, and nodes can be created.
-        runner(_CREATE_NODES, timeout=120.0)
+        run(_CREATE_NODES, timeout=120.0)
     missing = missing_nodes()
     if missing:
         raise CommandError(
@@ -130,40 +128,31 @@ def create_nodes(runner: Runner = run) -> None:
         )
 
 
-def generate(target: str, runner: Runner = run) -> str:
-    """Have the toolkit write a specification of what is there now into the file C(target), and return its text. Raises CommandError: the toolkit
-    could not write it.
-    """
-    command = ["nvidia-ctk", "cdi", "generate", f"--output={target}"]
-    environment = {name: value for name, value in settings().items() if name != _OUTPUT}
-    result = runner(command, environment=environment, timeout=120.0, allowed=(0,))
-    content = read_bytes(target)
-    if not content:
-        raise CommandError(command, f"it reported success but wrote nothing to {target}", result.stderr)
-    return content.decode("utf-8", "replace")
-
-
-def refresh(runner: Runner = run) -> str:
+def refresh() -> str:
     """Write the specification anew, with the device nodes that it needs, and return where it is. Raises CommandError: the toolkit could not write it,
     or, behind that, not create the nodes.
     """
     target = path()
     try:
-        create_nodes(runner)
+        create_nodes()
     finally:
         # One without a node is better than one of GPUs that are gone.
-        _generate_patiently(target, runner)
+        _generate(target)
     return target
 
 
-def _generate_patiently(target: str, runner: Runner) -> None:
-    """Have the toolkit write it, once more where it could not: for a moment after a reload not all is there yet that it looks for. Raises
-    CommandError: the last try failed, too; with what of the driver is still missing.
+def _generate(target: str) -> None:
+    """Have the toolkit write what is there now, once more where it could not: for a moment after a reload not all is there yet that it looks for.
+    Raises CommandError: the last try failed, too; with what of the driver is still missing.
     """
+    command = ["nvidia-ctk", "cdi", "generate", f"--output={target}"]
+    environment = {name: value for name, value in settings().items() if name != _OUTPUT}
     for pause in (*PAUSES, None):
         try:
-            generate(target, runner)
-            return
+            result = run(command, environment=environment, timeout=120.0, allowed=(0,))
+            if read_bytes(target):
+                return
+            raise CommandError(command, f"it reported success but wrote nothing to {target}", result.stderr)
         except CommandError as error:
             if pause is not None:
                 time.sleep(pause)

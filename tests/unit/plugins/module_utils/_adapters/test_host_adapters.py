@@ -259,6 +259,15 @@ def spec(tmp_path, monkeypatch):
     return target
 
 
+@pytest.fixture
+def refresh_with(monkeypatch):
+    def refresh(run):
+        monkeypatch.setattr(cdi_generator, "run", run)
+        return cdi_generator.refresh()
+
+    return refresh
+
+
 class Toolkit:
     """nvidia-ctk with the nodes that it creates.
 
@@ -291,34 +300,40 @@ def test_the_device_nodes_that_every_cuda_process_opens_are_looked_for(monkeypat
 
 
 @pytest.mark.parametrize("creates", ["loading", "as it is"])
-def test_the_device_nodes_come_before_the_specification_that_names_them(spec, tmp_path, monkeypatch, creates):
+def test_the_device_nodes_come_before_the_specification_that_names_them(
+    spec, tmp_path, monkeypatch, creates, refresh_with
+):
     toolkit = Toolkit(spec, tmp_path / "nvidia-uvm", creates)
     monkeypatch.setattr(cdi_generator, "CONTROL_NODES", (str(toolkit.node),))
     monkeypatch.setattr(cdi_generator, "_OTHER_NODES", ())
-    cdi_generator.refresh(toolkit)
+    refresh_with(toolkit)
     generating = f"cdi generate --output={spec}"
     without = [] if creates == "loading" else ["system create-device-nodes --control-devices"]
     assert toolkit.calls == [LOADING, *without, generating]
     assert spec.read_text() == "node: True\n"
-    cdi_generator.refresh(toolkit)
+    refresh_with(toolkit)
     assert toolkit.calls[-2:] == [generating, generating]
 
 
-def test_nodes_that_cannot_be_created_are_told_of_when_the_specification_is_written(spec, tmp_path, monkeypatch):
+def test_nodes_that_cannot_be_created_are_told_of_when_the_specification_is_written(
+    spec, tmp_path, monkeypatch, refresh_with
+):
     toolkit = Toolkit(spec, tmp_path / "nvidia-uvm", "", "failed to load module nvidia-uvm: exit status 1")
     monkeypatch.setattr(cdi_generator, "CONTROL_NODES", (str(toolkit.node),))
     monkeypatch.setattr(cdi_generator, "_OTHER_NODES", ())
     with pytest.raises(CommandError, match=r"nvidia-uvm is still missing.*modprobe nvidia-uvm.*failed to load module"):
-        cdi_generator.refresh(toolkit)
+        refresh_with(toolkit)
     assert spec.read_text() == "node: False\n"
 
 
 @pytest.mark.parametrize("other", ["WSL", "an old toolkit"])
-def test_where_there_are_no_such_nodes_or_no_such_command_nothing_fails(spec, tmp_path, monkeypatch, other):
+def test_where_there_are_no_such_nodes_or_no_such_command_nothing_fails(
+    spec, tmp_path, monkeypatch, other, refresh_with
+):
     toolkit = Toolkit(spec, tmp_path / "nvidia-uvm", "", "No help topic for 'create-device-nodes'")
     monkeypatch.setattr(cdi_generator, "CONTROL_NODES", (str(toolkit.node),))
     monkeypatch.setattr(cdi_generator, "_OTHER_NODES", (str(tmp_path),) if other == "WSL" else ())
-    cdi_generator.refresh(toolkit)
+    refresh_with(toolkit)
     assert toolkit.calls == [*([] if other == "WSL" else [LOADING]), f"cdi generate --output={spec}"]
 
 
@@ -329,7 +344,7 @@ def test_the_sites_settings_decide_where_the_specification_is(spec, monkeypatch)
     assert cdi_generator.path() == cdi_generator.DEFAULT_PATH
 
 
-def test_the_specification_is_written_with_the_sites_settings_and_read_back(spec):
+def test_the_specification_is_written_with_the_sites_settings_and_read_back(spec, refresh_with):
     calls = []
 
     def run(command, environment=None, **_options):
@@ -337,14 +352,14 @@ def test_the_specification_is_written_with_the_sites_settings_and_read_back(spec
         return Result(tuple(command), 0, "", "")
 
     with pytest.raises(CommandError, match="wrote nothing to"):
-        cdi_generator.refresh(run)
+        refresh_with(run)
     assert len(calls) == 3
     spec.write_text("cdiVersion: 0.5.0\n")
-    assert cdi_generator.refresh(run) == str(spec)
+    assert refresh_with(run) == str(spec)
     assert calls[-1] == (["nvidia-ctk", "cdi", "generate", f"--output={spec}"], {"NVIDIA_CTK_DEBUG": "true"})
 
 
-def test_the_toolkit_is_asked_again_where_the_driver_has_just_been_loaded(spec, tmp_path, monkeypatch):
+def test_the_toolkit_is_asked_again_where_the_driver_has_just_been_loaded(spec, tmp_path, monkeypatch, refresh_with):
     calls, failing = [], 2
 
     def run(command, **_options):
@@ -354,7 +369,7 @@ def test_the_toolkit_is_asked_again_where_the_driver_has_just_been_loaded(spec, 
             return Result(tuple(command), 0, "", "")
         raise CommandError(command, "exit status 1", "level=error msg=no devices")
 
-    assert cdi_generator.refresh(run) == str(spec) and len(calls) == 3
+    assert refresh_with(run) == str(spec) and len(calls) == 3
     # In the end it says what the driver's files show to be missing.
     information = tmp_path / "gpus" / "0000:18:00.0" / "information"
     information.parent.mkdir(parents=True)
@@ -362,4 +377,4 @@ def test_the_toolkit_is_asked_again_where_the_driver_has_just_been_loaded(spec, 
     monkeypatch.setattr(cdi_generator, "_GPUS", str(tmp_path / "gpus"))
     failing = 99
     with pytest.raises(CommandError, match=r"3 times in 0 s; still missing: /dev/nvidia77: .*no devices"):
-        cdi_generator.refresh(run)
+        refresh_with(run)
