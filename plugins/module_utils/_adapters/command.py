@@ -14,6 +14,7 @@ import re
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Callable
 
 from .files import PROGRAM_FOLDERS
 
@@ -49,6 +50,10 @@ class Result:
     rc: int
     stdout: str
     stderr: str
+
+
+#: What runs a command as L(run) does.
+Runner = Callable[..., Result]
 
 
 def find(name: str) -> str | None:

@@ -9,13 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Callable
 
-from .command import CommandError, Result
+from .command import CommandError, Result, Runner
 from .files import HostFiles
 from .host_reader import HostReader
-
-Runner = Callable[..., Result]
 
 #: For C(rpm -qa --qf); L(parse_rpms) reads the answer.
 RPM_QUERY = "%{NAME}|%{EPOCHNUM}|%{VERSION}|%{RELEASE}|%{ARCH}|%{VENDOR}\\n"
@@ -29,13 +26,12 @@ _VERSION_LOCK = re.compile(
 
 @dataclass(frozen=True)
 class InstalledPackage:
-    """An installed package, with its maintainer (deb) or vendor (rpm) and dpkg's word for its state; rpm has only installed ones."""
+    """An installed package, with its maintainer (deb) or vendor (rpm)."""
 
     name: str
     version: str
     vendor: str = ""
     architecture: str = ""
-    state: str = "installed"
     held: bool = False
 
 
@@ -82,34 +78,6 @@ def versions(packages: Iterable[InstalledPackage]) -> dict[str, str]:
     return {package.name: package.version for package in packages}
 
 
-def parse_dpkg_status(text: str, wanted: Callable[[str], bool] = lambda _name: True) -> list[InstalledPackage]:
-    """Return the packages that C(/var/lib/dpkg/status) knows, whatever their state. C(wanted): by name, which of them."""
-    found = []
-    for paragraph in text.split("\n\n"):
-        name = paragraph[len("Package: ") :].partition("\n")[0] if paragraph.startswith("Package: ") else ""
-        if not name or not wanted(name):
-            continue
-        fields = {}
-        for line in paragraph.splitlines():
-            key, colon, value = line.partition(": ")
-            if colon and not key.startswith(" "):
-                fields[key] = value
-        # want, error flag, state: "hold ok installed".
-        status = fields.get("Status", "").split()
-        if len(status) == 3:
-            found.append(
-                InstalledPackage(
-                    name,
-                    fields.get("Version", ""),
-                    fields.get("Maintainer", ""),
-                    fields.get("Architecture", ""),
-                    status[2],
-                    status[0] == "hold",
-                )
-            )
-    return found
-
-
 def parse_versionlock(text: str) -> dict[str, str]:
     """Return locked versions, with their epoch where the lock names one, by name: what C(dnf versionlock list) prints. Both forms are read: the
     patterns of dnf 4 (also those of its file) and the paragraphs of dnf 5. An excluded version (with C(!)) holds nothing.
@@ -129,16 +97,6 @@ def parse_versionlock(text: str) -> dict[str, str]:
             found[name] = line.partition("=")[2].strip()
             name = ""
     return found
-
-
-def lock_patterns(text: str) -> list[str]:
-    """Return the patterns of dnf's C(versionlock.list); excluding lines (with C(!)) do not hold anything."""
-    lines = (line.strip() for line in text.splitlines())
-    return [line for line in lines if line and line[0] not in "#!"]
-
-
-def parse_versionlock_toml(text: str) -> list[str]:
-    return re.findall(r'^\s*name\s*=\s*["\']([^"\']+)["\']', text, re.MULTILINE)
 
 
 def parse_zypper_locks(text: str) -> tuple[str, ...]:
@@ -227,7 +185,19 @@ def kernel_packages(packages: Iterable[InstalledPackage]) -> list[str]:
 
 def from_dpkg(text: str) -> list[InstalledPackage]:
     """Return the packages that C(/var/lib/dpkg/status) says are installed, of NVIDIA and of kernels; one that was cut off half way is not."""
-    return [package for package in parse_dpkg_status(text, _is_read) if package.state == "installed"]
+    found = []
+    for paragraph in text.split("\n\n"):
+        name = paragraph[len("Package: ") :].partition("\n")[0] if paragraph.startswith("Package: ") else ""
+        if not _is_read(name):
+            continue
+        pairs = (line.partition(": ") for line in paragraph.splitlines() if not line.startswith(" "))
+        fields = {key: value for key, colon, value in pairs if colon}
+        # want, error flag, state: "hold ok installed".
+        status = fields.get("Status", "").split()
+        if status[2:] == ["installed"]:
+            version, vendor, architecture = (fields.get(key, "") for key in ("Version", "Maintainer", "Architecture"))
+            found.append(InstalledPackage(name, version, vendor, architecture, held=status[0] == "hold"))
+    return found
 
 
 def read_packages(source: HostReader, manager: str | None) -> tuple[list[InstalledPackage] | None, list[str] | None]:
@@ -258,9 +228,9 @@ def _read_rpm(source: HostReader) -> list[InstalledPackage] | None:
 
 
 def _rpm_locks(files: HostFiles) -> list[str]:
-    locks = {
-        *lock_patterns(files.read("/etc/dnf/plugins/versionlock.list") or ""),
-        *parse_versionlock_toml(files.read("/etc/dnf/versionlock.toml") or ""),
-        *parse_zypper_locks(files.read("/etc/zypp/locks") or ""),
-    }
+    lines = map(str.strip, (files.read("/etc/dnf/plugins/versionlock.list") or "").splitlines())
+    # Of dnf 4, whose lines with an exclamation mark exclude a version, and hold nothing.
+    listed = [line for line in lines if line and line[0] not in "#!"]
+    named = re.findall(r'^\s*name\s*=\s*["\']([^"\']+)', files.read("/etc/dnf/versionlock.toml") or "", re.MULTILINE)
+    locks = {*listed, *named, *parse_zypper_locks(files.read("/etc/zypp/locks") or "")}
     return sorted(lock for lock in locks if "nvidia" in lock or "cuda" in lock or is_dcgm(lock))

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Callable, Protocol, TypeVar
 
 from .._plan import Refused
-from .command import CommandError, Result
+from .command import CommandError, Result, Runner
 from .command import run as run_command
 from .files import list_directory, read_text, remove, write_whole
 from .installed_packages import RpmDatabase, versions
@@ -27,8 +27,6 @@ from .repositories import CREDENTIALS_MODE, Credentials, Repository, base_urls_i
 LOCK_TIMEOUT = 600
 #: Seconds that one transaction may take: a DKMS build on a slow, loaded host takes nine minutes.
 TRANSACTION_TIMEOUT = 3600
-
-Runner = Callable[..., Result]
 
 
 class PackageError(Exception):

@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from .command import Result
+from .command import Result, Runner
 from .command import run as run_command
 from .files import list_directory, read_bytes, read_text, remove, write_whole
 from .package_manager import (
@@ -22,7 +22,6 @@ from .package_manager import (
     HostPackageManager,
     Package,
     PackageError,
-    Runner,
     Transaction,
     checked,
     failure,
