@@ -32,23 +32,15 @@ def _write_metrics(directory: str) -> int:
     return write_metrics(directory)
 
 
-def status(journal: Journal | None = None) -> int:
+def status() -> int:
     """Say, as JSON, what is recorded and how the last change of MIG ended."""
-    last = (journal or Journal()).last()
-    say(
-        json.dumps(
-            {
-                "recorded": {
-                    "mig": _recorded(RECORDED_MIG),
-                    "sharing": _recorded(RECORDED_SHARING),
-                    "settings": _recorded(RECORDED_SETTINGS),
-                },
-                "last_mig_change": None if last is None else last.as_dict(),
-            },
-            indent=2,
-            sort_keys=True,
-        )
-    )
+    last = Journal().last()
+    paths = {"mig": RECORDED_MIG, "sharing": RECORDED_SHARING, "settings": RECORDED_SETTINGS}
+    found = {
+        "recorded": {name: _recorded(path) for name, path in paths.items()},
+        "last_mig_change": None if last is None else last.as_dict(),
+    }
+    say(json.dumps(found, indent=2, sort_keys=True))
     return 0
 
 

@@ -9,9 +9,8 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Any
 
 from .._adapters import cdi_generator, nvml_gpus
 from .._adapters.files import read_text
@@ -48,25 +47,19 @@ _LOCK_SECONDS = 60.0
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 
-def restore_mig(
-    recorded: str = RECORDED_MIG,
-    journal: Journal | None = None,
-    machine: Callable[[Nvml, Journal, dict[str, Any]], Machine] = Machine,
-    lock: str = LOCK_PATH,
-    driver_seconds: float = _DRIVER_SECONDS,
-) -> int:
+def restore_mig() -> int:
     """Apply the recorded layout to the GPUs, say what was done, and return the exit status."""
-    text = read_text(recorded, links=False)
+    text = read_text(RECORDED_MIG, links=False)
     if text is None:
-        say(f"{recorded} is not there: no MIG layout to restore")
+        say(f"{RECORDED_MIG} is not there: no MIG layout to restore")
         return 0
     try:
         records = read_recorded_layout(read_json(text))
     except (ValueError, Unreadable) as error:
-        fail(f"Failed to read {recorded}: {error}. Run gpufleet.nvidia.site (role nvidia_mig) again")
+        fail(f"Failed to read {RECORDED_MIG}: {error}. Run gpufleet.nvidia.site (role nvidia_mig) again")
         return 1
-    with exclusive(_LOCK_SECONDS, lock), open_when_ready(driver_seconds) as nvml:
-        return _apply_layout(machine(nvml, journal or Journal(), {}), records)
+    with open_gpus() as nvml:
+        return _apply_layout(Machine(nvml, Journal(), {}), records)
 
 
 def _apply_layout(machine: Machine, records: Sequence[GpuRecord]) -> int:
@@ -107,10 +100,12 @@ def refresh_cdi() -> int:
 
 
 @contextmanager
-def open_when_ready(seconds: float) -> Iterator[Nvml]:
-    """Open NVML, waiting for a driver that is still being loaded. Raises NvmlUnavailable: the driver is not there in time, or cannot be used."""
-    end = time.monotonic() + seconds
-    with ExitStack() as opened:
+def open_gpus() -> Iterator[Nvml]:
+    """Hold the lock and open NVML for the block, waiting for a driver that is still being loaded. Raises NvmlUnavailable: the driver is not there in
+    time, or cannot be used; Locked: somebody else changes the GPUs.
+    """
+    with exclusive(_LOCK_SECONDS, LOCK_PATH), ExitStack() as opened:
+        end = time.monotonic() + _DRIVER_SECONDS
         while True:
             try:
                 nvml = opened.enter_context(open_nvml())
@@ -122,7 +117,7 @@ def open_when_ready(seconds: float) -> Iterator[Nvml]:
         yield nvml
 
 
-def restore_settings(lock: str = LOCK_PATH, driver_seconds: float = _DRIVER_SECONDS) -> int:
+def restore_settings() -> int:
     """Set what is recorded on every GPU that takes it, say what could not be set, and return the exit status."""
     if not os.path.exists(settings_apply.RECORD):
         say(f"{settings_apply.RECORD} is not there: no settings to restore")
@@ -131,7 +126,7 @@ def restore_settings(lock: str = LOCK_PATH, driver_seconds: float = _DRIVER_SECO
     if wanted is None:
         fail(f"Failed to read {settings_apply.RECORD}. Run gpufleet.nvidia.site (role nvidia_settings) again")
         return 1
-    with exclusive(_LOCK_SECONDS, lock), open_when_ready(driver_seconds) as nvml:
+    with open_gpus() as nvml:
         failed = settings_apply.restore(nvml, wanted)
     for text in failed:
         fail(f"Not restored: {text}")
@@ -139,13 +134,13 @@ def restore_settings(lock: str = LOCK_PATH, driver_seconds: float = _DRIVER_SECO
     return 1 if failed else 0
 
 
-def restore_sharing(lock: str = LOCK_PATH, driver_seconds: float = _DRIVER_SECONDS) -> int:
+def restore_sharing() -> int:
     """Set the recorded compute mode and time slice; the MPS daemons are units of their own that start afterwards."""
     wanted = sharing_apply.recorded()
     if wanted is None:
         say(f"{sharing_apply.RECORD} is not there: no sharing to restore")
         return 0
-    with exclusive(_LOCK_SECONDS, lock), open_when_ready(driver_seconds) as nvml:
+    with open_gpus() as nvml:
         for gpu in nvml.gpus():
             if wanted.compute_mode is not None and gpu.facts["compute_mode"] != wanted.compute_mode and not gpu.lost:
                 nvml_gpus.set_compute_mode(nvml, gpu.index, wanted.compute_mode)

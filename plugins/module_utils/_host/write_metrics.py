@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from .._adapters.files import HostFiles, read_text, write_whole
@@ -27,7 +27,7 @@ from .._health.checks import CHECKS
 from .._health.metric_units import METRICS_FILE, METRICS_SERVICE
 from .._health.metrics import counted, expose, parse_counts, readings, unread
 from .._health.records import cdi_difference, record_differences
-from .._health.report import Evidence, evaluate
+from .._health.report import evaluate
 from .plan import VERSION_FILE, Present
 from .plan import plan as plan_boot
 from .restore import fail, say
@@ -54,13 +54,7 @@ _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _CGROUPS = ("/sys/fs/cgroup", "/sys/fs/cgroup/systemd", "/sys/fs/cgroup/unified")
 
 
-def write_metrics(
-    directory: str,
-    read: Callable[[], Evidence] = lambda: collect(HostReader(HostFiles()), None, (), 0.0),
-    log: Callable[[], str | None] = kernel_log,
-    counts: str = COUNTS,
-    lock: str = LOCK_PATH,
-) -> int:
+def write_metrics(directory: str) -> int:
     """Write the metrics of this host into C(directory) and return the exit status."""
     if not os.path.isdir(directory):
         fail(
@@ -76,19 +70,19 @@ def write_metrics(
         return 1
     try:
         # Only asked, not held: a change must not wait for this. What is read during a change would be neither old nor new.
-        with exclusive(0, lock):
+        with exclusive(0, LOCK_PATH):
             pass
     except Locked as error:
         say(f"nothing is read while the GPUs are being changed: {error}")
         return 0
     began = time.monotonic()
-    evidence = read()
+    evidence = collect(HostReader(HostFiles()), None, (), 0.0)
     report = evaluate(CHECKS, evidence)
-    errors = parse_counts(read_text(counts, links=False), read_text(_BOOT_ID) or "")
-    text = log()
-    if text is not None:
-        errors = counted(errors, text, evidence.facts.get("pci"))
-        write_whole(counts, errors.as_text(), mode=0o600)
+    errors = parse_counts(read_text(COUNTS, links=False), read_text(_BOOT_ID) or "")
+    log = kernel_log()
+    if log is not None:
+        errors = counted(errors, log, evidence.facts.get("pci"))
+        write_whole(COUNTS, errors.as_text(), mode=0o600)
     took = time.monotonic() - began
     write_whole(path, expose(readings(evidence, report, errors, time.time(), took, drift(evidence.facts))))
     say(report.message)

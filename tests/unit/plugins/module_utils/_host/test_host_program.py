@@ -386,7 +386,8 @@ def test_status_says_what_is_recorded(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(main, "RECORDED_MIG", str(tmp_path / "mig.json"))
     monkeypatch.setattr(main, "RECORDED_SHARING", str(tmp_path / "sharing.json"))
     monkeypatch.setattr(main, "RECORDED_SETTINGS", str(tmp_path / "settings.json"))
-    assert main.status(Journal(str(tmp_path / "journal"))) == 0
+    monkeypatch.setattr(main, "Journal", lambda: Journal(str(tmp_path / "journal")))
+    assert main.status() == 0
     assert json.loads(capsys.readouterr().out) == {
         "last_mig_change": None,
         "recorded": {"mig": {"schema": 1}, "sharing": "unreadable", "settings": None},
@@ -407,14 +408,14 @@ def machine(tmp_path, monkeypatch):
             files = HostFiles(str(tmp_path / "nobody"))
             return Machine(nvml, journal, policy, files=files, reset=virtual._reset)
 
+        monkeypatch.setattr(restore, "RECORDED_MIG", str(virtual.root / "mig.json"))
+        monkeypatch.setattr(restore, "LOCK_PATH", str(tmp_path / "lock"))
+        monkeypatch.setattr(restore, "Journal", lambda: Journal(str(virtual.root / "journal")))
+        monkeypatch.setattr(restore, "Machine", gpus)
+
         def back(seconds=0.0):
-            return restore.restore_mig(
-                recorded=str(virtual.root / "mig.json"),
-                journal=Journal(str(virtual.root / "journal")),
-                machine=gpus,
-                lock=str(tmp_path / "lock"),
-                driver_seconds=seconds,
-            )
+            monkeypatch.setattr(restore, "_DRIVER_SECONDS", seconds)
+            return restore.restore_mig()
 
         return virtual, back
 
@@ -492,15 +493,15 @@ def test_cdi_is_written_where_the_toolkit_is(monkeypatch, capsys):
     assert restore.refresh_cdi() == 0 and "/run/cdi/nvidia.yaml" in capsys.readouterr().out
 
 
-def test_compute_mode_and_time_slice_come_back(machine, monkeypatch, tmp_path, capsys):
+def test_compute_mode_and_time_slice_come_back(machine, monkeypatch, capsys):
     machine()
     slices = []
     sharing = restore.sharing_apply
     monkeypatch.setattr(sharing, "recorded", lambda: None)
-    assert restore.restore_sharing(str(tmp_path / "l"), 0.0) == 0
+    assert restore.restore_sharing() == 0
     monkeypatch.setattr(sharing, "recorded", lambda: HostSharing("exclusive_process", "short"))
     monkeypatch.setattr(sharing, "set_time_slice", slices.append)
-    assert restore.restore_sharing(str(tmp_path / "l"), 0.0) == 0
+    assert restore.restore_sharing() == 0
     with open_nvml() as nvml:
         assert nvml.gpu(0).facts["compute_mode"] == "exclusive_process"
     assert slices == ["short"] and "compute mode exclusive_process" in capsys.readouterr().out

@@ -29,19 +29,17 @@ SERVICE_GROUP = f"0::/system.slice/{METRICS_SERVICE}\n"
 
 
 @pytest.fixture
-def write(tmp_path):
+def write(tmp_path, monkeypatch):
     """Write the metrics of a host and return the text of the file, with the exit status."""
     folder = tmp_path / "textfile"
     folder.mkdir()
+    monkeypatch.setattr(write_metrics, "COUNTS", str(tmp_path / "counts.json"))
+    monkeypatch.setattr(write_metrics, "LOCK_PATH", str(tmp_path / "lock"))
 
     def run(fault=HEALTHY, log=LOG):
-        status = write_metrics.write_metrics(
-            str(folder),
-            read=fault.evidence,
-            log=lambda: log,
-            counts=str(tmp_path / "counts.json"),
-            lock=str(tmp_path / "lock"),
-        )
+        monkeypatch.setattr(write_metrics, "collect", lambda *_given: fault.evidence())
+        monkeypatch.setattr(write_metrics, "kernel_log", lambda: log)
+        status = write_metrics.write_metrics(str(folder))
         names = [path.name for path in folder.iterdir()]
         assert names in ([], ["gpufleet.prom"]), "node_exporter reads whole files only"
         path = folder / "gpufleet.prom"
@@ -96,7 +94,7 @@ def test_nothing_is_read_while_a_change_is_under_way(write, tmp_path, capsys):
 
 
 def test_a_directory_that_is_not_there_is_not_made(tmp_path, capsys):
-    assert write_metrics.write_metrics(str(tmp_path / "none"), read=HEALTHY.evidence) == 1
+    assert write_metrics.write_metrics(str(tmp_path / "none")) == 1
     assert "nvidia_health_metrics_directory" in capsys.readouterr().err
     assert not (tmp_path / "none").exists()
 

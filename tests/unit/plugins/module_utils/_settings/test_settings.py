@@ -242,6 +242,7 @@ def host(tmp_path, monkeypatch):
     monkeypatch.setattr(apply, "HostFiles", lambda: HostFiles(str(tmp_path / "nobody")))
     monkeypatch.setattr(gpu_reset, "LOCKS_PATH", str(tmp_path / "locks"))
     monkeypatch.setattr(apply.record, "__defaults__", (str(tmp_path / "settings.json"),))
+    monkeypatch.setattr(restore, "LOCK_PATH", str(tmp_path / "lock"))
 
     def create(board="h100-80gb-sxm", count=2):
         made = VirtualHost.create(tmp_path / "host", board, count)
@@ -294,7 +295,7 @@ def test_a_boot_loses_them_and_the_host_program_sets_them_again(host, tmp_path):
     virtual.control("load", "580.126.09", "open")
     (tmp_path / "locks").unlink()
     assert shown(virtual)[0]["power_limit_mw"] == 0
-    assert restore.restore_settings(lock=str(tmp_path / "lock"), driver_seconds=1.0) == 0
+    assert restore.restore_settings() == 0
     assert [(one["power_limit_mw"], one["graphics_lock"]) for one in shown(virtual)] == [(500000, [1200, 1500])] * 2
     assert brought(virtual, FULL) == []
 
@@ -302,12 +303,12 @@ def test_a_boot_loses_them_and_the_host_program_sets_them_again(host, tmp_path):
 def test_a_board_that_was_exchanged_keeps_no_other_from_its_settings(host, tmp_path, capsys):
     virtual = host("t4-16gb", 1)
     (tmp_path / "settings.json").write_text(json.dumps(replace(FULL, memory_clocks=None).as_dict()))
-    assert restore.restore_settings(lock=str(tmp_path / "lock"), driver_seconds=1.0) == 1
+    assert restore.restore_settings() == 1
     assert "takes 28 to 70 W, not 500 W" in capsys.readouterr().err
     (tmp_path / "settings.json").write_text("{")
-    assert restore.restore_settings(lock=str(tmp_path / "lock")) == 1
+    assert restore.restore_settings() == 1
     (tmp_path / "settings.json").unlink()
-    assert restore.restore_settings(lock=str(tmp_path / "lock")) == 0
+    assert restore.restore_settings() == 0
     assert shown(virtual)[0]["power_limit_mw"] == 0
 
 
