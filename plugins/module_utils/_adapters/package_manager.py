@@ -9,12 +9,13 @@ zypper implement. The adapters ask and carry out; which packages at which versio
 from __future__ import annotations
 
 import os
+import re
 import time
 from abc import abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import Callable, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from .._plan import Refused
 from .command import CommandError, Result, Runner
@@ -25,6 +26,8 @@ from .repositories import CREDENTIALS_MODE, Credentials, Repository, base_urls_i
 
 #: Seconds that a package manager waits for another one (unattended upgrades, cloud-init) to let go of its lock.
 LOCK_TIMEOUT = 600
+#: Seconds between two tries.
+_PAUSE = 2.0
 #: Seconds that one transaction may take: a DKMS build on a slow, loaded host takes nine minutes.
 TRANSACTION_TIMEOUT = 3600
 
@@ -171,6 +174,8 @@ class HostPackageManager(PackageManager):
     name: str
     #: Of a repository, by its name: the file that configures it, its key, its credentials.
     repository_files: tuple[str, ...]
+    #: Of those that do not wait for the lock of the package database by themselves: what they say where another process holds it.
+    locked: re.Pattern[str]
 
     def __init__(self, *, root: str = "/", options: Sequence[str] = (), runner: Runner = run_command) -> None:
         self._root = root
@@ -190,6 +195,15 @@ class HostPackageManager(PackageManager):
     def _with(self: _Manager, *options: str) -> _Manager:
         """Return the same package manager with more options."""
         return type(self)(root=self._root, options=(*self._options, *options), runner=self._run)
+
+    def _run_patiently(self, command: Sequence[str], **options: object) -> Result:
+        """Run C(command) again and again while another process holds the lock, for L(LOCK_TIMEOUT) seconds at most."""
+        deadline = time.monotonic() + LOCK_TIMEOUT
+        while True:
+            result = self._run(command, **options)
+            if result.rc == 0 or not self.locked.search(result.stderr) or time.monotonic() >= deadline:
+                return result
+            time.sleep(_PAUSE)
 
     def _path(self, path: str) -> str:
         return os.path.join(self._root, path.lstrip("/"))
@@ -260,25 +274,3 @@ def failure(attempt: str, said: str, remedy: str = "") -> str:
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     text = f"Failed to {attempt}: {' / '.join(lines[-12:]) or 'it said nothing'}."
     return f"{text} {remedy}" if remedy else text
-
-
-def waiting_for_lock(
-    runner: Runner,
-    command: Sequence[str],
-    locked: Callable[[Result], bool],
-    *,
-    patience: float,
-    pause: float = 2.0,
-    **options: object,
-) -> Result:
-    """Run C(command) again and again while another process holds the package database's lock.
-
-    :param locked: tells a result that means "somebody else holds the lock" from every other one.
-    :param patience: seconds after which the last result is returned as it is.
-    """
-    deadline = time.monotonic() + patience
-    while True:
-        result = runner(command, **options)
-        if not locked(result) or time.monotonic() >= deadline:
-            return result
-        time.sleep(pause)

@@ -25,7 +25,6 @@ from .package_manager import (
     Transaction,
     checked,
     failure,
-    waiting_for_lock,
 )
 from .repositories import CREDENTIALS_MODE, Credentials, Repository, apt_auth, canonical, deb822, is_written, sources_in
 
@@ -41,7 +40,6 @@ _ENVIRONMENT = {
 _KEEP_CONFIGURATION = ("-o", "Dpkg::Options::=--force-confdef", "-o", "Dpkg::Options::=--force-confold")
 #: Of packages whose files are all there.
 _UNCONFIGURED = ("unpacked", "half-configured")
-_LOCKED = re.compile(r"lock (?:file )?.*(?:is held by|was locked by)|Could not get lock|is locked by another process")
 
 
 class Apt(HostPackageManager):
@@ -52,6 +50,9 @@ class Apt(HostPackageManager):
         "/etc/apt/sources.list.d/{}.sources",
         "/etc/apt/keyrings/{}.gpg",
         "/etc/apt/auth.conf.d/{}.conf",
+    )
+    locked = re.compile(
+        r"lock (?:file )?.*(?:is held by|was locked by)|Could not get lock|is locked by another process"
     )
 
     def __init__(self, *, root: str = "/", options: Sequence[str] = (), runner: Runner = run_command) -> None:
@@ -71,11 +72,8 @@ class Apt(HostPackageManager):
         return tuple(sorted(set(names)))
 
     def repair(self) -> None:
-        done = waiting_for_lock(
-            self._run,
+        done = self._run_patiently(
             ["dpkg", *self._dpkg, "--force-confdef", "--force-confold", "--configure", "-a"],
-            _says_locked,
-            patience=LOCK_TIMEOUT,
             environment=_ENVIRONMENT,
             timeout=TRANSACTION_TIMEOUT,
         )
@@ -276,8 +274,7 @@ class Apt(HostPackageManager):
 
     def _mark(self, verb: str, attempt: str, names: Sequence[str]) -> None:
         if names:
-            command = ["apt-mark", *self._options, verb, *names]
-            answer = waiting_for_lock(self._run, command, _says_locked, patience=LOCK_TIMEOUT, timeout=60)
+            answer = self._run_patiently(["apt-mark", *self._options, verb, *names], timeout=60)
             checked(answer, f"{attempt} {', '.join(names)}")
 
     def _apt_get(self, *arguments: str) -> Result:
@@ -330,10 +327,6 @@ def _checked(answer: Result, attempt: str) -> None:
         _before, found, unmet = answer.stdout.partition("The following packages have unmet dependencies:\n")
         killed = f"\napt-get was ended by signal {-answer.rc}" if answer.rc < 0 else ""
         raise PackageError(failure(attempt, (unmet if found else "") + answer.stderr + killed))
-
-
-def _says_locked(result: Result) -> bool:
-    return result.rc != 0 and bool(_LOCKED.search(result.stderr))
 
 
 _SIMULATED = re.compile(

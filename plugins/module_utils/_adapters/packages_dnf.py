@@ -18,7 +18,6 @@ from .files import read_text, write_whole
 from .installed_packages import edition, parse_versionlock
 from .openpgp import armoured_key
 from .package_manager import (
-    LOCK_TIMEOUT,
     TRANSACTION_TIMEOUT,
     Change,
     Package,
@@ -26,7 +25,6 @@ from .package_manager import (
     RpmPackageManager,
     Transaction,
     checked,
-    waiting_for_lock,
 )
 from .repositories import (
     CREDENTIALS_MODE,
@@ -59,6 +57,7 @@ class Dnf(RpmPackageManager):
 
     name = "dnf"
     repository_files = ("/etc/yum.repos.d/{}.repo", "/etc/pki/rpm-gpg/{}.asc")
+    locked = re.compile(r"Waiting for process with pid|is locked by another|Failed to obtain.*lock")
 
     _generation: int | None = None
 
@@ -234,13 +233,7 @@ class Dnf(RpmPackageManager):
         return commands
 
     def _dnf(self, *arguments: str) -> Result:
-        return waiting_for_lock(
-            self._run,
-            ["dnf", *self._options, *arguments],
-            _says_locked,
-            patience=LOCK_TIMEOUT,
-            timeout=TRANSACTION_TIMEOUT,
-        )
+        return self._run_patiently(["dnf", *self._options, *arguments], timeout=TRANSACTION_TIMEOUT)
 
     def _checked(self, attempt: str, *arguments: str) -> Result:
         return checked(self._dnf(*arguments), attempt)
@@ -331,9 +324,3 @@ def _explained(attempt: str, answer: Result) -> str:
         line for line in said if re.search(r"^(Error|Problem|No match|- )|nothing provides|conflict|requires", line)
     ]
     return f"Failed to {attempt}: {' / '.join(reasons[:12] or said[-6:])}."
-
-
-def _says_locked(result: Result) -> bool:
-    return result.rc != 0 and bool(
-        re.search(r"Waiting for process with pid|is locked by another|Failed to obtain.*lock", result.stderr)
-    )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 
 import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters import package_manager
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import Result
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.installed_packages import (
     parse_versionlock,
@@ -19,7 +20,6 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.package_
     Package,
     PackageError,
     Transaction,
-    waiting_for_lock,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.package_tools import manager_for
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages_apt import (
@@ -464,17 +464,15 @@ def test_zyppers_failures_are_told_from_its_information(rc):
             call()
 
 
-def test_waiting_for_a_lock_ends_when_it_is_free_or_patience_is_over():
+@pytest.mark.parametrize(("made", "said"), [(Apt, "E: Could not get lock"), (Dnf, "it is locked by another process")])
+def test_a_lock_is_waited_for_until_it_is_free_or_patience_is_over(monkeypatch, made, said):
+    monkeypatch.setattr(package_manager, "_PAUSE", 0)
     answers = iter([1, 1, 0])
-
-    def runner(command, **_options):
-        return Result(tuple(command), next(answers), "", "")
-
-    assert waiting_for_lock(runner, ["x"], lambda answer: answer.rc == 1, patience=5, pause=0).rc == 0
-    stuck = waiting_for_lock(
-        lambda command, **_options: Result(tuple(command), 1, "", ""), ["x"], lambda answer: answer.rc == 1, patience=0
-    )
-    assert stuck.rc == 1
+    made(runner=lambda command, **_options: Result(tuple(command), next(answers), "", said)).unhold(["a"])
+    assert next(answers, None) is None
+    monkeypatch.setattr(package_manager, "LOCK_TIMEOUT", 0)
+    with pytest.raises(PackageError, match=said):
+        made(runner=lambda command, **_options: Result(tuple(command), 1, "", said)).unhold(["a"])
 
 
 def test_a_change_of_a_package_as_it_is_reported():
