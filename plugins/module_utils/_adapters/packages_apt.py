@@ -111,10 +111,12 @@ class Apt(HostPackageManager):
         return parse_madison(self._run(["apt-cache", *self._options, "madison", *names], timeout=120).stdout)
 
     def simulate(self, transaction: Transaction) -> tuple[Change, ...]:
+        # The form in which apt lists packages is the host's to configure; here it is the one that parse_simulation reads.
+        form = _settings("APT::Output-Version=0", "APT::Get::Show-Versions=false", "APT::Get::List-Columns=false")
         holds = ("--ignore-hold",) if transaction.ignore_holds else ()
         with self._pinned(transaction) as pinned:
             answer = self._run(
-                ["apt-get", *self._options, *pinned, "-s", "-y", *holds, *_arguments(transaction)],
+                ["apt-get", *self._options, *pinned, *form, "-s", "-y", *holds, *_arguments(transaction)],
                 timeout=300,
                 environment=_ENVIRONMENT,
             )
