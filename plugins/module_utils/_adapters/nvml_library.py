@@ -9,14 +9,17 @@ A value that NVML did not give is None, and the C(unknown) of its owner says why
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import os
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
 
+from .._formats.host_names import CONTAINER_FOLDERS, LIBRARY
 from .files import read_text
 
 #: Error codes of nvml.h that callers ask for by name.
@@ -76,6 +79,17 @@ class NvmlError(Exception):
         super().__init__(f"{call} failed: {message} ({symbol})")
 
 
+def _load_of_container() -> None:
+    """Load the library of the driver container where the host has none: pynvml then gets the one that is loaded under its name."""
+    with suppress(OSError):
+        ctypes.CDLL(LIBRARY)
+        return
+    for folder in CONTAINER_FOLDERS:
+        with suppress(OSError):
+            ctypes.CDLL(f"{folder}/{LIBRARY}")
+            return
+
+
 class Library:
     """pynvml, initialised. Every call goes through L(call), so that every failure is an L(NvmlError)."""
 
@@ -88,6 +102,7 @@ class Library:
         }
 
     def open(self) -> None:
+        _load_of_container()
         try:
             self.call("nvmlInit")
         except NvmlError as error:

@@ -19,13 +19,13 @@ from .._adapters.host_reader import HostReader
 from .._adapters.installed_packages import InstalledPackage, from_nvidia, is_driver, other_vendor, read_packages
 from .._adapters.kernel import DiskModule
 from .._formats import module_parameters as parameters
-from .nvml import LIBRARY, library_path, library_version
+from .._formats.host_names import DRIVER_CONTAINER, LIBRARY
+from .nvml import library_path, library_version
 from .services import Services
 
 #: What NVIDIA's installer leaves behind, and no package has.
 _RUNFILE_MARKS = ("/usr/bin/nvidia-uninstall", "/usr/bin/nvidia-installer")
-#: Where the GPU Operator's driver container mounts its own root on the host.
-_CONTAINER_MARK = "/run/nvidia/driver/usr/bin/nvidia-smi"
+_CONTAINER_MARK = f"{DRIVER_CONTAINER}/usr/bin/nvidia-smi"
 
 
 def driver_source(files: HostFiles, packages: Sequence[InstalledPackage], present: bool) -> dict[str, str | None]:

@@ -18,6 +18,7 @@ from typing import Any, Callable
 
 from .._adapters.files import HostFiles
 from .._adapters.host_reader import HostReader
+from .._formats.host_names import CONTAINER_FOLDERS, LIBRARY
 
 #: Seconds for reading all GPUs. Eight GPUs without persistence mode take some seconds to wake up.
 NVML_LIMIT = 60.0
@@ -63,7 +64,6 @@ def _noted(source: HostReader, answer: dict[str, Any]) -> dict[str, Any]:
     return answer
 
 
-LIBRARY = "libnvidia-ml.so.1"
 _CACHED_LIBRARY = re.compile(rb"\0(/[^\0]*/libnvidia-ml\.so\.1)\0")
 _LIBRARY_VERSION = re.compile(r"\.so\.(\d+(?:\.\d+)+)$")
 #: The directories of the dynamic linker on the supported systems, and where Debian and Ubuntu put alternatives.
@@ -83,14 +83,16 @@ _LIBRARY_FOLDERS = (
 
 
 def library_path(files: HostFiles) -> str | None:
-    """Return the file that C(libnvidia-ml.so.1) stands for, or None where it is not installed."""
+    """Return the file that C(libnvidia-ml.so.1) stands for, or None where it is not installed. The host's own comes before a driver container's."""
     for folder in _LIBRARY_FOLDERS:
         target = files.resolve(f"{folder}/{LIBRARY}")
         if target is not None:
             return target
     # Anywhere else that the dynamic linker was told of. Its cache lists names and paths, each ended by a zero.
     cached = _CACHED_LIBRARY.search(files.read_bytes("/etc/ld.so.cache") or b"")
-    return files.resolve(cached.group(1).decode("utf-8", "replace")) if cached else None
+    paths = [cached.group(1).decode("utf-8", "replace")] if cached else []
+    paths += [f"{folder}/{LIBRARY}" for folder in CONTAINER_FOLDERS]
+    return next((target for target in map(files.resolve, paths) if target is not None), None)
 
 
 def library_version(path: str) -> str | None:

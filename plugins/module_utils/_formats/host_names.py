@@ -42,3 +42,10 @@ STOPPED_RECORD = "/var/lib/gpufleet/upgrade-stopped.json"
 HEAL_RECORD = "/var/lib/gpufleet/heal.json"
 #: Where bundles for people are put, a folder each; only root can read them.
 BUNDLES = "/var/lib/gpufleet/bundles"
+
+#: The library of NVML, and where the GPU Operator's driver container mounts its own root on the host, with its libraries.
+LIBRARY = "libnvidia-ml.so.1"
+DRIVER_CONTAINER = "/run/nvidia/driver"
+CONTAINER_FOLDERS = tuple(
+    f"{DRIVER_CONTAINER}/usr/{name}" for name in ("lib/x86_64-linux-gnu", "lib/aarch64-linux-gnu", "lib64")
+)

@@ -11,7 +11,7 @@ import os
 from types import SimpleNamespace
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters import nvml_gpus
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters import nvml_gpus, nvml_library
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_gpus import Nvml, open_nvml, pci_address
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_instances import (
     gpu_instance_profiles,
@@ -307,3 +307,21 @@ def test_why_nvml_cannot_be_opened(code, reason):
 
 def test_closing_never_fails():
     Nvml(library(nvmlShutdown=Error(1))).close()
+
+
+@pytest.mark.parametrize("installed", [("",), ("/run/nvidia/driver/usr/lib64/",), ()])
+def test_the_library_of_a_driver_container_is_loaded_where_the_host_has_none(monkeypatch, installed):
+    tried = []
+
+    def load(path):
+        tried.append(path)
+        if path.removesuffix("libnvidia-ml.so.1") not in installed:
+            raise OSError(path)
+
+    monkeypatch.setattr(nvml_library.ctypes, "CDLL", load)
+    opened = []
+    Library(SimpleNamespace(nvmlInit=lambda: opened.append(list(tried)), NVMLError=Error)).open()
+    (before,) = opened
+    if installed:
+        assert before[-1] == f"{installed[0]}libnvidia-ml.so.1"
+    assert before == tried and len(before) == {("",): 1}.get(installed, 4), "NVML says what is missing"

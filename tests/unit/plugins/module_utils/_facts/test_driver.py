@@ -126,6 +126,16 @@ def test_a_folder_that_only_the_linker_knows(tree):
     assert library_path(tree.files) == "/opt/nvidia/libnvidia-ml.so.580.126.09"
 
 
+@pytest.mark.parametrize("folder", ["lib/x86_64-linux-gnu", "lib/aarch64-linux-gnu", "lib64"])
+def test_the_library_of_the_operators_driver_container_where_the_host_has_none(tree, folder):
+    tree.write(f"/run/nvidia/driver/usr/{folder}/libnvidia-ml.so.580.126.09")
+    tree.link(f"/run/nvidia/driver/usr/{folder}/libnvidia-ml.so.1", "libnvidia-ml.so.580.126.09")
+    assert library_path(tree.files) == f"/run/nvidia/driver/usr/{folder}/libnvidia-ml.so.580.126.09"
+    tree.write("/opt/nvidia/libnvidia-ml.so.1")
+    tree.write("/etc/ld.so.cache", b"glibc-ld.so.cache1.1\0libnvidia-ml.so.1\0/opt/nvidia/libnvidia-ml.so.1\0libz.so\0")
+    assert library_path(tree.files) == "/opt/nvidia/libnvidia-ml.so.1"
+
+
 @pytest.mark.parametrize(
     ("path", "version"),
     [("/x/libnvidia-ml.so.535.261.03", "535.261.03"), ("/x/libnvidia-ml.so.1", None), ("/x/libnvidia-ml.so", None)],
