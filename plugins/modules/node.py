@@ -26,6 +26,9 @@ options:
       heal_node: >-
         Returns the record of the host for the next step of its repair, and annotates its node. The first step cordons the node, unless that exceeds
         O(max_unavailable), and the last one returns it to service, unless somebody else had cordoned it.
+      node_operands: >-
+        Has the host of a node bring O(operands) in place of the GPU Operator's containers, or these again, by the labels C(nvidia.com/gpu.deploy.*) of
+        the node, and waits until the operator's pods have left or are ready.
       node_server: >-
         Chooses whether the device plugin or the DRA driver serves a node of a pool that is migrated, by the label C(gpufleet.github.io/migrated-to),
         and waits until the other one has left. Refused if no DaemonSet would serve the node, or if a run for something else was cut off there.
@@ -41,6 +44,7 @@ options:
         Compares allocatable, the labels of gpu-feature-discovery and the state of the GPU Operator's MIG manager with what O(facts) and the variables
         of the roles predict.
   node: {type: str, description: Name of the node., required: true}
+  brought_by: {type: str, description: What brings the O(operands) to the node., choices: [host, gpu_operator]}
   bundle: {type: str, description: The directory on the host with the support bundle.}
   capacity:
     description: >-
@@ -81,7 +85,13 @@ options:
     description: >-
       What the steps do that take a node out of service where NVSentinel is seen, as C(gpu_node_nvsentinel) of P(gpufleet.nvidia.gpu_node#role).
     type: str
+  operands:
+    description: What the GPU Operator can bring in place of the host.
+    type: list
+    elements: str
+    choices: [driver, container-toolkit]
   origin: {type: str, description: The driver version before the rollout.}
+  pauses: {type: bool, description: "Whether the cluster's own GPU pods leave the node before it changes."}
   plan: {type: dict, description: "The plan of the host, as the action V(heal_plan) of M(gpufleet.nvidia.rollout) returned it."}
   poll: {type: float, description: Seconds between two checks.}
   reason: {type: str, description: "Why the node failed, or was handed over for manual repair."}
@@ -95,11 +105,12 @@ options:
     elements: str
   server: {type: str, description: What serves the node's GPUs., choices: [device-plugin, dra]}
   settle: {type: int, description: "Seconds for which the node must match, or removed resources stay away, without interruption."}
+  stack: {type: str, description: "What serves the GPUs of the cluster, as C(gpu_kubernetes_stack)."}
   state:
     description:
       - V(paused) or V(resumed) of the pods (O(action=gpu_clients)).
       - V(surveyed) only reads which of them serves the node, V(chosen) has O(server) serve it, V(cleared) removes the device plugin's resources
-        from its status (O(action=node_server)).
+        from its status (O(action=node_server)). V(surveyed) and V(chosen) of what O(brought_by) brings (O(action=node_operands)).
       - The step that begins, or the outcome (O(action=upgrade_node), O(action=heal_node), O(action=repartition_node)). V(done) means finished and
         verified, V(failed) out of service, V(handed-over) out of service until it is repaired manually, V(refused) in service as before, because
         nothing was changed.
@@ -127,16 +138,16 @@ EXAMPLES = r"""
 RETURN = r"""
 annotations: {description: The annotations of the node. Empty if there is no such node., type: dict, returned: node_state}
 checks: {description: "The checks, in the format of M(gpufleet.nvidia.health).", type: list, elements: dict, returned: verify_node}
-clients: {description: The DaemonSets that the labels affect., type: list, elements: str, returned: gpu_clients}
+clients: {description: The DaemonSets that the labels affect., type: list, elements: str, returned: "gpu_clients, node_operands"}
 evicted: {description: "The pods that were evicted, or in check mode would be.", type: list, elements: str, returned: evict_gpu_pods}
 gone_devices: {description: UUIDs of the devices that are destroyed or repaired., type: list, elements: str, returned: evict_gpu_pods of devices}
 healthy: {description: Whether no check failed., type: bool, returned: verify_node}
 if_failed: {description: How the node's turn ends if it fails now., type: dict, returned: "heal_node, upgrade_node"}
 in_use: {description: "Every device that pods hold, with the UIDs of these pods.", type: dict, returned: evict_gpu_pods of devices}
-labels: {description: "The labels of the node, or those that were changed.", type: dict, returned: "node_state, gpu_clients"}
+labels: {description: "The labels of the node, or those that were changed.", type: dict, returned: "node_state, gpu_clients, node_operands"}
 leave: {description: Pods that hold one of RV(gone_devices)., type: list, elements: str, returned: evict_gpu_pods of devices}
 not_evicted: {description: "Why pods could not be evicted, by pod. Draining the node can resolve only this.", type: dict, returned: when there are any}
-moved: {description: Whether O(server) serves the node already., type: bool, returned: node_server}
+moved: {description: "Whether O(server) serves the node already, or O(brought_by) brings the O(operands).", type: bool, returned: surveyed}
 pods: {description: UIDs of the pods on the node that have not ended., type: list, elements: str, returned: node_server}
 record: {description: The new record., type: dict, returned: "heal_node, upgrade_node"}
 resources: {description: The resources that would be removed., type: list, elements: str, returned: node_server in check mode}

@@ -7,10 +7,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from .._adapters.package_manager import Package
 from .._facts_view import Facts
+from .._migration import DRIVER, LEFT, is_left
 from .._plan import Refused, StagePlan, Step
 from .desired import from_variables
 from .dkms import with_modules
@@ -28,12 +30,16 @@ _UNASKED = "whether the repositories still have these packages is known once the
 
 def stage(facts: Facts, desired: Mapping[str, Any]) -> StagePlan:
     """Return what the driver stage would do. C(desired): the variables of the role, under their full names."""
+    left = is_left(facts, desired, DRIVER)
     if desired.get("nvidia_driver_state") == UNMANAGED:
         return StagePlan("driver", False, warnings=_unmanaged_warnings(desired))
     running: tuple[Step, ...] = ()
     try:
         wanted = from_variables(desired)
         host = from_facts(facts)
+        if left:
+            # What is asked for is refused all the same, as on a host that has no driver yet.
+            host = replace(host, source=None, loaded=None, on_disk=None, library=None)
         noticed = impact(facts, host, wanted)
         if wanted.state == "absent":
             planned, version, unknown = plan_absent(host, Remains(), noticed), "", None
@@ -54,6 +60,8 @@ def stage(facts: Facts, desired: Mapping[str, Any]) -> StagePlan:
             refused = [*refusals(host, wanted), *rollout_refusals(host, wanted, facts.recorded.rolled_out)]
             if refused:
                 return StagePlan("driver", True, refusals=tuple(refused), warnings=tuple(board_warnings(host)))
+            if left:
+                return StagePlan("driver", False, warnings=(LEFT.format("driver"),))
             planned = plan_present(host, wanted, None, noticed)
             version, unknown = with_installed_version(host, wanted).version, planned.unknown or None
         if wanted.state != "absent":

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 
 from .._formats.toml_edit import BEGIN, END, render_tables
 from .._formats.toml_read import Path
+from .._migration import FORMER
 from .._plan import Refused
 from .containerd import RUNTIME_TYPE, effective
 from .desired import BINARY, NAME, DesiredRuntime, Effective, FileChange, Files
@@ -31,8 +32,6 @@ _BLOCK = re.compile(rf"(?:\A|\n){re.escape(BEGIN)}\n.*?{re.escape(END)}(?:\n|\Z)
 _DETECTS = re.compile(r"\{\{-?\s*template\s+\"base\"\s+\.\s*-?\}\}|\.ExtraRuntimes\b")
 #: The CRI plugin in a template of each version.
 _CRI = {2: "io.containerd.grpc.v1.cri", 3: "io.containerd.cri.v1.runtime"}
-#: Where the GPU Operator puts its toolkit, in which k3s and RKE2 look before /usr/bin.
-FORMER = "/usr/local/nvidia/toolkit"
 #: What the base template has beside plugins.
 _WHOLE = ("root", "state", "address")
 _BASE = re.compile(r"\{\{-?\s*template\s+\"base\"")

@@ -13,13 +13,14 @@ from typing import Any
 from .. import _injection as injection
 from .._facts_view import Facts, RuntimeFacts
 from .._formats.cdi import DEFAULT_PATH
+from .._migration import FORMER, TOOLKIT, VARIABLES, is_left
 from .._plan import STOPPED, Refused, StagePlan, Step
 from .._runtimes import RUNTIMES
 from .._steps import Kind
 from .._versions import product_version
 from .desired import BINARY, DesiredRuntime, Effective, from_variables
 from .plan import plan_effective
-from .rancher import FORMER, former_refusal
+from .rancher import former_refusal
 
 #: The package with the runtime's program.
 OWNER = "nvidia-container-toolkit-base"
@@ -48,6 +49,11 @@ def stage(facts: Facts, desired: Mapping[str, Any]) -> StagePlan:
         return StagePlan("runtime", True, unknown=f"{injection.VARIABLE} is refused")
     if refusal is not None:
         return StagePlan("runtime", True, refusals=(refusal,))
+    try:
+        if is_left(facts, desired, TOOLKIT):
+            return StagePlan("runtime", needed=False)
+    except Refused:
+        return StagePlan("runtime", True, unknown=f"{VARIABLES[TOOLKIT]} is refused")
     wanted, leftovers = from_variables(desired), found.leftovers or ()
     former = former_refusal(runtime, wanted.move_former) if FORMER in leftovers else None
     if former is not None:

@@ -11,6 +11,7 @@ from typing import Any
 
 from .._distributions.distributions import find
 from .._facts_view import Facts
+from .._migration import LEFT, TOOLKIT, is_left
 from .._packages.package_set import attempt
 from .._plan import Refused, StagePlan
 from .._runtime.reload_risk import containers_at_risk
@@ -26,6 +27,7 @@ _ON_THE_HOST = ("nvidia", "distribution", "vendor", "runfile")
 
 def stage(facts: Facts, desired: Mapping[str, Any]) -> StagePlan:
     """Return what the stage would do; see docs/architecture.md."""
+    left = is_left(facts, desired, TOOLKIT)
     if desired["nvidia_toolkit_runtime"] == "none":
         return StagePlan("toolkit", needed=False)
     wanted = from_variables(desired)
@@ -40,6 +42,8 @@ def stage(facts: Facts, desired: Mapping[str, Any]) -> StagePlan:
     refusals += [unusable] if unusable else []
     if refusals:
         return StagePlan("toolkit", True, refusals=tuple(refusals), warnings=tuple(warnings))
+    if left:
+        return StagePlan("toolkit", False, warnings=(LEFT.format("container toolkit"),))
     state = from_facts(facts, wanted)
     if state is None:
         return StagePlan("toolkit", True, warnings=tuple(warnings), unread="the installed packages are not known")

@@ -38,7 +38,7 @@ class ActionModule(ClusterAction):
             return result
         if changes:
             cluster.change_node(node, {}, labels=changes)
-        waited = _wait(
+        waited = wait(
             lambda: own(cluster.pods_on(node), namespaces), sets, pausing, arguments["timeout"], arguments["poll"]
         )
         if waited:
@@ -53,7 +53,7 @@ class ActionModule(ClusterAction):
         return result
 
 
-def _wait(
+def wait(
     there: Callable[[], Sequence[Mapping[str, Any]]],
     sets: Mapping[str, str],
     pausing: bool,

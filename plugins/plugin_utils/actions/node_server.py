@@ -9,13 +9,11 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from ...module_utils._formats.documents import read_json
-from ...module_utils._schema import Unfit
 from ..cluster import Cluster, if_there
 from ..cluster_action import ClusterAction
 from ..fleet import pods, served
-from ..fleet.objects import OWN_NAMESPACES, annotations_of, labels_of, own
-from ..fleet.upgrade import DONE, PREFIX, NodeRecord, from_values
+from ..fleet.objects import OWN_NAMESPACES, labels_of, own
+from ..fleet.upgrade import cut_off
 
 _PAUSE = 2.0
 
@@ -47,13 +45,9 @@ class ActionModule(ClusterAction):
             return {"failed": True, "msg": why}
         # The plan names all hosts that are no nodes.
         node = if_there(self.cluster(arguments).node, arguments["node"])
-        earlier, noted = _record(arguments["recorded"]), annotations_of(node)
-        # The node's record is written before the host's: a run that was killed between the two has ended.
-        ended = (noted.get(f"{PREFIX}upgrade-state"), noted.get(f"{PREFIX}upgrade-to")) == (DONE, earlier.target)
-        if earlier.interrupted and earlier.target != arguments["target"] and not ended:
-            why = f"An earlier run was cut off here on its way to {earlier.target} ({earlier.state})."
-            remedy = "Finish it first: gpufleet.nvidia.upgrade or gpufleet.nvidia.migrate continues it."
-            return {"failed": True, "msg": f"{why} {remedy}"}
+        earlier = cut_off(arguments["recorded"], node, arguments["target"])
+        if earlier:
+            return {"failed": True, "msg": earlier}
         return {"moved": labels_of(node).get(served.MIGRATED_LABEL) == arguments["server"]}
 
     def _choose(self, cluster: Cluster, arguments: dict[str, Any]) -> dict[str, Any]:
@@ -107,11 +101,3 @@ class ActionModule(ClusterAction):
                 remedy = "Remove the device plugin's pod from the node, and run again."
                 return {"failed": True, "changed": changed, "msg": f"Failed to clear node {node}: {why}. {remedy}"}
             time.sleep(_PAUSE)
-
-
-def _record(text: str) -> NodeRecord:
-    """Return the record in the file of a host; an empty one where there is none, or none that can be read, which the plan says."""
-    try:
-        return from_values(read_json(text)) if text else NodeRecord()
-    except (ValueError, Unfit):
-        return NodeRecord()

@@ -26,6 +26,7 @@ from ..cluster import Cluster, titles
 from ..cluster_action import ClusterAction
 from ..fleet import nvsentinel, waves
 from ..fleet.upgrade import (
+    MIGRATE,
     UPGRADE,
     WORK,
     FleetHost,
@@ -78,6 +79,8 @@ class ActionModule(ClusterAction):
         if state != "planned":
             # What the run was planned with holds to its end.
             arguments = run.settings
+        else:
+            arguments.update(_one_migration(arguments["hosts"], task_vars["hostvars"]))
         cluster = self.cluster(arguments) if arguments["kubernetes"] and state != "ended" else None
         if cluster and state != "finished" and not self._task.check_mode:
             force = arguments["take_over"] and state == "planned"
@@ -116,7 +119,7 @@ class ActionModule(ClusterAction):
         order = waves.order([node for node in nodes if not members[node.name].unread])
         # Those that start, and those that a run which was cut off left in the middle.
         concerned = {*order, *(node.name for node in nodes if node.phase == waves.WORKING)}
-        asked = concerned if cluster is None or arguments["work"] == UPGRADE else ()
+        asked = concerned if cluster is None or arguments["work"] != MIGRATE else ()
         needed = {host: _read(hostvars[host]) for host in hosts if hosts[host]["needed"] and host in asked}
         try:
             if cluster:
@@ -293,6 +296,23 @@ def _is_stuck(run: UpgradeRun, arrived: float, seconds: float) -> bool:
     """Whether a host has waited so long while this run works on no node: then it is others who leave no room."""
     quiet = run.quiet_since()
     return quiet is not None and time.time() - max(arrived, quiet) > seconds
+
+
+def _one_migration(hosts: Iterable[str], hostvars: Mapping[str, Any]) -> dict[str, str]:
+    """Return C(work) and C(target) of a run whose pools are migrated; nothing where none is. Raises Refused: they differ, and a run has one of each."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for host in hosts:
+        about = plain(hostvars[host].get("__gpu_upgrade_host") or {})
+        if about.get("work"):
+            found.setdefault((str(about["work"]), str(about["target"])), []).append(host)
+    if len(found) > 1:
+        said = "; ".join(f"{titles(named)}: {target}" for (_work, target), named in found.items())
+        raise Refused(
+            "the pools of this run",
+            f"they are migrated to different things ({said})",
+            "Run once for each, with --limit.",
+        )
+    return {name: value for pair in found for name, value in zip(("work", "target"), pair, strict=True)}
 
 
 def _refuse_strangers(members: Mapping[str, FleetHost], names: Mapping[str, str]) -> None:

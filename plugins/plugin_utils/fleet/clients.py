@@ -12,7 +12,7 @@ their own, which its driver manager sets to C(paused-for-driver-upgrade); values
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from . import objects
@@ -65,6 +65,11 @@ def resumed(labels: Mapping[str, str]) -> dict[str, str]:
     return changed
 
 
+def brought(labels: Mapping[str, str], operands: Sequence[str], by_operator: bool) -> dict[str, str]:
+    """Return the labels of a node to which the GPU Operator brings some operands, or to which their host does."""
+    return {**labels, **{f"{OPERATOR_PREFIX}{name}": "true" if by_operator else "false" for name in operands}}
+
+
 def _operands(labels: Mapping[str, str], value: str) -> list[str]:
     keys = [f"{OPERATOR_PREFIX}{name}" for name in OPERANDS]
     return [key for key in keys if labels.get(key) == value]
@@ -77,16 +82,20 @@ def patch(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, str 
     return changes
 
 
-def moved(daemon_sets: Iterable[Mapping[str, Any]], labels: Mapping[str, str]) -> dict[str, str]:
+def moved(
+    daemon_sets: Iterable[Mapping[str, Any]], labels: Mapping[str, str], operands: Sequence[str] = ()
+) -> dict[str, str]:
     """Return the DaemonSets that run on a node only while nothing is paused, UID to title.
 
     :param daemon_sets: objects of the API, the cluster's own: a tenant can say the same of a DaemonSet, and let it never become ready.
+    :param operands: of the GPU Operator. With any, those that run only while the operator brings one of them.
     """
-    with_clients, without = resumed(labels), paused(resumed(labels))
+    there = resumed(labels)
+    there, away = brought(there, operands, True), brought(there, operands, False) if operands else paused(there)
     found = {}
     for document in daemon_sets:
         spec = pod_spec(document)
-        if placed(spec, with_clients) and not placed(spec, without):
+        if placed(spec, there) and not placed(spec, away):
             found[_uid(document)] = title(document)
     return found
 

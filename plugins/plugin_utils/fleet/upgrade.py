@@ -17,13 +17,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from ...module_utils._formats.documents import read_json
 from ...module_utils._formats.host_names import UPGRADE_STEPS
 from ...module_utils._formats.utc_time import lately, moment_of
 from ...module_utils._health import repair_record
 from ...module_utils._health.repair_record import found_cordoned
 from ...module_utils._schema import OUTPUT, Unfit, boolean, check, fields, number, text
 from .names import LABEL_PREFIX
-from .objects import is_cordoned, is_ready, labels_of
+from .objects import annotations_of, is_cordoned, is_ready, labels_of
 from .waves import CURRENT, DONE, FAILED, WAITING, Node
 
 PREFIX = f"{LABEL_PREFIX}/"
@@ -32,7 +33,7 @@ SKIP_LABEL = f"{PREFIX}upgrade.skip"
 
 ROLLING_BACK = "rolling-back"
 #: What a run is for, and what else the turn of a node can be.
-UPGRADE, MIGRATE = WORK = ("upgrade", "migrate")
+UPGRADE, MIGRATE, HAND_OVER = WORK = ("upgrade", "migrate", "hand_over")
 #: Whose record is in a node's annotations beside that of a rollout, whose names begin with C(upgrade).
 HEAL, REPARTITION = ("heal", "repartition")
 ROLLBACK, REVERT = "rollback", "revert"
@@ -206,7 +207,7 @@ def turn(record: NodeRecord, work: str = UPGRADE) -> str:
     """Return what a node does in its turn: C(work), or the end of a rollback that was cut off.
 
     That one comes before everything else, and the new driver is not installed again by itself. A rollback with a reason is one after a failure and
-    leaves the node out of service; one without was started by hand. A migration has no way back, so that none of its records is a rollback.
+    leaves the node out of service; one without was started by hand. A migration, of whichever kind, is not rolled back: none of its records says so.
     """
     if work != UPGRADE or record.state != ROLLING_BACK:
         return work
@@ -218,7 +219,7 @@ def if_failed(record: NodeRecord, work: str = UPGRADE) -> dict[str, Any]:
     of its host was changed, and whether there is something to C(revert). A node that is migrated stays where it is, and the next run moves it to the end.
     """
     if record.host_changed or work == MIGRATE:
-        return {"state": FAILED, "uncordon": False, "revert": work != MIGRATE and record.state in _REVERTED}
+        return {"state": FAILED, "uncordon": False, "revert": work == UPGRADE and record.state in _REVERTED}
     # Where nothing was begun, a node that failed earlier stays what it is: out of service by us, and not by people.
     return {"state": FAILED if record.state == FAILED else REFUSED, "uncordon": record.interrupted, "revert": False}
 
@@ -239,6 +240,24 @@ class FleetHost:
     reachable: bool = True
     unread: str = ""
     rack: str = ""
+
+
+def cut_off(recorded: str, node: Mapping[str, Any] | None, target: str) -> str:
+    """Return why a host cannot be migrated before an earlier run for something else is finished; empty where it can.
+
+    :param recorded: the content of the file on the host; what cannot be read is said by the plan.
+    """
+    try:
+        earlier = from_values(read_json(recorded)) if recorded else NodeRecord()
+    except (ValueError, Unfit):
+        return ""
+    noted = annotations_of(node)
+    # The node's record is written before the host's: a run that was killed between the two has ended.
+    ended = (noted.get(annotation(UPGRADE, "state")), noted.get(annotation(UPGRADE, "to"))) == (DONE, earlier.target)
+    if not earlier.interrupted or earlier.target == target or ended:
+        return ""
+    why = f"An earlier run was cut off here on its way to {earlier.target} ({earlier.state})."
+    return f"{why} Finish it first: gpufleet.nvidia.upgrade or gpufleet.nvidia.migrate continues it."
 
 
 def wave_node(member: FleetHost, target: str, retry: bool, *, started_here: bool = False) -> Node:

@@ -17,6 +17,7 @@ from ...module_utils._formats.imex import MASKED
 from ...module_utils._formats.imex import VARIABLE as IMEX
 from ...module_utils._mig.desired import desired_layout
 from ...module_utils._mig.state import profiles_of
+from ...module_utils._migration import DRIVER, TOOLKIT, VARIABLES
 from ...module_utils._plan import Refused
 from ...module_utils._sharing import modes
 from ..fleet.capacity import gpus_of_inventory, merged
@@ -38,9 +39,14 @@ from .device_plugin import plugin_file
 ROLES = ("gpu_facts", "nvidia_driver", "nvidia_toolkit", "nvidia_mig", "nvidia_sharing", "gpu_node", "gpu_kubernetes")
 _PREFIX = "gpu_kubernetes_"
 #: Of the toolkit, what says how a pod gets its GPU. Versions, mirrors and credentials are no business of the cluster.
-_OF_TOOLKIT = ("nvidia_toolkit_runtime", "nvidia_toolkit_default_runtime", "nvidia_toolkit_device_injection")
+_OF_TOOLKIT = (
+    "nvidia_toolkit_runtime",
+    "nvidia_toolkit_default_runtime",
+    "nvidia_toolkit_device_injection",
+    VARIABLES[TOOLKIT],
+)
 #: Of the driver, whether the host brings it, and whether ComputeDomains run IMEX on the host.
-_OF_DRIVER = (IMEX, "nvidia_driver_state")
+_OF_DRIVER = (IMEX, "nvidia_driver_state", VARIABLES[DRIVER])
 #: Of the node, its name. How it is emptied is the business of the playbooks for day two.
 _OF_NODE = ("gpu_node_name",)
 #: Options that may differ between the hosts of a cluster.
@@ -257,9 +263,11 @@ def _configuration(pool: str, host: str, description: _Description) -> PluginCon
     desired, gpus = description.desired, description.gpus
     strategy = str(desired.get("nvidia_mig_strategy") or "none")
     compute_domains = desired[IMEX] == MASKED
+    refused_pools.refuse_hand_over(pool, desired)
+    # While a pool is moved, the cluster has what it had, and migrate labels the nodes that it has moved.
     brings = {
-        "driver": desired["nvidia_driver_state"] in ("present", "previous"),
-        "toolkit": desired["nvidia_toolkit_runtime"] != "none",
+        "driver": desired["nvidia_driver_state"] in ("present", "previous") and not desired[VARIABLES[DRIVER]],
+        "toolkit": desired["nvidia_toolkit_runtime"] != "none" and not desired[VARIABLES[TOOLKIT]],
     }
     layout = desired.get("nvidia_mig_layout")
     try:

@@ -74,7 +74,10 @@ def _of_operator(cluster: DescribedCluster, what: str) -> Part:
     if not others:
         return f"The hosts bring the {name} (nvidia_{what}).", {what: {"enabled": False}}
     # Not which pools these are: the file does not change with others.
-    text = f"The operator brings the {name} to the nodes of pools with {variable}. {remark} (gpu_kubernetes_values)."
+    text = (
+        f"The operator brings the {name} to the nodes of pools with {variable}, and of those with nvidia_{what}_migrate_from to the\n"
+        f"nodes that gpufleet.nvidia.migrate has not moved. {remark} (gpu_kubernetes_values)."
+    )
     if hosts:
         text += f'\nThe other hosts bring it themselves: their nodes have the label {DEPLOY_LABELS[what]}: "false".'
     return f"{text}\nWhere an image of the hosts brings it, set {what}.enabled to false there.", {

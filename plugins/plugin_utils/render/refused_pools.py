@@ -8,11 +8,13 @@ a property. Pure."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import combinations
+from typing import Any
 
 from ...module_utils._formats.imex import MASKED
 from ...module_utils._formats.imex import VARIABLE as IMEX
+from ...module_utils._migration import VARIABLES, leaves, refuse_stack
 from ...module_utils._plan import Refused
 from ...module_utils._sharing import modes
 from ..fleet.capacity import Capacity
@@ -79,6 +81,13 @@ def refuse_migration(cluster: DescribedCluster) -> None:
             reason = f"ComputeDomains of the DRA driver run IMEX on its nodes ({IMEX}: {MASKED}), and they would end with the pool's claims"
             remedy = "Change such a pool as a whole: drain its nodes, then set nvidia_sharing_backend alone."
             raise Refused(thing, reason, remedy)
+
+
+def refuse_hand_over(pool: str, desired: Mapping[str, Any]) -> None:
+    """Refuse a pool that is moved from the GPU Operator's containers to its hosts, or back, and is described otherwise."""
+    moved = [name for operand, name in VARIABLES.items() if leaves(desired, operand)]
+    if moved:
+        refuse_stack(f"{moved[0]} of pool {pool}", str(desired["gpu_kubernetes_stack"]))
 
 
 def refuse_spread(sharing: modes.Sharing, shown: Capacity, gpus: int) -> None:

@@ -160,6 +160,42 @@ def test_what_the_run_was_planned_for_is_the_turn_of_its_hosts(plan, call):
     assert call(upgrade_waves, {"state": "next"}, AT_A)[0]["turn"] == "migrate"
 
 
+def migrated(**targets):
+    """Hosts of pools that are migrated, each to its target; those without one are not."""
+    works = {"GPUs": "migrate", "driver": "hand_over"}
+    return {
+        host: {
+            "__gpu_upgrade_host": {
+                "node": host,
+                "needed": bool(to),
+                "target": to,
+                "work": works.get(to.split()[0] if to else "", ""),
+            }
+        }
+        for host, to in targets.items()
+    }
+
+
+def test_the_work_of_a_migration_is_that_of_its_pools_whichever_host_is_the_first(call, on_cluster):
+    on_cluster(Nodes("a", "b"))
+    known = migrated(a="", b="driver and container toolkit of the host")
+    given = {"state": "planned", "target": "GPUs served by device-plugin", "work": "migrate", "hosts": ["a", "b"]}
+    found, shown = call(upgrade_waves, given, {**AT_A, "hostvars": known})
+    assert found["order"] == ["b"] and "driver and container toolkit of the host: 0 done, 1 to go" in shown.text
+    at_b = {**AT_A, "inventory_hostname": "b", "ansible_play_hosts": ["a", "b"]}
+    assert call(upgrade_waves, {"state": "next"}, at_b)[0]["turn"] == "hand_over"
+
+
+@pytest.mark.parametrize("other", ["GPUs served by dra", "driver and container toolkit of the GPU Operator"])
+def test_pools_that_are_migrated_to_different_things_are_refused_before_the_lease_is_taken(call, on_cluster, other):
+    cluster = Nodes("a", "b", "c")
+    on_cluster(cluster)
+    known = migrated(a="driver and container toolkit of the host", b=other, c="")
+    found, _shown = call(upgrade_waves, {"state": "planned", "hosts": ["a", "b", "c"]}, {**AT_A, "hostvars": known})
+    assert found["failed"] and f"b: {other}" in found["msg"] and "--limit" in found["msg"]
+    assert cluster.held is None
+
+
 class Rollout:
     """Hosts that take part in the play of an upgrade, each in a thread as in a worker."""
 

@@ -14,6 +14,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import Unf
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import waves
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.objects import is_ready
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade import (
+    HAND_OVER,
     MIGRATE,
     ROLLING_BACK,
     UPGRADE_STEPS,
@@ -247,6 +248,9 @@ def test_a_record_never_goes_back_to_an_earlier_step(present, state, result):
         ("installing", "", "migrate", "migrate"),
         ("failed", "CUDA error", "migrate", "migrate"),
         ("rolling-back", "CUDA error", "migrate", "migrate"),
+        ("", "", "hand_over", "hand_over"),
+        ("installing", "", "hand_over", "hand_over"),
+        ("rolling-back", "CUDA error", "hand_over", "hand_over"),
     ],
 )
 def test_the_turn_of_a_node_is_what_its_record_asks_for(state, reason, work, result):
@@ -275,6 +279,10 @@ def test_the_turn_of_a_node_is_what_its_record_asks_for(state, reason, work, res
 )
 def test_how_a_turn_that_fails_ends_depends_on_how_far_the_node_came(state, result):
     assert if_failed(started(state=state)) == dict(zip(("state", "uncordon", "revert"), result))
+    # What has left a host that is handed over does not come back by itself.
+    assert if_failed(started(state=state), HAND_OVER) == dict(
+        zip(("state", "uncordon", "revert"), (*result[:2], False))
+    )
 
 
 MIGRATION = "nvidia.com/gpu by the DRA driver"

@@ -187,6 +187,50 @@ def test_in_a_mixed_cluster_the_operator_stays_away_from_the_nodes_whose_hosts_b
         assert f'{deploy}: "false"' in text
 
 
+FORWARD = {"nvidia_driver_migrate_from": "gpu_operator", "nvidia_toolkit_migrate_from": "gpu_operator"}
+BACK = {**BY_OPERATOR, "nvidia_driver_migrate_from": "host", "nvidia_toolkit_migrate_from": "host"}
+
+
+@pytest.mark.parametrize("moved", [("batch",), ("batch", "shared")])
+@pytest.mark.parametrize("variables", [FORWARD, BACK])
+def test_while_pools_are_moved_the_tree_stays_what_it_was_and_labels_none_of_their_nodes(
+    clusters_of, pools, variables, moved
+):
+    """Node by node migrate writes the labels, which no rule may take away or give to all nodes at once."""
+    before, after = (
+        tree_of(
+            clusters_of,
+            {pool: {**pools[pool], **(given if pool in moved else {})} for pool in ("batch", "shared")},
+            stack="gpu_operator",
+        )
+        for given in (BY_OPERATOR, variables)
+    )
+    assert before == after
+    assert yaml.safe_load(after["values/gpu-operator.yaml"])["driver"] == {"enabled": True}
+    assert not any(set(DEPLOY.values()) & set(labels_of(after)[pool]) for pool in moved)
+
+
+@pytest.mark.parametrize(("name", "other"), [("driver", "toolkit"), ("toolkit", "driver")])
+def test_only_what_is_moved_stays_the_operators(clusters_of, pools, name, other):
+    tree = tree_of(
+        clusters_of,
+        {"batch": {**pools["batch"], f"nvidia_{name}_migrate_from": "gpu_operator"}},
+        stack="gpu_operator",
+    )
+    values = yaml.safe_load(tree["values/gpu-operator.yaml"])
+    assert (values[name], values[other]) == ({"enabled": True}, {"enabled": False})
+    text = " ".join(tree["values/gpu-operator.yaml"].replace("#", "").split())
+    assert f"those with nvidia_{name}_migrate_from to the nodes that gpufleet.nvidia.migrate has not moved" in text
+
+
+@pytest.mark.parametrize("variables", [FORWARD, BACK, {"nvidia_toolkit_migrate_from": "gpu_operator"}])
+def test_the_operator_is_not_taken_from_nodes_that_still_need_it(clusters_of, pools, variables):
+    with pytest.raises(Refused) as refused:
+        clusters_of({"batch": {**pools["batch"], **variables}}, stack="device_plugin")
+    assert refused.value.thing == f"{next(name for name in variables if name.endswith('_from'))} of pool batch"
+    assert "gpu_kubernetes_stack is device_plugin" in refused.value.reason
+
+
 def test_hosts_of_one_pool_can_differ_in_who_brings_the_driver(clusters_of, pools):
     tree = tree_of(
         clusters_of,

@@ -1,0 +1,102 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""See and say on a node whether its host brings driver and container toolkit or the GPU Operator, and wait for the operator's pods."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...module_utils._facts_view import view_of
+from ...module_utils._migration import DRIVER, HOST, OPERATOR, TOOLKIT, VARIABLES, is_moved, refuse_stack
+from ...module_utils._plan import Refused
+from ..cluster import if_there, titles
+from ..cluster_action import ClusterAction
+from ..fleet import clients
+from ..fleet.objects import OWN_NAMESPACES, labels_of, own
+from ..fleet.upgrade import cut_off
+from ..host_facts import registered
+from ..plain import facts_of
+from .gpu_clients import wait
+
+
+class ActionModule(ClusterAction):
+    OPTIONS = {
+        "node": {"type": "str", "required": True},
+        "operands": {"type": "list", "elements": "str", "choices": [DRIVER, TOOLKIT], "required": True},
+        "brought_by": {"type": "str", "choices": [HOST, OPERATOR], "required": True},
+        "state": {"type": "str", "choices": ["surveyed", "chosen"], "required": True},
+        "stack": {"type": "str", "default": OPERATOR},
+        "pauses": {"type": "bool", "default": True},
+        "recorded": {"type": "str", "default": ""},
+        "target": {"type": "str", "default": ""},
+        "namespaces": OWN_NAMESPACES,
+        "timeout": {"type": "int", "default": 300},
+        "poll": {"type": "float", "default": 2.0},
+    }
+
+    def act(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
+        return self._choose(arguments) if arguments["state"] == "chosen" else self._survey(arguments, task_vars)
+
+    def _survey(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
+        """Return whether the node was moved already, unless something of the run or the cluster is in its way."""
+        operands, to = arguments["operands"], arguments["brought_by"]
+        thing = VARIABLES[operands[0]]
+        refuse_stack(thing, arguments["stack"])
+        if not arguments["kubernetes"]:
+            raise Refused(
+                thing, "gpu_node_kubernetes is false, and no plain host has a GPU Operator", "Remove one of them."
+            )
+        if not arguments["pauses"]:
+            reason = "gpu_node_pause_clients is false, and a driver that the device plugin has open is not unloaded"
+            raise Refused(thing, reason, "Set gpu_node_pause_clients: true.")
+        cluster = self.cluster(arguments)
+        # The plan names all hosts that are no nodes.
+        node = if_there(cluster.node, arguments["node"])
+        earlier = cut_off(arguments["recorded"], node, arguments["target"])
+        if earlier:
+            return {"failed": True, "msg": earlier}
+        facts, unread = facts_of(registered(task_vars, "gpu_facts_host"))
+        if facts is None:
+            return {"failed": True, "msg": f"Failed to read the host: {unread}"}
+        labels = labels_of(node)
+        moved = is_moved(view_of(facts), operands, lambda one: clients.of_host(labels, one), to)
+        if to == OPERATOR and not moved:
+            sets = own(cluster.daemon_sets(), arguments["namespaces"])
+            lacking = [one for one in operands if not clients.moved(sets, labels, [one])]
+            if lacking:
+                reason = (
+                    f"no DaemonSet of the GPU Operator would bring {' and '.join(lacking)} to node {arguments['node']}"
+                )
+                remedy = (
+                    "Render the clusters, apply the tree, wait until the operator has taken it over, and run again."
+                )
+                raise Refused(thing, reason, remedy)
+        return {"moved": moved}
+
+    def _choose(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        cluster, node, operands = self.cluster(arguments), arguments["node"], arguments["operands"]
+        by_operator = arguments["brought_by"] == OPERATOR
+        before = dict(labels_of(cluster.node(node)))
+        changes = clients.patch(before, clients.brought(before, operands, by_operator))
+        sets = clients.moved(own(cluster.daemon_sets(), arguments["namespaces"]), before, operands)
+        result = {"changed": bool(changes), "labels": changes, "clients": sorted(sets.values())}
+        if self._task.check_mode:
+            return result
+        if changes:
+            cluster.change_node(node, {}, labels=changes)
+        waited = wait(
+            lambda: own(cluster.pods_on(node), arguments["namespaces"]),
+            sets,
+            not by_operator,
+            arguments["timeout"],
+            arguments["poll"],
+        )
+        if not waited:
+            return result
+        verb = "were not ready on" if by_operator else "did not leave"
+        why = f"{titles(waited)} {verb} node {node} within {arguments['timeout']} s"
+        remedy = "Look at the pod's log." if by_operator else "See what keeps the pod: kubectl describe pod."
+        message = f"Failed to have the {'GPU Operator' if by_operator else 'host'} bring {' and '.join(operands)}: {why}. {remedy}"
+        return {**result, "failed": True, "msg": message}
