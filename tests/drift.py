@@ -26,7 +26,7 @@ from .unit.host_documents import PYTHON, installed_program
 
 #: The pools of the hosts: whole GPUs, shared by MPS, and divided by MIG.
 PLAIN, MPS, MIG = "whole", "shared", "divided"
-#: What the inventory says of each pool on lab hosts with two H100. A host goes from one to the next: without a layout MIG stays as it is.
+#: What the inventory says of each pool on lab hosts with two H100. A host goes from one to the next.
 POOLS: dict[str, dict[str, Any]] = {
     PLAIN: {"gpu_facts_gpus": [{"board": "h100-80gb-sxm", "count": 2}], "nvidia_driver_reboot": True},
     MPS: {
@@ -255,20 +255,16 @@ ROWS: tuple[Row, ...] = (
         default=True,
     ),
     Row(
-        "MIG on a GPU of a Kubernetes node whose pool has none",
-        (),
-        f"install -m 755 /bin/true /usr/local/bin/kubelet; {_IDLE.format('nvidia-smi -i 1 -mig 1')}",
+        "nvidia-smi -mig 1 on a GPU of a pool without MIG",
+        (Kind.DISABLE_MIG,),
+        _IDLE.format("nvidia-smi -i 1 -mig 1"),
         pool=PLAIN,
-        refused="nvidia_mig_strategy",
-        undo=_IDLE.format("nvidia-smi -i 1 -mig 0") + "; rm /usr/local/bin/kubelet",
     ),
     Row(
         "MIG on a GPU of an MPS daemon",
-        (),
+        (Kind.DISABLE_MIG, Kind.SET_COMPUTE_MODE, Kind.START_MPS_DAEMON),
         f"systemctl stop gpufleet-mps@node.service; {_IDLE.format('nvidia-smi -i 1 -mig 1')}",
         pool=MPS,
-        refused="nvidia_sharing_mps_scope",
-        undo=_IDLE.format("nvidia-smi -i 1 -mig 0"),
     ),
     Row(
         "apt-mark unhold of a package of the driver",

@@ -42,14 +42,21 @@ options:
       - The name of a predefined layout - V(all-disabled), V(all-enabled), V(all-balanced) or C(all-<profile>) such as V(all-1g.10gb).
       - Or a list of entries. An entry selects GPUs with C(devices) (V(all), or a list of indices, UUIDs and PCI addresses) and C(device_filter)
         (product names or PCI device IDs), and sets their layout with one of C(instances) (counts by profile), C(layout) (a predefined one), C(node)
-        (totals over the selected GPUs, placed automatically) or C(enabled=false). The first entry that selects a GPU applies. GPUs that no entry
-        selects are left alone.
+        (totals over the selected GPUs, placed automatically) or C(enabled=false). The first entry that selects a GPU applies. O(unselected) says
+        what happens to the others.
       - Or a configuration file of nvidia-mig-parted (version v1) - C(mig_parted) is its content, and C(label) selects one of its configurations if it
         has several.
       - Profile names follow the driver's syntax, including compute instances and attributes - V(1g.10gb), V(1c.3g.40gb), V(1g.10gb+me). A name from
         another release of the driver is matched by slices, memory and attributes.
       - Required with O(state=present).
     type: raw
+  unselected:
+    description:
+      - What happens to GPUs that no entry of O(layout) selects, with O(state=present).
+      - V(leave) leaves them alone. V(disable) disables MIG on those that have it on, under the same rules as for the others.
+    type: str
+    choices: [leave, disable]
+    default: leave
   reboot:
     description:
       - What happens if a change of the MIG mode needs a reset that is not possible.
@@ -61,7 +68,7 @@ options:
   restart_services:
     description:
       - Services of this host that read the GPUs when they start, such as V(nvidia-dcgm). Running services are stopped before a change of the MIG mode
-        and started after it, and restarted after any other change.
+        and before an instance is destroyed, which DCGM may hold, and started after it; they are restarted after any other change.
     type: list
     elements: str
     default: []
@@ -241,6 +248,7 @@ def main() -> None:
             "mig",
             state={"type": "str", "choices": ["present", "absent", "original"], "default": "present"},
             layout={"type": "raw"},
+            unselected={"type": "str", "choices": ["leave", "disable"], "default": "leave"},
             reboot={"type": "str", "choices": ["allow", "never"], "default": "allow"},
             restart_services={"type": "list", "elements": "str", "default": []},
             _pynvml_archive={"type": "path"},

@@ -146,7 +146,7 @@ def _apply(machine: Machine, prepared: Prepared) -> tuple[MigOutcome, tuple[str,
     if prepared.interrupted is not None and prepared.interrupted.unfinished and not changes:
         machine.journal.end(REACHED, "the next run found the layout reached")
     problems = []
-    if variables["nvidia_mig_restore"] and _record_step(outcome.plan, after) is not None:
+    if _restores(variables) and _record_step(outcome.plan, after) is not None:
         facts = {"gpus": [gpu.facts for gpu in after], "pci": _cards(machine.files), "recorded": {"mig": _record()}}
         recorded = with_others(facts, outcome.plan.records(after))
         try:
@@ -230,7 +230,7 @@ def _change_gpus(machine: Machine, prepared: Prepared, clients: Clients) -> MigO
     changes = prepared.found.plan.active
     if not changes:
         return MigOutcome(REACHED, prepared.found.plan, prepared.gpus, machine.done)
-    if prepared.variables["nvidia_mig_restore"]:
+    if _restores(prepared.variables):
         original.keep(machine.journal, [change.gpu.record for change in changes], _recorded())
     entry = Entry(
         started=utc_time.now(),
@@ -246,7 +246,7 @@ def _change_gpus(machine: Machine, prepared: Prepared, clients: Clients) -> MigO
         prepared.gpus,
         prepared.interrupted,
         entry,
-        clients.stop if any(change.mode in (ON, OFF) for change in changes) else None,
+        clients.stop if any(change.mode in (ON, OFF) or change.plan.destroys for change in changes) else None,
     )
 
 
@@ -254,7 +254,7 @@ def _steps(machine: Machine, to_original: bool, plan: MigPlan, gpus: Sequence[No
     """Return everything that is to be done: to the GPUs, and what follows that."""
     steps = list(plan.steps())
     changes = bool(steps)
-    record = _record_step(plan, gpus) if machine.variables["nvidia_mig_restore"] else None
+    record = _record_step(plan, gpus) if _restores(machine.variables) else None
     if record is not None:
         steps.append(record)
     steps += [Step(Kind.REMOVE_FILE, path, "state is original") for path in _to_remove(machine, to_original, plan)]
@@ -276,6 +276,11 @@ def _steps(machine: Machine, to_original: bool, plan: MigPlan, gpus: Sequence[No
 def _asked(variables: Mapping[str, Any]) -> dict[str, Any]:
     """Return the layout and the strategy, for people who read a journal or a record."""
     return {"layout": variables["nvidia_mig_layout"], "strategy": variables["nvidia_mig_strategy"]}
+
+
+def _restores(variables: Mapping[str, Any]) -> bool:
+    """Return whether the GPUs are recorded. Without a layout nothing has to be restored at boot, unless an earlier one would be."""
+    return bool(variables["nvidia_mig_restore"] and (variables["nvidia_mig_layout"] or _record()))
 
 
 def _services(variables: Mapping[str, Any]) -> tuple[str, ...]:

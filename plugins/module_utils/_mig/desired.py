@@ -37,7 +37,7 @@ from .geometry import geometry, refuse_infeasible
 from .layouts import check_against_strategy, check_strategy, matches, predefined_layout, select
 from .model import DesiredGpu, DesiredInstance, describe
 from .nodes import distribute
-from .plan import REFUSE, named_as
+from .plan import DISRUPTIONS, REFUSE, named_as
 from .profiles import ProfileName, parse, resolve
 from .state import has_mig, instances_of, node_gpu, profiles_of
 
@@ -45,6 +45,8 @@ LAYOUT = "nvidia_mig_layout"
 #: More than any host has, which could keep a planner busy for ever: 64 GPUs of 8.
 _MOST_INSTANCES = 512
 _KEYS = ("devices", "device_filter", "enabled", "layout", "instances", "node")
+#: What happens to MIG on GPUs that no entry selects.
+LEAVE, DISABLE = "leave", "disable"
 
 Gpu = Mapping[str, Any]
 
@@ -62,6 +64,44 @@ class DesiredLayout(NamedTuple):
 
     gpus: dict[int, DesiredGpu]
     unselected: tuple[int, ...]
+
+
+def unselected_policy(strategy: str, backend: str | None) -> str:
+    """Return what happens to MIG on GPUs that no entry selects: a cluster with the strategy C(none) would offer them as whole GPUs, which no CUDA
+    program can use. The DRA driver makes instances, and switches MIG, by itself.
+    """
+    return DISABLE if strategy == "none" and backend != "dra" else LEAVE
+
+
+def desired_of(variables: Mapping[str, Any], gpus: Sequence[Gpu]) -> DesiredLayout:
+    """Return what the variables of a host make of its GPUs: its layout, and no MIG on the others where L(unselected_policy) says so.
+
+    :raises Refused: for everything that cannot be met.
+    :raises Unread: the state of a GPU is not known that would change.
+    """
+    disruption = str(variables.get("nvidia_mig_disruption") or REFUSE)
+    if disruption not in DISRUPTIONS:
+        thing = "nvidia_mig_disruption"
+        raise Refused(thing, f"{disruption!r} is not a disruption policy", f"Use {', '.join(DISRUPTIONS)}.")
+    strategy = str(variables.get("nvidia_mig_strategy") or "none")
+    found = desired_layout(variables.get(LAYOUT), strategy, gpus, disruption)
+    policy = variables.get("nvidia_mig_unselected") or unselected_policy(
+        strategy, variables.get("nvidia_sharing_backend")
+    )
+    left_on = (
+        [gpu for gpu in gpus if int(gpu["index"]) in found.unselected and _is_on(gpu)] if policy == DISABLE else []
+    )
+    _refuse_unread(left_on)
+    off = {int(gpu["index"]): DesiredGpu(False) for gpu in left_on}
+    return DesiredLayout(
+        dict(sorted({**found.gpus, **off}.items())), tuple(one for one in found.unselected if one not in off)
+    )
+
+
+def _is_on(gpu: Gpu) -> bool:
+    """Return whether MIG is on, or will be from the next reset or boot on."""
+    mode = gpu.get("mig") or {}
+    return True in (mode.get("current"), mode.get("pending"))
 
 
 def desired_layout(layout: Any, strategy: str, gpus: Sequence[Gpu], disruption: str = REFUSE) -> DesiredLayout:
@@ -323,6 +363,7 @@ def variables_of(parameters: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "nvidia_mig_layout": layout,
         "nvidia_mig_strategy": strategy,
+        "nvidia_mig_unselected": parameters["unselected"] if state == "present" else LEAVE,
         "nvidia_mig_restore": parameters["record"] and state != "original",
         "nvidia_mig_disruption": parameters["disruption"],
         "nvidia_mig_reset": parameters["reset"],

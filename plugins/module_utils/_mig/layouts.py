@@ -217,13 +217,6 @@ def check_against_strategy(strategy: str, found: Mapping[int, DesiredGpu], other
         raise Refused("nvidia_mig_strategy", f"single needs instances on all GPUs, and GPU {empty[0]} has none", remedy)
 
 
-def offered_whole(indices: Sequence[str]) -> Refused:
-    """Return that GPUs in MIG mode are offered as whole ones: under C(none) the plugin takes no notice of MIG."""
-    reason = f"MIG is on for GPU {', '.join(indices)}, and with none a Kubernetes cluster would offer these as whole GPUs, which no CUDA program can use"
-    remedy = "Set nvidia_mig_layout to [{devices: all, enabled: false}], which turns MIG off, or nvidia_mig_strategy to single or mixed."
-    return Refused("nvidia_mig_strategy", reason, remedy)
-
-
 def refuse_parts(desired: DesiredGpu, strategy: str) -> None:
     """Under the strategy mixed the plugin exits on a compute instance that does not fill its GPU instance."""
     for name in desired.devices if strategy == "mixed" else ():

@@ -252,8 +252,12 @@ def _of_all(refusals: Sequence[Refused]) -> Refused:
 
 
 def _refuse_busy_whole(gpu: NodeGpu, desired: DesiredGpu, disruption: str, thing: str) -> None:
-    if gpu.busy and gpu.enabled is False and desired.enabled and disruption != FORCE:
-        raise Refused(thing, f"MIG cannot be switched on while the GPU is in use: {', '.join(gpu.busy)}", IN_USE_REMEDY)
+    changes = gpu.enabled is not None and gpu.enabled != desired.enabled
+    # Users of instances are named with these.
+    if changes and gpu.busy and not any(instance.users for instance in gpu.current) and disruption != FORCE:
+        mode = "on" if desired.enabled else "off"
+        reason = f"MIG cannot be switched {mode} while the GPU is in use: {', '.join(gpu.busy)}"
+        raise Refused(thing, reason, IN_USE_REMEDY)
 
 
 def distribute(

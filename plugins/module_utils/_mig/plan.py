@@ -319,7 +319,12 @@ class GpuPlan:
 
     @property
     def changes(self) -> bool:
-        return bool(self.destroy or self.create or any(keep.change.destroy or keep.change.create for keep in self.keep))
+        return bool(self.destroys or self.create or any(keep.change.create for keep in self.keep))
+
+    @property
+    def destroys(self) -> bool:
+        """Whether a GPU instance or a compute instance goes."""
+        return bool(self.destroy or any(keep.change.destroy for keep in self.keep))
 
     def steps(self, gpu: Mapping[str, Any]) -> tuple[Step, ...]:
         """Return the plan as steps."""

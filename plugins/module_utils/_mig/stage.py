@@ -15,10 +15,8 @@ from .._facts_view import Facts
 from .._formats.driver_versions import is_branch, is_driver_version, may_be_as_new
 from .._plan import Refused, StagePlan, Step, gpu_step
 from .._steps import Kind, gpu_title
-from .desired import DesiredLayout, Unread, desired_layout, entries
+from .desired import DesiredLayout, Unread, desired_of, entries
 from .host_plan import MigPlan, plan_host
-from .layouts import offered_whole
-from .plan import DISRUPTIONS, REFUSE
 from .record import record_step
 from .state import NodeGpu, node_gpus, offered_by, why_no_reset
 
@@ -37,10 +35,10 @@ class LayoutPlan:
 
 def plan_layout(gpus: Sequence[NodeGpu], variables: Mapping[str, Any], no_reset: Mapping[int, str]) -> LayoutPlan:
     """Return the plan of a host with a driver. Raises Refused: the layout cannot be met; nothing was touched."""
-    desired = _desired(variables, [gpu.facts for gpu in gpus])
+    desired = desired_of(variables, [gpu.facts for gpu in gpus])
     plan = plan_host(gpus, desired.gpus, variables, no_reset)
     warnings = [refused.message for refused in plan.left_alone.values()]
-    if desired.unselected and desired.gpus:
+    if desired.unselected and desired.gpus and variables.get("nvidia_mig_layout"):
         listed = ", ".join(str(index) for index in desired.unselected)
         warnings.append(f"nvidia_mig_layout does not change GPU {listed}")
     empty = [str(index) for index, one in desired.gpus.items() if one.enabled and not one.instances]
@@ -55,15 +53,6 @@ def plan_layout(gpus: Sequence[NodeGpu], variables: Mapping[str, Any], no_reset:
     return LayoutPlan(desired, plan, tuple(warnings), tuple(unknown))
 
 
-def _desired(variables: Mapping[str, Any], gpus: Sequence[Mapping[str, Any]]) -> DesiredLayout:
-    disruption = str(variables.get("nvidia_mig_disruption") or REFUSE)
-    if disruption not in DISRUPTIONS:
-        thing = "nvidia_mig_disruption"
-        raise Refused(thing, f"{disruption!r} is not a disruption policy", f"Use {', '.join(DISRUPTIONS)}.")
-    strategy = str(variables.get("nvidia_mig_strategy") or "none")
-    return desired_layout(variables.get("nvidia_mig_layout"), strategy, gpus, disruption)
-
-
 def stage(facts: Facts, desired: Mapping[str, Any]) -> StagePlan:
     """Return what the stage would do. C(desired): the variables of the role, under their full names."""
     try:
@@ -71,7 +60,6 @@ def stage(facts: Facts, desired: Mapping[str, Any]) -> StagePlan:
             return _without_driver(facts, desired)
         gpus = node_gpus(facts, desired.get("nvidia_mig_busy_instances") or ())
         found = plan_layout(gpus, desired, _reset_obstacles(facts, gpus, desired))
-        offered = _offered_whole(facts, gpus, found.desired, desired)
     except Unread as refused:
         return StagePlan(STAGE, needed=True, unread=refused.message)
     except Refused as refused:
@@ -86,7 +74,7 @@ def stage(facts: Facts, desired: Mapping[str, Any]) -> StagePlan:
         needed=needed or bool(steps),
         steps=tuple(steps),
         unknown="; ".join(found.unknown) or None,
-        warnings=(*found.warnings, *offered, *_reset_beside_drm(facts, steps, bool(desired.get("nvidia_mig_reboot")))),
+        warnings=(*found.warnings, *_reset_beside_drm(facts, steps, bool(desired.get("nvidia_mig_reboot")))),
     )
 
 
@@ -120,20 +108,6 @@ def _not_finished(facts: Facts, gpus: Sequence[NodeGpu], plan: MigPlan, variable
     return cut_off if facts.recorded.mig_unfinished else None
 
 
-def _offered_whole(
-    facts: Facts, gpus: Sequence[NodeGpu], desired: DesiredLayout, variables: Mapping[str, Any]
-) -> tuple[str, ...]:
-    """Warn of GPUs that stay in MIG mode under the strategy C(none). Raises Refused: they are offered as whole GPUs."""
-    left = [str(gpu.index) for gpu in gpus if gpu.enabled and gpu.index in desired.unselected]
-    if not left or str(variables.get("nvidia_mig_strategy") or "none") != "none":
-        return ()
-    found = offered_whole(left)
-    # Without a kubelet nobody offers them, and the DRA driver may make the instances itself.
-    if facts.kubelet.installed and variables.get("nvidia_sharing_backend") != "dra":
-        raise found
-    return (found.message.rstrip("."),)
-
-
 def _gets_mig(facts: Facts, variables: Mapping[str, Any]) -> bool:
     """Whether a driver is loaded that is older than MIG on one of the boards, so that only the wanted one counts."""
     loaded = facts.driver.loaded_version or ""
@@ -148,7 +122,7 @@ def _without_driver(facts: Facts, variables: Mapping[str, Any]) -> StagePlan:
         # Which of them the layout selects, and whether they can be so, only a host says that was read.
         return StagePlan(STAGE, needed=True, unread="which GPUs the host has is not known")
     gpus = gpus_on_bus(facts)
-    found = _desired(variables, gpus).gpus
+    found = desired_of(variables, gpus).gpus
     strangers = [gpu_title(gpu) for gpu in gpus if board_of(gpu) is None]
     if not variables.get("nvidia_mig_layout") or not (found or strangers):
         return StagePlan(STAGE, needed=False)

@@ -169,17 +169,14 @@ def refuse_on_mig(sharing: Sharing, mig_strategy: str) -> None:
         remedy = "Remove it: pods that share a MIG device by a claim have the driver's own time slice."
         raise Refused("nvidia_sharing_time_slice", reason, remedy)
     if mig_strategy != "none" and sharing.compute_mode not in ("auto", "default"):
-        raise refused_on_mig(sharing, f"nvidia_mig_strategy is {mig_strategy}")
+        mode = sharing.compute_mode
+        why = f"the compute mode of a GPU in MIG mode is default and cannot be {mode}, and nvidia_mig_strategy is {mig_strategy}"
+        remedy = "Remove it: a MIG device has only one user anyway."
+        raise Refused("nvidia_sharing_compute_mode", why, remedy)
     if mig_strategy != "none" and sharing.mps_of_plugin:
         reason = f"the device plugin does not share MIG devices by MPS, and nvidia_mig_strategy is {mig_strategy}"
         remedy = "Use nvidia_sharing_mode: time_slicing on the MIG devices, nvidia_mig_strategy: none, or nvidia_sharing_mps_manager: host."
         raise Refused("nvidia_sharing_mode", reason, remedy)
-
-
-def refused_on_mig(sharing: Sharing, reason: str) -> Refused:
-    """Return the refusal of a compute mode that a GPU with MIG cannot have."""
-    why = f"the compute mode of a GPU in MIG mode is default and cannot be {sharing.compute_mode}, and {reason}"
-    return Refused("nvidia_sharing_compute_mode", why, "Remove it: a MIG device has only one user anyway.")
 
 
 def _refuse_migration(sharing: Sharing) -> None:

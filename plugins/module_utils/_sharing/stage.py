@@ -13,13 +13,13 @@ from .._boards.lookup import board, gpus_on_bus
 from .._facts_view import Facts
 from .._formats.driver_versions import branch_of, is_branch, is_driver_version
 from .._gpu_facts import GpuFacts, MigModeFacts
-from .._mig.desired import desired_layout
+from .._mig.desired import desired_of
 from .._mig.model import DesiredGpu
 from .._mig.profiles import compute_name, resolve
 from .._mig.state import profiles_of
 from .._plan import Refused, StagePlan, Step
 from . import plan as sharing_plan
-from .desired import read, refuse_on_mig, refused_on_mig
+from .desired import read, refuse_on_mig
 from .host import HostSharing, host_sharing, one_user_at_a_time, refuse_clients, refuse_clients_of_devices
 from .modes import Sharing
 from .mps_instances import DEFAULT_PIPE_DIRECTORY
@@ -37,7 +37,7 @@ def stage(facts: Facts, desired: Mapping[str, Any]) -> StagePlan:
     sharing = read(desired)
     strategy = str(desired.get("nvidia_mig_strategy") or "none")
     refuse_on_mig(sharing, strategy)
-    gpus = facts.gpus or ()
+    gpus = _without_mig(desired, facts.gpus or ())
     branch = _branch(facts, desired)
     for gpu in gpus:
         _refuse_on_gpu(sharing, gpu, branch)
@@ -45,10 +45,7 @@ def stage(facts: Facts, desired: Mapping[str, Any]) -> StagePlan:
     if not gpus:
         steps = _steps_of_boards(sharing, strategy, facts, branch)
         return StagePlan(STAGE, needed=True, steps=steps, unknown=facts.nvml.unanswered)
-    with_mig = [gpu for gpu in gpus if gpu.mig.current]
-    if with_mig and not sharing.shared and sharing.compute_mode not in ("auto", "default"):
-        raise refused_on_mig(sharing, f"{with_mig[0].title} is in MIG mode")
-    if strategy != "none" or with_mig:
+    if strategy != "none" or any(gpu.mig.current for gpu in gpus):
         return _on_mig(sharing, desired, gpus, facts, branch)
     return _planned(sharing, desired, _wanted(sharing, facts, gpus, branch), facts, gpus)
 
@@ -96,10 +93,18 @@ def _refuse_on_layout(
 def _layout(desired: Mapping[str, Any], gpus: Sequence[Mapping[str, Any]]) -> Mapping[int, DesiredGpu] | None:
     """Return what the stage before this one makes of the GPUs it selects, by index; None where it cannot, which is said there."""
     try:
-        strategy = str(desired.get("nvidia_mig_strategy") or "none")
-        return desired_layout(desired.get("nvidia_mig_layout"), strategy, gpus).gpus
+        return desired_of(desired, gpus).gpus
     except Refused:
         return None
+
+
+def _without_mig(desired: Mapping[str, Any], gpus: Sequence[GpuFacts]) -> tuple[GpuFacts, ...]:
+    """Return the GPUs, whole where the stage before this one switches MIG off."""
+    layout = (_layout(desired, gpus) or {}) if any(gpu.mig.current for gpu in gpus) else {}
+    off = [index for index, one in layout.items() if not one.enabled]
+    return tuple(
+        gpu.but(mig=MigModeFacts(current=False), gpu_instances=()) if gpu.index in off else gpu for gpu in gpus
+    )
 
 
 def _boards(facts: Facts, most: bool = False) -> list[dict[str, Any]]:

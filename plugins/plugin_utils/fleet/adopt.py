@@ -267,10 +267,12 @@ def _mig(reader: _Reader, served: ServedConfiguration) -> None:
     found, left = reader.choose(["mig"], candidates)
     reader.variables.update(found)
     if left:
-        reader.variables.update({"nvidia_mig_layout": []})
-        reader.differences.append(
-            f"mig: the layout is left alone (nvidia_mig_layout: []). With {layout} site would: {_joined(left)}"
-        )
+        # With none site would switch MIG off.
+        strategy = served.strategy if served.strategy in STRATEGIES else "mixed"
+        reader.variables.update({"nvidia_mig_strategy": strategy, "nvidia_mig_layout": []})
+        off = reader.left(["mig"], {})
+        alone = f"the cluster offers whole GPUs, so site would: {_joined(off)}" if off else "the layout is left alone"
+        reader.differences.append(f"mig: {alone} (nvidia_mig_layout: []). With {layout} site would: {_joined(left)}")
     elif not found["nvidia_mig_restore"]:
         enabled = (reader.facts.get("mig_parted") or {}).get("enabled")
         reader.notes.append(

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...module_utils._boards.lookup import described_board
-from ...module_utils._mig.desired import desired_layout
+from ...module_utils._mig.desired import LEAVE, desired_layout, unselected_policy
 from ...module_utils._mig.layouts import refuse_parts
 from ...module_utils._mig.model import DesiredGpu
 from ...module_utils._mig.profiles import compute_name
@@ -109,7 +109,7 @@ def capacity(gpus: Sequence[Mapping[str, Any]], strategy: str, layout: Any, shar
     :raises Refused: the desired state does not fit the GPUs, or the device plugin cannot serve it.
     """
     refuse_on_mig(sharing, strategy)
-    divided = _divided(gpus, strategy, layout)
+    divided = _divided(gpus, strategy, layout, sharing.backend)
     if sharing.backend == "dra":
         return _claimed(gpus, divided, sharing)
     if sharing.backend == "hami":
@@ -168,10 +168,14 @@ def _common(labels: Sequence[Mapping[str, str]]) -> dict[str, str]:
     return {name: value for name, value in first.items() if all(other.get(name) == value for other in others)}
 
 
-def _divided(gpus: Sequence[Mapping[str, Any]], strategy: str, layout: Any) -> dict[int, DesiredGpu]:
-    """Return what MIG makes of each GPU; a GPU that the layout does not select stays as it is."""
+def _divided(gpus: Sequence[Mapping[str, Any]], strategy: str, layout: Any, backend: str) -> dict[int, DesiredGpu]:
+    """Return what MIG makes of each GPU."""
     found = desired_layout(layout, strategy, gpus).gpus if strategy != "none" or layout else {}
-    result = {int(gpu["index"]): found.get(int(gpu["index"])) or present(gpu) or DesiredGpu(False) for gpu in gpus}
+    stays = unselected_policy(strategy, backend) == LEAVE
+    result = {
+        int(gpu["index"]): found.get(int(gpu["index"])) or (present(gpu) if stays else None) or DesiredGpu(False)
+        for gpu in gpus
+    }
     for desired in result.values():
         refuse_parts(desired, strategy)
     return result

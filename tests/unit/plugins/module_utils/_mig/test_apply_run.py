@@ -458,14 +458,14 @@ def services(monkeypatch):
 DCGM = {"restart_services": ["dcgm.service"]}
 
 
-def test_services_are_stopped_for_a_mode_and_restarted_for_a_layout(make, services):
+def test_services_are_stopped_where_something_goes_and_restarted_otherwise(make, services):
+    """DCGM may keep an instance open, so that the driver does not let it go."""
     host = make()
-    first = run(host, one(**{"3g_40gb": 1}), **DCGM)
-    second = run(host, one(**{"3g_40gb": 2}), **DCGM)
-    verbs = ["stop", "start", "restart"]
+    found = [run(host, one(**{"3g_40gb": count}), **DCGM) for count in (1, 2, 1)]
+    verbs = ["stop", "start", "restart", "stop", "start"]
     assert services.calls == [(verb, "dcgm.service") for verb in verbs]
-    assert first["restarted_services"] == second["restarted_services"] == ["dcgm.service"]
-    assert not run(host, one(**{"3g_40gb": 2}), **DCGM)["changed"] and len(services.calls) == 3
+    assert [one["restarted_services"] for one in found] == [["dcgm.service"]] * 3
+    assert not run(host, one(**{"3g_40gb": 1}), **DCGM)["changed"] and len(services.calls) == 5
 
 
 def test_services_that_a_killed_run_left_stopped_are_started_by_the_next(make, services):
@@ -515,7 +515,7 @@ def test_a_change_that_is_taken_back_is_followed_too(make, services, monkeypatch
     )
     with pytest.raises(ApplyFailed, match="The former layout is restored"):
         run(host, one(**{"7g_80gb": 1}), **DCGM)
-    assert written == [1] and services.calls == [("restart", "dcgm.service")]
+    assert written == [1] and services.calls == [("stop", "dcgm.service"), ("start", "dcgm.service")]
     host.control("fail", "--clear")
 
     def broken():
@@ -554,6 +554,7 @@ PARAMETERS = {
     "state": "present",
     "layout": None,
     "strategy": "none",
+    "unselected": "leave",
     "record": True,
     "restart_services": ["nvidia-dcgm"],
     "disruption": "refuse",
@@ -573,3 +574,18 @@ def test_requests_of_parameters():
     assert variables_of({**PARAMETERS, "layout": "all-balanced"})["nvidia_mig_restart_services"] == [
         "nvidia-dcgm.service"
     ]
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+def test_gpus_that_no_entry_selects_are_left_alone_or_disabled(make, tmp_path, recorded):
+    host = make()
+    run(host, one(**{"3g_40gb": 2}), restore=recorded)
+    wanted = {"strategy": "none", "unselected": "leave"}
+    assert not run(host, [], **wanted)["changed"]
+    found = run(host, [], **{**wanted, "unselected": "disable"})
+    assert len(found["destroyed"]) == 2 and [gpu["mig"] for gpu in found["after"]] == [False]
+    # An earlier layout would come back at boot; otherwise there is nothing to restore.
+    assert (tmp_path / "mig.json").exists() == recorded
+    if recorded:
+        assert json.loads((tmp_path / "mig.json").read_text())["gpus"][0]["mig"] is False
+    assert not run(host, [], **{**wanted, "unselected": "disable"})["changed"]

@@ -92,37 +92,73 @@ def test_a_change_that_was_cut_off_is_finished():
 
 
 def test_no_layout_needs_nothing():
-    assert not stage(facts(), {"nvidia_mig_strategy": "none", "nvidia_mig_layout": []}).needed
+    assert not stage(facts(mode=False, places=()), {"nvidia_mig_strategy": "none", "nvidia_mig_layout": []}).needed
+    assert not stage(facts(), {"nvidia_mig_strategy": "mixed", "nvidia_mig_layout": []}).needed
     assert not stage({}, {"nvidia_mig_strategy": "none"}).needed
 
 
-@pytest.mark.parametrize(
-    ("strategy", "on", "said"), [("none", True, True), ("none", False, False), ("mixed", True, False)]
-)
-def test_mig_that_nobody_describes_and_that_whole_gpus_do_not_go_with_is_named(strategy, on, said):
-    plan = stage(facts(mode=on, places=PLACES if on else ()), {"nvidia_mig_strategy": strategy})
-    assert not plan.needed
-    assert ["MIG is on for GPU 0, and with none" in warning for warning in plan.warnings] == ([True] if said else [])
-    # On a node they would be offered, and the DRA driver may have made the instances itself.
-    node = {**facts(mode=on, places=PLACES if on else ()), "kubelet": {"installed": True}}
-    refused = stage(node, {"nvidia_mig_strategy": strategy}).refusals
-    assert [refusal.thing for refusal in refused] == (["nvidia_mig_strategy"] if said else [])
-    assert not stage(node, {"nvidia_mig_strategy": strategy, "nvidia_sharing_backend": "dra"}).refusals
+NONE = {"nvidia_mig_strategy": "none", "nvidia_mig_layout": []}
 
 
 @pytest.mark.parametrize("node", [True, False])
-def test_a_gpu_that_the_layout_leaves_in_mig_mode_under_none_is_named_too(node):
+@pytest.mark.parametrize("places", [PLACES, ()])
+def test_mig_that_is_left_on_is_disabled_under_none(places, node):
+    given = {**facts(places=places), "kubelet": {"installed": node}}
+    plan = stage(given, NONE)
+    assert [step.kind.key for step in plan.steps] == ["destroy_gpu_instance"] * len(places) + ["disable_mig"]
+    assert (plan.refusals, plan.warnings) == ((), ())
+    # The DRA driver may have made the instances itself.
+    assert not stage(given, {**NONE, "nvidia_sharing_backend": "dra"}).needed
+
+
+def test_mig_that_would_be_on_after_the_next_boot_is_cancelled_under_none():
+    plan = stage(facts(mode=False, pending=True, places=()), NONE)
+    assert [step.kind.key for step in plan.steps] == ["cancel_mig_change"]
+
+
+def test_a_gpu_that_a_layout_does_not_select_is_disabled_under_none_too():
     given = facts(mode=False, places=(), recorded=())
     given["recorded"]["mig"]["gpus"][0]["mig"] = False
-    other = facts()["gpus"][0]
+    other = facts(places=())["gpus"][0]
     given["gpus"].append({**other, "index": 1, "uuid": "GPU-2", "pci_address": "0000:3b:00.0"})
-    given["kubelet"] = {"installed": node}
-    only = {"nvidia_mig_strategy": "none", "nvidia_mig_layout": [{"devices": [0], "enabled": False}]}
-    plan = stage(given, only)
-    said = [one.reason for one in plan.refusals] if node else plan.warnings
-    assert any("MIG is on for GPU 1, and with none" in text for text in said)
-    both = stage(given, {**only, "nvidia_mig_layout": "all-disabled"})
-    assert not both.refusals and both.steps[-1].kind.key == "disable_mig"
+    plan = stage(given, {**NONE, "nvidia_mig_layout": [{"devices": [0], "enabled": False}]})
+    assert [(step.kind.key, step.target) for step in plan.steps] == [("disable_mig", "0000:3b:00.0")]
+
+
+@pytest.mark.parametrize("places", [PLACES, ()])
+def test_mig_that_is_left_on_is_not_disabled_while_it_is_used(places):
+    """On a node whose plugin offers it as a whole GPU, a pod may have it."""
+    given = facts(places=places, busy=places[3:])
+    if not places:
+        given["gpus"][0]["allocations"] = [{"pod": "team/train"}]
+    (refused,) = stage(given, NONE).refusals
+    who = (
+        "an instance is in use: 3g.40gb at 4:4 (id 4) by python3 (PID 812)"
+        if places
+        else "the GPU is in use: pod team/train"
+    )
+    assert refused.message.startswith(f"GPU 0: MIG cannot be switched off while {who}. Stop its users, or")
+    left = stage(given, {**NONE, "nvidia_mig_disruption": "idle_only"})
+    assert not left.refusals and left.warnings == (refused.message,)
+    forced = stage(given, {**NONE, "nvidia_mig_disruption": "force"})
+    assert forced.steps[-1].kind.key == "disable_mig" and forced.steps[-1].disturbs
+
+
+def test_mig_that_is_left_on_waits_for_a_reset_as_a_layout_does():
+    given = facts(places=(), architecture="ampere")
+    assert [step.kind.key for step in stage(given, NONE).steps] == ["disable_mig", "reset_gpu"]
+    given["gpus"][0]["minor"] = 3
+    given["holders"] = [HOLDER]
+    (refused,) = stage(given, NONE).refusals
+    assert "MIG can be switched off only by a reset or a reboot" in refused.reason
+    step = stage(given, {**NONE, "nvidia_mig_reboot": True}).steps[0]
+    assert (step.kind.key, step.data["reboot"]) == ("disable_mig", "needed")
+
+
+def test_mig_that_cannot_be_read_is_unread_where_it_is_on_under_none():
+    given = {**facts(), "unknown": {"gpus[0].gpu_instances": "Timeout"}}
+    assert stage(given, NONE).verdict is Verdict.UNREAD
+    assert not stage({**facts(mode=False, places=()), "unknown": given["unknown"]}, NONE).needed
 
 
 def test_boards_without_mig_are_off_and_nothing_is_recorded_of_them():

@@ -71,8 +71,9 @@ def test_a_compute_mode_is_refused_with_mig():
     wanted = desired(compute_mode="exclusive_process")
     with pytest.raises(Refused, match="nvidia_mig_strategy is single"):
         stage({"gpus": gpus()}, {**wanted, "nvidia_mig_strategy": "single"})
-    with pytest.raises(Refused, match="GPU 0 is in MIG mode"):
-        stage({"gpus": gpus(mig={"supported": True, "current": True})}, wanted)
+    on = {"gpus": gpus(mig={"supported": True, "current": True})}
+    # The stage before this one switches it off.
+    assert [step.kind.key for step in stage(on, wanted).steps] == ["set_compute_mode"] * 2 + ["record_sharing"]
     assert not stage({"gpus": gpus()}, desired(mode="time_slicing", replicas=4, compute_mode="default")).refusals
 
 
@@ -295,9 +296,8 @@ def test_daemons_for_mig_devices_follow_from_the_stage_before():
 @pytest.mark.parametrize(
     ("scope", "state", "layout", "reason"),
     [
-        # The mode was switched on by hand, and no layout switches it off.
-        ("node", ON, {}, "GPU 0 is in MIG mode"),
-        ("gpu", ON, {"nvidia_mig_layout": [{"devices": [1], "enabled": False}]}, "GPU 0 is in MIG mode"),
+        # The mode was switched on by hand, and nothing switches it off.
+        ("node", ON, {"nvidia_mig_strategy": "mixed"}, "GPU 0 is in MIG mode"),
         # The stage before this one switches it on.
         ("node", OFF, DIVIDED, "GPU 0 is in MIG mode"),
         # Nothing makes the devices.
@@ -317,8 +317,9 @@ def test_what_the_gpus_are_after_the_stage_before_is_refused_as_the_module_refus
     assert by_module.value.message == refused.value.message
 
 
-def test_daemons_of_whole_gpus_are_planned_where_the_stage_before_switches_mig_off():
-    plan = stage({"gpus": gpus(**H100, **ON)}, {**desired(**HOST), **WHOLE})
+@pytest.mark.parametrize("layout", [WHOLE, {}, {"nvidia_mig_layout": [{"devices": [1], "enabled": False}]}])
+def test_daemons_of_whole_gpus_are_planned_where_the_stage_before_switches_mig_off(layout):
+    plan = stage({"gpus": gpus(**H100, **ON)}, {**desired(**HOST), **layout})
     kinds = [step.kind.key for step in plan.steps]
     assert (kinds, plan.unknown) == (
         ["set_compute_mode", "set_compute_mode", "start_mps_daemon", "record_sharing"],
