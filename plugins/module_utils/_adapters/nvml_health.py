@@ -7,8 +7,8 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
 
 from .nvml_gpus import Nvml
 from .nvml_library import RECOVERY_ACTIONS, NvmlError
@@ -21,14 +21,10 @@ _FABRIC_CALLS = (
     ("c_nvmlGpuFabricInfo_t", "nvmlDeviceGetGpuFabricInfo"),
 )
 _FABRIC_SUMMARIES = {0: None, 1: "healthy", 2: "unhealthy", 3: "limited_capacity"}
-#: C(NVML_GPU_FABRIC_HEALTH_MASK_*) of nvml.h: where a value is, and the ones that tell of something wrong. What
-#: stands from bit 12 on, the partition and the connection to a global fabric manager, is not judged.
-_FABRIC_HEALTH: tuple[tuple[int, int, Mapping[int, str]], ...] = (
-    (0, 3, {1: "degraded_bandwidth"}),
-    (2, 3, {1: "route_recovery"}),
-    (4, 3, {1: "route_unhealthy"}),
-    (6, 3, {1: "access_timeout_recovery"}),
-)
+#: C(NVML_GPU_FABRIC_HEALTH_MASK_*) of nvml.h: at which bit the two begin that tell of it, and which of their values does. What stands from bit 12
+#: on, the partition and the connection to a global fabric manager, is not judged.
+_FABRIC_HEALTH = {0: "degraded_bandwidth", 2: "route_recovery", 4: "route_unhealthy", 6: "access_timeout_recovery"}
+_HEALTH_WIDTH, _HEALTH_WRONG = 3, 1
 _CONFIGURATION_SHIFT, _CONFIGURATION_WIDTH, _CONFIGURATION_RIGHT = 8, 15, 1
 _CONFIGURATIONS = {
     2: "incorrect_system_guid",
@@ -45,43 +41,13 @@ _UNCORRECTED = 1
 _VOLATILE = 0
 
 
-@dataclass(frozen=True)
-class Fabric:
-    """A GPU in its NVLink fabric.
+def fabric_of(nvml: Nvml, index: int) -> dict[str, Any] | None:
+    """Return C(fabric) of a GPU in the facts, where it stands in its NVLink fabric, or None for one that is on none. CUDA only starts on a GPU of a
+    fabric once its state is C(completed) (host.md, section 6). Only newer drivers tell of its health.
 
-    :param state: C(not_started), C(in_progress) or C(completed).
-    :param status: NVML's error code of the registration, 0 for none; None before C(completed), when it means nothing.
-    :param degraded: what is wrong, such as C(route_unhealthy); None where the driver does not tell.
-    :param summary: C(healthy), C(unhealthy), C(limited_capacity), or C(unknown) for a value newer than these; None where the driver does not tell.
-    :param clique: the GPUs that reach each other's memory over NVLink, in several hosts: the cluster's UUID and the number of the clique, as
-        gpu-feature-discovery writes them into the label C(nvidia.com/gpu.clique); None on a fabric that is within the host.
-    """
-
-    state: str
-    status: int | None = None
-    degraded: tuple[str, ...] | None = None
-    summary: str | None = None
-    clique: str | None = None
-
-
-@dataclass(frozen=True)
-class MemoryErrors:
-    """Errors of a GPU's memory; None where the board or the driver does not tell.
-
-    :param remap_pending: rows (Ampere and newer) or pages (older) are replaced at the next reset of the GPU.
-    :param uncorrected: double-bit errors since the driver was loaded.
-    """
-
-    remap_pending: bool | None
-    remap_failed: bool | None
-    uncorrected: int | None
-    remapped_correctable: int | None
-    remapped_uncorrectable: int | None
-
-
-def fabric_of(nvml: Nvml, index: int) -> Fabric | None:
-    """Return where a GPU stands in its NVLink fabric, or None for one that is on none. CUDA only starts on a GPU of a fabric once its state is
-    C(completed) (host.md, section 6). Only newer drivers tell of its health.
+    C(status): NVML's error code of the registration, 0 for none; before C(completed) it means nothing. C(clique): the GPUs that reach each other's
+    memory over NVLink, in several hosts: the cluster's UUID and the number of the clique, as gpu-feature-discovery writes them into the label
+    C(nvidia.com/gpu.clique); None on a fabric that is within the host.
     """
     for structure, call in _FABRIC_CALLS:
         kind = getattr(nvml.library.pynvml, structure, None)
@@ -96,33 +62,28 @@ def fabric_of(nvml: Nvml, index: int) -> Fabric | None:
         if state is None:
             return None
         mask = getattr(info, "healthMask", None)
-        return Fabric(
-            state=state,
-            status=int(info.status) if state == "completed" else None,
-            degraded=None if mask is None else degraded_by(int(mask)),
-            summary=_FABRIC_SUMMARIES.get(int(getattr(info, "healthSummary", 0)), "unknown"),
-            clique=_clique(bytes(info.clusterUuid), int(info.cliqueId)) if state == "completed" else None,
-        )
+        return {
+            "state": state,
+            "status": int(info.status) if state == "completed" else None,
+            "degraded": None if mask is None else degraded_by(int(mask)),
+            "summary": _FABRIC_SUMMARIES.get(int(getattr(info, "healthSummary", 0)), "unknown"),
+            "clique": _clique(bytes(info.clusterUuid), int(info.cliqueId)) if state == "completed" else None,
+        }
     return None
 
 
 def _clique(cluster: bytes, clique: int) -> str | None:
     """A fabric within one host has a cluster of zeros."""
-    digits = cluster.hex()
-    uuid = "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
-    return f"{uuid}.{clique}" if any(cluster) else None
+    return f"{UUID(bytes=cluster)}.{clique}" if any(cluster) else None
 
 
-def degraded_by(mask: int) -> tuple[str, ...]:
-    found = []
-    for shift, width, wrong in _FABRIC_HEALTH:
-        value = mask >> shift & width
-        if value in wrong:
-            found.append(wrong[value])
+def degraded_by(mask: int) -> list[str]:
+    """Return what is wrong with a GPU on its fabric, such as C(route_unhealthy)."""
+    found = [wrong for shift, wrong in _FABRIC_HEALTH.items() if mask >> shift & _HEALTH_WIDTH == _HEALTH_WRONG]
     configuration = mask >> _CONFIGURATION_SHIFT & _CONFIGURATION_WIDTH
     if configuration > _CONFIGURATION_RIGHT:
         found.append(_CONFIGURATIONS.get(configuration, f"incorrect_configuration_{configuration}"))
-    return tuple(found)
+    return found
 
 
 def recovery_action(nvml: Nvml, index: int) -> str | None:
@@ -134,15 +95,18 @@ def recovery_action(nvml: Nvml, index: int) -> str | None:
     return RECOVERY_ACTIONS[value] if value < len(RECOVERY_ACTIONS) else f"value_{value}"
 
 
-def memory_errors(nvml: Nvml, index: int) -> MemoryErrors:
+def memory_errors(nvml: Nvml, index: int) -> dict[str, Any]:
+    """Return C(errors) of a GPU in the facts: whether rows (Ampere and newer) or pages (older) are replaced at its next reset, whether one could not
+    be, what was replaced, and the double-bit errors since the driver was loaded; None for what the board or the driver does not tell.
+    """
     rows = nvml.told("nvmlDeviceGetRemappedRows", index)
     correctable, uncorrectable, pending, failed = (None,) * 4 if rows is None else rows
     if pending is None:
         pending = nvml.told("nvmlDeviceGetRetiredPagesPendingStatus", index)
-    return MemoryErrors(
-        remap_pending=None if pending is None else bool(pending),
-        remap_failed=None if failed is None else bool(failed),
-        uncorrected=nvml.told("nvmlDeviceGetTotalEccErrors", index, _UNCORRECTED, _VOLATILE),
-        remapped_correctable=correctable,
-        remapped_uncorrectable=uncorrectable,
-    )
+    return {
+        "remap_pending": None if pending is None else bool(pending),
+        "remap_failed": None if failed is None else bool(failed),
+        "uncorrected": nvml.told("nvmlDeviceGetTotalEccErrors", index, _UNCORRECTED, _VOLATILE),
+        "remapped_correctable": correctable,
+        "remapped_uncorrectable": uncorrectable,
+    }

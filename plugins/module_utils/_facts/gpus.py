@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import asdict
 from typing import Any
 
 from .._adapters import gpu_reset
@@ -38,11 +37,11 @@ def _read(nvml: Nvml, subsets: Sequence[str], locks: gpu_reset.Locks) -> dict[st
         if not state.lost:
             gpu["settings"] = settings_of(nvml, state.index, locks.get(gpu["uuid"] or "")).as_dict()
             found = fabric_of(nvml, state.index)
-            fabric.add(found.state if found else None)
+            fabric.add(found["state"] if found else None)
             if found:
-                gpu["fabric"] = {**asdict(found), "degraded": None if found.degraded is None else list(found.degraded)}
+                gpu["fabric"] = found
             if "errors" in subsets:
-                gpu["errors"] = asdict(memory_errors(nvml, state.index))
+                gpu["errors"] = memory_errors(nvml, state.index)
                 gpu["recovery_action"] = recovery_action(nvml, state.index)
         gpus.append(gpu)
     facts = {

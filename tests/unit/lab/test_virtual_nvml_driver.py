@@ -320,12 +320,12 @@ def test_the_collections_adapter_reads_fabric_and_recovery_through_the_binary_in
     machine.start("b200-180gb")
     collections = str(Path(nvml_health.__file__).parents[6])
     reading = f"""
-        import dataclasses, sys
+        import sys
         sys.path.insert(0, {collections!r})
         from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters import nvml_health
         from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_gpus import open_nvml
         with open_nvml(None) as nvml:
-            answer([dataclasses.asdict(nvml_health.fabric_of(nvml, 0)), nvml_health.recovery_action(nvml, 0)])
+            answer([nvml_health.fabric_of(nvml, 0), nvml_health.recovery_action(nvml, 0)])
         """
     waiting = {"state": "in_progress", "status": None, "degraded": [], "summary": None, "clique": None}
     assert machine.nvml(reading) == [waiting, "none"]
@@ -341,12 +341,12 @@ def test_the_collections_adapter_reads_the_memorys_errors_and_what_ends_them(mac
     machine.start("h100-80gb-sxm", "--count=2")
     collections = str(Path(nvml_health.__file__).parents[6])
     reading = f"""
-        import dataclasses, sys
+        import sys
         sys.path.insert(0, {collections!r})
         from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters import nvml_health
         from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_gpus import open_nvml
         with open_nvml(None) as nvml:
-            answer([dataclasses.asdict(nvml_health.memory_errors(nvml, index)) for index in (0, 1)])
+            answer([nvml_health.memory_errors(nvml, index) for index in (0, 1)])
         """
     sound = {
         "remap_pending": False,
