@@ -30,36 +30,12 @@ _DEVICE = "/dev/nvidia"
 
 
 @dataclass(frozen=True)
-class DeviceHolder:
-    """A process that has device files of NVIDIA open. C(scope): None where systemd does not have its container (cgroup driver C(cgroupfs))."""
-
-    pid: int
-    command: str
-    command_line: str
-    devices: tuple[str, ...]
-    pod_uid: str | None = None
-    container_id: str | None = None
-    scope: str | None = None
-    unit: str | None = None
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return an entry of C(holders) of the facts."""
-        return {
-            "pid": self.pid,
-            "command": self.command,
-            "command_line": self.command_line[:200],
-            "devices": list(self.devices),
-            "pod_uid": self.pod_uid,
-            "container_id": self.container_id,
-            "unit": self.unit,
-        }
-
-
-@dataclass(frozen=True)
 class HolderScan:
-    """All holders, and how many processes could not be looked into (other users', without root)."""
+    """All processes that have device files of NVIDIA open, as entries of C(holders) of the facts, and how many processes could not be looked into
+    (other users', without root).
+    """
 
-    holders: tuple[DeviceHolder, ...]
+    holders: tuple[dict[str, Any], ...]
     hidden: int
 
 
@@ -96,16 +72,15 @@ def device_holders(files: HostFiles, node: str | None = None) -> HolderScan:
             cgroup = files.read(f"/proc/{pid}/cgroup") or ""
             pod, container = parse_cgroup(cgroup)
             holders.append(
-                DeviceHolder(
-                    pid=pid,
-                    command=files.read(f"/proc/{pid}/comm") or "",
-                    command_line=" ".join(_arguments(files, pid)),
-                    devices=devices,
-                    pod_uid=pod,
-                    container_id=container,
-                    unit=None if container else unit_of(cgroup, ".service"),
-                    scope=unit_of(cgroup, ".scope") if container else None,
-                )
+                {
+                    "pid": pid,
+                    "command": files.read(f"/proc/{pid}/comm") or "",
+                    "command_line": " ".join(_arguments(files, pid))[:200],
+                    "devices": devices,
+                    "pod_uid": pod,
+                    "container_id": container,
+                    "unit": None if container else unit_of(cgroup, ".service"),
+                }
             )
     return HolderScan(tuple(holders), hidden)
 
@@ -160,7 +135,7 @@ def _process_ids(files: HostFiles) -> list[int]:
     return sorted(pid for pid in map(whole_number, files.names("/proc")) if pid is not None)
 
 
-def _open_devices(files: HostFiles, pid: int, node: str | None) -> tuple[str, ...]:
+def _open_devices(files: HostFiles, pid: int, node: str | None) -> list[str]:
     folder = os.path.join(files.root, f"proc/{pid}/fd")
     found = set()
     for descriptor in os.listdir(folder):
@@ -173,7 +148,7 @@ def _open_devices(files: HostFiles, pid: int, node: str | None) -> tuple[str, ..
                 found.add(target[start:])
         except FileNotFoundError:
             continue
-    return tuple(sorted(found if node is None else found & {node}))
+    return sorted(found if node is None else found & {node})
 
 
 def _arguments(files: HostFiles, pid: int) -> tuple[str, ...]:

@@ -145,7 +145,7 @@ class DriverSystem:
 
     def users(self) -> tuple[User, ...]:
         """Return the processes that have a device file of the driver open, this one excepted."""
-        return holders_of([holder.as_dict() for holder in device_holders(self._files).holders])
+        return holders_of(device_holders(self._files).holders)
 
     def modules(self) -> tuple[str, ...]:
         return tuple(name for name in UNLOAD_ORDER if self._files.exists(f"/sys/module/{name}"))

@@ -110,4 +110,4 @@ def _holders(source: HostReader) -> list[dict[str, Any]]:
     scan = device_holders(source.files)
     if scan.hidden:
         source.note_denied("holders", f"{scan.hidden} processes cannot be inspected")
-    return [holder.as_dict() for holder in scan.holders]
+    return list(scan.holders)

@@ -216,7 +216,7 @@ class Machine:
     def _holders(self, gpu: NodeGpu) -> list[dict[str, Any]]:
         """Return who has the device of a GPU open and is not stopped for a change of it."""
         holders = device_holders(self.files, f"/dev/nvidia{gpu.facts.get('minor')}").holders
-        return [holder.as_dict() for holder in holders if not self._is_mine(holder.pid)]
+        return [holder for holder in holders if not self._is_mine(holder["pid"])]
 
     def _free(self, gpu: NodeGpu, pids: Collection[int]) -> None:
         """End the processes on what is about to go. The planner lets it come to that only with disruption C(force)."""

@@ -152,7 +152,7 @@ def _no_reset(gpu: Mapping[str, Any]) -> str | None:
     if gpu["minor"] is None:
         return "NVML does not report which device it is"
     holders = device_holders(HostFiles(), f"/dev/nvidia{gpu['minor']}").holders
-    obstacle = reset_obstacle(gpu, [holder.as_dict() for holder in holders])
+    obstacle = reset_obstacle(gpu, holders)
     return f"it {obstacle}" if obstacle else None
 
 

@@ -118,7 +118,7 @@ def refuse_users(gpu: NodeGpu) -> None:
             f"{scan.hidden} processes of this host cannot be looked into, so nobody knows whether they use it",
             "Run as root of the host, outside of containers.",
         )
-    holders = holders_of([holder.as_dict() for holder in scan.holders], gpu.facts["minor"], TOLERATE_RESET)
+    holders = holders_of(scan.holders, gpu.facts["minor"], TOLERATE_RESET)
     users = merged(users_of(gpu.facts).everybody, holders)
     if users:
         raise Refused(gpu.title, f"it is in use by {named(users)}", "Stop its users, or name a GPU that nobody uses.")

@@ -61,21 +61,21 @@ def test_holders_of_device_files(tree):
 
     scan = device_holders(tree.files)
 
-    assert [(holder.pid, holder.devices) for holder in scan.holders] == [
-        (812, ("/dev/nvidia0", "/dev/nvidiactl")),
-        (901, ("/dev/nvidia1",)),
+    assert [(holder["pid"], holder["devices"]) for holder in scan.holders] == [
+        (812, ["/dev/nvidia0", "/dev/nvidiactl"]),
+        (901, ["/dev/nvidia1"]),
     ]
-    assert scan.holders[0].command == "python3"
-    assert scan.holders[0].command_line == "/usr/bin/python3 train.py"
-    assert (scan.holders[1].pod_uid, scan.holders[1].container_id) == (POD, CONTAINER)
+    assert scan.holders[0]["command"] == "python3"
+    assert scan.holders[0]["command_line"] == "/usr/bin/python3 train.py"
+    assert (scan.holders[1]["pod_uid"], scan.holders[1]["container_id"]) == (POD, CONTAINER)
     assert scan.hidden == 0
-    assert [holder.pid for holder in device_holders(tree.files, "/dev/nvidia1").holders] == [901]
+    assert [holder["pid"] for holder in device_holders(tree.files, "/dev/nvidia1").holders] == [901]
 
 
 def test_holders_of_one_of_many_gpus(tree):
     tree.process(812, ["a"], devices=("/dev/nvidia1", "/dev/nvidiactl"))
     tree.process(813, ["b"], devices=("/dev/nvidia10", "/dev/nvidiactl"))
-    assert [holder.pid for holder in device_holders(tree.files, "/dev/nvidia1").holders] == [812]
+    assert [holder["pid"] for holder in device_holders(tree.files, "/dev/nvidia1").holders] == [812]
 
 
 def test_devices_that_a_container_has_below_another_directory(tree, monkeypatch):
@@ -89,7 +89,9 @@ def test_devices_that_a_container_has_below_another_directory(tree, monkeypatch)
         return os.stat_result(((stat.S_IFCHR if character else stat.S_IFREG) | 0o666, *real("/")[1:]))
 
     monkeypatch.setattr(os, "stat", status)
-    assert [(holder.pid, holder.devices) for holder in device_holders(tree.files).holders] == [(812, ("/dev/nvidia0",))]
+    assert [(holder["pid"], holder["devices"]) for holder in device_holders(tree.files).holders] == [
+        (812, ["/dev/nvidia0"])
+    ]
 
 
 def test_processes_that_end_while_they_are_read(tree, monkeypatch):
@@ -103,7 +105,7 @@ def test_processes_that_end_while_they_are_read(tree, monkeypatch):
         return ["0", "77"] if path.endswith("813/fd") else real(path)
 
     monkeypatch.setattr(os, "listdir", listdir)
-    assert [holder.pid for holder in device_holders(tree.files).holders] == [813]
+    assert [holder["pid"] for holder in device_holders(tree.files).holders] == [813]
 
 
 def test_processes_of_others_are_counted(tree, monkeypatch):
@@ -124,7 +126,7 @@ def test_a_device_that_another_process_holds_and_this_one(monkeypatch):
     # The real /proc. NVML opens devices in this process too, which is no user of them.
     monkeypatch.setattr(processes, "_DEVICE", "/dev/null")
     with open("/dev/null", "rb") as opened, subprocess.Popen(["sleep", "60"], stdin=opened) as sleeping:
-        found = [holder.pid for holder in device_holders(HostFiles()).holders]
+        found = [holder["pid"] for holder in device_holders(HostFiles()).holders]
         sleeping.kill()
     assert sleeping.pid in found and os.getpid() not in found
 

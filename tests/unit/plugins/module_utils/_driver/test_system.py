@@ -13,7 +13,6 @@ import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import CommandError, Result
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.openpgp import KeyRefused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages_apt import Apt
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.processes import DeviceHolder
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.repositories import UrlRefused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.systemd import Unit
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._distributions.distributions import DISTRIBUTIONS
@@ -241,7 +240,7 @@ def test_files_are_written_and_removed(tmp_path):
 
 
 def test_who_has_a_device_file_open_uses_the_driver(monkeypatch):
-    holders = [DeviceHolder(7, "python3", "", ("/dev/nvidiactl",))]
+    holders = [{"pid": 7, "command": "python3", "devices": ["/dev/nvidiactl"]}]
     monkeypatch.setattr(system, "device_holders", lambda _files: SimpleNamespace(holders=holders))
     assert names(system.DriverSystem(fetching).users()) == ("python3 (PID 7)",)
 

@@ -8,7 +8,7 @@ import os
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import HostFiles
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.processes import DeviceHolder, HolderScan
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.processes import HolderScan
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime import unit_reload
 
@@ -18,13 +18,20 @@ NULL = os.stat("/dev/null").st_rdev
 NUMBERS = f"/dev/char/{os.major(NULL)}:{os.minor(NULL)}"
 
 
+def process(pid, command, device, container=True):
+    """An entry of C(holders) of the facts."""
+    whose = {"pod_uid": "8f1c", "container_id": "0" * 64} if container else {"pod_uid": None, "container_id": None}
+    return {"pid": pid, "command": command, "command_line": "", "devices": [device], "unit": None, **whose}
+
+
 @pytest.fixture
 def host(monkeypatch):
     """A host where one container has a device open; its rules are set by the test."""
 
     class Host:
         rules = {"c.scope": set()}
-        holders = (DeviceHolder(812, "python3", "python3 train.py", ("/dev/null",), "8f1c", "0" * 64, "c.scope"),)
+        scope = "c.scope"
+        holders = (process(812, "python3", "/dev/null"),)
         stale = [UNIT]
         reloads = 0
 
@@ -33,6 +40,7 @@ def host(monkeypatch):
 
     made = Host()
     monkeypatch.setattr(unit_reload, "device_holders", lambda _files: HolderScan(made.holders, 0))
+    monkeypatch.setattr(unit_reload, "unit_of", lambda _cgroup, kind: made.scope if kind == ".scope" else None)
     monkeypatch.setattr(unit_reload.systemd, "outdated", lambda _names, _changed: made.stale)
     monkeypatch.setattr(unit_reload.systemd, "device_rules", lambda scopes: {one: made.rules[one] for one in scopes})
     monkeypatch.setattr(unit_reload.systemd, "daemon_reload", made.reload)
@@ -55,16 +63,16 @@ def test_devices_that_are_in_its_rules_stay(host, rules):
 
 
 @pytest.mark.parametrize(
-    "holder",
+    ("holder", "scope"),
     [
-        DeviceHolder(5, "nvidia-persiste", "", ("/dev/null",)),
-        DeviceHolder(6, "python3", "", ("/dev/null",), "8f1c", "0" * 64, None),
-        DeviceHolder(7, "python3", "", ("/dev/nvidia-that-went",), "8f1c", "0" * 64, "c.scope"),
+        (process(5, "nvidia-persiste", "/dev/null", container=False), "c.scope"),
+        (process(6, "python3", "/dev/null"), None),
+        (process(7, "python3", "/dev/nvidia-that-went"), "c.scope"),
     ],
     ids=["no container", "not systemd's", "device is gone"],
 )
-def test_others_lose_nothing_by_a_reload(host, holder):
-    host.holders = (holder,)
+def test_others_lose_nothing_by_a_reload(host, holder, scope):
+    host.holders, host.scope = (holder,), scope
     assert unit_reload.reload_units([UNIT], [UNIT], HostFiles())
 
 
