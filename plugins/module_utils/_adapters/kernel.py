@@ -67,18 +67,6 @@ class DiskModule:
     key: str | None = None
 
 
-@dataclass(frozen=True)
-class DkmsModule:
-    """One build that DKMS knows. C(state): C(added), C(built), C(installed), or C(broken): installed with an empty module file, which happens when a
-    build fails half way (host.md, section 6, GDS).
-    """
-
-    name: str
-    version: str
-    kernel: str | None
-    state: str
-
-
 def running_kernel() -> str:
     return os.uname().release
 
@@ -224,9 +212,11 @@ def has_headers(files: HostFiles, kernel: str) -> bool:
     return files.is_directory(f"/lib/modules/{kernel}/build")
 
 
-def dkms_modules(files: HostFiles) -> tuple[DkmsModule, ...]:
-    """Return the builds of the driver's modules from DKMS' own tree, without starting C(dkms)."""
-    found: list[DkmsModule] = []
+def dkms_modules(files: HostFiles) -> list[dict[str, str | None]]:
+    """Return C(driver.dkms) of the facts, the builds of the driver's modules from DKMS' own tree, without starting C(dkms). C(state): C(added),
+    C(built), C(installed), or C(broken): installed with an empty module file, which happens when a build fails half way (host.md, section 6, GDS).
+    """
+    found: list[dict[str, str | None]] = []
     for name in files.names(_DKMS):
         if not (name.startswith("nvidia") or name == "gdrdrv"):
             continue
@@ -238,13 +228,14 @@ def dkms_modules(files: HostFiles) -> tuple[DkmsModule, ...]:
         for version in files.names(f"{_DKMS}/{name}"):
             if not files.exists(f"{_DKMS}/{name}/{version}/source"):
                 continue
-            found.extend(_builds(files, name, version, installed))
-    return tuple(found)
+            builds = _builds(files, f"{_DKMS}/{name}/{version}", installed) or [(None, "added")]
+            found += [{"name": name, "version": version, "kernel": kernel, "state": state} for kernel, state in builds]
+    return found
 
 
-def _builds(files: HostFiles, name: str, version: str, installed: dict[str, str | None]) -> list[DkmsModule]:
-    folder = f"{_DKMS}/{name}/{version}"
-    builds = []
+def _builds(files: HostFiles, folder: str, installed: dict[str, str | None]) -> list[tuple[str | None, str]]:
+    """Return the kernels that a version of a module was built for, each with its state."""
+    builds: list[tuple[str | None, str]] = []
     for kernel in files.names(folder):
         if kernel in ("source", "build") or not files.is_directory(f"{folder}/{kernel}"):
             continue
@@ -254,8 +245,8 @@ def _builds(files: HostFiles, name: str, version: str, installed: dict[str, str 
             if target is not None and target == files.resolve(f"{folder}/{kernel}/{architecture}"):
                 modules = files.glob(f"{folder}/{kernel}/{architecture}/module/*.ko*")
                 state = "broken" if any(files.size(module) == 0 for module in modules) else "installed"
-            builds.append(DkmsModule(name, version, kernel, state))
-    return builds or [DkmsModule(name, version, None, "added")]
+            builds.append((kernel, state))
+    return builds
 
 
 def module_exists(name: str, kernel: str) -> bool:

@@ -7,8 +7,9 @@
 from __future__ import annotations
 
 from collections.abc import Container
-from dataclasses import dataclass
+from typing import Any
 
+from .._formats.numbers import whole_number
 from .files import HostFiles
 
 PCI_DEVICES = "/sys/bus/pci/devices"
@@ -20,21 +21,10 @@ _MELLANOX_VENDOR = "0x15b3"
 _KINDS = {"0x0300": "gpu", "0x0302": "gpu", "0x0680": "nvswitch"}
 
 
-@dataclass(frozen=True)
-class PciDevice:
-    """One device of vendor 0x10de. C(kind): C(gpu), C(nvswitch) or C(other) (audio, USB and serial functions of a card)."""
-
-    address: str
-    device_id: str
-    subsystem_id: str | None
-    class_id: str
-    kind: str
-    numa_node: int | None
-    kernel_driver: str | None
-
-
-def read_pci_devices(files: HostFiles) -> tuple[PciDevice, ...] | None:
-    """Return NVIDIA's PCI devices in the order of their addresses, or None where sysfs shows no PCI bus."""
+def read_pci_devices(files: HostFiles) -> list[dict[str, Any]] | None:
+    """Return NVIDIA's PCI devices in the order of their addresses, as entries of C(pci) of the facts without their boards, or None where sysfs shows
+    no PCI bus. C(kind): C(gpu), C(nvswitch) or C(other) (audio, USB and serial functions of a card).
+    """
     if not files.is_directory(PCI_DEVICES):
         return None
     found = []
@@ -44,17 +34,17 @@ def read_pci_devices(files: HostFiles) -> tuple[PciDevice, ...] | None:
             continue
         class_id = files.read(f"{folder}/class") or ""
         found.append(
-            PciDevice(
-                address=address,
-                device_id=files.read(f"{folder}/device") or "",
-                subsystem_id=files.read(f"{folder}/subsystem_device"),
-                class_id=class_id,
-                kind=_KINDS.get(class_id[:6], "other"),
-                numa_node=_numa_node(files.read(f"{folder}/numa_node")),
-                kernel_driver=files.link_name(f"{folder}/driver"),
-            )
+            {
+                "address": address,
+                "device_id": files.read(f"{folder}/device") or "",
+                "subsystem_id": files.read(f"{folder}/subsystem_device"),
+                "class": class_id,
+                "kind": _KINDS.get(class_id[:6], "other"),
+                "numa_node": whole_number(files.read(f"{folder}/numa_node")),
+                "kernel_driver": files.link_name(f"{folder}/driver"),
+            }
         )
-    return tuple(found)
+    return found
 
 
 def switch_ports(files: HostFiles, others: Container[str | None]) -> int | None:
@@ -72,11 +62,3 @@ def switch_ports(files: HostFiles, others: Container[str | None]) -> int | None:
         found += b"SW_MNG" in (data or b"")
         unread |= data is None and files.exists(f"{folder}/vpd")
     return None if unread and not found else found
-
-
-def _numa_node(text: str | None) -> int | None:
-    try:
-        node = int(text or "-1")
-    except ValueError:
-        return None
-    return node if node >= 0 else None

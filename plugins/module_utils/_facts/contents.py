@@ -7,13 +7,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Any, Callable
 
 from .._adapters.cdi_generator import read_cdi
 from .._adapters.host_reader import HostReader
 from .._adapters.installed_packages import kernel_packages
-from .._adapters.pci import PciDevice, read_pci_devices
+from .._adapters.pci import read_pci_devices
 from .._adapters.processes import EVERY_GPU, read_allocations
 from .._boards.lookup import find_board
 from .._printable import LONGEST_OUTPUT, printable
@@ -38,12 +37,11 @@ from .services import Services
 _WITH_OUTPUT = ("health", "mig_parted")
 
 
-def shape_pci(device: PciDevice) -> dict[str, Any]:
+def shape_pci(device: dict[str, Any]) -> dict[str, Any]:
     """Return one entry of C(pci)."""
     # The id alone works without a driver.
-    board = find_board(device.device_id)
-    found = {"class" if name == "class_id" else name: value for name, value in asdict(device).items()}
-    return {**found, "board": board.key if board else None, "architecture": board.architecture if board else None}
+    board = find_board(device["device_id"])
+    return {**device, "board": board.key if board else None, "architecture": board.architecture if board else None}
 
 
 def read_contents(
@@ -72,7 +70,7 @@ def read_contents(
     document: dict[str, Any] = {
         "schema": FACTS_SCHEMA,
         "host": host,
-        "pci": None if devices is None else [shape_pci(device) for device in devices if device.kind != "other"],
+        "pci": None if devices is None else [shape_pci(device) for device in devices if device["kind"] != "other"],
         "driver": driver,
         "nvml": nvml["nvml"],
         "gpus": gpus,

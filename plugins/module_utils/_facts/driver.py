@@ -10,7 +10,6 @@ After an upgrade they differ until the module is reloaded (host.md, section 5).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Any
 
 from .._adapters import grub, kernel, module_signing
@@ -74,7 +73,7 @@ def read_driver(
         "modules": list(modules),
         **_read_parameters(files),
         **read_next_kernel(source, disk),
-        "dkms": [asdict(build) for build in kernel.dkms_modules(files)],
+        "dkms": kernel.dkms_modules(files),
         "persistence_daemon": {
             "installed": files.find_program("nvidia-persistenced") is not None,
             "active": services.active("nvidia-persistenced"),

@@ -17,7 +17,7 @@ from .._adapters.files import HostFiles
 from .._adapters.host_reader import HostReader
 from .._adapters.installed_packages import InstalledPackage, is_dcgm, is_toolkit
 from .._adapters.nvml_library import HOST_PROGRAM
-from .._adapters.pci import PciDevice, switch_ports
+from .._adapters.pci import switch_ports
 from .._boards.board import NVLINK5_MODULES, SWITCHES_IN_HOST, SWITCHES_IN_RACK
 from .._boards.lookup import MACHINE_DRIVERS, find_board
 from .._formats.documents import read_json
@@ -67,7 +67,7 @@ _UNITS = "/etc/systemd/system"
 
 def read_fabric(
     source: HostReader,
-    pci: Sequence[PciDevice] | None,
+    pci: Sequence[Mapping[str, Any]] | None,
     services: Services,
     state: str | None,
     packages: Sequence[InstalledPackage] | None = (),
@@ -76,7 +76,8 @@ def read_fabric(
     C(state): of the GPUs on the fabric, from NVML; None where there is none.
     """
     devices = source.files.names(_NVSWITCH_DEVICES)
-    on_bus = sum(1 for device in pci or () if device.kind == "nvswitch" and device.kernel_driver not in MACHINE_DRIVERS)
+    switches = [device for device in pci or () if device["kind"] == "nvswitch"]
+    on_bus = sum(1 for device in switches if device["kernel_driver"] not in MACHINE_DRIVERS)
     program = source.files.find_program("nv-fabricmanager")
     version = None
     if program is not None:
@@ -94,7 +95,7 @@ def read_fabric(
         },
         "state": state,
     }
-    boards = [find_board(device.device_id) for device in pci or () if device.kind == "gpu"]
+    boards = [find_board(device["device_id"]) for device in pci or () if device["kind"] == "gpu"]
     if any(board and board.nvlink5_switches == SWITCHES_IN_HOST for board in boards):
         found["lacking_modules"] = [name for name in NVLINK5_MODULES if not source.files.exists(f"/sys/module/{name}")]
         found["switch_ports"] = switch_ports(source.files, MACHINE_DRIVERS)

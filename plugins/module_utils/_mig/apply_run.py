@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from .. import _plan
@@ -98,7 +98,9 @@ def plan(machine: Machine, gpus: Sequence[NodeGpu], to_original: bool = False) -
 
 def plan_offline(files: HostFiles, variables: Mapping[str, Any], reason: str) -> StagePlan:
     """Return what is known of the plan of a host whose driver does not answer yet: from the PCI bus and the table of boards."""
-    return stage(view_of({"nvml": {"available": False, "reason": reason}, "gpus": [], "pci": _cards(files)}), variables)
+    return stage(
+        view_of({"nvml": {"available": False, "reason": reason}, "gpus": [], "pci": read_pci_devices(files)}), variables
+    )
 
 
 def carry_out(machine: Machine, prepared: Prepared) -> dict[str, Any]:
@@ -147,7 +149,11 @@ def _apply(machine: Machine, prepared: Prepared) -> tuple[MigOutcome, tuple[str,
         machine.journal.end(REACHED, "the next run found the layout reached")
     problems = []
     if _restores(variables) and _record_step(outcome.plan, after) is not None:
-        facts = {"gpus": [gpu.facts for gpu in after], "pci": _cards(machine.files), "recorded": {"mig": _record()}}
+        facts = {
+            "gpus": [gpu.facts for gpu in after],
+            "pci": read_pci_devices(machine.files),
+            "recorded": {"mig": _record()},
+        }
         recorded = with_others(facts, outcome.plan.records(after))
         try:
             text = json.dumps(recorded_layout(recorded, _asked(variables)), indent=1, sort_keys=True) + "\n"
@@ -301,11 +307,6 @@ def _to_remove(machine: Machine, to_original: bool, plan: MigPlan) -> list[str]:
         return []
     record, kept = kept_files(machine.journal)
     return [path for path in ((record,) if plan.deferred or plan.left_alone else (record, kept)) if _exists(path)]
-
-
-def _cards(files: HostFiles) -> list[dict[str, Any]] | None:
-    cards = read_pci_devices(files)
-    return None if cards is None else [asdict(card) for card in cards]
 
 
 def kept_files(journal: Journal) -> tuple[str, str]:

@@ -125,7 +125,7 @@ def check(mode: str, uuid: str, path: str) -> int:
     except NvmlUnavailable as error:
         print(error, file=sys.stderr)
         cards = read_pci_devices(HostFiles()) or ()
-        return NO_ANSWER if any(card.kind == "gpu" for card in cards) else NO_GPU
+        return NO_ANSWER if any(card["kind"] == "gpu" for card in cards) else NO_GPU
     except (NvmlError, StepFailed) as error:
         print(error, file=sys.stderr)
         return NO_ANSWER

@@ -211,18 +211,17 @@ def test_dkms_states(tree):
     tree.link(f"{base}/source", "/usr/src/nvidia-current-535.261.03")
     tree.folder("/var/lib/dkms/zfs/2.1/source")
     files = tree.files
-    added = kernel.DkmsModule("nvidia-current", "535.261.03", None, "added")
-    assert kernel.dkms_modules(files) == (added,)
+    build = {"name": "nvidia-current", "version": "535.261.03", "kernel": None, "state": "added"}
+    assert kernel.dkms_modules(files) == [build]
 
     tree.write(f"{base}/{KERNEL}/x86_64/module/nvidia-current.ko", "ELF")
-    built = kernel.DkmsModule("nvidia-current", "535.261.03", KERNEL, "built")
-    assert kernel.dkms_modules(files) == (built,)
+    assert kernel.dkms_modules(files) == [{**build, "kernel": KERNEL, "state": "built"}]
 
     tree.link(f"/var/lib/dkms/nvidia-current/kernel-{KERNEL}-x86_64", f"535.261.03/{KERNEL}/x86_64")
-    assert [build.state for build in kernel.dkms_modules(files)] == ["installed"]
+    assert [build["state"] for build in kernel.dkms_modules(files)] == ["installed"]
 
     tree.write(f"{base}/{KERNEL}/x86_64/module/nvidia-uvm.ko", "")
-    assert [build.state for build in kernel.dkms_modules(files)] == ["broken"]
+    assert [build["state"] for build in kernel.dkms_modules(files)] == ["broken"]
 
 
 def test_the_running_kernel_is_named():
