@@ -81,17 +81,9 @@ class DiagnosticResult:
     configurable: bool = False
 
 
-@dataclass(frozen=True)
-class DiagResult:
-    """The results of a run. C(version): of DCGM; empty where it does not tell."""
-
-    version: str
-    results: tuple[DiagnosticResult, ...]
-
-
-def parse(text: str) -> DiagResult:
-    """Read what C(dcgmi diag -j) wrote; lines before and after the document are left out. Raises UnreadableDiagnosis: it is none, or DCGM could not
-    run the tests.
+def parse(text: str) -> tuple[str, list[DiagnosticResult]]:
+    """Return the version of DCGM, empty where it does not tell, and the results of what C(dcgmi diag -j) wrote; lines before and after the document
+    are left out. Raises UnreadableDiagnosis: it is none, or DCGM could not run the tests.
     """
     document = text[text.find("{") : text.rfind("}") + 1]
     try:
@@ -103,11 +95,11 @@ def parse(text: str) -> DiagResult:
         raise UnreadableDiagnosis("its output has no results")
     if root.get("runtime_error"):
         raise UnreadableDiagnosis(str(root["runtime_error"]))
-    results = tuple(_results(root))
+    results = list(_results(root))
     if not results:
         raise UnreadableDiagnosis("its output has no results")
     version = (read.get("metadata") or {}).get("version") or root.get("version")
-    return DiagResult(str(version or ""), results)
+    return str(version or ""), results
 
 
 def _results(root: Mapping[str, Any]) -> Iterator[DiagnosticResult]:
@@ -157,18 +149,18 @@ def judge(asked: DcgmRun, facts: Mapping[str, Any]) -> Outcome:
     if asked.answer.rc is None:
         return failed(f"dcgmi did not end: {asked.answer.text}", "Raise nvidia_health_dcgm_timeout, or lower the level")
     try:
-        found = parse(asked.answer.text)
+        version, results = parse(asked.answer.text)
     except UnreadableDiagnosis as error:
         return failed(f"dcgmi ended with {asked.answer.rc}: {error}", "See systemctl status nvidia-dcgm.service")
-    broken = [one for one in found.results if one.status == "Fail" and not one.configurable]
+    broken = [one for one in results if one.status == "Fail" and not one.configurable]
     if broken:
         return failed("; ".join(map(_words, broken)), _DIAG_BY_HAND)
-    doubtful = [one for one in found.results if one.status in ("Fail", "Warn")]
+    doubtful = [one for one in results if one.status in ("Fail", "Warn")]
     if doubtful:
         return warning("; ".join(map(_words, doubtful)), "See what it names")
-    done = sorted({one.test for one in found.results if one.status == "Pass"})
-    left = sorted({one.test for one in found.results} - set(done))
-    text = f"level {asked.level} of DCGM {found.version or 'of unknown version'}: {', '.join(done) or 'nothing'} passed"
+    done = sorted({one.test for one in results if one.status == "Pass"})
+    left = sorted({one.test for one in results} - set(done))
+    text = f"level {asked.level} of DCGM {version or 'of unknown version'}: {', '.join(done) or 'nothing'} passed"
     text += f", {', '.join(left)} skipped" if left else ""
     if asked.why:
         return warning(f"{text}; {asked.why}", "Run the requested level when no program uses a GPU")

@@ -170,16 +170,16 @@ ISOLATE = {
 
 
 def test_what_was_recorded_is_read():
-    found = parse(outputs.LEVEL_2)
-    assert found.version == "4.5.2"
-    assert [(one.test, one.subject, one.status, one.configurable) for one in found.results] == [
+    version, found = parse(outputs.LEVEL_2)
+    assert version == "4.5.2"
+    assert [(one.test, one.subject, one.status, one.configurable) for one in found] == [
         ("software", "GPU 0", "Fail", True),
         ("memory", "GPU 0", "Pass", False),
         ("pcie", "GPU 0", "Pass", False),
     ]
-    assert found.results[0].warnings == (outputs.PERSISTENCE,)
-    old = parse(f"a line before\n{outputs.VERSION_3}\nand after")
-    assert [(one.test, one.subject, one.status) for one in old.results] == [
+    assert found[0].warnings == (outputs.PERSISTENCE,)
+    _version, old = parse(f"a line before\n{outputs.VERSION_3}\nand after")
+    assert [(one.test, one.subject, one.status) for one in old] == [
         ("PCIe", "GPU 0", "Skip"),
         ("GPU Memory", "GPU 0", "Skip"),
     ]
