@@ -57,8 +57,6 @@ class Repository:
     url: str
     key: bytes
     description: str = ""
-    suite: str = "/"
-    components: tuple[str, ...] = ()
     signed_metadata: bool = False
     signed_packages: bool = True
     credentials: Credentials | None = None
@@ -66,7 +64,7 @@ class Repository:
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9.-]*", self.identifier):
             raise ValueError(f"{self.identifier!r} cannot be a repository's name: use letters, digits, dots and dashes")
-        for text in (self.url, self.description, self.suite, *self.components):
+        for text in (self.url, self.description):
             if re.search(r"[\r\n]", text):
                 raise ValueError(f"{text!r} has a line break")
         if not (self.signed_metadata or self.signed_packages):
@@ -99,12 +97,8 @@ def check_url(url: str, variable: str) -> str:
 
 def deb822(repository: Repository, keyring: str) -> str:
     """Return the C(.sources) file of a deb repository that trusts only C(keyring)."""
-    lines = ["# Written by gpufleet.nvidia; changes are overwritten.", "Types: deb", f"URIs: {repository.url}/"]
-    lines.append(f"Suites: {repository.suite}")
-    if repository.components:
-        lines.append(f"Components: {' '.join(repository.components)}")
-    lines.append(f"Signed-By: {keyring}")
-    return "\n".join(lines) + "\n"
+    head = "# Written by gpufleet.nvidia; changes are overwritten.\nTypes: deb\n"
+    return f"{head}URIs: {repository.url}/\nSuites: /\nSigned-By: {keyring}\n"
 
 
 def repo_file(repository: Repository, key_path: str, *, query: str = "", login: Credentials | None = None) -> str:

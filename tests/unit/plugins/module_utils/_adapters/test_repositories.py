@@ -71,9 +71,9 @@ def test_a_repository_cannot_smuggle_lines_into_its_file(wrong):
 
 
 def test_the_files_of_a_repository():
-    repository = Repository("x", "https://mirror.invalid/r", b"", suite="stable", components=("main", "contrib"))
+    repository = Repository("x", "https://mirror.invalid/r", b"")
     text = deb822(repository, "/etc/apt/keyrings/x.gpg")
-    assert "Suites: stable\nComponents: main contrib\nSigned-By: /etc/apt/keyrings/x.gpg\n" in text
+    assert "Suites: /\nSigned-By: /etc/apt/keyrings/x.gpg\n" in text
     assert sources_in(text) == (("https://mirror.invalid/r", "/etc/apt/keyrings/x.gpg"),)
     rpm = repo_file(repository, "/etc/pki/rpm-gpg/x.asc")
     assert "gpgcheck=1\n" in rpm
