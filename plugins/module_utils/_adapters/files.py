@@ -206,19 +206,18 @@ class HostFiles:
         return real is not None and os.path.isdir(real)
 
     def size(self, path: str) -> int | None:
-        real = self.real(path)
-        try:
-            return None if real is None else os.stat(real).st_size
-        except OSError:
-            return None
+        status = self._status(path)
+        return status.st_size if status else None
 
     def device_major(self, path: str) -> int | None:
-        real = self.real(path)
+        status = self._status(path)
+        return os.major(status.st_rdev) if status and stat.S_ISCHR(status.st_mode) else None
+
+    def _status(self, path: str) -> os.stat_result | None:
         try:
-            status = os.stat(real or "")
+            return os.stat(self.real(path) or "")
         except OSError:
             return None
-        return os.major(status.st_rdev) if stat.S_ISCHR(status.st_mode) else None
 
     def link_name(self, path: str) -> str | None:
         """Return the last part of what the symbolic link C(path) points to, or None where it is no link."""

@@ -80,7 +80,6 @@ class Grub:
 
 def read_grub(files: HostFiles) -> Grub:
     configuration = next((text for path in _CONFIGURATIONS if (text := files.read(path))), "")
-    programs = [name for name in ("grub", "grub2") if files.find_program(f"{name}-reboot")]
     return Grub(
         kernels=installed_kernels(files),
         following=next_kernel(files)[0],
@@ -88,7 +87,7 @@ def read_grub(files: HostFiles) -> Grub:
         boots_once="next_entry" in configuration,
         entries=parse_entries(configuration),
         grubby=files.find_program("grubby") is not None,
-        program=programs[0] if programs else None,
+        program=next((name for name in ("grub", "grub2") if files.find_program(f"{name}-reboot")), None),
     )
 
 

@@ -143,9 +143,7 @@ def module_on_disk(files: HostFiles, kernel: str, run: Runner) -> tuple[DiskModu
     called, so that a host without a driver costs no process.
     """
     index = files.read(f"/lib/modules/{kernel}/modules.dep")
-    candidates: Sequence[str] = MODULE_FILES if index is None else _names_in_index(index)
-    if not candidates:
-        return None, f"no module nvidia for kernel {kernel}"
+    candidates = MODULE_FILES if index is None else _names_in_index(index)
     reason = f"no module nvidia for kernel {kernel}"
     base = () if files.local else ("-b", files.root)
     for name in candidates:
@@ -183,14 +181,9 @@ def _read_module(files: HostFiles, kernel: str, name: str, index: str) -> DiskMo
     return parse_modinfo(f"filename: {where}\nversion: {version}\nlicense: {licence}\nvermagic: {vermagic}\n{signed}")
 
 
-def _names_in_index(text: str) -> list[str]:
-    found = []
-    for line in text.splitlines():
-        name = os.path.basename(line.partition(":")[0])
-        stem = name.partition(".ko")[0]
-        if stem in MODULE_FILES and stem not in found:
-            found.append(stem)
-    return sorted(found, key=MODULE_FILES.index)
+def _names_in_index(text: str) -> tuple[str, ...]:
+    names = {os.path.basename(line.partition(":")[0]).partition(".ko")[0] for line in text.splitlines()}
+    return tuple(name for name in MODULE_FILES if name in names)
 
 
 def secure_boot(files: HostFiles) -> tuple[bool | None, str | None]:

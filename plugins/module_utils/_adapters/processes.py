@@ -251,9 +251,7 @@ def read_allocations(files: HostFiles) -> dict[str, list[dict[str, Any]]]:
         for device in dict.fromkeys(one.partition("::")[0] for one in entry.devices):
             key, said = device, {"pod": titles.get(entry.pod_uid), **told}
             if not entry.container and not device.startswith("/dev/"):
-                key, said = (
-                    EVERY_GPU,
-                    {"reason": f"{CLAIMS}: {entry.resource} has a device that is not known here, {device}"},
-                )
+                reason = f"{CLAIMS}: {entry.resource} has a device that is not known here, {device}"
+                key, said = EVERY_GPU, {"reason": reason}
             found.setdefault(key, []).append(said)
     return found

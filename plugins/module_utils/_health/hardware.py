@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -152,9 +152,7 @@ def _unknown(evidence: Evidence, path: str) -> str:
 
 
 def _counted(names: Any) -> str:
-    counts: Mapping[str, int] = Counter(str(name) for name in names)
-    parts: Sequence[str] = [f"{count} x {name}" for name, count in sorted(counts.items())]
-    return ", ".join(parts)
+    return ", ".join(f"{count} x {name}" for name, count in sorted(Counter(map(str, names)).items()))
 
 
 #: What nvidia-smi's exit statuses mean (NVIDIA's troubleshooting page; host.md, section 5.2), and what to do. Anything but 0 is a failure: 14 is

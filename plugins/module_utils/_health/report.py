@@ -118,15 +118,11 @@ class HealthReport:
         """One line for a person: the first failure with its next step, or that there is none."""
         failure = self.first_failure
         if failure is None:
-            groups = {
-                ", with warnings": [name for name, outcome in self.outcomes.items() if outcome.status == WARNING],
-                "; not proven": [name for name, outcome in self.outcomes.items() if outcome.status == UNPROVEN],
-            }
-            return (
-                "Every check passed"
-                + "".join(f"{how}: {', '.join(names)}" for how, names in groups.items() if names)
-                + "."
-            )
+            text = "Every check passed"
+            for status, how in ((WARNING, ", with warnings"), (UNPROVEN, "; not proven")):
+                names = [name for name, outcome in self.outcomes.items() if outcome.status == status]
+                text += f"{how}: {', '.join(names)}" if names else ""
+            return f"{text}."
         name, outcome = failure
         text = f"The check {name} failed: {outcome.evidence}."
         return f"{text} {outcome.next_step}." if outcome.next_step else text

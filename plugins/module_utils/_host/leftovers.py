@@ -174,6 +174,7 @@ class Leftovers:
 def read(manager: PackageManager) -> Leftovers:
     """Return what the host still has. Raises PackageError: the package manager does not answer."""
     settings = read_bytes(TOOLKIT_SETTINGS)
+    progress = ((UPGRADE_RECORD, UPGRADE_STEPS), (HEAL_RECORD, HEAL_STEPS))
     return Leftovers(
         packages=manager.installed(),
         holds=manager.holds(),
@@ -182,11 +183,7 @@ def read(manager: PackageManager) -> Leftovers:
         folders=tuple(path for path in folders() if os.path.isdir(path)),
         unfinished=(
             *(path for path in _UNFINISHED if os.path.exists(path)),
-            *(
-                path
-                for path, steps in ((UPGRADE_RECORD, UPGRADE_STEPS), (HEAL_RECORD, HEAL_STEPS))
-                if _is_cut_off(path, steps)
-            ),
+            *(path for path, steps in progress if _is_cut_off(path, steps)),
         ),
     )
 
