@@ -21,7 +21,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.text import 
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import ControllerAction
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import GPU_HOSTS
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render import writer
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render import team_quotas, writer
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.capacity_document import Former
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.clusters import servers
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.fleet import Fleet, GpusUnknown, OfFacts
@@ -128,6 +128,7 @@ class ActionModule(ControllerAction):
             },
             "others": left,
             "served": {cluster.name: served.entries(servers(cluster)) for cluster in clusters},
+            "quotas": {item.name: team_quotas.described(item) for item in clusters if item.options["quotas"]},
             "unread": recorded.unread,
             "changes": [{"action": change.action, "path": change.path} for change in changes],
         }

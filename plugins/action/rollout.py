@@ -10,4 +10,4 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import 
 
 
 class ActionModule(ChosenAction):
-    CHOICES = choices("heal_plan upgrade_lease upgrade_waves")
+    CHOICES = choices("heal_plan team_quotas upgrade_lease upgrade_waves")

@@ -108,6 +108,7 @@ others:
   type: list
   elements: str
   returned: success
+quotas: {description: "By name of each cluster with C(gpu_kubernetes_quotas), what a new layout has to know of them.", type: dict, returned: success}
 served:
   description:
     - By name of the cluster, the C(nodes) on which a pod that requests one of C(resources) may land, those together that are served alike.

@@ -21,6 +21,10 @@ options:
         Plans for O(hosts), which were read into C(gpu_facts_host), the least disruptive action that can resolve the faults of each, from NVML's
         recovery action or NVIDIA's catalogue of Xid errors, and from earlier attempts. Fails if more hosts than O(breaker_hosts) need a repair at
         once, or O(breaker_same_xid) of them have the same Xid error. Changes nothing.
+      team_quotas: >-
+        Before nodes get another layout, lowers the quotas in the host's cluster to the smaller numbers of now and described (C(gpu_kubernetes_result)),
+        and raises them afterwards as far as the nodes offer what is described. Changes only objects with the labels of rendered ones, and none that a
+        GitOps controller syncs.
       upgrade_lease: >-
         Acquires or releases the Lease C(gpufleet-upgrade) of the cluster, so that only one run at a time changes the fleet. Fails with the name of the
         run that holds it; a run on the same machine that no longer exists does not.
@@ -59,6 +63,7 @@ options:
   retry: {type: bool, description: "Whether nodes that failed earlier, or were handed over for manual repair, are tried again."}
   state:
     description:
+      - V(planned) checks and shows what would be lowered, V(lowered) and V(raised) change it (O(action=team_quotas)).
       - V(present) or V(absent), whether this run holds the Lease (O(action=upgrade_lease)).
       - V(planned) acquires the Lease and returns the order of the hosts, and all other options apply to the whole run; V(next) waits until work on the
         host of the task may start, V(ended) reports that it has ended, V(finished) releases the Lease (O(action=upgrade_waves)).

@@ -24,6 +24,12 @@ from .fleet import objects
 _AWAY = (0, 500, 502, 503, 504)
 _PAUSE = 2.0
 _CLAIMS = "/apis/resource.k8s.io/v1"
+#: By kind, where quotas of teams are: those of the core, and those of Kueue.
+_QUOTAS = {
+    "ResourceQuota": "/api/v1/resourcequotas",
+    "ClusterQueue": "/apis/kueue.x-k8s.io/v1beta1/clusterqueues",
+    "ResourceFlavor": "/apis/kueue.x-k8s.io/v1beta1/resourceflavors",
+}
 _REMEDIATIONS = "/apis/nvsentinel.dgxc.nvidia.com/v1/externalremediationrequests"
 #: Statuses of what is not there, or is another one by now, and of what somebody else has changed or made.
 _GONE, _CONFLICT = (404, 409), (409,)
@@ -247,6 +253,27 @@ class Cluster:
             version = {"resourceVersion": found["metadata"]["resourceVersion"]}
             body = {"metadata": version, "status": {"conditions": conditions(found)}}
             written = if_there(self.call, "PATCH", path, what, body, but=_CONFLICT)
+
+    def quotas(self, kind: str, selector: str = "") -> list[Any]:
+        """Return the quotas of a kind with the labels of C(selector) as they are; none where the server does not know the kind."""
+        what = f"list the {kind}s"
+        found = if_there(self.call, "GET", _QUOTAS[kind], what, labelSelector=selector) or {}
+        if not isinstance(found.get("items") or [], list):
+            raise ApiError(0, what, "its answer is not a list of the Kubernetes API")
+        return found.get("items") or []
+
+    def change_quota(self, kind: str, live: Mapping[str, Any], spec: Mapping[str, Any]) -> None:
+        """Write a part of the spec of a quota, unless somebody has changed or removed it since it was read."""
+        found = live["metadata"]
+        name, namespace = found["name"], found.get("namespace")
+        path = f"/api/v1/namespaces/{namespace}/resourcequotas" if namespace else _QUOTAS[kind]
+        body = {"metadata": {"resourceVersion": found["resourceVersion"]}, "spec": dict(spec)}
+        if_there(self.call, "PATCH", f"{path}/{name}", f"change the numbers of {kind} {name}", body, but=_GONE)
+
+    def create_flavor(self, flavor: Mapping[str, Any]) -> None:
+        """Make a ResourceFlavor of Kueue, unless there is one of its name by now."""
+        what = f"make ResourceFlavor {flavor['metadata']['name']}"
+        if_there(self.call, "POST", _QUOTAS["ResourceFlavor"], what, dict(flavor), but=_CONFLICT)
 
     def version(self) -> str:
         """Return the version of the API server, such as C(v1.34.4)."""

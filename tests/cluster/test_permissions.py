@@ -60,6 +60,24 @@ def test_they_are_enough_for_every_call_that_is_made(plane, operator):
     assert operator.write_lease("default", "gpufleet-upgrade", {"holderIdentity": None}, version)
 
 
+def test_a_quota_of_a_team_is_listed_and_changed_and_kinds_that_the_server_lacks_have_none(plane, operator):
+    """Those without the labels are not listed, and what was changed since it was read is left."""
+    selector = "app.kubernetes.io/managed-by=gpufleet,gpufleet.github.io/team"
+    labels = {"app.kubernetes.io/managed-by": "gpufleet", "gpufleet.github.io/team": "blue"}
+    hard = {"requests.nvidia.com/gpu": "1000", "requests.nvidia.com/mig-1g.10gb": "2"}
+    for name, of in (("gpufleet-blue", labels), ("gpufleet-red", {"app.kubernetes.io/managed-by": "gpufleet"})):
+        item = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": name, "labels": of}}
+        plane.kubectl("create", "-f", "-", text=yaml.safe_dump({**item, "spec": {"hard": hard}}))
+    (found,) = operator.quotas("ResourceQuota", selector)
+    assert found["metadata"]["name"] == "gpufleet-blue"
+    for number in ("3", "4"):
+        operator.change_quota("ResourceQuota", found, {"hard": {"requests.nvidia.com/gpu": number}})
+    (found,) = operator.quotas("ResourceQuota", selector)
+    assert found["spec"]["hard"] == {"requests.nvidia.com/gpu": "3", "requests.nvidia.com/mig-1g.10gb": "2"}
+    for kind in ("ClusterQueue", "ResourceFlavor"):
+        assert operator.quotas(kind, selector) == []
+
+
 def test_a_device_is_tainted_the_taint_changes_and_goes(operator):
     """On the newest Kubernetes; nobody else's rule is named as ours are."""
     assert operator.device_taint_rules() == []
@@ -85,6 +103,8 @@ def test_a_device_is_tainted_the_taint_changes_and_goes(operator):
         ("delete", "nodes", "", "no"),
         ("get", "secrets", "default", "no"),
         ("patch", "daemonsets.apps", "nvidia-gpu", "no"),
+        ("patch", "resourcequotas", "default", "yes"),
+        ("delete", "resourcequotas", "default", "no"),
         ("update", "leases.coordination.k8s.io/gpufleet-upgrade", "default", "yes"),
         ("update", "leases.coordination.k8s.io/another", "default", "no"),
         # The leader of the scheduler is known by such a lease.

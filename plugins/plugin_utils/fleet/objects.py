@@ -26,6 +26,7 @@ _METADATA: Mapping[str, Any] = {
     "name": str,
     "namespace": str,
     "uid": str,
+    "resourceVersion": str,
     "labels": _TEXTS,
     "annotations": _TEXTS,
     "deletionTimestamp": str,
@@ -103,6 +104,10 @@ DEVICE_TAINT_RULE: Mapping[str, Any] = {
     "metadata": _METADATA,
     "spec": {"deviceSelector": {"driver": str, "pool": str, "device": str}, "taint": {"key": str, "effect": str}},
 }
+RESOURCE_QUOTA: Mapping[str, Any] = {"metadata": _METADATA, "spec": {"hard": _AMOUNTS}}
+_FLAVOR: Mapping[str, Any] = {"name": str, "resources": [{"name": str, "nominalQuota": (str, int)}]}
+#: Of Kueue.
+CLUSTER_QUEUE: Mapping[str, Any] = {"metadata": _METADATA, "spec": {"resourceGroups": [{"flavors": [_FLAVOR]}]}}
 RESOURCE_CLAIM: Mapping[str, Any] = {
     "metadata": _METADATA,
     "status": {

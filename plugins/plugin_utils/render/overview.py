@@ -138,12 +138,10 @@ def _requests(cluster: DescribedCluster) -> list[list[str]]:
 def _quotas(cluster: DescribedCluster) -> dict[str, Any]:
     """Return what each team may use of each pool, and what is left over."""
     found = quotas(cluster)
-    rows = [
-        [pool, f"`{resource}`", str(offered)]
-        + [str(found.of_pool(cluster, team, pool, resource)) for team in found.teams]
-        + [str(found.left[pool, resource])]
-        for (pool, resource), offered in found.offered.items()
-    ]
+    rows = []
+    for (pool, resource), offered in found.offered.items():
+        given = [found.of_pool(cluster, team, pool, resource) for team in found.teams]
+        rows.append([pool, f"`{resource}`", *map(str, (offered, *given, offered - sum(given)))])
     queues = cluster.options["quota_kind"] == "kueue"
     places = ", ".join(f"{team.name}: `{team.queue if queues else team.namespaces[0]}`" for team in found.teams)
     head = ["pool", "resource", "offered", *(team.name for team in found.teams), "left over"]

@@ -32,6 +32,7 @@ _MOST = 64
 _MOST_LABELS = 8
 #: The flavor without limits; names of configurations have no dot.
 _UNLIMITED_FLAVOR = "gpufleet.unlimited"
+FLAVOR_PREFIX = "gpufleet-"
 #: Kueue holds a pod that requests what its queue does not cover, and nothing here says how much of this the nodes have: as good as no limit.
 _UNLIMITED = {"cpu": "1000000", "memory": "1Ei", "ephemeral-storage": "1Ei"}
 _ALL = 100
@@ -65,13 +66,11 @@ class Quotas:
 
     :param offered: by pool and resource, what the nodes of the inventory offer together.
     :param given: by team, configuration and resource, how much of it.
-    :param left: by pool and resource, what no team gets.
     """
 
     teams: tuple[Team, ...]
     offered: Mapping[tuple[str, str], int]
     given: Counter[tuple[str, str, str]]
-    left: Mapping[tuple[str, str], int]
 
     def of_pool(self, cluster: DescribedCluster, team: Team, pool: str, resource: str) -> int:
         """Return how much a team gets of a resource of a pool."""
@@ -104,18 +103,16 @@ def quotas(cluster: DescribedCluster) -> Quotas:
                 shares.setdefault(key, []).append(one)
     _refuse_uncounted(cluster, shares)
     given: Counter[tuple[str, str, str]] = Counter()
-    left = dict(offered)
     for (pool, resource), of_teams in shares.items():
         free = {item.name: counts[item.name][resource] for item in cluster.configurations if item.pool == pool}
         for share, number in zip(of_teams, _rounded(pool, resource, offered[pool, resource], of_teams), strict=True):
-            left[pool, resource] -= number
             # The configurations of a pool are used up in their order.
             for name, there in free.items():
                 taken = min(number, there)
                 given[share.team, name, resource] += taken
                 free[name] -= taken
                 number -= taken
-    return Quotas(teams, dict(sorted(offered.items())), given, dict(sorted(left.items())))
+    return Quotas(teams, dict(sorted(offered.items())), given)
 
 
 def _offered(item: PluginConfiguration) -> Counter[str]:
@@ -263,18 +260,22 @@ def quota_objects(cluster: DescribedCluster) -> list[dict[str, Any]]:
     )
     nothing = {_counted(name): 0 for name in names}
     nothing.update({_of_class(one["metadata"]["name"]): 0 for one in claimed_devices.named_classes(cluster)})
-    classes = {item.name: item.named_classes for item in cluster.configurations}
+    items = {item.name: item for item in cluster.configurations}
     found = []
     for team in numbers.teams:
         hard = Counter(nothing)
         for (name, configuration, resource), number in numbers.given.items():
             if name == team.name:
-                # Claims of a class are counted under the name, too, by which pods can request its devices.
-                for counted in dict.fromkeys((resource, classes[configuration].get(resource, resource))):
-                    hard[_counted(counted)] += number
+                for counted in counted_as(items[configuration], resource):
+                    hard[counted] += number
         spec = {"hard": {name: str(number) for name, number in sorted(hard.items())}}
         found.append(kube_object("v1", "ResourceQuota", team.queue, _labels(team), team.namespaces[0], spec=spec))
     return found
+
+
+def counted_as(item: PluginConfiguration, resource: str) -> list[str]:
+    """Return by what a ResourceQuota counts what nodes offer: claims of a class under the name, too, by which pods can request its devices."""
+    return [_counted(name) for name in dict.fromkeys((resource, item.named_classes.get(resource, resource)))]
 
 
 def _counted(resource: str) -> str:
@@ -303,7 +304,7 @@ def _kueue(cluster: DescribedCluster, numbers: Quotas) -> list[dict[str, Any]]:
             )
     found = [
         kube_object(API_VERSION, "ResourceFlavor", name, MANAGED_BY, spec={"nodeLabels": labels})
-        for name, labels in [*((_flavor_of(item), item.selector) for item in used), (_UNLIMITED_FLAVOR, {})]
+        for name, labels in [*((flavor_of(item), item.selector) for item in used), (_UNLIMITED_FLAVOR, {})]
     ]
     for team in numbers.teams:
         mine = [item for item in used if any(key[:2] == (team.name, item.name) for key in given)]
@@ -315,7 +316,7 @@ def _kueue(cluster: DescribedCluster, numbers: Quotas) -> list[dict[str, Any]]:
                 "Make them several teams.",
             )
         flavors = [
-            _flavor(_flavor_of(one), {what: given[team.name, one.name, what] for what in resources}) for one in mine
+            _flavor(flavor_of(one), {what: given[team.name, one.name, what] for what in resources}) for one in mine
         ]
         groups = [
             {"coveredResources": resources, "flavors": flavors},
@@ -330,8 +331,8 @@ def _kueue(cluster: DescribedCluster, numbers: Quotas) -> list[dict[str, Any]]:
     return found
 
 
-def _flavor_of(item: PluginConfiguration) -> str:
-    return f"gpufleet-{item.name}"
+def flavor_of(item: PluginConfiguration) -> str:
+    return f"{FLAVOR_PREFIX}{item.name}"
 
 
 def _flavor(name: str, numbers: Mapping[str, Any]) -> dict[str, Any]:

@@ -141,3 +141,62 @@ def test_the_cluster_is_rendered_only_where_every_host_has_its_layout(site, fail
     done = site.run("repartition", "-e", json.dumps(values))
     assert (done.returncode != 0) is fails, done.stdout[-3000:]
     assert (site.folder / "tree").exists() is not fails
+
+
+TEAM = {"team": "blue", "namespaces": ["blue"], "shares": [{"pool": "training", "percent": 50}]}
+#: With what a render returns of its cluster; the numbers are of no matter here.
+QUOTAS = {"gpu_kubernetes_quotas": [TEAM], "gpu_kubernetes_result": {"quotas": {"production": {}}}}
+
+
+@pytest.mark.parametrize("fails", [pytest.param(False, marks=pytest.mark.by_name), True])
+def test_quotas_are_lowered_before_a_host_changes_and_raised_under_the_lease_whatever_became_of_the_hosts(site, fails):
+    if fails:
+        site.fail(b="mig")
+    done = site.run(*batches("repartition", 2), "-e", json.dumps(QUOTAS))
+    assert (done.returncode != 0) is fails, done.stdout[-3000:]
+    places = {line: number for number, line in enumerate(site.log)}
+    planned = [places[f"{host} quotas planned"] for host in "abcd"]
+    changed = "ab" if fails else "abcd"
+    for host in changed:
+        steps_of = steps(site, host)
+        lowered = steps_of.index("quotas lowered")
+        assert steps_of[lowered - 1] == "lease present" and lowered < steps_of.index("drain") < steps_of.index("mig")
+        assert max(planned) < places[f"{host} lease present"]
+    raised = [places[f"{host} quotas raised"] for host in "abcd"]
+    assert max(places[f"{host} mig"] for host in changed) < min(raised)
+    assert max(raised) < min(places[f"{host} lease absent"] for host in changed)
+
+
+def test_quotas_that_cannot_be_raised_keep_neither_the_lease_nor_the_tree(site):
+    site.fail(**dict.fromkeys("abcd", "quotas raised"))
+    values = {
+        **QUOTAS,
+        "gpu_repartition_serial": 4,
+        "gpu_kubernetes_output_directory": f"{site.folder}/tree",
+        "gpu_facts_gpus": [{"board": "h100-80gb-sxm", "count": 1}],
+    }
+    done = site.run("repartition", "-e", json.dumps(values))
+    assert done.returncode != 0
+    assert all("lease absent" in steps(site, host) for host in "abcd")
+    assert (site.folder / "tree").exists()
+    assert "The hosts are done, and the quotas of teams stay low: quotas raised does not work" in said_of(done, "a")
+
+
+def test_a_host_whose_quotas_cannot_be_lowered_is_not_touched(site):
+    site.fail(b="quotas lowered")
+    done = site.run(*batches("repartition", 2), "-e", json.dumps(QUOTAS))
+    assert done.returncode != 0
+    assert steps(site, "b")[-3:] == ["quotas lowered", "quotas raised", "lease absent"]
+    assert not (site.folder / "b" / "repartition.json").exists()
+    assert "mig" in steps(site, "a") and "mig" not in steps(site, "c")
+    assert "quotas lowered does not work" in said_of(done, "b")
+
+
+def test_no_host_changes_where_it_is_not_known_to_what_the_quotas_would_go(site):
+    """What is refused of the facts of a host keeps no other one from its layout, and the numbers from being known."""
+    values = {"gpu_node_kubernetes": True, "gpu_kubernetes_quotas": [TEAM]}
+    values["gpu_kubernetes_output_directory"] = f"{site.folder}/tree"
+    done = site.run("repartition", "-e", json.dumps(values))
+    assert done.returncode != 0
+    assert site.log == []
+    assert "because the quotas of teams (gpu_kubernetes_quotas) cannot be computed" in done.stdout

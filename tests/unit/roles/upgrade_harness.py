@@ -115,12 +115,12 @@ _STUB_STEP = """
 from ansible_collections.gpufleet.nvidia.plugins.action import stub
 
 class ActionModule(stub.ActionModule):
-    # Stands for the plan of a MIG layout, and for the Lease, whatever they are given.
+    # Stands for the plan of a MIG layout, for the Lease and for the quotas of teams, whatever they are given.
 
     def run(self, tmp=None, task_vars=None):
         state = self._task.args.get("state")
         self._task.args.clear()
-        self._task.args["step"] = f"lease {state}" if state else "plan"
+        self._task.args["step"] = f"{'lease' if state in ('present', 'absent') else 'quotas'} {state}" if state else "plan"
         return {**super().run(tmp, task_vars), "steps": [{}]}
 """
 
@@ -227,7 +227,11 @@ class Site:
             text = text.replace("gpufleet.nvidia.gpu_info:", "gpufleet.nvidia.stub_facts:")
             text = text.replace("gpufleet.nvidia.mig:", "gpufleet.nvidia.stub_step:")
             # Who holds the Lease when is seen without a cluster, too.
-            text = re.sub(r"gpufleet[.]nvidia[.]rollout:\n *action: upgrade_lease", "gpufleet.nvidia.stub_step:", text)
+            text = re.sub(
+                r"gpufleet[.]nvidia[.]rollout:\n *action: (upgrade_lease|team_quotas)",
+                "gpufleet.nvidia.stub_step:",
+                text,
+            )
             if path.name == "lease.yml":
                 text = text.replace("  when: gpu_node_kubernetes | bool\n", "")
             text = text.replace("gpufleet.nvidia.boot_kernel:", "gpufleet.nvidia.stub_kernel:")

@@ -162,6 +162,28 @@ def test_one_tree_has_the_clusters_of_several_inventories(render, tmp_path):
     assert not render(inventory=less, remove_clusters=["west"])["changed"], "it can be repeated"
 
 
+def test_what_a_new_layout_has_to_know_of_quotas_is_of_the_inventory_and_a_broken_file_of_them_is_named(
+    render, tmp_path
+):
+    share = {"team": "blue", "namespaces": ["blue"], "shares": [{"pool": "training", "percent": 50}]}
+    inventories = {
+        name: several(
+            tmp_path, name, "training", f"{name}-1", gpu_kubernetes_quotas=quotas, gpu_kubernetes_gitops="none"
+        )
+        for name, quotas in (("with", [share]), ("without", []))
+    }
+    first = render(inventory=inventories["with"])["quotas"]
+    assert list(first) == ["with"] and first["with"]["hosts"] == ["with-1"] and first["with"]["gitops"] == ""
+    path = tmp_path / "out" / first["with"]["file"]
+    assert path.exists()
+    for broken in ("{", "null", "[1]"):
+        path.write_text(broken)
+        refused = render(inventory=inventories["with"])
+        assert refused["failed"] and first["with"]["file"] in refused["msg"] and "quotas" not in refused
+        assert render(inventory=inventories["with"], overwrite=True)["quotas"] == first
+    assert render(inventory=inventories["without"])["quotas"] == {}
+
+
 CHECK = """
 - hosts: gpu_hosts
   connection: local

@@ -11,6 +11,7 @@ import json
 
 import pytest
 import yaml
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import Cluster
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster_lease import Holder, may_take
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import (
@@ -27,6 +28,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import (
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.adopt_cluster import Objects
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.expectations import Expected
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade import is_ready
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render import team_quotas
 
 from ...mutation import examples_of, mutated, property_of, shown
 
@@ -326,6 +328,34 @@ def test_a_lease_holds_a_run_up_for_a_bounded_time_whatever_is_in_it(examples):
         assert may_take(lease, me, now + datetime.timedelta(days=2), False) is None
 
 
+def quota(kind, numbers):
+    """A rendered object of a team, with a number of each resource."""
+    metadata = {"name": "gpufleet-a", "resourceVersion": "1"}
+    if kind == team_quotas.QUOTA:
+        hard = {f"requests.{name}": str(number) for name, number in numbers.items()}
+        return {"kind": kind, "metadata": {**metadata, "namespace": "a"}, "spec": {"hard": hard}}
+    cells = [{"name": name, "nominalQuota": str(number)} for name, number in numbers.items()]
+    group = {"coveredResources": [*numbers], "flavors": [{"name": "gpufleet-a", "resources": cells}]}
+    return {"kind": kind, "metadata": metadata, "spec": {"resourceGroups": [group]}}
+
+
+@pytest.mark.parametrize("kind", team_quotas.SHAPES)
+@examples_of()
+def test_a_quota_of_the_cluster_is_lowered_or_named_whatever_is_in_it(kind, examples):
+    goal = quota(kind, {"nvidia.com/gpu": 4, "nvidia.com/mig-1g.10gb": 0})
+    live = quota(kind, {"nvidia.com/gpu": 8})
+
+    @property_of(mutated(live), examples)
+    def check(document):
+        for there in (None, {(flavor, name): (1, 2) for flavor in ("", "gpufleet-a") for name in ("nvidia.com/gpu",)}):
+            try:
+                found, _notes = team_quotas.changes("the file", [goal], {kind: [document]}, there)
+            except Refused as refusal:
+                shown(str(refusal))
+                continue
+            assert json.loads(json.dumps([spec for _kind, _one, spec, _text in found])) is not None
+
+
 SHAPES = {
     "pod": objects.POD,
     "node": objects.NODE,
@@ -335,6 +365,8 @@ SHAPES = {
     "slice": objects.RESOURCE_SLICE,
     "claim": objects.RESOURCE_CLAIM,
     "rule": objects.DEVICE_TAINT_RULE,
+    "queue": objects.CLUSTER_QUEUE,
+    "quota": objects.RESOURCE_QUOTA,
 }
 
 
