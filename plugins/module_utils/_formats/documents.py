@@ -10,6 +10,7 @@ Without bounds a text of 30,000 opening brackets ends the process with a Recursi
 from __future__ import annotations
 
 import json
+from itertools import takewhile
 from typing import Any
 
 #: Characters of a text of JSON (the facts of a host with 16 GPUs have a tenth of it), and of one of YAML (a ConfigMap holds 1 MiB).
@@ -54,11 +55,9 @@ def _load_yaml(text: str, longest: int | None, load: str) -> Any:
     # Hosts need no PyYAML: only the controller reads YAML.
     import yaml
 
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     _refuse_long(text, longest)
     try:
-        refuse_expanding(yaml, yaml.parse(text, Loader=loader))
-        found = getattr(yaml, load)(text, Loader=loader)
+        found = getattr(yaml, load)(text, Loader=yaml_loader(text))
         return found if load == "load" else list(found)
     except yaml.YAMLError as error:
         raise ValueError(f"invalid YAML: {str(error).splitlines()[0]}") from error
@@ -67,19 +66,47 @@ def _load_yaml(text: str, longest: int | None, load: str) -> Any:
         raise ValueError("invalid YAML: a value does not fit its type") from error
 
 
+def yaml_loader(text: str, base: str = "SafeLoader", first: bool = False) -> Any:
+    """Return PyYAML's loader for a text within bounds: that of the C library, unless an anchor is given twice, which YAML allows and PyYAML refuses.
+
+    :param first: whether it is the first document alone that will be read.
+    """
+    import yaml
+
+    slow = getattr(yaml, base)
+    fast = getattr(yaml, f"C{base}", slow)
+    events = yaml.parse(text, Loader=fast)
+    if first:
+        events = takewhile(lambda event: not isinstance(event, yaml.DocumentEndEvent), events)
+    if not _refuse_expanding(yaml, events):
+        return fast
+
+    def compose_node(self: Any, parent: Any, index: Any) -> Any:
+        if not self.check_event(yaml.AliasEvent):
+            self.anchors.pop(self.peek_event().anchor, None)
+        return slow.compose_node(self, parent, index)
+
+    return type("RedefiningLoader", (slow,), {"compose_node": compose_node})
+
+
 def _refuse_long(text: str | bytes, longest: int | None) -> None:
     if longest is not None and len(text) > longest:
         raise ValueError(f"it has {len(text)} characters, and may have at most {longest}")
 
 
-def refuse_expanding(yaml: Any, events: Any) -> None:
-    """Go through the events of the parser, which needs no recursion: the C library that builds from them ends the process at great depth."""
+def _refuse_expanding(yaml: Any, events: Any) -> bool:
+    """Go through the events of the parser, which needs no recursion: the C library that builds from them ends the process at great depth.
+
+    Returns whether an anchor is given twice.
+    """
     nodes, aliased = 0, 0
     # By anchor, and of each collection that is open: how many nodes it has, and how deep it is.
     anchors: dict[str, tuple[int, int]] = {}
     opened: list[list[Any]] = [[None, 0, 0]]
+    twice = False
     for event in events:
         size, height = 0, 0
+        twice = twice or (event.__class__ is not yaml.AliasEvent and getattr(event, "anchor", None) in anchors)
         if isinstance(event, yaml.AliasEvent):
             if event.anchor not in anchors:
                 raise ValueError(f"invalid YAML: the alias {event.anchor!r} stands for nothing that ends before it")
@@ -104,3 +131,4 @@ def refuse_expanding(yaml: Any, events: Any) -> None:
             raise ValueError("it is nested too deeply")
         if aliased > _MOST_ALIASED:
             raise ValueError(f"its aliases stand for more than {_MOST_ALIASED} values")
+    return twice

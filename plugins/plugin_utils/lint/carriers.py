@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from ...module_utils._formats.documents import read_yaml_documents
-from .chart_values import chart_of, charts
+from .chart_values import FORMER, chart_of, charts
 from .finding import OF_A_CONFIGURATION, below, group_of, mapping, quoted, sequence
 
 
@@ -85,7 +85,8 @@ def parts_of(file: str, document: Mapping[str, Any]) -> Iterator[Part]:
     name = below(document, "metadata", "name")
     place = f"{file}[{document['kind']}{f'/{name}' if name else ''}]"
     for path, values, chart, version in _carried(document):
-        part = Part(file, f"{place[:-1]} {path}]", {}, str(chart or "").rpartition("/")[2], str(version or ""))
+        chart = str(chart or "").rpartition("/")[2]
+        part = Part(file, f"{place[:-1]} {path}]", {}, FORMER.get(chart, chart), str(version or ""))
         if isinstance(values, str):
             try:
                 values = next(iter(documents(values)[1]), None) or {}

@@ -11,11 +11,13 @@ import pkgutil
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from itertools import islice
-from typing import Any
+from typing import Any, Callable
 
 from ...module_utils._formats.documents import read_yaml
 from .finding import MOST, OF_A_CONFIGURATION, Report, below, closest, mapping, near, sequence
 
+#: Names that a chart had.
+FORMER = {"nvidia-dra-driver-gpu": "dra-driver-nvidia-gpu"}
 PLUGIN, OPERATOR, DISCOVERY = "nvidia-device-plugin", "gpu-operator", "node-feature-discovery"
 EXPORTER, HAMI, DRA_DRIVER, OWN = "dcgm-exporter", "hami", "dra-driver-nvidia-gpu", "gpufleet-nvidia"
 #: Chart to keys at the top of its values: one of the first, or two of the second, and it is this chart. The first that fits counts.
@@ -81,7 +83,9 @@ def chart_of(values: Mapping[str, Any]) -> str:
         return EXPORTER
     for chart, (one, two) in _TOP.items():
         if one & set(values) or len(two & set(values)) > 1:
-            return chart
+            # Other charts have such keys, too. Of its own chart the collection keeps no keys.
+            read = [chart == OWN or _is_read(path, charts()[chart][1]) for path in _paths(values, ())]
+            return chart if 2 * sum(read) >= len(read) else ""
     return PLUGIN if "gfd" in values or isinstance(below(values, "config", "map"), Mapping) else ""
 
 
@@ -89,8 +93,12 @@ def dead_keys(chart: str, values: Mapping[str, Any]) -> Iterator[tuple[str, list
     """Yield the keys that the chart would ignore in silence, and those nearest to them that it reads."""
     known = charts()[chart][1]
     for path in _paths(values, ()):
-        if not any(path == one or path.startswith(f"{one}.") or one.startswith(f"{path}.") for one in known):
+        if not _is_read(path, known):
             yield path, difflib.get_close_matches(path, known, n=2, cutoff=0.6)
+
+
+def _is_read(path: str, known: Iterable[str]) -> bool:
+    return any(path == one or path.startswith(f"{one}.") or one.startswith(f"{path}.") for one in known)
 
 
 def _paths(values: Mapping[str, Any], prefix: tuple[str, ...]) -> Iterator[str]:
@@ -104,14 +112,12 @@ def _paths(values: Mapping[str, Any], prefix: tuple[str, ...]) -> Iterator[str]:
 
 def check(chart: str, version: str, values: Mapping[str, Any], report: Report) -> None:
     """Check values of a chart. Another version than the pinned, where the file says one, may read other keys."""
+    pin = charts()[chart][0]
+    same = version.lstrip("v") in ("", pin.lstrip("v"))
     if chart == OPERATOR:
         label_fields(values.get(DISCOVERY), f"{DISCOVERY}.", report)
     elif chart == DRA_DRIVER:
-        gates(mapping(values.get("featureGates")), report)
-    if chart not in charts():
-        return
-    pin = charts()[chart][0]
-    same = version.lstrip("v") in ("", pin.lstrip("v"))
+        _gates(mapping(values.get("featureGates")), report.error if same else report.note)
     dead = list(islice(dead_keys(chart, values), MOST + 1))
     if len(dead) > MOST:
         report.note("", f"it has more than {MOST} keys that no template of the chart reads: the rest was not checked")
@@ -129,7 +135,7 @@ def _slip(path: str, known: Iterable[str]) -> str:
     for one in sorted(known):
         parts = path.split(".")[: one.count(".") + 1]
         wrong = [pair for pair in zip(parts, one.split(".")) if pair[0] != pair[1]]
-        if len(wrong) == 1 and len(parts) == one.count(".") + 1 and closest(wrong[0][0], [wrong[0][1]], 0.8):
+        if len(wrong) == 1 and len(parts) == one.count(".") + 1 and closest(wrong[0][0], [wrong[0][1]], 0.85):
             return one
     return ""
 
@@ -145,18 +151,18 @@ def label_fields(values: Any, above: str, report: Report) -> None:
         )
 
 
-def gates(given: Mapping[str, Any], report: Report) -> None:
+def _gates(given: Mapping[str, Any], say: Callable[[str, str, str], None]) -> None:
     """Check feature gates of the DRA driver, which does not start with a gate that it does not know, or with two that exclude each other."""
     for gate in given:
         if gate not in _GATES:
             message = "the DRA driver has no such feature gate and does not start"
-            report.error(f"featureGates.{gate}", message, near(str(gate), _GATES))
+            say(f"featureGates.{gate}", message, near(str(gate), _GATES))
     on = {gate for gate, default in _GATES.items() if given.get(gate, default) is True}
     for one, other in _EXCLUDE:
         if {one, other} <= on:
             message = f"{one} and {other} exclude each other: the DRA driver does not start"
-            report.error(f"featureGates.{one}", message, "Set one of them to false.")
+            say(f"featureGates.{one}", message, "Set one of them to false.")
     for one, other in _NEED:
         if one in on and given.get(other, _GATES[other]) in (None, False):
             message = f"{one} needs {other}: the DRA driver does not start"
-            report.error(f"featureGates.{one}", message, f"Set {other}: true, or {one}: false.")
+            say(f"featureGates.{one}", message, f"Set {other}: true, or {one}: false.")

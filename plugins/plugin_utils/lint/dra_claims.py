@@ -93,7 +93,8 @@ def check(document: Mapping[str, Any], report: Report) -> None:
 
 def _device_class(name: str, spec: Mapping[str, Any], report: Report) -> None:
     resource = spec.get("extendedResourceName")
-    if resource == "nvidia.com/gpu" and name != GPU:
+    drivers = " ".join(expression for _path, expression in _expressions(spec, "spec")) or DRIVER
+    if resource == "nvidia.com/gpu" and name != GPU and DRIVER in drivers:
         message = f"the driver's chart gives {resource} to the class {GPU}: of two classes with it Kubernetes serves pods from one only"
         report.warning("spec.extendedResourceName", message, f"Remove it, or use the class {GPU}.")
     _shared_by(sequence(spec.get("config")), "spec", {}, report)

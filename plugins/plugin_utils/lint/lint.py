@@ -21,7 +21,19 @@ from typing import Any, Callable, Optional
 from . import chart_values, dra_claims, driver_pods, hami, mig_layouts, node, operator_objects, rules, together, yaml
 from .carriers import Part, documents, is_carrier, parts_of
 from .decode import fold
-from .finding import ERROR, MOST, OF_A_CONFIGURATION, Finding, Report, TooManyFindings, below, closest, mapping, quoted
+from .finding import (
+    ERROR,
+    MOST,
+    OF_A_CONFIGURATION,
+    Finding,
+    Report,
+    TooManyFindings,
+    below,
+    closest,
+    is_placeholder,
+    mapping,
+    quoted,
+)
 from .plugin_fields import CONFIGURATION, FLAGS, effective
 from .plugin_fields import PLUGIN as PLUGIN_FLAGS
 
@@ -81,7 +93,7 @@ def _text(text: str, started_with: Sequence[str], strategy: str | None, report: 
     try:
         document = _loaded(text, report)
     except yaml.YamlError as error:
-        if "{{" in text:
+        if is_placeholder(text):
             report.note("", "it is a template, which is not YAML before it is filled in: it was not checked")
         else:
             remedy = "Save it as UTF-8." if isinstance(error.__cause__, UnicodeError) else "Correct the syntax."
@@ -139,13 +151,13 @@ def _check_of(
         return partial(operator_objects.check, document, others)
     if mig_layouts.is_layouts(document):
         return partial(mig_layouts.check, document)
-    if chart or driver_pods.has_pods(document):
+    if chart in (chart_values.OWN, *chart_values.charts()) or driver_pods.has_pods(document):
         return partial(_values, document, chart, version)
     return None
 
 
 def _values(document: Mapping[str, Any], chart: str, version: str, report: Report) -> None:
-    if chart:
+    if chart in chart_values.charts():
         chart_values.check(chart, version, document, report)
     driver_pods.check(document, chart, report)
 
@@ -239,19 +251,16 @@ def _checks(name: str, text: str, parts: Sequence[Part]) -> dict[str, _Check | s
                 # Objects of one file may have the same keys.
                 place = place if place not in found else f"{part.place[:-1]} {place.partition('[')[2]}"
                 found[place] = check
-    if not found and not parts and ("{{" in text or (not _KNOWN.search(text) and _is_other(text))):
-        kind = "template" if "{{" in text else "a file without kind"
+    if found or parts:
+        return found
+    kind = "template" if is_placeholder(text) else "a file without kind"
+    if kind == "template" or not (_KNOWN.search(text) or _is_empty(text)):
         return {f"{name}[{kind}]": kind}
-    return found if found or parts else {name: partial(_text, text, (), None)}
+    return {name: partial(_text, text, (), None)}
 
 
-def _is_other(text: str) -> bool:
-    """Return whether a text that PyYAML makes nothing of, such as one with tags of others, or JSON with comments, is no configuration."""
-    try:
-        document = yaml.load(text, Report())
-    except (yaml.YamlError, TooManyFindings):
-        return text.lstrip().startswith(("{", "//", "/*"))
-    return document is not None and not (isinstance(document, dict) and _is_configuration(document))
+def _is_empty(text: str) -> bool:
+    return all(line.strip() in ("", "---") or line.lstrip().startswith("#") for line in text.splitlines())
 
 
 def _of_part(
@@ -259,7 +268,7 @@ def _of_part(
 ) -> Iterator[tuple[str, _Check | str]]:
     document = part.document
     if part.text:
-        yield part.place, "template" if "{{" in part.text else partial(_text, part.text, (), None)
+        yield part.place, "template" if is_placeholder(part.text) else partial(_text, part.text, (), None)
     elif not part.chart and not _is_object(document) and _is_configuration(document):
         if part is parts[0]:
             yield name, partial(_text, text, (), None)
@@ -272,7 +281,8 @@ def _of_part(
         if check or (started_with and not inside):
             yield part.place, partial(_both, check, () if inside else started_with)
         elif not (inside or is_carrier(document) or part.kind in together.KNOWN):
-            kind = part.kind or "a file without kind"
+            values = f"values of {part.chart or 'another chart'}"
+            kind = part.kind or ("a file without kind" if part.place == f"{name}[values]" else values)
             yield f"{name}[{kind}]", kind
         # The charts of the plugin and of the operator.
         given = document.get("migStrategy") or below(document, "mig", "strategy")
@@ -288,9 +298,12 @@ def _both(check: _Check | None, started_with: Sequence[str], report: Report) -> 
         node.check({}, report, started_with)
 
 
-#: What a text says that is no YAML, if it was to be something that the linter knows.
+#: What a text says that is no YAML, if it was to be something that the linter knows; of what is not UTF-8 nobody can say.
 _KNOWN = re.compile(
-    r"(?:^|[{,])\s*['\"]?(sharing|flags|mig-configs|nodeconfig|migStrategy|timeSlicing)['\"]?\s*:", re.MULTILINE
+    r"(?:^|[{,])\s*['\"]?(?:(?:sharing|flags|mig-configs|nodeconfig|migStrategy|timeSlicing)['\"]?\s*:"
+    r"|kind['\"]?\s*:\s*['\"]?(?:NVIDIADriver|ResourceClaim|DeviceClass))|^apiVersion: nvidia\.com/"
+    "|[\ud800-\udfff]",
+    re.MULTILINE,
 )
 _FIELDS = {"version", "flags", "resources", "sharing", "imex"}
 #: Fields below these: in a file whose own names are wrong, they tell what it was to be.

@@ -73,9 +73,9 @@ def _profiles(devices: set[str], wanted: Mapping[str, Any], path: str, report: R
             continue
         reason = f"{whose} {'have' if len(named) > 1 else 'has'} {'no' if all_known else 'a'} profile of this name"
         candidates = nearest(parsed, tuple(known.values()))
-        # Boards that the table does not have may name their profiles a little differently.
+        # The GB of a name are computed from the memory that a driver reports: other boards, and other drivers, name them a little differently.
         like = parse(candidates[0])
         larger = max(like.memory_gb, parsed.memory_gb)
         alike = like.gpu_slices == parsed.gpu_slices and abs(like.memory_gb - parsed.memory_gb) <= _DIFFER_BY * larger
-        say = report.note if alike and not all_known else report.warning
+        say = report.note if alike else report.warning
         say(f"{path}['{name}']", reason, f"Did you mean {' or '.join(candidates)}?")

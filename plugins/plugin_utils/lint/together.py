@@ -58,7 +58,7 @@ def check(parts: Sequence[Part], patches: Container[str] = ()) -> Iterator[tuple
 
 def _all(parts: Sequence[Part], patches: Container[str]) -> Iterator[tuple[str, Report]]:
     yield from _classes(parts)
-    yield from _names(parts)
+    yield from _names(parts, patches)
     yield from _label_fields(parts)
     yield from _required(parts, patches)
     drivers = [
@@ -75,10 +75,15 @@ def _all(parts: Sequence[Part], patches: Container[str]) -> Iterator[tuple[str, 
 def _required(parts: Sequence[Part], patches: Container[str]) -> Iterator[tuple[str, Report]]:
     """Objects of the operator without fields that they need, but for those that change another object."""
     for one in parts:
-        if posixpath.normpath(one.file) not in patches and "patch" not in one.file.lower():
+        if not _is_patch(one, patches):
             report = Report()
             check_required(one.document, report)
             yield one.place, report
+
+
+def _is_patch(one: Part, patches: Container[str]) -> bool:
+    """Return whether a file changes an object that is elsewhere."""
+    return posixpath.normpath(one.file) in patches or "patch" in one.file.lower()
 
 
 def _classes(parts: Sequence[Part]) -> Iterator[tuple[str, Report]]:
@@ -139,9 +144,13 @@ def _configurations(parts: Iterable[Part]) -> tuple[dict[str, set[str]], set[str
     return of_map, files, layouts
 
 
-def _names(parts: Sequence[Part]) -> Iterator[tuple[str, Report]]:
+def _names(parts: Sequence[Part], patches: Container[str]) -> Iterator[tuple[str, Report]]:
     """Names that refer to something which is in other files of the cluster; where that is in none of them, nothing is said."""
     of_map, files, layouts = _configurations(parts)
+    # Of what a patch changes, the rest is elsewhere.
+    for one in parts:
+        if one.kind == "ConfigMap" and _is_patch(one, patches):
+            of_map.pop(str(below(one.document, "metadata", "name")), None)
     named = _named(parts)
     # Where one of the ConfigMaps is elsewhere, so may be what a label names.
     known = files.union(*(of_map[name] for name in named)) if named <= set(of_map) else set()

@@ -14,10 +14,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from itertools import takewhile
 from typing import Any
 
-from ...module_utils._formats.documents import refuse_expanding
+from ...module_utils._formats.documents import yaml_loader
 from .decode import LONGEST_NUMBER
 from .finding import Report, join
 
@@ -53,14 +52,10 @@ def load(text: str, report: Report) -> Any:
         raise YamlError("PyYAML is not installed on the controller")
     if _DIRECTIVE.match(text):
         raise YamlError("found incompatible YAML document (the plugin reads YAML 1.1)")
-    # go-yaml stems from the C library, without which PyYAML can be built.
-    loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
     try:
         # Python keeps bytes that are not UTF-8 as characters that cannot be written.
         text.encode()
-        events = yaml.parse(text, Loader=loader)
-        refuse_expanding(yaml, takewhile(lambda event: not isinstance(event, yaml.DocumentEndEvent), events))
-        documents = loader(text)
+        documents = yaml_loader(text, "BaseLoader", first=True)(text)
         value = _value(documents.get_node(), "", report) if documents.check_node() else None
     except UnicodeEncodeError as error:
         raise YamlError(f"the file is not UTF-8 (at character {error.start})") from error

@@ -112,6 +112,9 @@ def test_what_carries_values_is_opened(document, place):
         ('// a\n{"a": 1}\n', ["a file without kind"]),
         ('{\n  // a\n  "a": 1,\n}\n', ["a file without kind"]),
         ("a few words\n", ["a file without kind"]),
+        ("kind: Deployment\nspec: [\n", ["a file without kind"]),
+        # As Terraform fills in.
+        ("kind: NodePool\nspec:\n  ${block}\n  b: 1\n", ["template"]),
         ("a: {{ .Values.b }}\nkind: X\n", ["X"]),
         ("{{- if .Values.b }}\nkind: ClusterPolicy\nsharing: {}\n{{- end }}\n", ["template"]),
         (
@@ -127,12 +130,32 @@ def test_of_anything_else_its_kind_is_said_once(text, kinds):
     assert not_checked(text) == kinds
 
 
+def test_values_of_charts_that_are_not_known_are_named():
+    release = item("helm.toolkit.fluxcd.io/v2", "HelmRelease", spec={"values": {"a": 1}})
+    named = {**release, "spec": {"chart": {"spec": {"chart": "grafana"}}, "values": {"a": 1}}}
+    assert not_checked(yaml.safe_dump_all([release, named])) == ["values of another chart", "values of grafana"]
+    # Some keys are those of a chart that is known, and most are not.
+    others = {"kubeletPlugin": {"cgroupDriver": "", "nriRoot": "", "managerRoot": ""}, "featureGates": {"VGPU": True}}
+    assert not_checked(yaml.safe_dump(others)) == ["a file without kind"]
+
+
+def test_an_anchor_may_be_given_twice():
+    text = "version: v1\nflags: {migStrategy: &a none, nvidiaDevRoot: *a}\nx: &a {b: 1}\ny: *a\n"
+    for name, one in lint_files({"f": text}).items():
+        assert not one.errors, name
+    release = item("helm.toolkit.fluxcd.io/v2", "HelmRelease", spec={"values": "?"})
+    text = yaml.safe_dump(release).replace("'?'", "{c: &a 1, d: *a, config: &a {map: {b: 'version: v2'}}}")
+    assert [len(one.errors) for one in lint_files({"f": text}).values() if one.errors] == [1]
+
+
 def test_a_damaged_configuration_is_none_that_is_left_alone():
     text = "sharing:\n  timeSlicing: [\n"
     assert [one.level for one in lint_files({"f": text})["f"].findings] == ["error"]
     in_map = found(item("v1", "ConfigMap", data={"config.yaml": text, "notes": "a: ["}))
     assert list(in_map) == ["f[data.config.yaml]"]
     assert list(found({"shareing": {"timeSlicing": {}}})) == ["f"]
+    policy = "apiVersion: nvidia.com/v1\nkind: ClusterPolicy\nspec:\n  validator:\n  {}\n  dcgm: {}\n"
+    assert [one.level for one in lint_files({"f": policy})["f"].findings] == ["error"]
 
 
 @pytest.mark.parametrize(
@@ -176,7 +199,8 @@ def test_objects_of_the_same_kind_and_name_keep_their_findings():
 
 def test_any_number_of_notes_fails_nothing_and_hides_nothing():
     values = {"migStrategy": "none", **{f"other{number}": 1 for number in range(MOST + 100)}}
-    notes = [level for level, _path, _remedy in found(values)["f[values]"]]
+    name = "nvidia-device-plugin.yaml"
+    notes = [level for level, _path, _remedy in found(values, name=name)[f"{name}[values]"]]
     assert set(notes) == {"note"} and len(notes) == MOST
     report = Report()
     for number in range(MOST + 100):
@@ -208,6 +232,11 @@ def test_the_same_key_in_two_config_maps_of_a_file():
         (
             {"device-filter": ["0x27B810DE"], "devices": "all", "mig-enabled": True, "mig-devices": {"1g.5gb": 7}},
             [("error", "mig-configs.a[0].mig-devices")],
+        ),
+        # Early drivers name this one of a GB200 so.
+        (
+            {"device-filter": "0x294110DE", "devices": "all", "mig-enabled": True, "mig-devices": {"1g.24gb": 7}},
+            [("note", "mig-configs.a[0].mig-devices['1g.24gb']")],
         ),
         # A profile of an H100, and not of an A100 of 40 GB.
         (
@@ -456,6 +485,8 @@ def test_the_strategy_of_the_charts_values_is_that_of_their_configurations(value
         ),
         ({"kubeletPlugin": {}, "featureGates": {"HostManagedIMEXDaemon": True, "DRAListTypeAttributes": True}}, None),
         ({"migStrategy": "none", "failOnInitErorr": True}, ("warning", "failOnInitErorr")),
+        # A key that another chart has above others, or that is called a little alike.
+        ({"migStrategy": "none", "gfd": {}, "affinities": {"a": 1}}, ("note", "affinities.a")),
         ({"migStrategy": "none", "somethingElse": True}, ("note", "somethingElse")),
         (
             {
@@ -483,6 +514,12 @@ def test_values_of_another_version_of_a_chart_are_not_held_against_the_keys_of_t
     }
     ((finding,),) = found(item("argoproj.io/v1alpha1", "Application", spec={"source": source})).values()
     assert finding[0] == "note"
+    # A chart that had another name then; what its driver knows cannot be known.
+    chart = {"spec": {"chart": "nvidia-dra-driver-gpu", "version": "25.12.0"}}
+    values = {"featureGates": {"OfThen": True}}
+    release = item("helm.toolkit.fluxcd.io/v2", "HelmRelease", spec={"chart": chart, "values": values})
+    ((finding,),) = found(release).values()
+    assert finding[:2] == ("note", "featureGates.OfThen")
 
 
 PLUGIN = {"image": "k8s-device-plugin", "envFrom": [{"configMapRef": {"name": "x"}}]}
@@ -537,6 +574,16 @@ CONFIGURATIONS = item("v1", "ConfigMap", data={"a": "version: v1"})
 def test_names_that_nothing_has(documents, place, path):
     said = {place: [path for _level, path, _remedy in findings] for place, findings in found(*documents).items()}
     assert said == ({f"f[{place}]": [path]} if place else {})
+
+
+def test_a_config_map_that_a_patch_changes_has_more_than_the_patch():
+    policy = {**POLICY, "spec": {"devicePlugin": {"config": {"name": "x", "default": "b"}}}}
+    texts = {"patch-policy.yaml": yaml.safe_dump(policy), "patch-map.yaml": yaml.safe_dump(CONFIGURATIONS)}
+    assert not [one for verdict in lint_files(texts).values() for one in verdict.findings]
+    texts["map.yaml"] = texts.pop("patch-map.yaml")
+    assert [one.path for verdict in lint_files(texts).values() for one in verdict.errors] == [
+        "spec.devicePlugin.config.default"
+    ]
 
 
 GPU = {"deviceClassName": "gpu.nvidia.com"}
