@@ -114,7 +114,7 @@ def _values(part: Part) -> Iterator[Part]:
     for chart in charts():
         inner = part.document.get(chart)
         if isinstance(inner, Mapping) and not any(key.partition(".")[0] == chart for key in own):
-            yield Part(part.file, part.below(chart), inner, chart, "unknown")
+            yield Part(part.file, part.below(chart), inner, chart)
             part = part._replace(document={key: value for key, value in part.document.items() if key != chart})
     if part.document:
         yield part

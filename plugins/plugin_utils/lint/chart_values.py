@@ -11,7 +11,7 @@ import pkgutil
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from itertools import islice
-from typing import Any, Callable
+from typing import Any
 
 from ...module_utils._formats.documents import read_yaml
 from .finding import MOST, OF_A_CONFIGURATION, Report, below, closest, mapping, near, sequence
@@ -117,7 +117,7 @@ def check(chart: str, version: str, values: Mapping[str, Any], report: Report) -
     if chart == OPERATOR:
         label_fields(values.get(DISCOVERY), f"{DISCOVERY}.", report)
     elif chart == DRA_DRIVER:
-        _gates(mapping(values.get("featureGates")), report.error if same else report.note)
+        _gates(mapping(values.get("featureGates")), same, report)
     dead = list(islice(dead_keys(chart, values), MOST + 1))
     if len(dead) > MOST:
         report.note("", f"it has more than {MOST} keys that no template of the chart reads: the rest was not checked")
@@ -151,18 +151,19 @@ def label_fields(values: Any, above: str, report: Report) -> None:
         )
 
 
-def _gates(given: Mapping[str, Any], say: Callable[[str, str, str], None]) -> None:
+def _gates(given: Mapping[str, Any], same: bool, report: Report) -> None:
     """Check feature gates of the DRA driver, which does not start with a gate that it does not know, or with two that exclude each other."""
     for gate in given:
         if gate not in _GATES:
             message = "the DRA driver has no such feature gate and does not start"
-            say(f"featureGates.{gate}", message, near(str(gate), _GATES))
+            # Another version may have it.
+            (report.error if same else report.note)(f"featureGates.{gate}", message, near(str(gate), _GATES))
     on = {gate for gate, default in _GATES.items() if given.get(gate, default) is True}
     for one, other in _EXCLUDE:
         if {one, other} <= on:
             message = f"{one} and {other} exclude each other: the DRA driver does not start"
-            say(f"featureGates.{one}", message, "Set one of them to false.")
+            report.error(f"featureGates.{one}", message, "Set one of them to false.")
     for one, other in _NEED:
         if one in on and given.get(other, _GATES[other]) in (None, False):
             message = f"{one} needs {other}: the DRA driver does not start"
-            say(f"featureGates.{one}", message, f"Set {other}: true, or {one}: false.")
+            report.error(f"featureGates.{one}", message, f"Set {other}: true, or {one}: false.")
