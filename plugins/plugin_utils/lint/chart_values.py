@@ -118,6 +118,13 @@ def check(chart: str, version: str, values: Mapping[str, Any], report: Report) -
         label_fields(values.get(DISCOVERY), f"{DISCOVERY}.", report)
     elif chart == DRA_DRIVER:
         _gates(mapping(values.get("featureGates")), same, report)
+    sections = {"flags", "sharing"} & set(values) if chart == PLUGIN else set()
+    for key in sorted(sections):
+        message = (
+            "it is a section of the plugin's configuration, which no version of its chart reads here: it has no effect"
+        )
+        report.warning(key, message, "Write the configuration as a text below config.map.NAME.")
+    values = {key: value for key, value in values.items() if key not in sections}
     dead = list(islice(dead_keys(chart, values), MOST + 1))
     if len(dead) > MOST:
         report.note("", f"it has more than {MOST} keys that no template of the chart reads: the rest was not checked")

@@ -514,6 +514,10 @@ def test_values_of_another_version_of_a_chart_are_not_held_against_the_keys_of_t
     }
     ((finding,),) = found(item("argoproj.io/v1alpha1", "Application", spec={"source": source})).values()
     assert finding[0] == "note"
+    # Sections of the plugin's configuration are none in any version.
+    source["helm"] = {"valuesObject": {"flags": {"migStrategy": "single", "plugin": {}}}}
+    ((finding,),) = found(item("argoproj.io/v1alpha1", "Application", spec={"source": source})).values()
+    assert finding[:2] == ("warning", "flags")
     # A chart that had another name then; what its driver knows cannot be known.
     chart = {"spec": {"chart": "nvidia-dra-driver-gpu", "version": "25.12.0"}}
     values = {"featureGates": {"OfThen": True}}
