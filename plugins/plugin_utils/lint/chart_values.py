@@ -50,8 +50,8 @@ _EXCLUDE = (
 )
 _NEED = (("ComputeDomainCliques", "IMEXDaemonsWithDNSNames"), ("DeviceMetadata", "PassthroughSupport"))
 _LABEL_FIELDS = ("worker", "config", "sources", "pci", "deviceLabelFields")
-#: With these the labels are pci-10de.present and pci-0302_10de.present, by one of which the GPU Operator knows a node with a GPU.
-_KNOWN_LABELS = (["vendor"], ["class", "vendor"])
+#: With these, in any order, the labels are pci-10de.present and pci-0302_10de.present, by one of which the GPU Operator knows a node with a GPU.
+_KNOWN_LABELS = ({"vendor"}, {"class", "vendor"})
 
 
 def table(name: str) -> Any:
@@ -125,12 +125,13 @@ def check(chart: str, version: str, values: Mapping[str, Any], report: Report) -
         )
         report.warning(key, message, "Write the configuration as a text below config.map.NAME.")
     values = {key: value for key, value in values.items() if key not in sections}
-    dead = list(islice(dead_keys(chart, values), MOST + 1))
+    known = charts()[chart][1]
+    dead = list(islice((path for path in _paths(values, ()) if not _is_read(path, known)), MOST + 1))
     if len(dead) > MOST:
         report.note("", f"it has more than {MOST} keys that no template of the chart reads: the rest was not checked")
-    for path, _near in dead[:MOST]:
+    for path in dead[:MOST]:
         message = f"no template of the chart {chart} {pin} reads it, so it would have no effect"
-        typo = _slip(path, charts()[chart][1]) if same else ""
+        typo = _slip(path, known) if same else ""
         if typo:
             report.warning(path, message, f"Did you mean {typo}?")
         elif path.partition(".")[0] not in ("global", "nfd"):
@@ -150,7 +151,7 @@ def _slip(path: str, known: Iterable[str]) -> str:
 def label_fields(values: Any, above: str, report: Report) -> None:
     """Check values of Node Feature Discovery by which the GPU Operator finds GPUs."""
     fields = sequence(below(values, *_LABEL_FIELDS))
-    if fields and fields not in _KNOWN_LABELS:
+    if fields and set(map(str, fields)) not in _KNOWN_LABELS:
         report.error(
             above + ".".join(_LABEL_FIELDS),
             f"with {fields} nodes get no label pci-10de.present or pci-0302_10de.present, by which the GPU Operator knows a node with a GPU",

@@ -498,6 +498,16 @@ def test_the_strategy_of_the_charts_values_is_that_of_their_configurations(value
             },
             ("error", "node-feature-discovery.worker.config.sources.pci.deviceLabelFields"),
         ),
+        (
+            {
+                "toolkit": {},
+                "driver": {},
+                "node-feature-discovery": {
+                    "worker": {"config": {"sources": {"pci": {"deviceLabelFields": ["vendor", "class"]}}}}
+                },
+            },
+            None,
+        ),
         ({"device-config": {"content": ""}, "devicePlugin": {"nodeConfiguration": {"config": ""}}}, None),
     ],
 )
