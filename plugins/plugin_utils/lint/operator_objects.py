@@ -104,10 +104,17 @@ def check_required(document: Mapping[str, Any], report: Report) -> None:
 
 def _required(value: Any, wanted: Any, path: str, report: Report) -> None:
     if isinstance(wanted, Mapping) and isinstance(value, Mapping):
-        missing = [name[:-1] for name in wanted if name.endswith("*") and value.get(name[:-1]) is None]
+        needed = [name[:-1] for name in wanted if name.endswith("*")]
+        missing = [name for name in needed if value.get(name) is None]
         if missing:
             what = f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} required"
-            report.error(path, f"{what}: the API server refuses the object", f"Add {missing[0]}.")
+            # What has few of many may be meant for an object that has the others.
+            few = path == "spec" and 2 * len(missing) > len(needed)
+            (report.note if few else report.error)(
+                path,
+                f"{what}: the API server refuses the object{', unless it is applied to one that has them' if few else ''}",
+                f"Add {missing[0]}.",
+            )
         for name, inner in wanted.items():
             _required(value.get(name.rstrip("*")), inner, f"{path}.{name.rstrip('*')}", report)
     elif isinstance(wanted, list) and isinstance(value, list):

@@ -304,7 +304,8 @@ def test_objects_of_the_operator_against_their_definition(spec, expected):
     [
         (REQUIRED, "f", []),
         ({**REQUIRED, "operator": None}, "f", [("error", "spec", "Add operator.")]),
-        ({}, "f", [("error", "spec", "Add daemonsets.")]),
+        # It may be applied to an object that has the others.
+        ({"devicePlugin": {}}, "f", [("note", "spec", "Add daemonsets.")]),
         # It changes one that is elsewhere.
         ({"mig": {"strategy": "mixed"}}, "patch-policy.yaml", []),
         ({"mig": {"strategy": "mixed"}, "toolkit": {"env": [{"value": "a"}]}}, "patches/policy.yaml", []),
@@ -318,7 +319,7 @@ def test_fields_that_the_definition_requires(spec, name, expected):
 
 
 def test_a_patch_that_a_kustomization_names_is_no_object():
-    policy = yaml.safe_dump({**POLICY, "spec": {"mig": {"strategy": "mixed"}}})
+    policy = yaml.safe_dump({**POLICY, "spec": {**REQUIRED, "operator": None, "mig": {"strategy": "mixed"}}})
     kustomization = {"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization", "resources": ["a.yaml"]}
     for named, errors in (
         ({"patches": [{"path": "mig.yaml"}]}, 0),
