@@ -78,6 +78,7 @@ class Row:
     :param cut: in place of C(by_hand).
     :param default: it is done to a lab host in every run of the lab.
     :param facts: in place of C(by_hand): what of the facts is another, by path.
+    :param variables: what the inventory says of the host besides.
     """
 
     what: str
@@ -89,6 +90,7 @@ class Row:
     cut: Cut | None = None
     default: bool = False
     facts: Mapping[str, Any] = field(default_factory=dict)
+    variables: Mapping[str, Any] = field(default_factory=dict)
 
 
 @cache
@@ -110,7 +112,7 @@ def host(pool: str, row: Row | None = None) -> Host:
     changed_facts = (row.facts or recorded()["rows"][row.what]) if row else {}
     for path, value in changed_facts.items():
         _put(facts, path.split("/"), copy.deepcopy(value))
-    changed = row.cut.variables if row and row.cut else {}
+    changed = {**row.variables, **(row.cut.variables if row.cut else {})} if row else {}
     return Host(facts, {**COMMON, **POOLS[pool], **changed})
 
 
@@ -204,6 +206,7 @@ _NOT_LOADED: dict[str, Any] = {
 }
 _OWN_CDI = {"kind": "nvidia.com/gpu", "version": "0.5.0", "devices": 5, "missing": [], "stale": [], "differs": []}
 _OTHER_DRIVER = ["mounts libraries of driver 570.195.03, but 580.178.04 is loaded"]
+_OF_K3S = "/var/lib/rancher/k3s/agent/etc/containerd"
 _MPS_DAEMON = {"in_container": False, "responds": True, "percentage": 100.0, "clients": 0, "servers": []}
 
 ROWS: tuple[Row, ...] = (
@@ -541,6 +544,62 @@ ROWS: tuple[Row, ...] = (
             "runtimes/containerd/active": False,
             "runtimes/containerd/leftovers": ["/etc/containerd/conf.d/99-nvidia.toml"],
         },
+    ),
+    # test_faults.py reads such files.
+    Row(
+        "another tool leaves a template of k3s that has neither the base nor what containerd needs",
+        pool=PLAIN,
+        refused=f"{_OF_K3S}/config.toml.tmpl",
+        facts={
+            "runtimes/k3s": {
+                "version": "1.33.1",
+                "active": True,
+                "config_path": f"{_OF_K3S}/config.toml",
+                "nvidia": True,
+                "binary": "/usr/bin/nvidia-container-runtime",
+                "default_runtime": "runc",
+                "fault": {
+                    "kind": "stub",
+                    "path": f"{_OF_K3S}/config.toml.tmpl",
+                    "found": ["root, state, address"],
+                },
+            }
+        },
+        variables={"nvidia_toolkit_runtime": "k3s"},
+    ),
+    Row(
+        "a package of Docker disables containerd's CRI plugin",
+        pool=PLAIN,
+        refused="/etc/containerd/config.toml",
+        facts={
+            "runtimes/containerd/fault": {
+                "kind": "without_cri",
+                "path": "/etc/containerd/config.toml",
+                "found": ["cri"],
+            }
+        },
+    ),
+    Row(
+        "the configuration of containerd is cut off in its middle",
+        pool=PLAIN,
+        refused="configuration of containerd",
+        facts={
+            "runtimes/containerd": {
+                "version": "1.6.20",
+                "active": True,
+                "fault": {
+                    "kind": "unreadable",
+                    "path": "configuration of containerd",
+                    "found": ["a value is missing (line 7, column 12)"],
+                },
+            }
+        },
+    ),
+    Row(
+        "the configuration of the toolkit is cut off in its middle",
+        pool=PLAIN,
+        refused="/etc/nvidia-container-runtime/config.toml",
+        facts={"toolkit/settings": {"unreadable": "a value is missing (line 7, column 12)"}},
     ),
     Row(
         "the toolkit keeps the root of a driver container",

@@ -104,6 +104,15 @@ class DriverFacts(View):
 
 
 @dataclass(frozen=True)
+class FileFaultFacts(View):
+    """Why nothing can be set up with the files of a runtime; see C(_runtime/desired.py)."""
+
+    kind: str = needs(_NAME)
+    path: str = needs(_TEXT)
+    found: tuple[str, ...] = has(_FEW_NAMES, ())
+
+
+@dataclass(frozen=True)
 class RuntimeFacts(View):
     version: str | None = has(_NAME)
     default_runtime: str | None = has(_NAME)
@@ -121,6 +130,7 @@ class RuntimeFacts(View):
     sandboxers: Mapping[str, str] | None = has(_VERSIONS)
     cdi_folders: tuple[str, ...] | None = has(_TEXTS)
     absent: tuple[str, ...] | None = has(_TEXTS)
+    fault: FileFaultFacts | None = has(of(FileFaultFacts))
 
 
 @dataclass(frozen=True)

@@ -106,7 +106,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import NotIn
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._results import refuse, succeed
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtimes import RUNTIMES
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.apply import run_stage
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.config import PATH
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.config import unreadable
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.desired import from_options
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.system import ToolkitSystem
 
@@ -130,7 +130,7 @@ def main() -> None:
     except PynvmlMissing as error:
         module.fail_json(msg=str(error), pynvml_missing=True)
     except TomlError as error:
-        module.fail_json(msg=f"Failed to read {PATH}: {error}. Correct the file by hand; nothing was changed.")
+        refuse(module, unreadable(str(error)))
     except (NotInEffect, PackageError, KeyRefused, UrlRefused, CommandError) as error:
         module.fail_json(msg=str(error), exception=traceback.format_exc())
     succeed(

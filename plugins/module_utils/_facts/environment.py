@@ -10,6 +10,7 @@ import hashlib
 import re
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -37,6 +38,7 @@ from .._formats.toml_read import TomlError
 from .._health.metric_units import METRICS_SERVICE, METRICS_TIMER, TIMER_LINK, directory_of
 from .._mig.journal_lines import JOURNAL_PATH, is_over, lines_of
 from .._printable import LONGEST_OUTPUT
+from .._runtime.desired import unreadable
 from .._runtime.state import READERS, RuntimeConfiguration, leftovers_of
 from .._runtimes import DISTRIBUTIONS, KUBELETS, RUNTIMES
 from .._sharing.mps_instances import UNIT as MPS_UNIT
@@ -142,6 +144,7 @@ def read_toolkit(
             settings = toolkit_config.decisive(text)
         except TomlError as error:
             source.note("toolkit.accept_envvar_unprivileged", f"{toolkit_config.PATH}: {error}")
+            settings = {toolkit_config.UNREADABLE: str(error)[:256]}
     return {
         "version": version,
         "packages": installed if packages is not None else None,
@@ -301,11 +304,15 @@ def read_runtimes(source: HostReader, services: Services) -> dict[str, Any]:
             continue
         answer = source.output(f"runtimes.{name}.version", (runtime.program, "--version"))
         version = version_in(answer) if answer else None
+        fault = None
         try:
             configuration = READERS[name](source.files, numbers(version or ""))
+            fault = configuration.fault
         except ValueError as error:
             source.note(f"runtimes.{name}.nvidia", f"the configuration cannot be read: {error}")
             configuration = None
+            # CRI-O's own program reads its files.
+            fault = unreadable(name, error) if name != "crio" else None
         found[name] = {
             "version": version,
             "active": services.active(*runtime.units),
@@ -316,6 +323,8 @@ def read_runtimes(source: HostReader, services: Services) -> dict[str, Any]:
         leftovers = leftovers_of(name, source.files, found[name]["active"] is False)
         if leftovers:
             found[name]["leftovers"] = leftovers
+        if fault:
+            found[name]["fault"] = asdict(fault)
         if configuration:
             found[name].update(_particulars(source.files, configuration))
     return found

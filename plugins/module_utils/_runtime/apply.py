@@ -20,10 +20,10 @@ from .._adapters.command import CommandError, run
 from .._adapters.files import read_text, remove, write_whole
 from .._formats.json_edit import JsonError
 from .._formats.toml_read import TomlError
-from .._plan import Plan, Refused
+from .._plan import Plan
 from .._runtimes import DISTRIBUTIONS
 from .._steps import ASIDE, Kind
-from .desired import DesiredRuntime, Effective, FileChange, Files
+from .desired import DesiredRuntime, Effective, FileChange, Files, unreadable
 from .engines import PENDING_FOLDER, Engine, RuntimeFailure
 from .plan import Merged, Service, plan
 
@@ -62,9 +62,7 @@ def observe_and_plan(engine: Engine, desired: DesiredRuntime, restart: str, disr
         before, broken = _present(engine, files, edited)
         after = engine.merged(planned) if edited.changed or engine.name in DISTRIBUTIONS else before
     except (TomlError, JsonError) as error:
-        raise Refused(
-            f"configuration of {engine.name}", f"it cannot be read or edited: {error}", "Correct the file by hand."
-        ) from error
+        raise unreadable(engine.name, error).refusal(engine.name) from error
     service = engine.service()
     planned_steps = plan(engine.name, desired, edited, before, after, service, restart, disruption, broken)
     return RuntimeChange(planned_steps, edited.changed, before.effective, after.effective, service, edited.moves)

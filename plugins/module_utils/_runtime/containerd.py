@@ -40,10 +40,9 @@ from .._formats.toml_edit import (
     unset,
 )
 from .._formats.toml_read import Document, Path, dig, parse
-from .._plan import Refused
 from .._steps import ASIDE
 from .containerd_keys import SANDBOXERS, imports_of, merged, spellings, version_by_format
-from .desired import NAME, DesiredRuntime, Effective, FileChange, Files
+from .desired import NAME, DesiredRuntime, Effective, FileChange, FileFault, Files, refuse
 
 MAIN = "/etc/containerd/config.toml"
 DROP_IN = "99-gpufleet-nvidia.toml"
@@ -75,18 +74,16 @@ def edit(version: tuple[int, ...], files: Mapping[str, str], desired: DesiredRun
     :param main: path of the main file.
     :raises TomlError: a file is not TOML, or has the section in a form that cannot be edited.
     """
-    own = posixpath.join(posixpath.dirname(main), "conf.d", DROP_IN)
-    leftovers = {path for path in files if path in LEFTOVERS and is_leftover(files[path])}
+    own = _own(main)
+    leftovers = {path for path in files if _is_left(path, files[path])}
     base = {path: restore(text) for path, text in files.items() if path not in leftovers and path != own}
     documents = {path: parse(text) for path, text in base.items()}
     after: dict[str, str | None] = dict(base)
     warnings: tuple[str, ...] = ()
     if desired.present:
-        _refuse_unusable(version, documents, main)
+        refuse(fault(version, documents, main), "containerd", desired.default)
         target = _target(version, documents, main, own)
-        if desired.default:
-            _refuse_rivals(version, documents, target, main)
-        else:
+        if not desired.default:
             after.update({path: _without_default(text) for path, text in base.items() if path != target})
         document = documents.get(target, parse(""))
         number = _config_version(documents.get(main, document) if not document.statements else document, version)
@@ -317,23 +314,6 @@ def _without_default(text: str) -> str:
     return text
 
 
-def _refuse_rivals(version: tuple[int, ...], documents: Mapping[str, Document], target: str, main: str) -> None:
-    """Refuse when a file that is read after C(target) sets another default runtime: it would win."""
-    if version < (2,):
-        return  # There the file with the last section is the target.
-    order = list(documents)
-    later = order[order.index(target) + 1 :] if target in order else ([] if target != main else order)
-    for path in later:
-        for cri in dict.fromkeys(_CRI.values()):
-            rival = documents[path].get((*cri, "containerd", "default_runtime_name"))
-            if rival not in (None, NAME):
-                raise Refused(
-                    "nvidia_toolkit_default_runtime",
-                    f"{path} makes {rival} the default runtime and is read last",
-                    "Remove default_runtime_name there, or set nvidia_toolkit_default_runtime to false.",
-                )
-
-
 def _as_tables(settings: Mapping[Path, Any]) -> dict[Path, dict[str, Any]]:
     tables: dict[Path, dict[str, Any]] = {}
     for path, value in settings.items():
@@ -349,29 +329,41 @@ def _dotted(version: tuple[int, ...]) -> str:
     return ".".join(map(str, version))
 
 
-def _refuse_unusable(version: tuple[int, ...], documents: Mapping[str, Document], main: str) -> None:
-    """Refuse files in which containerd would not see what we write, although some releases accept them silently."""
+def fault(version: tuple[int, ...], documents: Mapping[str, Document], main: str) -> FileFault | None:
+    """Return why containerd would not see what we write into these files, although some releases accept them silently, or another file wins.
+
+    :param documents: the main file and all imported ones, in the order of imports, with leftovers and our own drop-in or without them.
+    """
+    own = _own(main)
+    documents = {path: one for path, one in documents.items() if path != own and not _is_left(path, one.text)}
     for path, document in documents.items():
         number = _config_version(document, version)
         if number > 2 and version < (2,):
-            raise Refused(
-                path,
-                f"configuration version {number} is for containerd 2, and this is {_dotted(version)}, which ignores it",
-                "Write it in version 2, or upgrade containerd.",
-            )
+            return FileFault("too_new", path, (str(number), _dotted(version)))
         if number == 1 and version >= (2,) and (document.get(_CRI[1]) or document.get(_CRI[2])):
-            raise Refused(
-                path,
-                f"its CRI settings are of configuration version 1, which containerd {_dotted(version)} does not read reliably",
-                f"Replace it with what 'containerd --config {path} config migrate' prints.",
-            )
-        disabled = {"cri", *(cri[1] for cri in _CRI.values())} & set(document.data.get("disabled_plugins", []))
+            return FileFault("too_old", path, (_dotted(version),))
+        switched_off = document.data.get("disabled_plugins")
+        named = {name for name in switched_off if isinstance(name, str)} if isinstance(switched_off, list) else set()
+        disabled = {"cri", *(cri[1] for cri in _CRI.values())} & named
         if disabled:
-            raise Refused(
-                path,
-                f"it disables containerd's CRI plugin (disabled_plugins has {', '.join(sorted(disabled))}), as Docker's "
-                "packages do, so that Kubernetes cannot use this containerd",
-                "Remove it from disabled_plugins, or set nvidia_toolkit_runtime to docker.",
-            )
+            return FileFault("without_cri", path, (", ".join(sorted(disabled)),))
     if main in documents and not isinstance(documents[main].data.get("version", 1), int):
-        raise Refused(main, "its version is not a number", "Write version = 2, or 3 with containerd 2.")
+        return FileFault("without_version", main)
+    # In containerd 1 the file with the last section is changed, and what we wrote ourselves goes before.
+    if version < (2,) or main not in documents or is_marked(documents[main].text):
+        return None
+    order = list(documents) if _target(version, documents, main, own) == main else []
+    for path in order[order.index(main) + 1 :] if order else ():
+        for cri in dict.fromkeys(_CRI.values()):
+            rival = documents[path].get((*cri, "containerd", "default_runtime_name"))
+            if rival not in (None, NAME):
+                return FileFault("rival", path, (str(rival)[:64],))
+    return None
+
+
+def _own(main: str) -> str:
+    return posixpath.join(posixpath.dirname(main), "conf.d", DROP_IN)
+
+
+def _is_left(path: str, text: str) -> bool:
+    return path in LEFTOVERS and is_leftover(text)

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from .._plan import Refused
 from .._steps import Kind
 
 _RUNTIME, _DEFAULT = "the runtime nvidia", "the default runtime"
@@ -48,6 +49,65 @@ def from_options(options: Mapping[str, Any]) -> DesiredRuntime:
     """Return the desired state in the module's options."""
     names = ("default", "enable_cdi", "binary", "move_former")
     return DesiredRuntime(options["state"] == "present", **{name: options[name] for name in names})
+
+
+#: The fault that counts only where nvidia is to be the default runtime.
+_RIVAL = "rival"
+#: By the kind of a fault: the reason and the remedy. {0} and so on is what was found.
+_FAULTS = {
+    "unreadable": ("it cannot be read or edited: {0}", "Correct the file by hand."),
+    "stub": (
+        'it has neither {{{{ template "base" . }}}} nor {0}, so {runtime} would not start with it',
+        "Remove it, for another tool may have left it, or begin it with the base template; nothing was changed.",
+    ),
+    "too_new": (
+        "configuration version {0} is for containerd 2, and this is {1}, which ignores it",
+        "Write it in version 2, or upgrade containerd.",
+    ),
+    "too_old": (
+        "its CRI settings are of configuration version 1, which containerd {0} does not read reliably",
+        "Replace it with what 'containerd --config {path} config migrate' prints.",
+    ),
+    "without_cri": (
+        "it disables containerd's CRI plugin (disabled_plugins has {0}), as Docker's packages do, so that Kubernetes cannot use this containerd",
+        "Remove it from disabled_plugins, or set nvidia_toolkit_runtime to docker.",
+    ),
+    "without_version": ("its version is not a number", "Write version = 2, or 3 with containerd 2."),
+    _RIVAL: (
+        "it makes {0} the default runtime and is read last",
+        "Remove default_runtime_name there, or set nvidia_toolkit_default_runtime to false.",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class FileFault:
+    """Why the runtime nvidia cannot be set up with a file of the host as it is; the facts have it, too.
+
+    :param kind: a key of the table.
+    :param found: what the file has, or lacks.
+    """
+
+    kind: str
+    path: str
+    found: tuple[str, ...] = ()
+
+    def refusal(self, runtime: str) -> Refused:
+        """Return it in words."""
+        reason, remedy = _FAULTS[self.kind]
+        reason = reason.format(*self.found, "", "", runtime=runtime)
+        return Refused(self.path, reason, remedy.format(*self.found, "", path=self.path))
+
+
+def unreadable(runtime: str, error: Exception) -> FileFault:
+    """Return that the files of a runtime cannot be read."""
+    return FileFault("unreadable", f"configuration of {runtime}", (str(error)[:256],))
+
+
+def refuse(fault: FileFault | None, runtime: str, default: bool) -> None:
+    """Refuse files with a fault. C(default): whether nvidia is to be the default runtime. Raises Refused: there is one, which is in the way."""
+    if fault is not None and fault.kind in _FAULTS and (default or fault.kind != _RIVAL):
+        raise fault.refusal(runtime)
 
 
 @dataclass(frozen=True)

@@ -27,10 +27,7 @@ def edit(version: tuple[int, ...], text: str | None, desired: DesiredRuntime, ma
     """
     warnings: list[str] = []
     present = text or ""
-    data = load(present)
-    for name in ("runtimes", "features"):
-        if not isinstance(data.get(name, {}), dict):
-            raise JsonError(f"{name} is not an object")
+    data = read(present)
     if desired.present:
         runtime = dig(data, ("runtimes", NAME), {})
         if not isinstance(runtime, dict) or runtime.get("path") != desired.binary:
@@ -54,6 +51,15 @@ def edit(version: tuple[int, ...], text: str | None, desired: DesiredRuntime, ma
         present = remove_member(present, ("default-runtime",))
     after = None if text is None and not present else present
     return Files((FileChange(main, text, after),), tuple(warnings))
+
+
+def read(text: str) -> dict[str, Any]:
+    """Return the data of C(daemon.json). Raises JsonError: it is not JSON, or holds something else where an object has to be."""
+    data = load(text)
+    for name in ("runtimes", "features"):
+        if not isinstance(data.get(name, {}), dict):
+            raise JsonError(f"{name} is not an object")
+    return data
 
 
 def effective(text: str | None, version: tuple[int, ...] = ()) -> Effective:

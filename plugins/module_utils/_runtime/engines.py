@@ -269,9 +269,7 @@ class Rancher(Engine):
     def edit(self, files: Mapping[str, str], desired: DesiredRuntime) -> Files:
         edited = rancher.edit(self.name, files, desired)
         if desired.present and os.path.lexists(f"{rancher.FORMER}/{os.path.basename(BINARY)}"):
-            refusal = rancher.former_refusal(self.name, desired.move_former)
-            if refusal is not None:
-                raise refusal
+            rancher.refuse_former(self.name, desired.move_former)
             edited = replace(edited, moves=(rancher.FORMER,))
         wanted = any(c.path == self._places.default_runtime and c.after for c in edited.changed)
         if wanted and "--default-runtime" not in _output(self._run, [self._program, "agent", "--help"]):

@@ -141,22 +141,27 @@ def _file_step(change: FileChange) -> Step:
 
 
 def _move_step(runtime: str, path: str, service: Service, restart: str, disruption: str) -> Step:
-    """Move a former toolkit aside. Until the runtime is restarted it starts containers with it, and what was started with it is ended with it."""
-    if service.active and restart == "never":
-        raise Refused(
-            path, f"{service.unit} uses it until it is restarted", "Set restart to auto, or stop the unit first."
-        )
-    if not service.active or service.containers == 0:
-        disturbs: tuple[str, ...] = ()
-    elif disruption != "force":
+    disturbs = move_disturbs(path, runtime, service.active, service.containers, restart, disruption)
+    return Step(Kind.MOVE_ASIDE, path, f"{runtime} takes what a former toolkit left there", disturbs)
+
+
+def move_disturbs(
+    path: str, runtime: str, active: bool, containers: int | None, restart: str, disruption: str
+) -> tuple[str, ...]:
+    """Return whom it disturbs to move a former toolkit aside. Until the runtime is restarted it starts containers with it, and what was started with
+    it is ended with it. Parameters as for L(plan). Raises Refused: the runtime goes on using it, or containers that may run need it.
+    """
+    if active and restart == "never":
+        raise Refused(path, f"{runtime} uses it until it is restarted", "Set restart to auto, or stop its unit first.")
+    if not active or containers == 0:
+        return ()
+    if disruption != "force":
         raise Refused(
             path,
             "containers that were started with it may run, and could not be ended without it",
             "Drain the host and end its GPU pods first, or set disruption to force.",
         )
-    else:
-        disturbs = ("containers that were started with it, which cannot be ended without it",)
-    return Step(Kind.MOVE_ASIDE, path, f"{runtime} takes what a former toolkit left there", disturbs)
+    return ("containers that were started with it, which cannot be ended without it",)
 
 
 def _restart_step(runtime: str, service: Service, why: str, disruption: str) -> Step:

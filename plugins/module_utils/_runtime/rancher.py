@@ -25,7 +25,7 @@ from .._formats.toml_read import Path
 from .._migration import FORMER
 from .._plan import Refused
 from .containerd import RUNTIME_TYPE, effective
-from .desired import BINARY, NAME, DesiredRuntime, Effective, FileChange, Files
+from .desired import BINARY, NAME, DesiredRuntime, Effective, FileChange, FileFault, Files, refuse
 
 _BLOCK = re.compile(rf"(?:\A|\n){re.escape(BEGIN)}\n.*?{re.escape(END)}(?:\n|\Z)", re.DOTALL)
 #: Templates that keep the detection of runtimes: the base template, or its list of found runtimes.
@@ -65,8 +65,7 @@ def places(distribution: str) -> Places:
 def edit(distribution: str, files: Mapping[str, str], desired: DesiredRuntime) -> Files:
     """Return what the files become. C(files): texts by path, of those in L(places) that exist; the generated one is not changed."""
     where = places(distribution)
-    for path in read_templates(where, files) if desired.present else ():
-        _refuse_stub(distribution, path, _without_block(files[path]), files.get(where.generated, ""))
+    refuse(fault(distribution, files) if desired.present else None, distribution, desired.default)
     changes = [
         FileChange(path, files[path], _template(files[path], version, desired))
         for path, version in ((where.template, 2), (where.template_v3, 3))
@@ -87,28 +86,28 @@ def read_templates(where: Places, files: Mapping[str, str]) -> list[str]:
     return there[:1] if number and number.group(1) == "3" else there
 
 
-def former_refusal(distribution: str, move: bool) -> Refused | None:
-    """Return that a toolkit of the GPU Operator would be taken for the host's, unless it may be moved."""
-    if move:
-        return None
-    return Refused(
-        FORMER,
-        f"the GPU Operator has left its toolkit there, and {distribution} takes nvidia-container-runtime from there before {BINARY}",
-        "Switch the operator's toolkit off (toolkit.enabled: false), then remove the folder, or set nvidia_toolkit_move_former: true.",
-    )
+def refuse_former(distribution: str, move: bool) -> None:
+    """Refuse a toolkit of the GPU Operator, which would be taken for the host's. Raises Refused: it may not be moved."""
+    if not move:
+        raise Refused(
+            FORMER,
+            f"the GPU Operator has left its toolkit there, and {distribution} takes nvidia-container-runtime from there before {BINARY}",
+            "Switch the operator's toolkit off (toolkit.enabled: false), then remove the folder, or set nvidia_toolkit_move_former: true.",
+        )
 
 
-def _refuse_stub(distribution: str, path: str, text: str, generated: str) -> None:
-    """Refuse a template with which the distribution would not start: without the base template, it has to be whole."""
-    missing = _missing(text)
+def fault(distribution: str, files: Mapping[str, str]) -> FileFault | None:
+    """Return a template with which the distribution would not start: without the base template, it has to be whole. C(files): as in L(edit)."""
+    where = places(distribution)
+    generated = files.get(where.generated, "")
     # Releases that hand them to containerd as arguments generate none of them.
     as_arguments = "[plugins" in generated and len(_missing(generated)) == len(_WHOLE)
-    if missing and not as_arguments and not _BASE.search(text):
-        raise Refused(
-            path,
-            f'it has neither {{{{ template "base" . }}}} nor {", ".join(missing)}, so {distribution} would not start with it',
-            "Remove it, for another tool may have left it, or begin it with the base template; nothing was changed.",
-        )
+    for path in read_templates(where, files):
+        text = _without_block(files[path])
+        missing = _missing(text)
+        if missing and not as_arguments and not _BASE.search(text):
+            return FileFault("stub", path, (", ".join(missing),))
+    return None
 
 
 def _missing(text: str) -> list[str]:

@@ -18,9 +18,9 @@ from .._plan import STOPPED, Refused, StagePlan, Step
 from .._runtimes import RUNTIMES
 from .._steps import Kind
 from .._versions import product_version
-from .desired import BINARY, DesiredRuntime, Effective, from_variables
-from .plan import plan_effective
-from .rancher import former_refusal
+from .desired import BINARY, DesiredRuntime, Effective, FileFault, from_variables, refuse
+from .plan import move_disturbs, plan_effective
+from .rancher import refuse_former
 
 #: The package with the runtime's program.
 OWNER = "nvidia-container-toolkit-base"
@@ -55,22 +55,29 @@ def stage(facts: Facts, desired: Mapping[str, Any]) -> StagePlan:
     except Refused:
         return StagePlan("runtime", True, unknown=f"{VARIABLES[TOOLKIT]} is refused")
     wanted, leftovers = from_variables(desired), found.leftovers or ()
-    former = former_refusal(runtime, wanted.move_former) if FORMER in leftovers else None
-    if former is not None:
-        return StagePlan("runtime", True, refusals=(former,))
+    fault = found.fault
+    restart, disruption = (str(desired.get(f"nvidia_toolkit_{name}")) for name in ("restart", "disruption"))
+    disturbed: tuple[str, ...] = ()
+    try:
+        refuse(FileFault(fault.kind, fault.path, fault.found) if fault else None, runtime, wanted.default)
+        if FORMER in leftovers:
+            refuse_former(runtime, wanted.move_former)
+            disturbed = move_disturbs(FORMER, runtime, found.active is True, None, restart, disruption)
+    except Refused as refused:
+        return StagePlan("runtime", True, refusals=(refused,))
     unusable = _absent(facts, runtime, found, desired) or _unread_folder(facts, runtime, found, desired)
     if unusable is not None:
         return StagePlan("runtime", True, refusals=(unusable,))
     why = f"it is in the way of {runtime}, and an earlier toolkit left it"
     steps = steps_from_facts(runtime, found, wanted)
-    if steps and found.active is not False and desired.get("nvidia_toolkit_restart") != "never":
+    if steps and found.active is not False and restart != "never":
         restarted = _restarted(runtime, steps)
         data = {
             **steps[0].data,
             **({} if RUNTIMES[runtime].keeps_containers or not restarted else {"containers": STOPPED}),
         }
         steps = (replace(steps[0], disturbs=restarted, data=data), *steps[1:])
-    steps = (*steps, *(Step(Kind.MOVE_ASIDE, path, why) for path in leftovers))
+    steps = (*steps, *(Step(Kind.MOVE_ASIDE, path, why, disturbed) for path in leftovers))
     unread = None if steps or found.version else f"{runtime} does not say its version"
     return StagePlan("runtime", bool(steps) or unread is not None, steps, unread=unread)
 

@@ -16,11 +16,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Callable
 
 from .._adapters.files import HostFiles
-from .._formats.documents import read_json
-from .._formats.toml_read import dig, loads
+from .._formats.toml_read import dig, loads, parse
 from .._runtimes import DISTRIBUTIONS
 from . import containerd, rancher
 from .containerd_keys import SANDBOXERS, merged, read_all, top, version_by_format
+from .desired import FileFault
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,7 @@ class RuntimeConfiguration:
         looked up in PATH.
     :param sandboxers: containerd only: the sandboxer of the runtime C(nvidia) and that of runc, where they differ.
     :param cdi_folders: where the runtime reads CDI specifications, where its files say so.
+    :param fault: why nothing can be set up with its files.
     """
 
     path: str | None = None
@@ -57,6 +58,7 @@ class RuntimeConfiguration:
     low_level_runtime: str | None = None
     sandboxers: Mapping[str, str] = field(default_factory=dict)
     cdi_folders: tuple[str, ...] = ()
+    fault: FileFault | None = None
 
     @property
     def programs(self) -> tuple[str, ...]:
@@ -71,7 +73,10 @@ def parse_containerd(texts: Sequence[str], version: tuple[int, ...] = ()) -> Run
     :param version: of containerd; empty: of the one that generated the files.
     :raises TomlError: one of them is no TOML.
     """
-    files = [loads(text) for text in texts]
+    return _of_containerd([loads(text) for text in texts], version)
+
+
+def _of_containerd(files: Sequence[dict[str, Any]], version: tuple[int, ...]) -> RuntimeConfiguration:
     data = merged(files, version or version_by_format(files[0]))
     number = top(files[0], (2,)).get("version", 1)
     default, cdi, legacy, folders = "runc", None, False, None
@@ -120,12 +125,13 @@ def _cgroup_driver(systemd: object) -> str:
 
 
 def parse_docker(text: str) -> RuntimeConfiguration:
-    """Return what Docker's C(daemon.json) says, without the path. Raises ValueError: it is not a JSON object."""
-    document = read_json(text or "{}")
-    if not isinstance(document, dict):
-        raise ValueError("not a JSON object")
-    cdi = (document.get("features") or {}).get("cdi")
-    runtimes = document.get("runtimes") or {}
+    """Return what Docker's C(daemon.json) says, without the path. Raises JsonError: it is no such file."""
+    # Needed on hosts with Docker alone.
+    from .docker import read
+
+    document = read(text)
+    cdi = document.get("features", {}).get("cdi")
+    runtimes = document.get("runtimes", {})
     return RuntimeConfiguration(
         nvidia="nvidia" in runtimes,
         binary=dig(runtimes, ("nvidia", "path")),
@@ -167,8 +173,21 @@ def parse_crio(texts: Sequence[str]) -> RuntimeConfiguration:
 
 def containerd_configuration(main: str, files: HostFiles, version: tuple[int, ...] = ()) -> RuntimeConfiguration:
     """Return what containerd's files on a host say; C(version) as in L(parse_containerd). Raises TomlError: one of them is no TOML."""
-    texts = read_all(main, files.read, files.glob, version or (2,))
-    return replace(parse_containerd([*texts.values()], version), path=main) if texts else RuntimeConfiguration()
+    documents = {path: parse(text) for path, text in read_all(main, files.read, files.glob, version or (2,)).items()}
+    if not documents:
+        return RuntimeConfiguration()
+    found = _of_containerd([document.data for document in documents.values()], version)
+    return replace(found, path=main, fault=containerd.fault(version, documents, main) if version else None)
+
+
+def rancher_configuration(distribution: str, files: HostFiles) -> RuntimeConfiguration:
+    """Return what the files of k3s or RKE2 on a host say: containerd's, which it generated, and the templates that it will take the next time.
+    Raises TomlError: what it generated is no TOML.
+    """
+    where = rancher.places(distribution)
+    texts = {path: files.read(path) for path in (where.generated, where.template, where.template_v3)}
+    there = {path: text for path, text in texts.items() if text is not None}
+    return replace(containerd_configuration(where.generated, files), fault=rancher.fault(distribution, there))
 
 
 def docker_configuration(files: HostFiles) -> RuntimeConfiguration:
@@ -189,8 +208,8 @@ READERS: Mapping[str, Callable[[HostFiles, tuple[int, ...]], RuntimeConfiguratio
     "containerd": lambda files, version: containerd_configuration(containerd.MAIN, files, version),
     "docker": lambda files, _version: docker_configuration(files),
     "crio": lambda files, _version: crio_configuration(files),
-    "k3s": lambda files, _version: containerd_configuration(rancher.places("k3s").generated, files),
-    "rke2": lambda files, _version: containerd_configuration(rancher.places("rke2").generated, files),
+    "k3s": lambda files, _version: rancher_configuration("k3s", files),
+    "rke2": lambda files, _version: rancher_configuration("rke2", files),
 }
 
 

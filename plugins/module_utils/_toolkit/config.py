@@ -30,6 +30,8 @@ _DEFAULT_RUNTIMES = ("runc", "crun")
 #: What decides besides whether containers get GPUs at all. The driver root and the mode count for every container
 #: (internal/runtime/runtime.go and runtime_factory.go [code]).
 ROOT, MODE, NO_CGROUPS = "nvidia-container-cli.root", "nvidia-container-runtime.mode", "nvidia-container-cli.no-cgroups"
+#: Among them, why the file cannot be read.
+UNREADABLE = "unreadable"
 #: Of the other one, C(csv), NVIDIA says that it is for Tegra.
 _MODES = ("auto", "legacy", "cdi", "jit-cdi")
 
@@ -77,11 +79,18 @@ def decisive(text: str | None) -> dict[str, str]:
     return {name: str(value)[:256] for name, value in found.items() if value}
 
 
+def unreadable(error: str) -> Refused:
+    """Return that the file is not TOML."""
+    return Refused(PATH, f"it cannot be read: {error}", "Correct the file by hand.")
+
+
 def refuse_decisive(found: Mapping[str, str], packaged: bool) -> Refused | None:
-    """Return which of the settings that L(decisive) found keeps GPUs from all containers of the host.
+    """Return which of the settings that L(decisive) found keeps GPUs from all containers of the host, or that they cannot be read.
 
     :param packaged: whether the driver is installed on the host itself.
     """
+    if UNREADABLE in found:
+        return unreadable(found[UNREADABLE])
     root, mode = found.get(ROOT, "/"), found.get(MODE, "auto")
     if root.rstrip("/") and packaged:
         reason = f"it is {root}, where containers get the driver's libraries from, and the driver is installed on the host itself"

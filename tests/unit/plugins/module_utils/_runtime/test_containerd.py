@@ -294,7 +294,7 @@ class TestImports:
             MAIN: 'version = 3\nimports = ["site.toml"]\n',
             site: "version = 3\n[plugins.'io.containerd.cri.v1.runtime'.containerd]\ndefault_runtime_name = 'kata'\n",
         }
-        with pytest.raises(Refused, match=r"site.toml makes kata the default runtime"):
+        with pytest.raises(Refused, match=r"site.toml: it makes kata the default runtime"):
             containerd.edit((2, 1, 5), texts, DEFAULT)
         assert not [c for c in containerd.edit((2, 1, 5), texts, PRESENT).changed if c.path == site]
 

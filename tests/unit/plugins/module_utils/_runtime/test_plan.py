@@ -213,8 +213,17 @@ class TestStage:
         (refusal,) = stage({"runtimes": found}, given).refusals
         assert "takes nvidia-container-runtime from there before /usr/bin" in refusal.reason
         assert "nvidia_toolkit_move_former: true" in refusal.remedy
-        made = stage({"runtimes": found}, {**given, "nvidia_toolkit_move_former": True})
+        moving = {**given, "nvidia_toolkit_move_former": True}
+        made = stage({"runtimes": found}, moving)
         assert made.refusals == () and [step.kind for step in made.steps] == [Kind.MOVE_ASIDE]
+        # The module refuses the same: containers may run that were started with it.
+        found["k3s"]["active"] = True
+        (refusal,) = stage({"runtimes": found}, moving).refusals
+        assert "containers that were started with it may run" in refusal.reason
+        (refusal,) = stage({"runtimes": found}, {**moving, "nvidia_toolkit_restart": "never"}).refusals
+        assert refusal.reason == "k3s uses it until it is restarted"
+        (step,) = stage({"runtimes": found}, {**moving, "nvidia_toolkit_disruption": "force"}).steps
+        assert step.disturbs == ("containers that were started with it, which cannot be ended without it",)
 
     @pytest.mark.parametrize("installed", ["1.20.0-1", None])
     def test_a_program_that_is_gone_is_the_toolkits_to_install_or_refused(self, installed):
