@@ -127,6 +127,7 @@ class RuntimeFacts(View):
     cgroup_drivers: Mapping[str, str] | None = has(_VERSIONS)
     monitors: Mapping[str, str | None] | None = has(mapping(_TEXT))
     leftovers: tuple[str, ...] | None = has(_TEXTS)
+    former_containers: int | None = has(number(0, 65536))
     sandboxers: Mapping[str, str] | None = has(_VERSIONS)
     cdi_folders: tuple[str, ...] | None = has(_TEXTS)
     absent: tuple[str, ...] | None = has(_TEXTS)

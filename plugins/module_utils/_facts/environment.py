@@ -38,6 +38,7 @@ from .._formats.toml_read import TomlError
 from .._health.metric_units import METRICS_SERVICE, METRICS_TIMER, TIMER_LINK, directory_of
 from .._mig.journal_lines import JOURNAL_PATH, is_over, lines_of
 from .._printable import LONGEST_OUTPUT
+from .._runtime import rancher
 from .._runtime.desired import unreadable
 from .._runtime.state import READERS, RuntimeConfiguration, leftovers_of
 from .._runtimes import DISTRIBUTIONS, KUBELETS, RUNTIMES
@@ -323,6 +324,8 @@ def read_runtimes(source: HostReader, services: Services) -> dict[str, Any]:
         leftovers = leftovers_of(name, source.files, found[name]["active"] is False)
         if leftovers:
             found[name]["leftovers"] = leftovers
+        if rancher.FORMER in leftovers:
+            found[name]["former_containers"] = rancher.started_with_former(source.files)
         if fault:
             found[name]["fault"] = asdict(fault)
         if configuration:

@@ -125,11 +125,15 @@ class FileChange:
 
 @dataclass(frozen=True)
 class Files:
-    """The outcome of an editor: every file it looked at, what the user should know, and folders that are in the way."""
+    """The outcome of an editor: every file it looked at, what the user should know, and folders that are in the way.
+
+    :param moved_of: how many containers were started with what is in those folders.
+    """
 
     changes: tuple[FileChange, ...]
     warnings: tuple[str, ...] = ()
     moves: tuple[str, ...] = ()
+    moved_of: int = 0
 
     @property
     def changed(self) -> tuple[FileChange, ...]:

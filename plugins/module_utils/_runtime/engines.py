@@ -19,7 +19,7 @@ from dataclasses import replace
 from typing import Any, Callable
 
 from .._adapters.command import CommandError, Result, find, run
-from .._adapters.files import list_directory, read_bytes, read_text
+from .._adapters.files import HostFiles, list_directory, read_bytes, read_text
 from .._formats.documents import read_json
 from .._formats.numbers import whole_number
 from .._versions import numbers, version_in
@@ -270,7 +270,7 @@ class Rancher(Engine):
         edited = rancher.edit(self.name, files, desired)
         if desired.present and os.path.lexists(f"{rancher.FORMER}/{os.path.basename(BINARY)}"):
             rancher.refuse_former(self.name, desired.move_former)
-            edited = replace(edited, moves=(rancher.FORMER,))
+            edited = replace(edited, moves=(rancher.FORMER,), moved_of=rancher.started_with_former(HostFiles()))
         wanted = any(c.path == self._places.default_runtime and c.after for c in edited.changed)
         if wanted and "--default-runtime" not in _output(self._run, [self._program, "agent", "--help"]):
             raise RuntimeFailure(

@@ -81,7 +81,7 @@ def plan(
             "Another file that it reads says otherwise.",
         )
     steps = [_file_step(change) for change in files.changed]
-    steps += [_move_step(runtime, path, service, restart, disruption) for path in files.moves]
+    steps += [_move_step(runtime, path, files.moved_of, service, restart, disruption) for path in files.moves]
     warnings = list(files.warnings)
     effective_change = before.text != after.text
     if service.active and (effective_change or service.restart_pending):
@@ -140,28 +140,29 @@ def _file_step(change: FileChange) -> Step:
     return Step(kind, change.path, "the runtime's configuration is not as described")
 
 
-def _move_step(runtime: str, path: str, service: Service, restart: str, disruption: str) -> Step:
-    disturbs = move_disturbs(path, runtime, service.active, service.containers, restart, disruption)
+def _move_step(runtime: str, path: str, containers: int, service: Service, restart: str, disruption: str) -> Step:
+    disturbs = move_disturbs(path, runtime, service.active, containers, restart, disruption)
     return Step(Kind.MOVE_ASIDE, path, f"{runtime} takes what a former toolkit left there", disturbs)
 
 
 def move_disturbs(
-    path: str, runtime: str, active: bool, containers: int | None, restart: str, disruption: str
+    path: str, runtime: str, active: bool, containers: int, restart: str, disruption: str
 ) -> tuple[str, ...]:
     """Return whom it disturbs to move a former toolkit aside. Until the runtime is restarted it starts containers with it, and what was started with
-    it is ended with it. Parameters as for L(plan). Raises Refused: the runtime goes on using it, or containers that may run need it.
+    it is ended with it. C(containers): those that were started with it and run; the others as for L(plan). Raises Refused: the runtime goes on using it, or
+    such containers need it.
     """
     if active and restart == "never":
         raise Refused(path, f"{runtime} uses it until it is restarted", "Set restart to auto, or stop its unit first.")
-    if not active or containers == 0:
+    if not containers:
         return ()
     if disruption != "force":
         raise Refused(
             path,
-            "containers that were started with it may run, and could not be ended without it",
+            f"{containers} containers that were started with it run, and could not be ended without it",
             "Drain the host and end its GPU pods first, or set disruption to force.",
         )
-    return ("containers that were started with it, which cannot be ended without it",)
+    return (f"{containers} containers that were started with it, which cannot be ended without it",)
 
 
 def _restart_step(runtime: str, service: Service, why: str, disruption: str) -> Step:

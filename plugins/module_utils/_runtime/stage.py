@@ -62,7 +62,9 @@ def stage(facts: Facts, desired: Mapping[str, Any]) -> StagePlan:
         refuse(FileFault(fault.kind, fault.path, fault.found) if fault else None, runtime, wanted.default)
         if FORMER in leftovers:
             refuse_former(runtime, wanted.move_former)
-            disturbed = move_disturbs(FORMER, runtime, found.active is True, None, restart, disruption)
+            disturbed = move_disturbs(
+                FORMER, runtime, found.active is True, found.former_containers or 0, restart, disruption
+            )
     except Refused as refused:
         return StagePlan("runtime", True, refusals=(refused,))
     unusable = _absent(facts, runtime, found, desired) or _unread_folder(facts, runtime, found, desired)

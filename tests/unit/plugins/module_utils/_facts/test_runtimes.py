@@ -223,6 +223,12 @@ def test_the_toolkit_of_a_former_operator_is_in_the_way_of_k3s_and_rke2(tree, ru
     tree.write("/usr/local/nvidia/toolkit/nvidia-container-runtime")
     found = read_runtimes(tree.source(local=False), Services())
     assert found[runtime]["leftovers"] == ["/usr/local/nvidia/toolkit"] and "leftovers" not in found["containerd"]
+    assert found[runtime]["former_containers"] == 0
+    tasks = "/run/k3s/containerd/io.containerd.runtime.v2.task/k8s.io"
+    for name, program in {"a": "/usr/local/nvidia/toolkit/nvidia-container-runtime", "b": "/usr/bin/runc"}.items():
+        tree.write(f"{tasks}/{name}/runtime", program)
+    found = read_runtimes(tree.source(local=False), Services())
+    assert found[runtime]["former_containers"] == 1
     check_facts({"schema": 1, "runtimes": found})
 
 

@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.desired import (
@@ -80,14 +82,16 @@ def test_a_unit_that_kills_containers_is_refused_unless_allowed():
 
 def test_a_former_toolkit_in_use_is_moved_only_with_a_restart_and_where_containers_may_be_lost():
     moved = Files((), moves=("/usr/local/nvidia/toolkit",))
+    used = replace(moved, moved_of=2)
     with pytest.raises(Refused, match="uses it until it is restarted"):
         actions("k3s", moved, restart="never", disruption="force")
-    with pytest.raises(Refused, match="could not be ended without it"):
-        actions("k3s", moved)
-    made = plan("k3s", DESIRED, moved, BEFORE, AFTER, ACTIVE, disruption="force")
-    assert "cannot be ended" in made.steps[0].disturbs[0]
-    for idle in (Service("k3s.service"), Service("k3s.service", active=True, containers=0)):
-        made = plan("k3s", DESIRED, moved, BEFORE, AFTER, idle)
+    for service in (ACTIVE, Service("k3s.service")):
+        with pytest.raises(Refused, match="2 containers that were started with it run, and could not be ended"):
+            actions("k3s", used, service=service)
+    made = plan("k3s", DESIRED, used, BEFORE, AFTER, ACTIVE, disruption="force")
+    assert "2 containers that were started with it, which cannot be ended" in made.steps[0].disturbs[0]
+    for service in (ACTIVE, Service("k3s.service")):
+        made = plan("k3s", DESIRED, moved, BEFORE, AFTER, service)
         assert (made.steps[0].kind, made.steps[0].disturbs) == (Kind.MOVE_ASIDE, ())
 
 
@@ -216,14 +220,14 @@ class TestStage:
         moving = {**given, "nvidia_toolkit_move_former": True}
         made = stage({"runtimes": found}, moving)
         assert made.refusals == () and [step.kind for step in made.steps] == [Kind.MOVE_ASIDE]
-        # The module refuses the same: containers may run that were started with it.
-        found["k3s"]["active"] = True
+        # The module refuses the same: containers run that were started with it.
+        found["k3s"].update(active=True, former_containers=2)
         (refusal,) = stage({"runtimes": found}, moving).refusals
-        assert "containers that were started with it may run" in refusal.reason
+        assert "2 containers that were started with it run" in refusal.reason
         (refusal,) = stage({"runtimes": found}, {**moving, "nvidia_toolkit_restart": "never"}).refusals
         assert refusal.reason == "k3s uses it until it is restarted"
         (step,) = stage({"runtimes": found}, {**moving, "nvidia_toolkit_disruption": "force"}).steps
-        assert step.disturbs == ("containers that were started with it, which cannot be ended without it",)
+        assert step.disturbs == ("2 containers that were started with it, which cannot be ended without it",)
 
     @pytest.mark.parametrize("installed", ["1.20.0-1", None])
     def test_a_program_that_is_gone_is_the_toolkits_to_install_or_refused(self, installed):
