@@ -6,15 +6,16 @@
 
 C(tests/lab/test_drift_lab.py) does it to lab hosts, C(tests/unit/golden/test_drift.py) asks the controller about what the facts of these hosts were then,
 and C(docs/drift.md) has a table. C(drift.json) has the facts, as lab hosts gave them: C(RECORD_DRIFT=1) before the test of lab hosts records those of the
-rows that it runs. What lab hosts do not show has its facts here, and a comment that names the test of the real part, where there is one.
+rows that it runs.
 """
 
 from __future__ import annotations
 
 import copy
 import json
+import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -24,11 +25,13 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import Kind
 from .unit.golden.corpus import Facts, Host
 from .unit.host_documents import PYTHON, installed_program
 
-#: The pools of the hosts: whole GPUs, shared by MPS, and divided by MIG.
-PLAIN, MPS, MIG = "whole", "shared", "divided"
+#: The pools of the hosts: whole GPUs, the same with k3s, shared by time slices and by MPS, and divided by MIG.
+PLAIN, K3S, SLICED, MPS, MIG = "whole", "k3s", "sliced", "shared", "divided"
 #: What the inventory says of each pool on lab hosts with two H100. A host goes from one to the next.
 POOLS: dict[str, dict[str, Any]] = {
     PLAIN: {"gpu_facts_gpus": [{"board": "h100-80gb-sxm", "count": 2}], "nvidia_driver_reboot": True},
+    K3S: {"nvidia_toolkit_runtime": "k3s", "nvidia_toolkit_move_former": True},
+    SLICED: {"nvidia_sharing_mode": "time_slicing", "nvidia_sharing_replicas": 4},
     MPS: {
         "nvidia_sharing_mode": "mps",
         "nvidia_sharing_memory_slice": "8GiB",
@@ -74,11 +77,10 @@ class Row:
     :param by_hand: a shell script, run as root on a lab host.
     :param pool: which host it is done to.
     :param refused: what the refusal is about; empty where C(site) mends it.
-    :param undo: what a person does about what is refused, a shell script.
+    :param undo: what a person does about what is refused, a shell script; in the end of other rows, so that the host can have another one.
     :param cut: in place of C(by_hand).
     :param default: it is done to a lab host in every run of the lab.
-    :param facts: in place of C(by_hand): what of the facts is another, by path.
-    :param variables: what the inventory says of the host besides.
+    :param containerd: a release that the script finds as the program C(/opt/containerd).
     """
 
     what: str
@@ -89,8 +91,7 @@ class Row:
     undo: str = ""
     cut: Cut | None = None
     default: bool = False
-    facts: Mapping[str, Any] = field(default_factory=dict)
-    variables: Mapping[str, Any] = field(default_factory=dict)
+    containerd: str = ""
 
 
 @cache
@@ -107,12 +108,11 @@ def host(pool: str, row: Row | None = None) -> Host:
     facts["host"]["kernel_packages"] = ["linux-headers-amd64", "linux-image-amd64"]
     # What changes with every commit stands in no file.
     metrics = POOLS[pool].get("nvidia_health_metrics_directory", "")
-    program = _NO_PROGRAM if pool == PLAIN else installed_program(metrics, ["node"] if pool == MPS else [])
+    program = _NO_PROGRAM if pool in (PLAIN, K3S) else installed_program(metrics, ["node"] if pool == MPS else [])
     facts["host_program"] = copy.deepcopy(program)
-    changed_facts = (row.facts or recorded()["rows"][row.what]) if row else {}
-    for path, value in changed_facts.items():
+    for path, value in recorded()["rows"][row.what].items() if row else ():
         _put(facts, path.split("/"), copy.deepcopy(value))
-    changed = {**row.variables, **(row.cut.variables if row.cut else {})} if row else {}
+    changed = row.cut.variables if row and row.cut else {}
     return Host(facts, {**COMMON, **POOLS[pool], **changed})
 
 
@@ -194,20 +194,22 @@ END
 chmod 755 /opt/stops/{program}.sh; mount --bind /opt/stops/{program}.sh /usr/bin/{program}"""
 
 
-#: What the facts of a host have whose driver is not loaded.
-_NOT_LOADED: dict[str, Any] = {
-    "driver/loaded_version": None,
-    "driver/modules": [],
-    "nvml/available": False,
-    "nvml/code": "driver_not_loaded",
-    "nvml/reason": "the driver is not loaded",
-    "gpus": None,
-    "unknown/gpus": "NVML does not answer: the driver is not loaded",
-}
-_OWN_CDI = {"kind": "nvidia.com/gpu", "version": "0.5.0", "devices": 5, "missing": [], "stale": [], "differs": []}
-_OTHER_DRIVER = ["mounts libraries of driver 570.195.03, but 580.178.04 is loaded"]
-_OF_K3S = "/var/lib/rancher/k3s/agent/etc/containerd"
-_MPS_DAEMON = {"in_container": False, "responds": True, "percentage": 100.0, "clients": 0, "servers": []}
+_KEEP_CONFIG = "cp -p /etc/nvidia-container-runtime/config.toml /root"
+_KEPT_CONFIG = "cp -p /root/config.toml /etc/nvidia-container-runtime"
+_KEEP_CONTAINERD = "cp -p /etc/containerd/config.toml /root/containerd.toml"
+_KEPT_CONTAINERD = "cp -p /root/containerd.toml /etc/containerd/config.toml"
+_OF_ANOTHER_DRIVER = "s/580.178.04/570.195.03/g"
+#: Modules of a kernel that is booted next.
+_NEXT = "/lib/modules/6.99.0"
+_PURGE = "dpkg-query -W -f '${Package}\\n' 'nvidia-*' 'libnvidia-*' libcuda1 | grep -v container | xargs dpkg --purge --force-all"
+#: The lab puts the one of the row there.
+_OTHER_CONTAINERD = (
+    "cp -p /usr/bin/containerd /root; install -m 755 /opt/containerd /usr/bin/containerd; systemctl restart containerd"
+)
+_DEBIANS_CONTAINERD = "install -m 755 /root/containerd /usr/bin/containerd; systemctl restart containerd"
+#: As in files that Kubespray wrote before its release 2.29.
+_SPELLED_TWICE = r"""sed -i 's|^\( *\)BinaryName = .*nvidia-container-runtime"|&\n\1binaryName = "/usr/local/bin/runc"|' /etc/containerd/config.toml"""
+_TEMPLATE = "/var/lib/rancher/k3s/agent/etc/containerd/config-v3.toml.tmpl"
 
 ROWS: tuple[Row, ...] = (
     Row(
@@ -448,170 +450,204 @@ ROWS: tuple[Row, ...] = (
         f"{_UNLOAD}; virtual-gpu nouveau on",
         pool=PLAIN,
     ),
-    # Reports of people, as facts: lab hosts have other kernels, runtimes and buses.
+    # What people report of other hosts.
     Row(
         "a GPU is bound to vfio-pci",
+        (),
+        "virtual-gpu bind --gpu 0 vfio-pci",
         pool=PLAIN,
         refused="gpu_facts_passthrough",
-        facts={"pci/0/kernel_driver": "vfio-pci", "gpus/0": _GONE, "gpus/0/index": 0},
+        undo="virtual-gpu bind --gpu 0 nvidia",
     ),
     Row(
         "the kernel loads nova_core",
+        (),
+        f"{_UNLOAD}; virtual-gpu bind --gpu 0 NovaCore; virtual-gpu bind --gpu 1 NovaCore",
         pool=PLAIN,
         refused="h100-80gb-sxm (0000:18:00.0), h100-80gb-sxm (0000:2a:00.0)",
-        facts={**_NOT_LOADED, "pci/0/kernel_driver": "NovaCore", "pci/1/kernel_driver": "NovaCore"},
+        undo="virtual-gpu bind --gpu 0 nvidia; virtual-gpu bind --gpu 1 nvidia",
     ),
-    # test_kernel_upgrade_lab.py has such a kernel.
     Row(
         "a kernel is installed without a module of the driver",
         (Kind.BUILD_MODULE,),
+        f"""cp -a /lib/modules/$(uname -r) {_NEXT}; rm -rf {_NEXT}/updates {_NEXT}/build; cp -aL /lib/modules/$(uname -r)/build {_NEXT}/build
+sed -i "s/$(uname -r)/{os.path.basename(_NEXT)}/" {_NEXT}/build/include/generated/utsrelease.h; touch /boot/vmlinuz-{os.path.basename(_NEXT)}""",
         pool=PLAIN,
-        facts={"driver/next_kernel": {"release": "6.18.45", "version": None}},
+        undo=f"dkms remove nvidia/$(modinfo -F version nvidia) -k {os.path.basename(_NEXT)}; rm -rf {_NEXT} /boot/vmlinuz-{os.path.basename(_NEXT)}",
     ),
     Row(
         "dkms remove --all, and the module is gone",
+        (),
+        f"dkms remove nvidia/$(modinfo -F version nvidia) --all; {_UNLOAD}",
         pool=PLAIN,
         refused="driver",
-        facts={**_NOT_LOADED, "driver/dkms": [], "driver/on_disk_version": None},
+        undo=f"{_APT} install --reinstall nvidia-kernel-open-dkms",
     ),
     Row(
         "the driver comes from the GPU Operator's driver container",
+        (),
+        f"mkdir -p /run/nvidia/driver/usr/bin; cp /usr/bin/nvidia-smi /run/nvidia/driver/usr/bin; systemctl stop nvidia-persistenced; {_PURGE}",
         pool=PLAIN,
         refused="nvidia_driver_source",
-        facts={"driver/source": "container", "driver/packages": {}, "driver/holds": []},
+        undo="rm -rf /run/nvidia/driver; rmmod nvidia_uvm nvidia",
     ),
     Row(
         "the driver comes from another vendor's repository",
+        (),
+        "cp /var/lib/dpkg/status /root/status; sed -i 's/^Maintainer: NVIDIA.*/Maintainer: negativo17.org/' /var/lib/dpkg/status",
         pool=PLAIN,
         refused="nvidia_driver_source",
-        facts={"driver/source": "vendor", "driver/vendor": "negativo17.org"},
+        undo="cp /root/status /var/lib/dpkg/status",
     ),
     Row(
         "the driver reports that MIG is not supported",
+        (Kind.GENERATE_CDI_SPECIFICATION,),
+        "virtual-gpu fail nvmlDeviceGetMigMode NOT_SUPPORTED",
         refused="nvidia_mig_layout[0].devices",
-        facts={
-            "gpus/0/mig": {"supported": False, "current": None, "pending": None},
-            "gpus/0/gpu_instances": [],
-            "gpus/0/profiles": [],
-        },
+        undo="virtual-gpu fail --clear",
     ),
     Row(
         "an old CDI specification in /etc/cdi",
         (Kind.MOVE_ASIDE,),
+        f"mkdir -p /etc/cdi; sed {_OF_ANOTHER_DRIVER} /var/run/cdi/nvidia.yaml >/etc/cdi/nvidia.yaml",
         pool=PLAIN,
-        facts={
-            "cdi": [
-                {**_OWN_CDI, "path": "/var/run/cdi/nvidia.yaml", "own": True},
-                {**_OWN_CDI, "path": "/etc/cdi/nvidia.yaml", "own": False, "differs": _OTHER_DRIVER},
-            ]
-        },
     ),
     Row(
         "the CDI specification is of another driver",
         (Kind.GENERATE_CDI_SPECIFICATION,),
+        f"sed -i {_OF_ANOTHER_DRIVER} /var/run/cdi/nvidia.yaml",
         pool=PLAIN,
-        facts={"cdi/0/differs": _OTHER_DRIVER},
     ),
-    # test_mps_lab.py starts one beside the daemon of the host.
+    Row(
+        "the CDI specification has the device numbers of another boot",
+        (Kind.GENERATE_CDI_SPECIFICATION,),
+        r"sed -i '/^ *major: /d; s|^\( *\)- path: /dev/nvidia-uvm$|&\n\1  major: 511|' /var/run/cdi/nvidia.yaml",
+        pool=PLAIN,
+    ),
+    Row(
+        "nvidia_uvm is unloaded",
+        (Kind.GENERATE_CDI_SPECIFICATION,),
+        "rmmod nvidia_uvm",
+        pool=PLAIN,
+    ),
     Row(
         "somebody starts an MPS daemon on GPUs that have one",
+        (),
+        "nvidia-cuda-mps-control -d",
         pool=MPS,
         refused="nvidia_sharing_mps_manager",
-        facts={
-            "mps": [
-                {
-                    **_MPS_DAEMON,
-                    "pid": 269,
-                    "pipe_directory": "/run/nvidia/mps/nvidia.com/gpu/pipe",
-                    "limits": ["8G"] * 2,
-                },
-                {**_MPS_DAEMON, "pid": 4711, "pipe_directory": "/tmp/nvidia-mps", "limits": []},
-            ]
-        },
+        undo="echo quit | nvidia-cuda-mps-control",
     ),
-    # test_runtime_lab.py and test_runtime_keys_lab.py have real runtimes with other spellings, without a type, and with leftovers.
+    Row(
+        "somebody starts an MPS daemon on GPUs that are shared by time slices",
+        (),
+        "nvidia-cuda-mps-control -d",
+        pool=SLICED,
+        refused="nvidia_sharing_mode",
+        undo="echo quit | nvidia-cuda-mps-control",
+    ),
     Row(
         "the program of the runtime nvidia is removed",
+        (),
+        "mv /usr/bin/nvidia-container-runtime /root",
         pool=PLAIN,
         refused="/usr/bin/nvidia-container-runtime",
-        facts={"runtimes/containerd/absent": ["/usr/bin/nvidia-container-runtime"]},
+        undo="mv /root/nvidia-container-runtime /usr/bin",
+    ),
+    Row(
+        "containerd 2 takes the place of containerd 1.6",
+        (),
+        _OTHER_CONTAINERD,
+        pool=PLAIN,
+        undo=_DEBIANS_CONTAINERD,
+        containerd="2.4.2",
+    ),
+    Row(
+        "the options of the runtime nvidia name runc too, in another spelling",
+        (Kind.CORRECT_RUNTIME,),
+        f"{_SPELLED_TWICE}; {_OTHER_CONTAINERD}",
+        pool=PLAIN,
+        undo=_DEBIANS_CONTAINERD,
+        containerd="2.4.2",
+    ),
+    Row(
+        "the options of the runtime nvidia name runc too, in another spelling, and containerd 1.7 runs",
+        (Kind.ENABLE_CDI,),
+        f"{_SPELLED_TWICE}; {_OTHER_CONTAINERD}",
+        pool=PLAIN,
+        undo=_DEBIANS_CONTAINERD,
+        containerd="1.7.35",
     ),
     Row(
         "a drop-in of an earlier toolkit keeps containerd from starting",
-        (Kind.MOVE_ASIDE,),
+        (Kind.ENABLE_CDI, Kind.MOVE_ASIDE),
+        f"""{_OTHER_CONTAINERD}; mkdir -p /etc/containerd/conf.d; sed -i '1i imports = ["/etc/containerd/conf.d/*.toml"]' /etc/containerd/config.toml
+printf 'version = 4\\n[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.nvidia]\\nruntime_type = "io.containerd.runc.v2"\\n' \
+>/etc/containerd/conf.d/99-nvidia.toml; systemctl restart containerd""",
         pool=PLAIN,
-        facts={
-            "runtimes/containerd/active": False,
-            "runtimes/containerd/leftovers": ["/etc/containerd/conf.d/99-nvidia.toml"],
-        },
+        undo=f"sed -i /^imports/d /etc/containerd/config.toml; {_DEBIANS_CONTAINERD}",
+        containerd="1.7.35",
     ),
-    # test_faults.py reads such files.
     Row(
         "another tool leaves a template of k3s that has neither the base nor what containerd needs",
-        pool=PLAIN,
-        refused=f"{_OF_K3S}/config.toml.tmpl",
-        facts={
-            "runtimes/k3s": {
-                "version": "1.33.1",
-                "active": True,
-                "config_path": f"{_OF_K3S}/config.toml",
-                "nvidia": True,
-                "binary": "/usr/bin/nvidia-container-runtime",
-                "default_runtime": "runc",
-                "fault": {
-                    "kind": "stub",
-                    "path": f"{_OF_K3S}/config.toml.tmpl",
-                    "found": ["root, state, address"],
-                },
-            }
-        },
-        variables={"nvidia_toolkit_runtime": "k3s"},
+        (),
+        f"echo '# nvidia' >{_TEMPLATE}",
+        pool=K3S,
+        refused=_TEMPLATE,
+        undo=f"rm {_TEMPLATE}",
+    ),
+    Row(
+        "a template of k3s leaves out the runtimes that k3s finds",
+        (Kind.CONFIGURE_RUNTIME,),
+        f"sed -n '/range/q;p' /usr/local/share/k3s/base.tmpl >{_TEMPLATE}; systemctl restart k3s",
+        pool=K3S,
+        undo=f"rm {_TEMPLATE}; systemctl restart k3s",
+    ),
+    Row(
+        "the GPU Operator's toolkit is left where k3s looks first",
+        (Kind.CORRECT_RUNTIME, Kind.MOVE_ASIDE),
+        "mkdir -p /usr/local/nvidia/toolkit; cp /usr/bin/nvidia-container-runtime /usr/local/nvidia/toolkit; systemctl restart k3s",
+        pool=K3S,
     ),
     Row(
         "a package of Docker disables containerd's CRI plugin",
+        (),
+        f"{_KEEP_CONTAINERD}; sed -i '1i disabled_plugins = [\"cri\"]' /etc/containerd/config.toml; systemctl restart containerd",
         pool=PLAIN,
         refused="/etc/containerd/config.toml",
-        facts={
-            "runtimes/containerd/fault": {
-                "kind": "without_cri",
-                "path": "/etc/containerd/config.toml",
-                "found": ["cri"],
-            }
-        },
+        undo=f"{_KEPT_CONTAINERD}; systemctl restart containerd",
     ),
     Row(
         "the configuration of containerd is cut off in its middle",
+        (),
+        f"{_KEEP_CONTAINERD}; echo 'root =' >>/etc/containerd/config.toml",
         pool=PLAIN,
         refused="configuration of containerd",
-        facts={
-            "runtimes/containerd": {
-                "version": "1.6.20",
-                "active": True,
-                "fault": {
-                    "kind": "unreadable",
-                    "path": "configuration of containerd",
-                    "found": ["a value is missing (line 7, column 12)"],
-                },
-            }
-        },
+        undo=_KEPT_CONTAINERD,
     ),
     Row(
         "the configuration of the toolkit is cut off in its middle",
+        (),
+        f"{_KEEP_CONFIG}; echo 'mode =' >>/etc/nvidia-container-runtime/config.toml",
         pool=PLAIN,
         refused="/etc/nvidia-container-runtime/config.toml",
-        facts={"toolkit/settings": {"unreadable": "a value is missing (line 7, column 12)"}},
+        undo=_KEPT_CONFIG,
     ),
     Row(
         "the toolkit keeps the root of a driver container",
+        (),
+        f"{_KEEP_CONFIG}; {_CONFIG} nvidia-container-cli.root=/run/nvidia/driver",
         pool=PLAIN,
         refused="/etc/nvidia-container-runtime/config.toml, nvidia-container-cli.root",
-        facts={"toolkit/settings": {"nvidia-container-cli.root": "/run/nvidia/driver"}},
+        undo=_KEPT_CONFIG,
     ),
     Row(
         "the toolkit is put into the mode of Tegra",
+        (),
+        f"{_KEEP_CONFIG}; {_CONFIG} nvidia-container-runtime.mode=csv",
         pool=PLAIN,
         refused="/etc/nvidia-container-runtime/config.toml, nvidia-container-runtime.mode",
-        facts={"toolkit/settings": {"nvidia-container-runtime.mode": "csv"}},
+        undo=_KEPT_CONFIG,
     ),
     # A run of site is cut off by a power cut.
     Row(

@@ -9,12 +9,13 @@ Kept in ${XDG_CACHE_HOME:-~/.cache}/gpufleet/tools. A release takes two to four 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 TOOLS = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gpufleet" / "tools"
@@ -67,6 +68,21 @@ def runtime_options(version: str) -> Path:
     return _built(version, f"containerd-runtime-options-{version}", "./cmd/runtime_options", add)
 
 
+def template_renderer() -> Path:
+    """Return the program of render_template.go."""
+    source = Path(__file__).with_name("render_template.go")
+    path = TOOLS / f"render-template-{hashlib.sha256(source.read_bytes()).hexdigest()[:16]}"
+    if not path.exists():
+        if shutil.which("go") is None:
+            raise ToolMissing("there is no Go toolchain to build the renderer of templates with")
+        TOOLS.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix="gpufleet-renderer-") as folder:
+            built = f"{folder}/render"
+            _run(["go", "build", "-ldflags", "-s -w", "-o", built, str(source)], Path(folder), {"GO111MODULE": "off"})
+            shutil.move(built, path)
+    return path
+
+
 def _built(version: str, name: str, package: str, prepare: Callable[[Path], None] | None = None) -> Path:
     """Return a program of containerd's source, which C(prepare) may add to, from the cache."""
     path = TOOLS / name
@@ -93,8 +109,8 @@ def _built(version: str, name: str, package: str, prepare: Callable[[Path], None
     return path
 
 
-def _run(command: list[str], folder: Path) -> str:
-    environment = {**os.environ, "CGO_ENABLED": "0", "LC_ALL": "C"}
+def _run(command: list[str], folder: Path, variables: Mapping[str, str] | None = None) -> str:
+    environment = {**os.environ, "CGO_ENABLED": "0", "LC_ALL": "C", **(variables or {})}
     try:
         done = subprocess.run(
             command, cwd=folder, env=environment, capture_output=True, text=True, timeout=900, check=False

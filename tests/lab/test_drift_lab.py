@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.gpufleet.nvidia.tests import drift, verdicts
-from ansible_collections.gpufleet.nvidia.tests.lab import host_files
+from ansible_collections.gpufleet.nvidia.tests.lab import container_tools, host_files, rancher_host
 
 pytestmark = [
     pytest.mark.lab,
@@ -103,6 +103,13 @@ class Hosts:
         """Return all that can be read of a host."""
         return dict(self.fleet.module(host, "gpu_info", {"gather": ["errors", "health", "holders"]})["gpu"])
 
+    def prepare(self, host: str, row: drift.Row) -> None:
+        """Bring what a row finds on its host beside what C(site) does."""
+        if row.pool == drift.K3S:
+            rancher_host.install(self.fleet.lab, host)
+        if row.containerd:
+            self.fleet.lab.write(host, "/opt/containerd", container_tools.containerd(row.containerd).read_bytes())
+
     def by_hand(self, host: str, row: drift.Row) -> str:
         """Do to a host what a row says, and return what was written; a program that failed is seen by what comes after."""
         if row.cut:
@@ -164,6 +171,8 @@ def _live_through(hosts: Hosts, rows: Mapping[str, drift.Row]) -> dict[str, Stor
 
     :param rows: host to row.
     """
+    for host, row in rows.items():
+        hosts.prepare(host, row)
     hosts.describe({host: row.pool for host, row in rows.items()})
     stories = {host: Story(host) for host in rows}
     # What the rows before left of a host is their failure, and this one's.
@@ -197,6 +206,11 @@ def _live_through(hosts: Hosts, rows: Mapping[str, drift.Row]) -> dict[str, Stor
     for host, asked in hosts.ask().items():
         stories[host].again = again.quiet(host)
         stories[host].asked.append(asked)
+    for host, row in rows.items():
+        if not row.refused:
+            hosts.fleet.lab.sh(host, row.undo)
+        if row.pool == drift.K3S:
+            rancher_host.remove(hosts.fleet.lab, host)
     return {rows[host].what: story for host, story in stories.items()}
 
 
@@ -211,11 +225,7 @@ def _by_hand(hosts: Hosts, rows: Mapping[str, drift.Row], stories: Mapping[str, 
 
 @pytest.mark.parametrize(
     "row",
-    [
-        pytest.param(row, id=row.what, marks=() if row.default else pytest.mark.by_name)
-        for row in drift.ROWS
-        if not row.facts
-    ],
+    [pytest.param(row, id=row.what, marks=() if row.default else pytest.mark.by_name) for row in drift.ROWS],
 )
 def test_it_is_named_and_mended_or_refused_and_nothing_is_touched(stories, row):
     story = stories[row.what]

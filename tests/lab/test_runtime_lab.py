@@ -26,6 +26,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.apply imp
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.desired import DesiredRuntime
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.plan import Merged, Service
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import ASIDE, Kind
+from ansible_collections.gpufleet.nvidia.tests.lab import rancher_host
 
 HERE = Path(__file__).resolve().parent
 REPOSITORY = HERE.parents[1]
@@ -187,25 +188,6 @@ def test_containerd_1_is_refused_what_it_ignores_silently(tmp_path):
         containerd.edit(containerd.files(), DesiredRuntime())
 
 
-#: In the shape of the template "base" of k3s, and with its fields; its text is longer.
-RANCHER_BASE = """version = {version}
-root = {{{{ printf "%q" .NodeConfig.Containerd.Root }}}}
-state = {{{{ printf "%q" .NodeConfig.Containerd.State }}}}
-[grpc]
-  address = {{{{ printf "%q" .NodeConfig.Containerd.Address }}}}
-[plugins."{section}".containerd.runtimes.runc]
-  runtime_type = "io.containerd.runc.v2"
-[plugins."{section}".containerd.runtimes.runc.options]
-  SystemdCgroup = {{{{ .SystemdCgroup }}}}
-{{{{ range $k, $v := .ExtraRuntimes }}}}
-[plugins."{section}".containerd.runtimes."{{{{$k}}}}"]
-  runtime_type = "{{{{$v.RuntimeType}}}}"
-[plugins."{section}".containerd.runtimes."{{{{$k}}}}".options]
-  BinaryName = "{{{{$v.BinaryName}}}}"
-  SystemdCgroup = {{{{ $.SystemdCgroup }}}}
-{{{{ end }}}}"""
-
-
 RANCHER_PLACES = {
     "Root": "/var/lib/rancher/rke2/agent/containerd",
     "State": "/run/k3s/containerd",
@@ -224,7 +206,7 @@ RANCHER_PLACES = {
 def test_templates_of_k3s_and_rke2_rendered_by_go_and_read_by_containerd(release, version, section, own, tmp_path):
     """A site's own template, after the edit: Go's template engine renders it, and the real containerd has the runtime once."""
     program = judge(release)
-    base = RANCHER_BASE.format(version=version, section=section)
+    base = rancher_host.BASE.format(version=version, section=section)
     without = base.partition("{{ range")[0]
     text = {
         "own": without,
@@ -243,12 +225,7 @@ def test_templates_of_k3s_and_rke2_rendered_by_go_and_read_by_containerd(release
         "data": {"SystemdCgroup": True, "ExtraRuntimes": found, "NodeConfig": {"Containerd": RANCHER_PLACES}},
     }
     done = subprocess.run(
-        ["go", "run", str(HERE / "render_template.go")],
-        input=json.dumps(given),
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "CGO_ENABLED": "0", "GO111MODULE": "off"},
+        [tools.template_renderer()], input=json.dumps(given), capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
     main = tmp_path / "config.toml"

@@ -39,11 +39,11 @@ static bool capability_allowed(int minor_number)
     return device_refusal(name) == 0;
 }
 
-bool gpu_accessible(int gpu)
+bool gpu_accessible(const struct machine *m, int gpu)
 {
     char name[64];
     snprintf(name, sizeof name, "nvidia%d", gpu_minor(gpu));
-    return !in_container() || device_refusal(name) == 0;
+    return !m->running.gpus[gpu].other_driver[0] && (!in_container() || device_refusal(name) == 0);
 }
 
 /* A MIG device needs both nodes, its GPU instance's and its compute instance's (MIG user guide, "Device nodes and
@@ -60,23 +60,23 @@ int gpu_count_accessible(const struct machine *m)
 {
     int count = 0;
     for (int gpu = 0; gpu < (int)m->hardware.gpu_count; gpu++)
-        count += gpu_accessible(gpu);
+        count += gpu_accessible(m, gpu);
     return count;
 }
 
 int gpu_at_index(const struct machine *m, unsigned index)
 {
     for (int gpu = 0; gpu < (int)m->hardware.gpu_count; gpu++)
-        if (gpu_accessible(gpu) && index-- == 0)
+        if (gpu_accessible(m, gpu) && index-- == 0)
             return gpu;
     return -1;
 }
 
-int gpu_index(int gpu)
+int gpu_index(const struct machine *m, int gpu)
 {
     int index = 0;
     for (int before = 0; before < gpu; before++)
-        index += gpu_accessible(before);
+        index += gpu_accessible(m, before);
     return index;
 }
 

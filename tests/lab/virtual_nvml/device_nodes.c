@@ -52,7 +52,7 @@ static void sync_gpu_nodes(const struct machine *m, int gpu, bool loaded)
 {
     char name[64];
     snprintf(name, sizeof name, "nvidia%d", gpu_minor(gpu));
-    node(name, MAJOR_NVIDIA, gpu_minor(gpu), 0666, loaded && !m->running.gpus[gpu].lost);
+    node(name, MAJOR_NVIDIA, gpu_minor(gpu), 0666, loaded && !m->running.gpus[gpu].lost && !m->running.gpus[gpu].other_driver[0]);
     for (int gi = 0; gi < MAX_GPU_INSTANCES; gi++) {
         const struct gpu_instance *instance = &m->running.gpus[gpu].instances[gi];
         snprintf(name, sizeof name, "nvidia-caps/nvidia-cap%d", mig_minor(gpu, gi, WHOLE_GPU));

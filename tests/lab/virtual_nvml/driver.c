@@ -56,6 +56,8 @@ int driver_load(struct machine *m, const char *version, bool open_flavour, uint3
     }
     if (r->modules & MODULE_NOUVEAU)
         return ENODEV; /* nouveau is bound to the devices */
+    if (m->hardware.gpu_count && gpu_count_accessible(m) == 0)
+        return ENODEV; /* another driver has them all */
     if ((r->modules & MODULE_NVIDIA) && (strcmp(r->driver_version, version) != 0 || r->open_flavour != open_flavour))
         return wanted & ~r->modules ? EINVAL : EEXIST; /* a module of another version: unknown symbols */
     if (!(r->modules & MODULE_NVIDIA)) {

@@ -189,26 +189,25 @@ bool machine_in_rack(const struct machine *m)
 
 bool machine_has_switches(const struct machine *m)
 {
-    return m->hardware.nvswitch_count || first_board_is(m, "b200", "b300");
+    return m->hardware.nvswitch_count || (m->hardware.gpu_count > 1 && first_board_is(m, "b200", "b300"));
 }
 
 void gpu_reset_state(struct machine *m, int gpu)
 {
     const struct board *board = gpu_board(m, gpu);
     struct running_gpu *g = &m->running.gpus[gpu];
-    bool keep_mode = g->mig_pending;
+    const struct running_gpu before = *g;
     bool hopper_or_newer = board->architecture >= NVML_ARCH_HOPPER;
-    bool persistence = g->persistence, lost = g->lost, until_boot = g->recovery_until_boot, with_peers = g->reset_with_peers;
-    uint8_t recovery_action = until_boot ? g->recovery_action : m->hardware.gpus[gpu].recovery_action;
     memset(g, 0, sizeof *g);
-    g->recovery_action = recovery_action;
-    g->recovery_until_boot = until_boot;
-    g->reset_with_peers = with_peers;
-    g->persistence = persistence;
-    g->lost = lost;
+    g->recovery_action = before.recovery_until_boot ? before.recovery_action : m->hardware.gpus[gpu].recovery_action;
+    g->recovery_until_boot = before.recovery_until_boot;
+    g->reset_with_peers = before.reset_with_peers;
+    g->persistence = before.persistence;
+    g->lost = before.lost;
+    memcpy(g->other_driver, before.other_driver, sizeof g->other_driver);
     /* Ampere reads its mode from the InfoROM. Newer chips keep it over a reset (the driver knows it), not over a reboot:
      * machine_boot() comes here with everything zero. */
-    g->mig_current = g->mig_pending = hopper_or_newer ? keep_mode : m->hardware.gpus[gpu].mig_mode;
+    g->mig_current = g->mig_pending = hopper_or_newer ? before.mig_pending : m->hardware.gpus[gpu].mig_mode;
     g->ecc_current = m->hardware.gpus[gpu].ecc_pending;
 }
 

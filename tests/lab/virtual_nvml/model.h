@@ -80,6 +80,7 @@ struct mig_slot { bool used; uint8_t gpu_instance, compute_instance; };
 
 struct running_gpu {
     bool mig_current, mig_pending, persistence, ecc_current, lost;
+    char other_driver[16]; /* the kernel driver that has it in place of NVIDIA's, which does not see it then; empty: none */
     uint8_t compute_mode, timeslice, recovery_action; /* what the driver asks for; a reset clears it */
     unsigned power_limit, graphics_lock[2], memory_lock[2], application[2]; /* mW, MHz; 0: the board's own, not locked */
     bool remap_pending; /* rows are replaced at the next reset */
@@ -152,7 +153,8 @@ void machine_create(const struct hardware *hardware); /* writes the InfoROM and 
 void machine_boot(struct machine *m);          /* fresh running state: what a reboot leaves */
 /* Whether its NVLink switches are those of a rack (GB200, GB300), which bring its fabric up. */
 bool machine_in_rack(const struct machine *m);
-/* Whether it has NVLink switches of its own, which its fabric manager brings up: on the PCI bus, or NVLink 5 (HGX B200, B300). */
+/* Whether it has NVLink switches of its own, which its fabric manager brings up: on the PCI bus, or NVLink 5 (HGX B200, B300).
+ * One GPU alone is a virtual machine's, without them. */
 bool machine_has_switches(const struct machine *m);
 void machine_prune_processes(struct machine *m);
 uint64_t process_start_time(int pid); /* clock ticks after boot; 0: no such process */
@@ -166,11 +168,11 @@ bool gpu_is_used(const struct machine *m, int gpu, int except_pid); /* some proc
 
 bool in_container(void);
 int device_refusal(const char *name); /* 0, or the errno with which opening the node of /dev is refused */
-bool gpu_accessible(int gpu);
+bool gpu_accessible(const struct machine *m, int gpu);
 bool mig_accessible(int gpu, int gi, int ci); /* ci WHOLE_GPU: the GPU instance */
 int gpu_count_accessible(const struct machine *m);
 int gpu_at_index(const struct machine *m, unsigned index); /* -1: no such GPU */
-int gpu_index(int gpu);
+int gpu_index(const struct machine *m, int gpu);
 const struct mig_slot *mig_slot_at_index(const struct machine *m, int gpu, unsigned index); /* NULL: no MIG device has it */
 int mig_index(const struct machine *m, int gpu, int gi, int ci); /* -1: no such MIG device */
 bool process_in_view(const struct gpu_process *p);

@@ -28,7 +28,7 @@ NVML_ALIAS(nvmlDeviceGetCount, nvmlDeviceGetCount_v2, (unsigned *count), (count)
 
 static nvmlReturn_t found_gpu(const struct machine *m, int gpu, nvmlDevice_t *device)
 {
-    if (!gpu_accessible(gpu))
+    if (!gpu_accessible(m, gpu))
         return NVML_ERROR_NOT_FOUND;
     if (m->running.gpus[gpu].lost)
         return NVML_ERROR_GPU_IS_LOST;
@@ -65,7 +65,7 @@ static nvmlReturn_t by_uuid(const char *uuid, nvmlDevice_t *device)
             mig_uuid(&m.hardware.gpus[gpu], mig->gpu_instance, mig->compute_instance, text, sizeof text);
             snprintf(old, sizeof old, "MIG-%s/%d/%d", m.hardware.gpus[gpu].uuid, mig->gpu_instance, mig->compute_instance);
             if (mig->used && (strcmp(text, uuid) == 0 || strcmp(old, uuid) == 0)) {
-                if (!gpu_accessible(gpu) || !mig_accessible(gpu, mig->gpu_instance, mig->compute_instance))
+                if (!gpu_accessible(&m, gpu) || !mig_accessible(gpu, mig->gpu_instance, mig->compute_instance))
                     return NVML_ERROR_NOT_FOUND;
                 *device = mig_device_handle(gpu, mig->gpu_instance, mig->compute_instance);
                 return NVML_SUCCESS;
@@ -162,7 +162,7 @@ NVML_CALL(nvmlDeviceGetIndex, (nvmlDevice_t device, unsigned *index), (device, i
     nvmlReturn_t result = open_device(&m, device, &at);
     if (result != NVML_SUCCESS || !index)
         return result == NVML_SUCCESS ? NVML_ERROR_INVALID_ARGUMENT : result;
-    int found = at.kind == HANDLE_MIG_DEVICE ? mig_index(&m, at.gpu, at.gpu_instance, at.compute_instance) : gpu_index(at.gpu);
+    int found = at.kind == HANDLE_MIG_DEVICE ? mig_index(&m, at.gpu, at.gpu_instance, at.compute_instance) : gpu_index(&m, at.gpu);
     if (found < 0)
         return NVML_ERROR_NOT_FOUND;
     *index = (unsigned)found;

@@ -194,7 +194,8 @@ static void sync_pci(const struct machine *m)
         if (!machine_gpu_changed(m, i))
             continue;
         const struct board *b = gpu_board(m, i);
-        struct pci_device d = {"", 0x10DE, b->device_id, 0x10DE, b->subsystem_id, b->pci_class, m->hardware.gpus[i].numa_node, driver,
+        const char *other = r->gpus[i].other_driver;
+        struct pci_device d = {"", 0x10DE, b->device_id, 0x10DE, b->subsystem_id, b->pci_class, m->hardware.gpus[i].numa_node, other[0] ? other : driver,
                                r->gpus[i].lost};
         gpu_address(m, i, d.address, sizeof d.address);
         put_pci_device(&d, !m->hardware.passthrough);
@@ -206,7 +207,7 @@ static void sync_pci(const struct machine *m)
         snprintf(d.address, sizeof d.address, "0000:%02x:00.0", 0x05 + i);
         put_pci_device(&d, true);
     }
-    if (machine_has_switches(m) && !m->hardware.nvswitch_count && m->hardware.gpu_count > 1)
+    if (machine_has_switches(m) && !m->hardware.nvswitch_count)
         put_switch_port();
 }
 
@@ -370,7 +371,12 @@ static void sync_proc_driver(const struct machine *m)
         if (!machine_gpu_changed(m, gpu))
             continue;
         gpu_address(m, gpu, address, sizeof address);
-        snprintf(path, sizeof path, "proc/driver/nvidia/gpus/%s/information", address);
+        snprintf(path, sizeof path, "proc/driver/nvidia/gpus/%s", address);
+        if (r->gpus[gpu].other_driver[0]) {
+            drop(path, false);
+            continue;
+        }
+        strcat(path, "/information");
         put(path,
             "Model: \t\t %s\nIRQ:   \t\t %d\nGPU UUID: \t %s\nVideo BIOS: \t %s\nBus Type: \t PCIe\nDMA Size: \t 52 bits\n"
             "DMA Mask: \t 0xfffffffffffff\nBus Location: \t %s\nDevice Minor: \t %d\nGPU Firmware: \t %s\nGPU Excluded:\t No\n",

@@ -32,6 +32,7 @@ static const char usage[] =
     "  fabric not-supported|not-started|in-progress|completed [--status N] [--mask N] [--summary N]\n"
     "                                NVML's code of the registration, its health mask and its summary; what is not given is healthy\n"
     "  nouveau on|off                the kernel's own driver is bound to the GPUs\n"
+    "  bind --gpu N DRIVER           another kernel driver has the GPU, such as vfio-pci; nvidia gives it back\n"
     "  xid --gpu N --number X [--text TEXT]\n"
     "                                a critical error event; and the driver's line in the kernel's log, where /dev/kmsg is a plain file\n"
     "  recovery --gpu N --action X [--until reset|boot|replaced]\n"
@@ -171,6 +172,21 @@ static int command_nouveau(int argc, char **argv)
     return 0;
 }
 
+static int command_bind(int argc, char **argv)
+{
+    struct machine m;
+    const char *gpu = option(argc, argv, "--gpu");
+    if (argc != 3 || !gpu)
+        die(2, "bind --gpu N DRIVER");
+    change_or_die(&m);
+    struct running_gpu *g = &m.running.gpus[gpu_number(&m, gpu)];
+    memset(g->other_driver, 0, sizeof g->other_driver);
+    if (strcmp(argv[2], "nvidia") != 0)
+        snprintf(g->other_driver, sizeof g->other_driver, "%s", argv[2]);
+    commit_or_die(&m);
+    return 0;
+}
+
 /* ---- Processes ---- */
 
 static int command_run(int argc, char **argv)
@@ -273,7 +289,7 @@ int main(int argc, char **argv)
     char **words = argv + 2;
     const struct { const char *name; int (*run)(int, char **); } commands[] = {
         {"create", command_create}, {"load", command_load}, {"unload", command_unload}, {"nouveau", command_nouveau}, {"run", command_run},
-        {"stop", command_stop}, {"reset", command_reset}, {"fabric", command_fabric}, {"xid", command_xid}, {"recovery", command_recovery}, {"peers", command_peers},
+        {"bind", command_bind}, {"stop", command_stop}, {"reset", command_reset}, {"fabric", command_fabric}, {"xid", command_xid}, {"recovery", command_recovery}, {"peers", command_peers},
         {"memory", command_memory}, {"fail", command_fail},
         {"trace", command_trace}, {"show", command_show}, {"boards", command_boards},
     };

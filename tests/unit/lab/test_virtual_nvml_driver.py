@@ -214,6 +214,25 @@ def test_nouveau_keeps_nvidia_out(machine: VirtualMachine) -> None:
     assert driver.readlink().name == "nvidia"
 
 
+def test_a_gpu_that_another_driver_has_is_none_of_nvidias(machine: VirtualMachine) -> None:
+    machine.start("h100-80gb-sxm", "--count=2")
+    second = machine.nvml("answer(nvmlDeviceGetUUID(nvmlDeviceGetHandleByIndex(1)))")
+    machine.gpu("bind", "--gpu", "0", "vfio-pci")
+    assert machine.nvml("answer([nvmlDeviceGetCount(), nvmlDeviceGetUUID(nvmlDeviceGetHandleByIndex(0))])") == [
+        1,
+        second,
+    ]
+    assert (machine.tree / "sys/bus/pci/devices/0000:18:00.0/driver").readlink().name == "vfio-pci"
+    assert [path.name for path in (machine.tree / "proc/driver/nvidia/gpus").iterdir()] == ["0000:2a:00.0"]
+    machine.gpu("unload")
+    machine.gpu("bind", "--gpu", "1", "NovaCore")
+    assert machine.run("virtual-gpu", "load", VERSION, "open").returncode == 19
+    for gpu in "01":
+        machine.gpu("bind", "--gpu", gpu, "nvidia")
+    machine.gpu("load", VERSION, "open")
+    assert machine.nvml("answer(nvmlDeviceGetCount())") == 2
+
+
 def test_a_gpu_that_fell_off_the_bus(machine: VirtualMachine) -> None:
     machine.start("h100-80gb-sxm", "--count=2")
     machine.gpu("lose", "--gpu", "1")
@@ -317,7 +336,7 @@ def test_the_recovery_action_is_a_field_and_a_reset_clears_it(machine: VirtualMa
 def test_the_collections_adapter_reads_fabric_and_recovery_through_the_binary_interface(
     machine: VirtualMachine,
 ) -> None:
-    machine.start("b200-180gb")
+    machine.start("b200-180gb", "--count=2")
     collections = str(Path(nvml_health.__file__).parents[6])
     reading = f"""
         import sys
