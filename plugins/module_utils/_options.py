@@ -21,7 +21,7 @@ OPTIONS: dict[str, dict[str, tuple[str, dict[str, Any]]]] = {
         "disruption": ("nvidia_toolkit_disruption", {"type": "str", "choices": ["refuse", "force"], "default": "refuse"}),
     },
     "container_toolkit": {
-        "version": ("nvidia_toolkit_version", {"type": "str", "default": "1.20.0"}),
+        "version": ("nvidia_toolkit_version", {"type": "str", "default": "1.20.2"}),
         "allow_vulnerable": ("nvidia_toolkit_allow_vulnerable", {"type": "bool", "default": False}),
         "device_injection": ("nvidia_toolkit_device_injection", {"type": "str", "choices": ["auto", "cdi", "volume_mounts", "envvar"], "default": "auto"}),
         "hold": ("nvidia_toolkit_hold", {"type": "bool", "default": True}),

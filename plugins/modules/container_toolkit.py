@@ -48,7 +48,7 @@ seealso:
 EXAMPLES = r"""
 - name: Install the toolkit for shared nodes
   gpufleet.nvidia.container_toolkit:
-    version: 1.20.0
+    version: 1.20.2
 
 - name: Install it from a mirror in an air-gapped site
   gpufleet.nvidia.container_toolkit:
@@ -67,7 +67,7 @@ version:
   description: The version of the toolkit after the run, or in check mode the one that it would have. Empty if it is not installed.
   type: str
   returned: success
-  sample: 1.20.0
+  sample: 1.20.2
 seconds:
   description: >-
     Seconds spent on downloads (C(download), with apt), builds of kernel modules (C(build)), other work of the package manager (C(packages)), other

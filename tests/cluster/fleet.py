@@ -28,7 +28,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 LAB = REPOSITORY / "tests" / "lab" / "lab"
 OLD, NEW = "580.126.09", "580.178.04"
 #: The container toolkit that belongs to each of them here.
-TOOLKIT = {OLD: "1.19.1", NEW: "1.20.0"}
+TOOLKIT = {OLD: "1.19.1", NEW: "1.20.2"}
 NODES = ("gpu-node-1", "gpu-node-2", "gpu-node-3")
 LAYOUT = [{"devices": "all", "instances": {"3g.40gb": 1, "2g.20gb": 1, "1g.10gb": 2}}]
 

@@ -37,7 +37,7 @@ SPEC = {
 COMMON = {
     "nvidia_driver_branch": "580",
     "nvidia_driver_state": "unmanaged",
-    "nvidia_toolkit_version": "1.20.0",
+    "nvidia_toolkit_version": "1.20.2",
     "gpu_kubernetes_cluster": "demo",
 }
 _PODS, _CHECKPOINT = "nvidia-gpu", "/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint"

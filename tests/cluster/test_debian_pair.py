@@ -22,7 +22,7 @@ from transcript import stale
 
 NODES = ("debian-node-1", "debian-node-2", "debian-node-3")
 FIRST, SECOND, THIRD = NODES
-TOOLKIT = {RELEASED: "1.19.1", FIXED: "1.20.0"}
+TOOLKIT = {RELEASED: "1.19.1", FIXED: "1.20.2"}
 PROOF = "/usr/local/bin/cuda-proof"
 #: What is broken where /etc/broken is there is seen by a CUDA program alone, and with the new driver alone.
 CUDA = f"""#!/bin/sh

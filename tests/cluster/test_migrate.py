@@ -46,7 +46,7 @@ SPEC = {
 DESCRIBED = {
     "nvidia_driver_branch": "580",
     "nvidia_driver_state": "unmanaged",
-    "nvidia_toolkit_version": "1.20.0",
+    "nvidia_toolkit_version": "1.20.2",
     "nvidia_toolkit_device_injection": "cdi",
     "nvidia_mig_strategy": "mixed",
     "nvidia_mig_layout": [{"devices": [2], "instances": {"1g.10gb": 2}}],

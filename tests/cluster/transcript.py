@@ -28,7 +28,7 @@ old driver and toolkit and stays cordoned, debian-node-3 is not begun. No node i
 Left out here: tasks that were skipped on every host, includes and argument checks.
 
 $ ansible-playbook gpufleet.nvidia.upgrade -e nvidia_driver_source=distribution -e nvidia_driver_flavour=proprietary \\
-    -e nvidia_driver_version=535.309.01 -e nvidia_driver_allow_vulnerable=true -e nvidia_toolkit_version=1.20.0 \\
+    -e nvidia_driver_version=535.309.01 -e nvidia_driver_allow_vulnerable=true -e nvidia_toolkit_version=1.20.2 \\
     -e gpu_cluster_kubeconfig=... \\
     -e '{"nvidia_health_cuda_check": ["/usr/local/bin/cuda-proof"]}'
 """

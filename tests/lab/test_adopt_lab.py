@@ -34,8 +34,8 @@ TOOLKIT = """
 echo "deb [trusted=yes] file:/srv/gpufleet-lab/repository/libnvidia-container/stable/deb/$(dpkg --print-architecture) /" \
     > /etc/apt/sources.list.d/nvidia-container-toolkit.list
 apt-get -qq update
-apt-get -y -qq install nvidia-container-toolkit=1.20.0-1 nvidia-container-toolkit-base=1.20.0-1 \
-    libnvidia-container-tools=1.20.0-1 libnvidia-container1=1.20.0-1
+apt-get -y -qq install nvidia-container-toolkit=1.20.2-1 nvidia-container-toolkit-base=1.20.2-1 \
+    libnvidia-container-tools=1.20.2-1 libnvidia-container1=1.20.2-1
 nvidia-ctk runtime configure --runtime=containerd
 systemctl restart containerd
 """
@@ -123,7 +123,7 @@ def test_what_the_hosts_are_is_written_and_nothing_on_them_is_touched(fleet, ado
     run, report = adopted
     assert report["left_out"] == {} and report["differences"] == {}, run.text
     hand, parted = (report["hosts"][host]["variables"] for host in (HAND, PARTED))
-    assert hand["nvidia_toolkit_version"] == "1.20.0" and hand["nvidia_toolkit_runtime"] == "containerd"
+    assert hand["nvidia_toolkit_version"] == "1.20.2" and hand["nvidia_toolkit_runtime"] == "containerd"
     # What the toolkit's packages come with, and NVIDIA's guide leaves.
     assert hand["nvidia_toolkit_device_injection"] == "envvar" and hand["nvidia_toolkit_hold"] is False
     assert hand["nvidia_driver_branch"] == "580" and hand["nvidia_driver_hold"] is False

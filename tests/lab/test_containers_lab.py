@@ -82,7 +82,7 @@ def lab(make_lab):
     )
     lab.sh(
         HOST,
-        "dpkg --install /srv/gpufleet-lab/repository/libnvidia-container/stable/deb/*/*_1.20.0-1_*.deb; "
+        "dpkg --install /srv/gpufleet-lab/repository/libnvidia-container/stable/deb/*/*_1.20.2-1_*.deb; "
         f"nvidia-smi -i 1 -mig 1; nvidia-smi mig -i 1 -cgi {LAYOUT} -C; nvidia-smi -i 1 -L",
     )
     lab.sh(HOST, MAKE_IMAGE)
@@ -210,7 +210,7 @@ LIBRARY_ONLY = [
 
 
 class TestInjected:
-    """Devices and libraries from NVIDIA's container runtime 1.20.0."""
+    """Devices and libraries from NVIDIA's container runtime 1.20.2."""
 
     def test_one_gpu(self, container, uuids):
         gpus, _migs = uuids

@@ -83,7 +83,7 @@ def test_check_mode_of_the_whole_site_shows_the_plan_of_a_bare_host(host):
         "hold the whole driver",
         f'"nvidia-kernel-open-dkms": "{NEW}-1"',
         "add repository nvidia-container-toolkit",
-        "install nvidia-container-toolkit 1.20.0",
+        "install nvidia-container-toolkit 1.20.2",
         "accept-nvidia-visible-devices-envvar-when-unprivileged = false",
     ):
         assert shown in played.text, shown

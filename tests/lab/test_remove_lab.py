@@ -237,7 +237,7 @@ def test_the_host_that_keeps_driver_and_toolkit_has_its_layout_and_nothing_of_ou
     )
     assert fleet.lab.sh(KEEPS, "apt-mark showhold").split() == []
     facts = fleet.facts(KEEPS)
-    assert facts["toolkit"]["version"] == "1.20.0" and facts["driver"]["loaded_version"]
+    assert facts["toolkit"]["version"] == "1.20.2" and facts["driver"]["loaded_version"]
     assert not any(facts["recorded"].values())
 
 

@@ -175,7 +175,7 @@ def test_check_mode_on_untouched_hosts_shows_the_whole_plan_and_changes_nothing(
     assert run.rc == 0, run.text
     for line in (
         f"{MIG}: driver: install driver branch 580",
-        f"{MIG}: toolkit: install nvidia-container-toolkit 1.20.0",
+        f"{MIG}: toolkit: install nvidia-container-toolkit 1.20.2",
         f"{MIG}: runtime: configure the runtime nvidia of containerd",
         f"{MIG}: mig: partition GPU",
         f"{MPS}: mig: nothing to do",

@@ -87,8 +87,8 @@ def test_check_mode_then_installed_then_nothing_to_do(lab, toolkit):
     assert actions(planned)[:3] == ["remove_file", "add_repository", "install_toolkit"]
     assert installed(lab) == {}
     outcome = toolkit()
-    assert outcome["version"] == "1.20.0"
-    assert installed(lab) == dict.fromkeys(PACKAGES, "1.20.0-1")
+    assert outcome["version"] == "1.20.2"
+    assert installed(lab) == dict.fromkeys(PACKAGES, "1.20.2-1")
     assert sorted(lab.sh(HOST, "apt-mark showhold").split()) == sorted(PACKAGES)
     config = lab.sh(HOST, "cat /etc/nvidia-container-runtime/config.toml")
     assert "accept-nvidia-visible-devices-envvar-when-unprivileged = false" in config
@@ -100,12 +100,12 @@ def test_unattended_upgrades_do_not_move_it(lab, toolkit):
     toolkit(version="1.19.1")
     lab.sh(HOST, "apt-get -y -qq -o Dir::Etc::sourceparts=/etc/apt/sources.list.d upgrade")
     assert installed(lab) == dict.fromkeys(PACKAGES, "1.19.1-1")
-    assert toolkit()["version"] == "1.20.0"
+    assert toolkit()["version"] == "1.20.2"
 
 
 def test_a_version_that_is_not_offered(lab, toolkit):
-    assert "All four packages are offered at 1.20.0, 1.19.1" in toolkit(fails=True, version="1.21.0")["msg"]
-    assert installed(lab) == dict.fromkeys(PACKAGES, "1.20.0-1")
+    assert "All four packages are offered at 1.20.2, 1.19.1" in toolkit(fails=True, version="1.21.0")["msg"]
+    assert installed(lab) == dict.fromkeys(PACKAGES, "1.20.2-1")
 
 
 def test_the_way_back_and_forth(toolkit):
@@ -124,7 +124,7 @@ def test_a_killed_transaction_is_completed(lab, toolkit):
     assert "libnvidia-container1" not in installed(lab)
     outcome = toolkit()
     assert actions(outcome)[:2] == ["repair_package_database", "install_toolkit"]
-    assert installed(lab) == dict.fromkeys(PACKAGES, "1.20.0-1")
+    assert installed(lab) == dict.fromkeys(PACKAGES, "1.20.2-1")
 
 
 def test_a_repository_that_does_not_answer_stops_nothing_that_is_right(fleet, lab, toolkit):
@@ -134,12 +134,12 @@ def test_a_repository_that_does_not_answer_stops_nothing_that_is_right(fleet, la
     try:
         assert not toolkit()["changed"]
         assert toolkit(fails=True, version="1.19.1", repository=dead)
-        assert installed(lab) == dict.fromkeys(PACKAGES, "1.20.0-1")
+        assert installed(lab) == dict.fromkeys(PACKAGES, "1.20.2-1")
         assert sorted(lab.sh(HOST, "apt-mark showhold").split()) == sorted(PACKAGES)
     finally:
         lab.run("repository", "on")
     # The dead repository was not left behind.
-    assert toolkit()["version"] == "1.20.0"
+    assert toolkit()["version"] == "1.20.2"
 
 
 @pytest.mark.proves("toolkit", "", rows=["debian-12"], note="built from NVIDIA's published source")

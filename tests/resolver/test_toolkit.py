@@ -29,7 +29,7 @@ from repositories import Signer, build_deb_repository, build_rpm, build_rpm_repo
 from roots import bare_apt, bare_dnf, bare_zypper
 from stand_ins import StandIn, container_toolkit
 
-VERSIONS = ("1.19.1", "1.20.0")
+VERSIONS = ("1.19.1", "1.20.2")
 MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
@@ -142,7 +142,7 @@ def test_installed_held_and_idempotent(make, desired_for, distribution):
     assert not system.manager.repositories()
     report = run_stage(system, desired, check_mode=False)
     assert actions(report)[:3] == ["add_repository", "install_toolkit", "hold_packages"]
-    assert {name: versions(system)[name] for name in PACKAGES} == dict.fromkeys(PACKAGES, "1.20.0")
+    assert {name: versions(system)[name] for name in PACKAGES} == dict.fromkeys(PACKAGES, "1.20.2")
     assert set(PACKAGES) <= set(system.manager.holds())
     assert not run_stage(system, desired, check_mode=False).plan.changes
 
@@ -184,7 +184,7 @@ def test_a_mirror_is_configured_and_the_four_are_resolved(make, desired_for, dis
     desired = desired_for(system, machine)
     system.manager.add_repository(system.repository(desired))
     system.manager.refresh()
-    packages = select(system.manager.offered(PACKAGES), "1.20.0")
+    packages = select(system.manager.offered(PACKAGES), "1.20.2")
     changes = {change.name: change.after for change in system.manager.simulate(Transaction(packages))}
     assert changes == {package.name: package.version for package in packages}
 
@@ -196,7 +196,7 @@ def test_metadata_that_somebody_else_signed_are_not_read(tmp_path, make, desired
     other = Signer.create(tmp_path / "other")
     try:
         folder = tmp_path / "forged" / "stable" / "rpm" / "x86_64"
-        build_rpm_repository(folder, container_toolkit("1.20.0", True), other, signs="metadata")
+        build_rpm_repository(folder, container_toolkit("1.20.2", True), other, signs="metadata")
         sign_metadata(folder, other)
         system = make(distribution)
         url = f"file://{tmp_path}/forged/stable/rpm"

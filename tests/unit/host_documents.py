@@ -173,8 +173,8 @@ FACTS = {
     ],
     "mps_control": {"installed": True, "multi_user": True},
     "toolkit": {
-        "version": "1.20.0",
-        "packages": {"nvidia-container-toolkit": "1.20.0-1"},
+        "version": "1.20.2",
+        "packages": {"nvidia-container-toolkit": "1.20.2-1"},
         "holds": ["nvidia-container-toolkit"],
         "accept_envvar_unprivileged": False,
         "accept_volume_mounts": False,

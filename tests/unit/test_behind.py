@@ -20,7 +20,7 @@ behind = importlib.util.module_from_spec(_SPEC)
 sys.modules["behind"] = behind
 _SPEC.loader.exec_module(behind)
 
-GO = "github.com/NVIDIA/nvidia-container-toolkit v1.0.0-alpha.1 v1.19.1 v1.20.0-rc.1 v1.20.0 v1.20.1 v1.20.2\n"
+GO = "github.com/NVIDIA/nvidia-container-toolkit v1.0.0-alpha.1 v1.19.1 v1.20.0-rc.1 v1.20.0 v1.20.1 v1.20.2 v1.20.3\n"
 PIP = """ruff (0.17.6)
 Available versions: 0.17.6, 0.17.5, 0.17.4
   INSTALLED: 0.17.5
@@ -61,7 +61,7 @@ def test_released_versions_are_compared_by_number(version, expected):
 
 
 def test_the_newest_released_version_of_each_client():
-    assert behind.of_go("m", answers) == "v1.20.2"
+    assert behind.of_go("m", answers) == "v1.20.3"
     assert behind.of_pip("ruff", answers) == "0.17.6"
     assert behind.of_helm("dcgm-exporter", "https://nvidia.github.io/dcgm-exporter/helm-charts", answers) == "4.8.3"
     for ask in (behind.of_go, behind.of_pip):
@@ -91,7 +91,7 @@ def test_every_pin_is_in_the_table_with_the_file_that_has_it(capsys):
     modules = {str(path.relative_to(ROOT)) for path in (ROOT / "tests/lab/real_tools/modules").glob("*/go.mod")}
     assert modules <= places and "requirements/oldest-python.in" not in places
     (toolkit,) = [line for line in shown if line.startswith("container toolkit")]
-    assert re.search(r" v1\.20\.2 +behind +roles/nvidia_toolkit$", toolkit)
+    assert re.search(r" v1\.20\.3 +behind +roles/nvidia_toolkit$", toolkit)
 
 
 def test_what_does_not_answer_is_said_and_not_taken_for_the_newest(capsys):

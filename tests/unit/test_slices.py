@@ -76,7 +76,7 @@ def described(tmp_path):
         "ansible_connection": "canned",
         "ansible_python_interpreter": "/usr/bin/python3",
         "gpu_kubernetes_cluster": "production",
-        "nvidia_toolkit_version": "1.20.0",
+        "nvidia_toolkit_version": "1.20.2",
     }
     return {"gpu_hosts": {"children": pools, "vars": variables}}
 

@@ -34,7 +34,7 @@ _CUDA_BY_HAND = "Run it by hand on the host; 802 means that the fabric is not re
 
 
 def runtime(evidence: Evidence) -> Outcome:
-    """A container runtime with the NVIDIA runtime runs, where one has it."""
+    """Every container runtime with the NVIDIA runtime runs, or one of them at least."""
     runtimes = evidence.facts.get("runtimes") or {}
     configured = {name: facts for name, facts in runtimes.items() if facts.get("nvidia")}
     if not configured:
@@ -44,6 +44,11 @@ def runtime(evidence: Evidence) -> Outcome:
         names = ", ".join(configured)
         return failed(f"{names} does not run", f"Start {names} and look into its journal")
     versions = [f"{name} {facts.get('version') or 'of unknown version'}" for name, facts in running.items()]
+    if len(running) < len(configured):
+        names = ", ".join(sorted(configured.keys() - running.keys()))
+        return warning(
+            f"{names} does not run; {', '.join(versions)} does", f"Start {names} where containers are to run in it"
+        )
     return passed(", ".join(versions))
 
 

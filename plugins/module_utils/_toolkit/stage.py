@@ -16,13 +16,16 @@ from .._packages.package_set import attempt
 from .._plan import Refused, StagePlan
 from .._runtime.reload_risk import containers_at_risk
 from .._steps import Kind
-from .config import NO_CGROUPS, PATH, refuse_decisive
+from .._versions import product_key
+from .config import MODE, NO_CGROUPS, PATH, refuse_decisive
 from .desired import from_variables
-from .packages import check_version
+from .packages import DEFAULT_VERSION, PREFIX, check_version
 from .plan import plan
 from .state import from_facts
 
 _ON_THE_HOST = ("nvidia", "distribution", "vendor", "runfile")
+#: The first whose default mode has NVIDIA_MIG_MONITOR_DEVICES, which the device plugin's chart sets (its changelog).
+_WITH_MIG_MONITOR = "1.20.1"
 
 
 def stage(facts: Facts, desired: Mapping[str, Any]) -> StagePlan:
@@ -52,6 +55,7 @@ def stage(facts: Facts, desired: Mapping[str, Any]) -> StagePlan:
     warnings = [
         *planned.warnings,
         *_without_cgroups(settings),
+        *_without_mig_monitor(facts, wanted.version, desired),
         *(_reload_warning(facts, wanted.runtime) if installs else ()),
     ]
     return StagePlan("toolkit", planned.changes, planned.steps, warnings=tuple(warnings))
@@ -63,6 +67,19 @@ def _without_cgroups(settings: Mapping[str, str]) -> list[str]:
     return [
         f"{PATH}, {NO_CGROUPS}: it is true, so containers that get their GPUs by NVIDIA's hook (docker --gpus, mode legacy) cannot open them unless "
         "they are rootless: set it to false"
+    ]
+
+
+def _without_mig_monitor(facts: Facts, version: str, desired: Mapping[str, Any]) -> list[str]:
+    """Return that NVML in a device plugin is refused the memory of GPUs in MIG mode (nvidia-container-toolkit#1740)."""
+    served = facts.kubelet.installed and desired.get("nvidia_sharing_backend") != "dra"
+    if not served or desired.get("nvidia_mig_strategy") in (None, "none"):
+        return []
+    if (facts.toolkit.settings or {}).get(MODE) == "legacy" or product_key(version) >= product_key(_WITH_MIG_MONITOR):
+        return []
+    return [
+        f"{PREFIX}version is {version}: before {_WITH_MIG_MONITOR} containers do not get /dev/nvidia-caps/nvidia-cap2, without which a device plugin that is "
+        f"not privileged ends with 'Insufficient Permissions' on GPUs in MIG mode. Use {DEFAULT_VERSION}"
     ]
 
 

@@ -20,7 +20,7 @@ from .deb import STAND_IN_NOTE, File, Package
 from .platform import Platform
 from .scripts import LDCONFIG, service
 
-VERSIONS = ("1.19.0", "1.19.1", "1.20.0")
+VERSIONS = ("1.19.0", "1.19.1", "1.20.2")
 """Below the security floor, the floor, and the default."""
 
 _MODULE = "github.com/NVIDIA/nvidia-container-toolkit"
@@ -33,6 +33,8 @@ _PROGRAMS = (
     "nvidia-container-runtime.legacy",
 )
 _UNITS = ("nvidia-cdi-refresh.service", "nvidia-cdi-refresh.path", "nvidia-cdi-refresh.env")
+#: Since 1.20.1.
+_DROP_IN = "10-container-engines.conf"
 _REAL = "NVIDIA's programs, built by the lab from their published source; packaged by the lab, not by NVIDIA."
 _STAND_IN = """#!/bin/sh
 # A stand-in of the lab: this machine has no Go to build the real program with.
@@ -101,8 +103,9 @@ def _go_install(version: str, target: Path) -> None:
 def _fetch_units(version: str, target: Path) -> None:
     """The units come from the same published source as the programs."""
     told = json.loads(run(["go", "mod", "download", "-json", f"{_MODULE}@v{version}"]))
-    for unit in _UNITS:
-        shutil.copyfile(Path(told["Dir"]) / "deployments/systemd" / unit, target / unit)
+    published = Path(told["Dir"]) / "deployments/systemd"
+    for unit in (*_UNITS, *([_DROP_IN] if (published / _DROP_IN).exists() else [])):
+        shutil.copyfile(published / unit, target / unit)
 
 
 def runs_in(base: Path, programs: Path, progress: Progress) -> bool:
@@ -139,6 +142,9 @@ def toolkit_packages(version: str, platform: Platform, programs: Path | None, st
             source=programs / "nvidia-cdi-refresh.service"
         )
         base_files["/lib/systemd/system/nvidia-cdi-refresh.path"] = File(source=programs / "nvidia-cdi-refresh.path")
+        if (programs / _DROP_IN).exists():
+            drop_in = f"/lib/systemd/system/nvidia-cdi-refresh.service.d/{_DROP_IN}"
+            base_files[drop_in] = File(source=programs / _DROP_IN)
         configuration = ("/etc/nvidia-container-toolkit/nvidia-cdi-refresh.env",)
         base_files[configuration[0]] = File(source=programs / "nvidia-cdi-refresh.env")
         scripts = _refresh_scripts()

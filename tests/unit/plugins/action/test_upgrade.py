@@ -46,7 +46,7 @@ def test_the_first_step_cordons_and_remembers_driver_and_toolkit(mark):
 def test_a_rollback_after_a_failure_keeps_its_reason_while_it_lasts(mark):
     cluster = FakeCluster(NodeRecord("verifying", "580.126.09", TARGET, toolkit="1.19.1"), unschedulable=True)
     mark(cluster, "failed", reason="CUDA error")
-    mark(cluster, "rolling-back", reason="CUDA error", origin="580.178.04", toolkit="1.20.0")
+    mark(cluster, "rolling-back", reason="CUDA error", origin="580.178.04", toolkit="1.20.2")
     found = cluster.record
     assert (found.state, found.failed_reason) == ("rolling-back", "CUDA error")
     assert (found.origin, found.toolkit, found.initial_unschedulable) == ("580.126.09", "1.19.1", False)
@@ -74,7 +74,7 @@ def test_a_rollback_by_hand_goes_back_to_what_was_before_the_last_change_and_not
 
 def test_a_rollback_by_hand_of_a_rollout_keeps_what_the_rollout_found_and_brought(mark):
     cluster = FakeCluster(NodeRecord("done", "580.126.09", TARGET, toolkit="1.19.1"))
-    mark(cluster, "rolling-back", origin="580.126.09", toolkit="1.20.0", target="driver 580.178.04")
+    mark(cluster, "rolling-back", origin="580.126.09", toolkit="1.20.2", target="driver 580.178.04")
     assert (cluster.record.toolkit, cluster.record.target) == ("1.19.1", TARGET)
 
 
@@ -89,8 +89,8 @@ def test_what_a_rollout_and_a_rollback_left_is_recorded_and_outlives_the_next_ro
     mark(cluster, "done", driver=NEW)
     assert rolled_out(cluster) == (NEW, OLD)
     # The toolkit alone.
-    mark(cluster, "started", driver=NEW, origin=NEW, target="toolkit 1.20.0")
-    mark(cluster, "done", driver=NEW, origin=NEW, target="toolkit 1.20.0")
+    mark(cluster, "started", driver=NEW, origin=NEW, target="toolkit 1.20.2")
+    mark(cluster, "done", driver=NEW, origin=NEW, target="toolkit 1.20.2")
     assert rolled_out(cluster) == (NEW, OLD)
     mark(cluster, "rolling-back", driver=NEW, origin=OLD, target=TARGET)
     assert rolled_out(cluster) == ("", NEW)

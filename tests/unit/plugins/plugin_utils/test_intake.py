@@ -45,7 +45,7 @@ RECORD = {
     "schema": 1,
     "state": "installing",
     "from": "580.126.09",
-    "from_toolkit": "1.20.0",
+    "from_toolkit": "1.20.2",
     "to": "driver 580",
     "wave": 2,
     "initial_unschedulable": False,

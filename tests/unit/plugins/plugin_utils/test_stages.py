@@ -119,6 +119,25 @@ def test_settings_of_the_toolkit_with_which_no_container_gets_a_gpu_are_refused(
 
 
 @pytest.mark.parametrize(
+    ("version", "strategy", "kubelet", "mode", "warned"),
+    [
+        ("1.19.1", "mixed", True, "auto", True),
+        ("1.20.0", "single", True, "auto", True),
+        ("1.20.1", "mixed", True, "auto", False),
+        ("1.19.1", "none", True, "auto", False),
+        ("1.19.1", "mixed", False, "auto", False),
+        ("1.19.1", "mixed", True, "legacy", False),
+    ],
+)
+def test_a_toolkit_with_which_the_device_plugin_sees_no_mig_devices_is_named(version, strategy, kubelet, mode, warned):
+    toolkit = {"packages": {}, "settings": {"nvidia-container-runtime.mode": mode}}
+    facts = {**BARE, "toolkit": toolkit, "kubelet": {"installed": kubelet, "active": kubelet}}
+    given = desired(nvidia_toolkit_version=version, nvidia_mig_strategy=strategy)
+    warnings = plan_stages(facts, given)["toolkit"].warnings
+    assert any("nvidia-cap2" in text for text in warnings) is warned
+
+
+@pytest.mark.parametrize(
     ("source", "refused"), [("container", False), ("outside", False), (None, False), ("nvidia", True)]
 )
 def test_a_root_of_the_toolkit_is_right_where_the_driver_is_not_on_the_host_itself(source, refused):

@@ -1,5 +1,5 @@
 module tools.invalid/nvidia-container-toolkit
 
-go 1.25.0
+go 1.26.0
 
-require github.com/NVIDIA/nvidia-container-toolkit v1.20.0
+require github.com/NVIDIA/nvidia-container-toolkit v1.20.2

@@ -97,7 +97,7 @@ def build_typical(tree):
         "/var/lib/dpkg/status",
         "\n\n".join(
             f"Package: {name}\nStatus: install ok installed\nMaintainer: cudatools <cudatools@nvidia.com>\nVersion: {version}"
-            for group, version in ((names, "580.126.09-1"), (toolkit, "1.20.0-1"))
+            for group, version in ((names, "580.126.09-1"), (toolkit, "1.20.2-1"))
             for name in group
         ),
     )
@@ -197,7 +197,7 @@ def test_the_shape_is_the_documented_one(tree, monkeypatch):
         "state": "completed",
     }
     assert document["kubelet"] == {"installed": True, "active": True}
-    assert document["toolkit"]["version"] == "1.20.0"
+    assert document["toolkit"]["version"] == "1.20.2"
     assert document["cdi"][0]["stale"] == [str(index) for index in range(1, 8)]
     json.dumps(document)
 

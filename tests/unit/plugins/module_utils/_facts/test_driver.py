@@ -157,7 +157,7 @@ DEBIAN = InstalledPackage(
 )
 #: Under names that NVIDIA's repositories have, too.
 NEGATIVO = InstalledPackage("nvidia-driver-cuda", "3:580.126.09-1.el9", "negativo17.org")
-TOOLKIT = InstalledPackage("nvidia-container-toolkit", "1.20.0-1", "NVIDIA CORPORATION <cudatools@nvidia.com>")
+TOOLKIT = InstalledPackage("nvidia-container-toolkit", "1.20.2-1", "NVIDIA CORPORATION <cudatools@nvidia.com>")
 
 
 #: As an image of containers has it (recorded on an H200, whose driver was mounted): libraries, no driver.

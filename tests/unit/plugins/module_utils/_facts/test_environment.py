@@ -142,7 +142,7 @@ def test_a_fabric_manager_that_does_not_answer(tree):
 
 
 TOOLKIT = [
-    InstalledPackage("nvidia-container-toolkit", "1.20.0-1", "NVIDIA CORPORATION <cudatools@nvidia.com>"),
+    InstalledPackage("nvidia-container-toolkit", "1.20.2-1", "NVIDIA CORPORATION <cudatools@nvidia.com>"),
     InstalledPackage("nvidia-open", "580.126.09-1", "NVIDIA"),
 ]
 
@@ -161,8 +161,8 @@ def test_toolkit(tree, config, envvar, volume_mounts):
     if config:
         tree.write("/etc/nvidia-container-runtime/config.toml", config)
     assert environment.read_toolkit(tree.source(), TOOLKIT, ["libcuda1"]) == {
-        "version": "1.20.0",
-        "packages": {"nvidia-container-toolkit": "1.20.0-1"},
+        "version": "1.20.2",
+        "packages": {"nvidia-container-toolkit": "1.20.2-1"},
         "holds": [],
         "accept_envvar_unprivileged": envvar,
         "accept_volume_mounts": volume_mounts,
@@ -176,13 +176,13 @@ def test_toolkit(tree, config, envvar, volume_mounts):
     [
         ([], []),
         (["libnvidia-container1", "nvidia-open"], ["libnvidia-container1"]),
-        (["libnvidia-container1-0:1.20.0-1.*"], ["libnvidia-container1"]),
+        (["libnvidia-container1-0:1.20.2-1.*"], ["libnvidia-container1"]),
         (["libnvidia-container1-0:1.19.1-1.*"], []),
-        (["libnvidia-container*-0:1.20.0-1.*"], ["libnvidia-container-tools", "libnvidia-container1"]),
+        (["libnvidia-container*-0:1.20.2-1.*"], ["libnvidia-container-tools", "libnvidia-container1"]),
     ],
 )
 def test_holds_of_the_toolkit(locks, held):
-    packages = dict.fromkeys(("libnvidia-container1", "libnvidia-container-tools"), "1.20.0-1")
+    packages = dict.fromkeys(("libnvidia-container1", "libnvidia-container-tools"), "1.20.2-1")
     assert environment.held_names(packages, locks) == held
 
 
@@ -211,8 +211,8 @@ def test_a_broken_toolkit_configuration_is_unknown(tree):
 
 def test_a_toolkit_without_packages_is_asked(tree):
     tree.program("/usr/bin/nvidia-ctk")
-    tree.answers["nvidia-ctk"] = "NVIDIA Container Toolkit CLI version 1.20.0\ncommit: d34b3046"
-    assert environment.read_toolkit(tree.source(), [], [])["version"] == "1.20.0"
+    tree.answers["nvidia-ctk"] = "NVIDIA Container Toolkit CLI version 1.20.2\ncommit: d34b3046"
+    assert environment.read_toolkit(tree.source(), [], [])["version"] == "1.20.2"
     source = tree.source(local=False)
     assert environment.read_toolkit(source, None, None) == {
         "version": None,
@@ -230,7 +230,7 @@ def test_a_toolkit_without_packages_is_asked(tree):
     [
         ("nvidia-container-toolkit-base", "1.19.1-1", "1.19.1"),
         ("nvidia-container-toolkit", "1:1.18.0~rc.1-1", "1.18.0~rc.1"),
-        ("libnvidia-container1", "1.20.0-1", None),
+        ("libnvidia-container1", "1.20.2-1", None),
     ],
 )
 def test_toolkit_version(tree, name, package, version):

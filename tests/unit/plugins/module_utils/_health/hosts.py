@@ -102,7 +102,7 @@ def healthy_facts():
         "mps": [
             {"pid": 900, "pipe_directory": DAEMON["pipe_directory"], "responds": True, "percentage": 25.0, "clients": 0}
         ],
-        "toolkit": {"version": "1.20.0"},
+        "toolkit": {"version": "1.20.2"},
         "runtimes": {
             "containerd": {
                 "version": "1.7.22",

@@ -22,7 +22,7 @@ from .....traces import trace_of
 
 COLLECTION = Path(leftovers.__file__).parents[3]
 DRIVER = {"nvidia-open": "580.126.09-1", "libcuda1": "580.126.09-1", "nvidia-driver-pinning-580": "580.126.09-1"}
-TOOLKIT = dict.fromkeys(PACKAGES, "1.20.0-1")
+TOOLKIT = dict.fromkeys(PACKAGES, "1.20.2-1")
 STAYING = Leftovers({**DRIVER, **TOOLKIT, "vim": "9"}, (*DRIVER, *TOOLKIT, "vim"))
 
 

@@ -229,11 +229,11 @@ class TestStage:
         (step,) = stage({"runtimes": found}, {**moving, "nvidia_toolkit_disruption": "force"}).steps
         assert step.disturbs == ("2 containers that were started with it, which cannot be ended without it",)
 
-    @pytest.mark.parametrize("installed", ["1.20.0-1", None])
+    @pytest.mark.parametrize("installed", ["1.20.2-1", None])
     def test_a_program_that_is_gone_is_the_toolkits_to_install_or_refused(self, installed):
         toolkit = {"packages": {"nvidia-container-toolkit-base": installed} if installed else {}}
         found = {"containerd": {**self.FACTS, "binary": BINARY, "absent": [BINARY]}}
-        made = stage({"runtimes": found, "toolkit": toolkit}, {**self.VARIABLES, "nvidia_toolkit_version": "1.20.0"})
+        made = stage({"runtimes": found, "toolkit": toolkit}, {**self.VARIABLES, "nvidia_toolkit_version": "1.20.2"})
         said = (
             "/usr/bin/nvidia-container-runtime: the runtime nvidia of containerd starts it, and it is not there. Install "
             "nvidia-container-toolkit-base (apt-get install --reinstall, dnf reinstall, zypper install --force) again."

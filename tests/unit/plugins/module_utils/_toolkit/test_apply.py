@@ -28,7 +28,7 @@ from ansible_collections.gpufleet.nvidia.tests.unit.package_manager import Packa
 
 stage = by_document(stage_of_facts)
 
-VERSIONS = ("1.20.0", "1.19.1", "1.19.0")
+VERSIONS = ("1.20.2", "1.19.1", "1.19.0")
 DESIRED = DesiredToolkit(cdi=False)
 
 
@@ -99,12 +99,12 @@ def test_from_nothing_and_again(host):
     assert host.manager.log == []
     report = run(host)
     assert actions(report) == ["add_repository", "install_toolkit", "hold_packages", "accept_devices"]
-    assert report.version == "1.20.0"
-    assert {host.manager.packages[name] for name in PACKAGES} == {"1.20.0-1"}
+    assert report.version == "1.20.2"
+    assert {host.manager.packages[name] for name in PACKAGES} == {"1.20.2-1"}
     assert host.manager.held == set(PACKAGES)
     again = run(host)
     assert not again.plan.changes
-    assert again.version == "1.20.0"
+    assert again.version == "1.20.2"
 
 
 def test_the_low_level_runtime_outside_of_path_is_named(host):
@@ -128,7 +128,7 @@ def test_what_holding_needs_is_installed_before_the_packages(host):
 def test_up_and_down(host):
     run(host)
     assert run(host, DesiredToolkit(version="1.19.1", cdi=False)).version == "1.19.1"
-    assert run(host).version == "1.20.0"
+    assert run(host).version == "1.20.2"
     assert host.manager.held == set(PACKAGES)
 
 
@@ -137,7 +137,7 @@ def test_one_package_of_another_version_is_put_right(host):
     host.manager.packages["libnvidia-container1"] = "1.19.1-1"
     report = run(host)
     assert "libnvidia-container1 is 1.19.1-1" in report.plan.steps[0].why
-    assert host.manager.packages["libnvidia-container1"] == "1.20.0-1"
+    assert host.manager.packages["libnvidia-container1"] == "1.20.2-1"
 
 
 def test_below_the_floor_is_refused_before_anything_and_allowed_loudly(host):
@@ -161,14 +161,14 @@ def test_a_repository_that_cannot_be_read_is_taken_out_again(host):
     with pytest.raises(PackageError, match="no network"):
         run(host)
     assert not host.manager.urls
-    assert run(host).version == "1.20.0"
+    assert run(host).version == "1.20.2"
 
 
 def test_a_version_that_is_not_offered(host):
-    with pytest.raises(Refused, match=r"has no 1.21.0 of .*All four packages are offered at 1.20.0, 1.19.1, 1.19.0"):
+    with pytest.raises(Refused, match=r"has no 1.21.0 of .*All four packages are offered at 1.20.2, 1.19.1, 1.19.0"):
         run(host, DesiredToolkit(version="1.21.0", cdi=False))
     with pytest.raises(Refused, match="Check that it is the toolkit's repository"):
-        select((), "1.20.0")
+        select((), "1.20.2")
 
 
 def test_a_cut_transaction_is_repaired_and_completed(host):
@@ -279,7 +279,7 @@ def test_cdi_and_its_units(host, monkeypatch):
     states = [
         ToolkitState({}, driver_loaded=True),
         ToolkitState(
-            dict.fromkeys(PACKAGES, "1.20.0-1"),
+            dict.fromkeys(PACKAGES, "1.20.2-1"),
             PACKAGES,
             repository=True,
             config=None,
@@ -315,7 +315,7 @@ def test_old_source_files_go_first(host, monkeypatch):
 
 class TestStage:
     VARIABLES = {
-        "nvidia_toolkit_version": "1.20.0",
+        "nvidia_toolkit_version": "1.20.2",
         "nvidia_toolkit_runtime": "containerd",
         "nvidia_toolkit_cdi": True,
         "nvidia_toolkit_device_injection": "auto",
@@ -328,7 +328,7 @@ class TestStage:
         "nvidia_toolkit_repository_key_fingerprint": "",
     }
     INSTALLED = {
-        "packages": dict.fromkeys(PACKAGES, "1.20.0-1"),
+        "packages": dict.fromkeys(PACKAGES, "1.20.2-1"),
         "accept_envvar_unprivileged": False,
         "accept_volume_mounts": False,
     }

@@ -45,7 +45,7 @@ kind: nvidia.com/gpu
 
 
 def manager():
-    made = PackageManager({"bash": "5", "nvidia-docker2": "2.13-1", **dict.fromkeys(PACKAGES, "1.20.0-1")}, ["bash"])
+    made = PackageManager({"bash": "5", "nvidia-docker2": "2.13-1", **dict.fromkeys(PACKAGES, "1.20.2-1")}, ["bash"])
     made.needed, made.urls = ("a-plugin",), ["https://mirror/deb/amd64"]
     return made
 

@@ -137,7 +137,7 @@ def test_a_driver_below_the_security_floor_is_left_alone_and_what_site_would_do_
 
 
 def test_a_vulnerable_toolkit_is_left_alone_and_named(hand):
-    facts = json.loads(json.dumps(hand).replace('"1.20.0', '"1.17.4'))
+    facts = json.loads(json.dumps(hand).replace('"1.20.2', '"1.17.4'))
     one = adopted(facts)
     assert one.variables["nvidia_toolkit_runtime"] == "none"
     (difference,) = one.differences

@@ -51,7 +51,7 @@ WHOLE = {
         "source": "nvidia",
         "holds": ["nvidia-open"],
     },
-    "toolkit": {"version": "1.20.0", "holds": []},
+    "toolkit": {"version": "1.20.2", "holds": []},
     "runtimes": {"containerd": {"version": "1.7.24", "nvidia": True}, "docker": {"version": None, "nvidia": False}},
     "mps": [{}, {}],
     "kubelet": {"installed": True, "active": True},
@@ -77,7 +77,7 @@ def test_a_host_in_service_is_told_with_equal_gpus_together():
         "1 x NVIDIA H100 80GB HBM3, 81559 MiB, MIG on with 2 GPU instances, in use (GPU 1); "
         "1 x a GPU that fell off the bus (GPU 3); 1 x NVIDIA H100 80GB HBM3, 81559 MiB, in use (GPU 4)",
         "driver": "580.126.09 open from nvidia; 580.178.04 is on the disk, held: nvidia-open",
-        "toolkit": "1.20.0",
+        "toolkit": "1.20.2",
         "runtimes": "containerd 1.7.24 with the runtime nvidia, docker not known without the runtime nvidia",
         "MPS daemons": "2",
         "kubelet": "active",

@@ -121,8 +121,8 @@ def test_a_new_target_after_a_half_installed_one_still_comes_from_the_first_driv
 
 def test_the_toolkit_is_remembered_as_the_driver_is():
     assert begin(NodeRecord(), "580.126.09", TARGET, 1, False, "me", NOW, "1.19.1").toolkit == "1.19.1"
-    assert begin(RECORD, "580.178.04", "driver 595", 1, True, "me", NOW, "1.20.0").toolkit == "1.19.1"
-    assert begin(started(state="done"), "580.178.04", "driver 595", 1, True, "me", NOW, "1.20.0").toolkit == "1.20.0"
+    assert begin(RECORD, "580.178.04", "driver 595", 1, True, "me", NOW, "1.20.2").toolkit == "1.19.1"
+    assert begin(started(state="done"), "580.178.04", "driver 595", 1, True, "me", NOW, "1.20.2").toolkit == "1.20.2"
 
 
 def test_on_plain_hosts_the_records_say_whether_another_run_is_at_work():
