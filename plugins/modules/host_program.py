@@ -71,10 +71,11 @@ import os
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import CommandError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.stopwatch import since_start
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import ProgramFacts
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.metric_units import refused_directory
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host import installation
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.plan import Present, plan_removal, unit_texts
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.plan import plan as plan_installation
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.plan import plan_removal, unit_texts
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import NotInEffect, Plan, Refused, carry_out
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._results import refuse, succeed
 
@@ -103,7 +104,7 @@ def main() -> None:
             "Call gpufleet.nvidia.host_program as a task"
         )
 
-    def planned(found: Present) -> Plan:
+    def planned(found: ProgramFacts) -> Plan:
         return (
             plan_installation(found, wanted["version"], wanted["sha256"], metrics) if present else plan_removal(found)
         )

@@ -10,10 +10,10 @@ import hashlib
 from collections.abc import Callable
 from typing import Any
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import Facts, view_of
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import Facts, ProgramFacts, view_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.host_names import BOOT_UNITS
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.metric_units import METRICS_TIMER
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.plan import Present, unit_texts
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.plan import unit_texts
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import StagePlan
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.mps_instances import instance
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_program import host_program
@@ -50,7 +50,7 @@ def installed_program(metrics="", daemons=()):
     """
     program = host_program()
     instances = {instance(name): {"sha256": None, "state": "enabled"} for name in daemons}
-    texts = unit_texts(Present(python=PYTHON, units=instances), metrics)
+    texts = unit_texts(ProgramFacts(python=PYTHON, units=instances), metrics)
     at_boot = (*BOOT_UNITS, METRICS_TIMER)
     return {
         "version": program.version,

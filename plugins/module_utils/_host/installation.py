@@ -21,12 +21,13 @@ from .._adapters.nvml_library import HOST_PROGRAM
 from .._adapters.zip_imports import COMPILED, entry_name
 from .._facts.environment import read_host_program
 from .._facts.services import read_services
+from .._facts_view import ProgramFacts, view_of
 from .._formats.host_names import wants_link
 from .._health.metric_units import METRICS_SERVICE, METRICS_TIMER, TIMER_LINK
 from .._plan import Plan, Refused
 from .._runtime.unit_reload import reload_units
 from .._steps import Kind
-from .plan import OF_METRICS, VERSION_FILE, Present
+from .plan import OF_METRICS, VERSION_FILE
 from .units import UNIT_DIRECTORY
 
 
@@ -34,10 +35,10 @@ class InstallationError(Exception):
     """The program cannot be installed."""
 
 
-def read() -> Present:
+def read() -> ProgramFacts:
     """Return what this host has, as its facts say it."""
     reader = HostReader(HostFiles())
-    return Present.from_facts(read_host_program(reader, read_services(reader)))
+    return view_of({"host_program": read_host_program(reader, read_services(reader))}).host_program
 
 
 def needs_program(steps: Plan) -> bool:

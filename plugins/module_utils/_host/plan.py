@@ -12,10 +12,9 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
 
 from .._adapters.nvml_library import HOST_PROGRAM
+from .._facts_view import BootUnitFacts, ProgramFacts
 from .._formats.host_names import BOOT_UNITS
 from .._health.metric_units import METRICS_FILE, METRICS_SERVICE, METRICS_TIMER, metric_units
 from .._plan import Plan, Step
@@ -31,59 +30,26 @@ ENABLED, DISABLED, MASKED = "enabled", "disabled", "masked"
 OF_METRICS = (METRICS_SERVICE, METRICS_TIMER)
 
 
-@dataclass(frozen=True)
-class UnitFile:
-    """A unit that a host has. C(sha256): of its file; None where there is none, or a mask in its place. C(state): C(enabled), C(disabled) or C(masked)."""
-
-    sha256: str | None
-    state: str
+def is_installed(present: ProgramFacts) -> bool:
+    """Return whether a host has anything of it."""
+    return present.sha256 is not None or any(not is_instance(name) for name in present.units or ())
 
 
-@dataclass(frozen=True)
-class Present:
-    """What is on the host. C(python): the interpreter that read the host, which its units have to call."""
-
-    sha256: str | None = None
-    version: str | None = None
-    python: str = ""
-    units: Mapping[str, UnitFile] | None = None
-    metrics_directory: str = ""
-    metrics_active: bool | None = None
-
-    @classmethod
-    def from_facts(cls, part: Mapping[str, Any]) -> Present:
-        found = part.get("units")
-        return cls(
-            sha256=part.get("sha256"),
-            version=part.get("version"),
-            python=str(part.get("python") or ""),
-            units=None
-            if found is None
-            else {name: UnitFile(one.get("sha256"), str(one.get("state"))) for name, one in found.items()},
-            metrics_directory=str(part.get("metrics_directory") or ""),
-            metrics_active=part.get("metrics_active"),
-        )
-
-    @property
-    def anything(self) -> bool:
-        return self.sha256 is not None or any(not is_instance(name) for name in self.units or ())
-
-
-def unit_texts(present: Present, metrics: str | None = None) -> dict[str, str]:
+def unit_texts(present: ProgramFacts, metrics: str | None = None) -> dict[str, str]:
     """Return the text of every unit that the host has to have; none where it runs no systemd. C(metrics): the directory that metrics are written to;
     empty for none, None leaves that as it is.
     """
     if present.units is None:
         return {}
-    directory = present.metrics_directory if metrics is None else metrics
+    directory, python = present.metrics_directory if metrics is None else metrics, present.python or ""
     return {
-        **units(present.python),
-        **(metric_units(present.python, directory) if directory else {}),
+        **units(python),
+        **(metric_units(python, directory) if directory else {}),
         **({MPS_UNIT: unit_text(HOST_PROGRAM)} if any(is_instance(name) for name in present.units) else {}),
     }
 
 
-def plan(present: Present, version: str, sha256: str, metrics: str | None = None) -> Plan:
+def plan(present: ProgramFacts, version: str, sha256: str, metrics: str | None = None) -> Plan:
     """Return the steps that put the program and its units in place. None of them disturbs what uses the GPUs. C(metrics): as for L(unit_texts)."""
     steps = []
     # A host without anything is shown one step in place of nine.
@@ -99,7 +65,7 @@ def plan(present: Present, version: str, sha256: str, metrics: str | None = None
         return Plan(tuple(steps), warnings=("This host has no systemd: nothing restores MIG and MPS after a reboot.",))
     texts = unit_texts(present, metrics)
     steps += _metrics_removal(present) if METRICS_TIMER not in texts else []
-    if metrics and present.metrics_directory not in ("", metrics):
+    if metrics and present.metrics_directory not in (None, "", metrics):
         steps.append(_without_metrics(present, f"metrics are written to {metrics}"))
     changed = set()
     for name, text in sorted(texts.items()):
@@ -114,7 +80,7 @@ def plan(present: Present, version: str, sha256: str, metrics: str | None = None
     return Plan(tuple(steps), before=_state(present.units), after=_state({**kept, **_wanted(texts)}))
 
 
-def plan_removal(present: Present) -> Plan:
+def plan_removal(present: ProgramFacts) -> Plan:
     """Return the steps that remove the program and its units. What they recorded stays."""
     why = "it is no longer needed"
     there = {name: unit for name, unit in (present.units or {}).items() if name in BOOT_UNITS}
@@ -126,7 +92,7 @@ def plan_removal(present: Present) -> Plan:
     return Plan(tuple(steps), before=_state(present.units or {}), after={})
 
 
-def _other_program(present: Present, version: str) -> str:
+def _other_program(present: ProgramFacts, version: str) -> str:
     if present.sha256 is None:
         return "it is missing"
     if present.version == version:
@@ -134,7 +100,7 @@ def _other_program(present: Present, version: str) -> str:
     return f"it is of version {present.version or 'unknown'}, not {version}"
 
 
-def _unit_steps(present: UnitFile | None, name: str, text: str) -> list[Step]:
+def _unit_steps(present: BootUnitFacts | None, name: str, text: str) -> list[Step]:
     data = {"unit": name}
     steps = []
     if present and present.state == MASKED:
@@ -151,7 +117,7 @@ def _unit_steps(present: UnitFile | None, name: str, text: str) -> list[Step]:
 _AT_BOOT = (*BOOT_UNITS, METRICS_TIMER)
 
 
-def _has_file(unit: UnitFile) -> bool:
+def _has_file(unit: BootUnitFacts) -> bool:
     return unit.sha256 is not None or unit.state == MASKED
 
 
@@ -159,12 +125,12 @@ def _removed_unit(name: str, why: str) -> Step:
     return Step(Kind.REMOVE_FILE, f"{UNIT_DIRECTORY}/{name}", why, data={"unit": name})
 
 
-def _without_metrics(present: Present, why: str) -> Step:
+def _without_metrics(present: ProgramFacts, why: str) -> Step:
     """Return the step that removes the file: node_exporter would show its last values for ever."""
     return Step(Kind.REMOVE_FILE, f"{present.metrics_directory}/{METRICS_FILE}", why)
 
 
-def _metrics_removal(present: Present) -> list[Step]:
+def _metrics_removal(present: ProgramFacts) -> list[Step]:
     why = "it is no longer needed"
     there = {name: unit for name, unit in (present.units or {}).items() if name in OF_METRICS}
     running = present.metrics_active or any(unit.state != DISABLED for unit in there.values())
@@ -173,13 +139,13 @@ def _metrics_removal(present: Present) -> list[Step]:
     return [*steps, _without_metrics(present, why)] if present.metrics_directory else steps
 
 
-def _wanted(texts: Mapping[str, str]) -> dict[str, UnitFile]:
+def _wanted(texts: Mapping[str, str]) -> dict[str, BootUnitFacts]:
     return {
-        name: UnitFile(hashlib.sha256(text.encode()).hexdigest(), ENABLED if name in _AT_BOOT else DISABLED)
+        name: BootUnitFacts(ENABLED if name in _AT_BOOT else DISABLED, hashlib.sha256(text.encode()).hexdigest())
         for name, text in texts.items()
     }
 
 
-def _state(found: Mapping[str, UnitFile]) -> dict[str, object]:
+def _state(found: Mapping[str, BootUnitFacts]) -> dict[str, object]:
     """Return the units as C(--diff) shows them."""
     return {name: f"{unit.state}, {(unit.sha256 or 'no file')[:12]}" for name, unit in sorted(found.items())}

@@ -20,7 +20,7 @@ from .._settings import desired as settings
 from .._sharing import desired as sharing
 from .._sharing.host import host_sharing
 from .._sharing.state import sharing_of
-from .plan import Present, plan
+from .plan import is_installed, plan
 
 STAGE = "boot"
 #: The controller's host program among the variables of a host: its version and SHA-256, or why it cannot be built.
@@ -42,8 +42,8 @@ def metrics_directory(desired: Mapping[str, Any]) -> str:
 def stage(facts: Facts, desired: Mapping[str, Any]) -> StagePlan:
     """Plan the program and its units. Raises Refused: the directory of the metrics cannot be used."""
     directory = metrics_directory(desired)
-    present = Present.from_facts(facts.host_program)
-    if not (directory or present.anything or _restores(facts, desired)):
+    present = facts.host_program
+    if not (directory or is_installed(present) or _restores(facts, desired)):
         return StagePlan(STAGE, needed=False)
     program = desired.get(PROGRAM)
     if "units" not in facts.host_program:

@@ -22,13 +22,14 @@ from .._adapters.lock import LOCK_PATH, Locked, exclusive
 from .._adapters.processes import unit_of
 from .._facts.evidence import collect
 from .._facts.health import kernel_log
+from .._facts_view import view_of
 from .._formats.numbers import whole_number
 from .._health.checks import CHECKS
 from .._health.metric_units import METRICS_FILE, METRICS_SERVICE
 from .._health.metrics import counted, expose, parse_counts, readings, unread
 from .._health.records import cdi_difference, record_differences
 from .._health.report import evaluate
-from .plan import VERSION_FILE, Present
+from .plan import VERSION_FILE
 from .plan import plan as plan_boot
 from .restore import fail, say
 
@@ -42,7 +43,7 @@ def drift(facts: Mapping[str, Any]) -> dict[str, bool]:
     cdi = cdi_difference(facts)
     if cdi is not None:
         found["cdi"] = bool(cdi)
-    present = Present.from_facts(facts.get("host_program") or {})
+    present = view_of({"host_program": facts.get("host_program")}).host_program
     if present.units is not None and present.sha256 and present.version:
         found["boot"] = plan_boot(present, present.version, present.sha256).changes
     return found

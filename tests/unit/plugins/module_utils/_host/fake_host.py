@@ -17,6 +17,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.host_rea
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.systemd import Unit
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.environment import read_host_program
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.services import Services
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import ProgramFacts, view_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.host_names import wants_link
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.metric_units import (
     METRICS_SERVICE,
@@ -24,7 +25,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.metric_uni
     TIMER_LINK,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host import installation
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.plan import Present, plan, plan_removal, unit_texts
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.plan import plan, plan_removal, unit_texts
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.units import UNIT_DIRECTORY
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import carry_out
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_program import pack
@@ -85,8 +86,8 @@ class FakeHost:
         services = Services({METRICS_TIMER: Unit(METRICS_TIMER, "loaded", active)})
         return {"host_program": read_host_program(HostReader(HostFiles(str(self.root))), services, PYTHON)}
 
-    def read(self) -> Present:
-        return Present.from_facts(self.facts()["host_program"])
+    def read(self) -> ProgramFacts:
+        return view_of(self.facts()).host_program
 
     def enable(self, names) -> None:
         for name in names:

@@ -34,7 +34,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._host import (
     restore,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host import stage as stage_of
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.plan import VERSION_FILE, plan_removal
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.plan import VERSION_FILE, is_installed, plan_removal
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.stage import PROGRAM
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.units import UNIT_DIRECTORY, units
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig import apply
@@ -294,7 +294,7 @@ def test_whatever_was_done_to_a_host_it_is_mended_in_one_run(tmp_path_factory, d
         assert host.enabled == {*units(""), *([METRICS_TIMER] if wanted else [])}
         assert set(host.restarted) <= {METRICS_TIMER}
         host.remove()
-        assert not host.enabled and not host.read().anything
+        assert not host.enabled and not is_installed(host.read())
 
 
 BARE = {
