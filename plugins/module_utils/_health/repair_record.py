@@ -1,6 +1,7 @@
 # Copyright: (c) 2026, the gpufleet.nvidia authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
+# ruff: noqa: RUF009 (the functions declare fields)
 
 """What was tried to repair a host: the record that C(gpufleet.nvidia.heal) keeps on it. Pure.
 
@@ -15,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from .._schema import OUTPUT, boolean, check, encode, fields, items, number, one_of, text
+from .._schema import OUTPUT, boolean, check, encode, has, items, needs, number, of, one_of, text
 from .repair_actions import Action
 
 SCHEMA = 1
@@ -32,8 +33,6 @@ _KEPT = 50
 #: How often an attempt that was cut off while the host was being repaired is taken up again. Then it counts as one that failed.
 _TRIES = 2
 
-_NAME = text(256)
-
 
 @dataclass(frozen=True)
 class Attempt:
@@ -43,12 +42,12 @@ class Attempt:
     :param tries: how often it came to the repair itself.
     """
 
-    at: str
-    action: Action
-    faults: tuple[tuple[str, str], ...]
-    outcome: str = ""
-    reason: str = ""
-    tries: int = 0
+    at: str = needs(text(64))
+    action: Action = needs(one_of(Action))
+    faults: tuple[tuple[str, str], ...] = needs(items(items(text(256), 2, least=2), 256))
+    outcome: str = has(text(pattern=f"|{REPAIRED}|{FAILED}"), "")
+    reason: str = has(OUTPUT, "")
+    tries: int = has(number(0, 1000), 0)
 
     @property
     def counts(self) -> bool:
@@ -68,15 +67,15 @@ class RepairRecord:
     :param initial_unschedulable: whether somebody else had cordoned the node before; it stays so.
     """
 
-    state: str = ""
-    attempts: tuple[Attempt, ...] = ()
-    reason: str = ""
-    bundle: str = ""
-    operator: str = ""
-    since: str = ""
-    boot_id: str = ""
-    dealt_with: tuple[str, ...] = ()
-    initial_unschedulable: bool = False
+    state: str = has(text(pattern="|".join(("", *STEPS, *ENDS))), "")
+    attempts: tuple[Attempt, ...] = has(items(of(Attempt), _KEPT), ())
+    reason: str = has(OUTPUT, "")
+    bundle: str = has(text(), "")
+    operator: str = has(text(1024), "")
+    since: str = has(text(64), "")
+    boot_id: str = has(text(64), "")
+    dealt_with: tuple[str, ...] = has(items(text(1024), 1024), ())
+    initial_unschedulable: bool = has(boolean, False)
 
     @property
     def interrupted(self) -> bool:
@@ -94,32 +93,7 @@ class RepairRecord:
         return json.dumps(self.values(), indent=2, sort_keys=True) + "\n"
 
 
-_ATTEMPT = fields(
-    {
-        "at": text(64),
-        "action": one_of(Action),
-        "outcome": text(pattern=f"|{REPAIRED}|{FAILED}"),
-        "reason": OUTPUT,
-        "tries": number(0, 1000),
-        "faults": items(items(_NAME, 2, least=2), 256),
-    },
-    required=("at", "action", "faults"),
-    into=Attempt,
-)
-_RECORD = fields(
-    {
-        "schema": number(SCHEMA, SCHEMA),
-        "state": text(pattern="|".join(("", *STEPS, *ENDS))),
-        "reason": OUTPUT,
-        "bundle": text(),
-        "operator": text(1024),
-        **dict.fromkeys(("since", "boot_id"), text(64)),
-        "initial_unschedulable": boolean,
-        "dealt_with": items(text(1024), 1024),
-        "attempts": items(_ATTEMPT, _KEPT),
-    },
-    into=RepairRecord,
-)
+_RECORD = of(RepairRecord, SCHEMA)
 
 
 def from_values(values: Mapping[str, Any] | None) -> RepairRecord:
