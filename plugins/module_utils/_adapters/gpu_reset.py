@@ -14,6 +14,8 @@ import json
 from collections.abc import Mapping, Sequence
 
 from .._formats.documents import read_json
+from .._plan import Refused
+from .._schema import check, items, mapping, not_null, number
 from .command import CommandError, Result, run
 from .files import read_text, remove, write_whole
 
@@ -22,20 +24,16 @@ GRAPHICS, MEMORY = "graphics", "memory"
 
 #: UUID of a GPU, and the lowest and the highest frequency in MHz of its L(GRAPHICS) and L(MEMORY) clock.
 Locks = Mapping[str, Mapping[str, "tuple[int, int]"]]
+_LOCKS = mapping(mapping(not_null(items(number(), 2, least=2))))
 
 
 def parse_locks(text: str | None) -> Locks:
     """Return what was locked; empty where that cannot be read."""
     try:
-        found = read_json(text or "{}")
-        return {
-            str(uuid): {
-                name: (int(locks[name][0]), int(locks[name][1])) for name in (GRAPHICS, MEMORY) if locks.get(name)
-            }
-            for uuid, locks in found.items()
-        }
-    except (ArithmeticError, AttributeError, IndexError, KeyError, TypeError, ValueError):
+        found: Locks = check(_LOCKS, read_json(text or "{}"))
+    except (Refused, ValueError):
         return {}
+    return found
 
 
 def read_locks() -> Locks:
