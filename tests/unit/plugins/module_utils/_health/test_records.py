@@ -40,6 +40,11 @@ def _lost(facts):
     facts["gpus"][0] = {**dict.fromkeys(facts["gpus"][0]), "index": 0, "lost": True, "gpu_instances": []}
 
 
+def _replaced(facts):
+    """A new board in the slot of the old one has its record."""
+    facts["gpus"][0]["uuid"] = "GPU-new"
+
+
 @pytest.mark.parametrize(
     ("spoil", "record", "text"),
     [
@@ -58,6 +63,10 @@ def _lost(facts):
             "mig",
             "GPU 0 (0000:18:00.0)",
         ),
+        # The same profiles in other places are restored otherwise than they are.
+        (lambda facts: facts["gpus"][0]["gpu_instances"][0].update(start=0), "mig", "3g.40gb at 4:4"),
+        (lambda facts: facts["gpus"][0]["gpu_instances"][0].update(compute_instances=[]), "mig", "compute instance"),
+        (_replaced, "mig", ""),
         # A layout does not select it.
         (lambda facts: facts["recorded"]["mig"]["gpus"].pop(0), "mig", ""),
         (_in_another_order, "mig", ""),
@@ -66,6 +75,7 @@ def _lost(facts):
         (_lost, "settings", ""),
         (lambda facts: facts["recorded"].update(mig={"schema": 9}), "mig", "mig.json cannot be used"),
         (lambda facts: facts["mps"].clear(), "sharing", "start MPS daemon node (it does not run)"),
+        (lambda facts: facts["mps"][0].update(responds=False), "sharing", "MPS daemon node"),
         (lambda facts: facts["mps"][0].update(in_container=True), "sharing", "start MPS daemon node"),
         (
             lambda facts: facts["mps"][0].update(percentage=50.0, limits=["1G", "4G"]),
@@ -85,6 +95,12 @@ def _lost(facts):
             lambda facts: facts["gpus"][0]["settings"]["power_w"].update(limit=300),
             "settings",
             "set the power limit GPU 0 (0000:18:00.0) to 500 W (it is 300 W)",
+        ),
+        (lambda facts: facts["gpus"][0]["settings"]["power_w"].update(max=400), "settings", "400 W"),
+        (
+            lambda facts: facts["gpus"][0]["settings"]["clocks_mhz"].update(locked_graphics=None),
+            "settings",
+            "lock the graphics clock",
         ),
     ],
 )

@@ -25,61 +25,23 @@ def test_a_host_that_is_as_recorded(facts):
     assert drift(facts) == dict.fromkeys((*RECORDED, "boot"), False)
 
 
-def _set(path, value):
-    def spoil(facts):
-        *folders, last = path
-        for name in folders:
-            facts = facts[name]
-        facts[last] = value
-
-    return spoil
-
-
-GPU = ("gpus", 0)
-INSTANCE = (*GPU, "gpu_instances", 0)
-UNITS = ("host_program", "units")
-
-
 @pytest.mark.parametrize(
-    ("spoil", "differs"),
-    [
-        (_set((*GPU, "gpu_instances"), []), "mig"),
-        # The same profiles in other places are restored otherwise than they are.
-        (_set((*INSTANCE, "start"), 0), "mig"),
-        (_set((*INSTANCE, "compute_instances"), []), "mig"),
-        (_set((*GPU, "settings", "power_w", "limit"), 700), "settings"),
-        (_set((*GPU, "settings", "power_w", "max"), 400), "settings"),
-        (_set((*GPU, "settings", "clocks_mhz", "locked_graphics"), None), "settings"),
-        (_set((*GPU, "compute_mode"), "prohibited"), "compute_mode"),
-        (_set(("mps", 0, "responds"), False), "sharing"),
-        (_set(("mps", 0, "limits"), ["1G", "4G"]), "sharing"),
-        (_set(("mps",), []), "sharing"),
-        (_set(("cdi", 0, "missing"), ["MIG-1"]), "cdi"),
-        (_set((*UNITS, "gpufleet-mig.service", "state"), "disabled"), "boot"),
-        (_set((*UNITS, "gpufleet-mig.service"), {"sha256": None, "state": "masked"}), "boot"),
-        (_set((*UNITS, "gpufleet-mig.service", "sha256"), "0"), "boot"),
-    ],
+    "unit", [{"sha256": None, "state": "masked"}, {"sha256": "0", "state": "enabled"}, {"state": "disabled"}], ids=str
 )
-def test_one_thing_that_is_not_as_recorded(facts, spoil, differs):
-    spoil(facts)
-    assert drift(facts) == {name: name == differs for name in (*RECORDED, "boot")}
+def test_units_that_would_not_restore_at_boot_differ(facts, unit):
+    facts["host_program"]["units"]["gpufleet-mig.service"].update(unit)
+    assert drift(facts) == {name: name == "boot" for name in (*RECORDED, "boot")}
+
+
+def test_what_differs_from_a_record_and_the_cdi_specification_are_told_apart(facts):
+    facts["gpus"][0]["gpu_instances"] = []
+    facts["cdi"][0]["missing"] = ["MIG-1"]
+    assert drift(facts) == {name: name in ("mig", "cdi") for name in (*RECORDED, "boot")}
 
 
 def test_an_mps_daemon_that_would_not_come_back_differs(facts):
     facts["host_program"]["units"]["gpufleet-mps@node.service"]["state"] = "masked"
     assert drift(facts) == {name: name == "sharing" for name in (*RECORDED, "boot")}
-
-
-def test_a_new_board_in_the_slot_of_an_old_one_has_its_record(facts):
-    facts["gpus"][0]["uuid"] = "GPU-new"
-    assert drift(facts)["mig"] is False
-    facts["gpus"][0]["gpu_instances"] = []
-    assert drift(facts)["mig"] is True
-
-
-def test_a_gpu_that_is_lost_is_not_compared(facts):
-    facts["gpus"][0] = {"index": 0, "pci_address": facts["gpus"][0]["pci_address"], "lost": True}
-    assert drift(facts) == dict.fromkeys((*RECORDED, "boot"), False)
 
 
 def test_records_that_cannot_be_used_differ_and_what_is_not_recorded_is_missing(facts):
