@@ -129,7 +129,7 @@ def run(module: AnsibleModule) -> tuple[Plan, HostSharing]:
     """Read, plan, apply, read back."""
     sharing = read(variables("mps", module.params))
     with exclusive(module.params["lock_timeout"]), open_nvml(module.params["_pynvml_archive"]) as nvml:
-        version = nvml.system().driver_version
+        version = nvml.driver_version()
         branch = branch_of(version) if version and is_driver_version(version) else None
         observed = sharing_apply.observe(nvml)
         wanted = host_sharing(sharing, [gpu.facts for gpu in nvml.gpus() if not gpu.lost], branch, observed.multi_user)

@@ -35,7 +35,6 @@ from .nvml_library import (
     NvmlError,
     Process,
     Reading,
-    SystemInfo,
     load_pynvml,
     processes,
 )
@@ -84,15 +83,16 @@ class Nvml:
         finally:
             self.open()
 
-    def system(self) -> SystemInfo:
+    def driver_version(self) -> str | None:
+        return Reading(self.library).value("driver_version", "nvmlSystemGetDriverVersion")
+
+    def versions(self) -> tuple[dict[str, str | None], dict[str, str]]:
+        """Return C(version) of NVML and C(cuda_version), such as C(13.0), that the driver supports, as in the facts, and why one is not known."""
         reading = Reading(self.library)
+        version = reading.value("version", "nvmlSystemGetNVMLVersion")
         cuda = reading.value("cuda_version", "nvmlSystemGetCudaDriverVersion")
-        return SystemInfo(
-            driver_version=reading.value("driver_version", "nvmlSystemGetDriverVersion"),
-            nvml_version=reading.value("nvml_version", "nvmlSystemGetNVMLVersion"),
-            cuda_version=None if cuda is None else f"{cuda // 1000}.{cuda % 1000 // 10}",
-            unknown=reading.unknown,
-        )
+        supported = None if cuda is None else f"{cuda // 1000}.{cuda % 1000 // 10}"
+        return {"version": version, "cuda_version": supported}, reading.unknown
 
     def count(self) -> int:
         return int(self.library.call("nvmlDeviceGetCount"))

@@ -190,16 +190,6 @@ RECOVERY_ACTIONS = (
 
 
 @dataclass(frozen=True)
-class SystemInfo:
-    """Versions of the driver, of NVML and of the CUDA that the driver supports (such as C(13.0))."""
-
-    driver_version: str | None
-    nvml_version: str | None
-    cuda_version: str | None
-    unknown: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
 class Process:
     """A process that holds a GPU or an instance.
 

@@ -20,8 +20,8 @@ from .nvml import unavailable
 
 
 def _read(nvml: Nvml, subsets: Sequence[str], locks: gpu_reset.Locks) -> dict[str, Any]:
-    system = nvml.system()
-    unknown = {f"nvml.{_NVML_NAMES[name]}": reason for name, reason in system.unknown.items() if name in _NVML_NAMES}
+    versions, untold = nvml.versions()
+    unknown = {f"nvml.{name}": reason for name, reason in untold.items()}
     gpus = []
     fabric = set()
     for state in nvml.gpus():
@@ -44,22 +44,13 @@ def _read(nvml: Nvml, subsets: Sequence[str], locks: gpu_reset.Locks) -> dict[st
                 gpu["errors"] = memory_errors(nvml, state.index)
                 gpu["recovery_action"] = recovery_action(nvml, state.index)
         gpus.append(gpu)
-    facts = {
-        "available": True,
-        "reason": None,
-        "code": None,
-        "version": system.nvml_version,
-        "cuda_version": system.cuda_version,
-    }
+    facts = {"available": True, "reason": None, "code": None, **versions}
     return {"nvml": facts, "gpus": gpus, "fabric_state": slowest(fabric), "unknown": unknown}
 
 
 def slowest(states: Collection[str | None]) -> str | None:
     """Return the state that the whole fabric is in: that of the GPU which is least far."""
     return next((state for state in ("not_started", "in_progress", "completed") if state in states), None)
-
-
-_NVML_NAMES = {"nvml_version": "version", "cuda_version": "cuda_version"}
 
 
 def read_gpus(source: HostReader, archive: str | None, subsets: Sequence[str] = ()) -> dict[str, Any]:

@@ -20,7 +20,6 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_lib
     NvmlError,
     NvmlUnavailable,
     PynvmlMissing,
-    SystemInfo,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts import gpus
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.gpus import (
@@ -71,8 +70,8 @@ class FakeNvml(Nvml):
         self.offered = profiles
         self.calls = calls or {}
 
-    def system(self):
-        return SystemInfo("580.126.09", "13.580.126.09", "13.0", self.unknown)
+    def versions(self):
+        return {"version": "13.580.126.09", "cuda_version": "13.0"}, self.unknown
 
     def gpus(self):
         return copy.deepcopy(list(self.states))
@@ -114,7 +113,7 @@ def test_a_lost_gpu_is_unknown_in_everything_but_its_index():
 
 
 def test_everything_is_read(tree, monkeypatch):
-    opened(monkeypatch, FakeNvml((H100, LOST), {"cuda_version": "failed", "driver_version": "failed"}))
+    opened(monkeypatch, FakeNvml((H100, LOST), {"cuda_version": "failed"}))
     found = read_gpus(tree.source(), None)
     assert found["nvml"] == {
         "available": True,
