@@ -123,6 +123,20 @@ class ActionModule(stub.ActionModule):
         self._task.args["step"] = f"{'lease' if state in ('present', 'absent') else 'quotas'} {state}" if state else "plan"
         return {**super().run(tmp, task_vars), "steps": [{}]}
 """
+_STUB_OPERANDS = """
+from ansible_collections.gpufleet.nvidia.plugins.action import stub
+
+class ActionModule(stub.ActionModule):
+    # Stands for the cluster of a migration from the GPU Operator, whose pods obey.
+
+    def run(self, tmp=None, task_vars=None):
+        surveyed, to = self._task.args["state"] == "surveyed", self._task.args["brought_by"]
+        self._task.args.clear()
+        if surveyed:
+            return {"changed": False, "moved": task_vars.get("stub_moved", False)}
+        self._task.args["step"] = f"brought by {to}"
+        return super().run(tmp, task_vars)
+"""
 
 
 def _facts(version: str) -> dict:
@@ -133,7 +147,7 @@ _PLAN = {"needed": ["driver"], "stages": {"driver": {"needed": True, "steps": []
 #: Role to the task files of it that are called, each of which stands for one step.
 _ROLES = {
     "nvidia_driver": {"main.yml": "driver", "install.yml": "install"},
-    "nvidia_toolkit": {"main.yml": "toolkit", "rollback.yml": "toolkit back"},
+    "nvidia_toolkit": {"main.yml": "toolkit", "rollback.yml": "toolkit back", "remove.yml": "toolkit away"},
     "nvidia_settings": {"main.yml": "settings"},
     "nvidia_mig": {"main.yml": "mig"},
     "nvidia_sharing": {"main.yml": "sharing"},
@@ -157,8 +171,16 @@ class Site:
             (folder / host).mkdir()
             self.kernel(host).write_text("{}")
             (folder / host / "driver-previous.json").write_text(json.dumps({"version": OLD}))
-        (folder / "systemctl").write_text(f"#!/bin/sh\ncat {folder}/services\n")
-        (folder / "systemctl").chmod(0o755)
+        # What is mounted is a folder here.
+        last = "for last; do :; done"
+        programs = {
+            "systemctl": f"cat {folder}/services",
+            "findmnt": f'{last}; test -d "$last"',
+            "umount": f'{last}; rmdir "$last"',
+        }
+        for name, script in programs.items():
+            (folder / name).write_text(f"#!/bin/sh\n{script}\n")
+            (folder / name).chmod(0o755)
         self.services()
         self.fail()
         self.wait()
@@ -199,6 +221,7 @@ class Site:
         (collection / "plugins" / "action" / "stub_newest.py").write_text(_STUB_NEWEST)
         (collection / "plugins" / "action" / "stub_step.py").write_text(_STUB_STEP)
         (collection / "plugins" / "action" / "stub_facts.py").write_text(_STUB_FACTS)
+        (collection / "plugins" / "action" / "stub_operands.py").write_text(_STUB_OPERANDS)
 
     def _roles(self, roles: Path) -> None:
         for real in (REPOSITORY / "roles").iterdir():
@@ -222,7 +245,13 @@ class Site:
             text = path.read_text(encoding="utf-8")
             # A folder and services of each host's own.
             text = text.replace("/var/lib/gpufleet", f"{self.folder}/{{{{ inventory_hostname }}}}")
-            text = text.replace("/usr/bin/systemctl", f"{self.folder}/systemctl")
+            text = text.replace("/usr/local/nvidia", f"{self.folder}/{{{{ inventory_hostname }}}}/nvidia")
+            text = text.replace("/run/nvidia/driver", f"{self.folder}/{{{{ inventory_hostname }}}}/mounted")
+            for program in ("systemctl", "findmnt", "umount"):
+                text = text.replace(f"/usr/bin/{program}", f"{self.folder}/{program}")
+            text = re.sub(
+                r"gpufleet[.]nvidia[.]node:\n( *action: node_operands)", r"gpufleet.nvidia.stub_operands:\n\1", text
+            )
             text = re.sub(r"gpufleet[.]nvidia[.]host_module:\n *systemd_service:", "gpufleet.nvidia.stub:", text)
             text = text.replace("gpufleet.nvidia.gpu_info:", "gpufleet.nvidia.stub_facts:")
             text = text.replace("gpufleet.nvidia.mig:", "gpufleet.nvidia.stub_step:")

@@ -1,0 +1,142 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A migration from the GPU Operator's containers to the hosts and back: the order on a node, what follows a failure, and how a run is continued."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import yaml
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.host_names import UPGRADE_STEPS
+
+from .upgrade_harness import Site
+
+# Each of them runs a whole playbook.
+pytestmark = pytest.mark.slow
+
+TO_HOST = {"nvidia_driver_migrate_from": "gpu_operator", "nvidia_toolkit_migrate_from": "gpu_operator"}
+BACK = {
+    "nvidia_driver_state": "unmanaged",
+    "nvidia_driver_migrate_from": "host",
+    "nvidia_toolkit_runtime": "none",
+    "nvidia_toolkit_migrate_from": "host",
+}
+TARGET = "driver and container toolkit of the host"
+ON_A_HOST = ["a settings", "a mig", "a sharing", "a dcgm"]
+#: The driver that the containers had is still loaded: no package has it.
+FORWARD = ["a drain", "a brought by host", "a reboot", "a driver", "a toolkit", *ON_A_HOST, "a health", "a resume"]
+STEPS = [state for state in UPGRADE_STEPS if state != "rolling-back"]
+
+
+@pytest.fixture
+def site(tmp_path):
+    found = Site(tmp_path)
+    for host in found.hosts:
+        found.kernel(host).write_text(json.dumps({"host": {"kernel": "6.1"}, "driver": {}}))
+    describe(found, **TO_HOST)
+    return found
+
+
+def describe(site, **variables):
+    inventory = yaml.safe_load((site.folder / "inventory.yml").read_text())
+    inventory["gpu_hosts"]["vars"].update(variables)
+    (site.folder / "inventory.yml").write_text(yaml.safe_dump(inventory))
+
+
+def left_behind(site):
+    """What containers leave that are killed."""
+    (site.folder / "a" / "mounted").mkdir()
+    (site.folder / "a" / "nvidia" / "toolkit").mkdir(parents=True)
+
+
+def test_the_containers_leave_before_the_host_is_changed_and_what_they_left_is_moved_aside(site):
+    left_behind(site)
+    (site.folder / "a" / "nvidia" / "toolkit.disabled-by-gpufleet").mkdir()
+    done = site.run("migrate", "--limit", "a")
+    assert done.returncode == 0, done.stdout[-3000:]
+    assert site.log == FORWARD
+    assert (site.record("a")["state"], site.record("a")["to"]) == ("done", TARGET)
+    assert not (site.folder / "a" / "mounted").exists()
+    names = sorted(path.name for path in (site.folder / "a" / "nvidia").iterdir())
+    assert names == ["toolkit.disabled-by-gpufleet", "toolkit.disabled-by-gpufleet.~1~"], "an earlier one is kept"
+
+
+def test_a_module_that_is_gone_with_its_container_needs_no_reboot_and_the_toolkit_can_move_alone(site):
+    describe(site, nvidia_driver_migrate_from="")
+    left_behind(site)
+    done = site.run("migrate", "--limit", "a")
+    assert done.returncode == 0, done.stdout[-3000:]
+    assert site.log == [step for step in FORWARD if step != "a reboot"]
+    assert (site.folder / "a" / "mounted").exists(), "the driver is not what moves"
+
+
+def test_on_the_way_back_the_host_is_bare_before_the_containers_come(site):
+    describe(site, **BACK)
+    done = site.run("migrate", "--limit", "a")
+    assert done.returncode == 0, done.stdout[-3000:]
+    leaves = ["a drain", "a toolkit away", "a install", "a brought by host", "a reboot", "a brought by gpu_operator"]
+    assert site.log == [*leaves, *ON_A_HOST, "a resume"]
+    assert site.record("a")["to"] == "driver and container toolkit of the GPU Operator"
+
+
+@pytest.mark.parametrize(
+    "state", [pytest.param(one, marks=[] if one == "installing" else pytest.mark.by_name) for one in STEPS]
+)
+def test_a_run_that_was_cut_off_at_any_step_is_continued(site, state):
+    site.keep("a", state=state, to=TARGET)
+    # As its labels say, unless it was cut off before they were written.
+    describe(site, stub_moved=STEPS.index(state) > STEPS.index("installing"))
+    done = site.run("migrate", "--limit", "a")
+    assert done.returncode == 0, done.stdout[-3000:]
+    assert site.log == FORWARD and site.record("a")["state"] == "done"
+
+
+def test_a_node_whose_pods_do_not_leave_stays_cordoned_and_is_moved_by_a_run_that_tries_again(site):
+    site.fail(a="brought by host")
+    done = site.run("migrate")
+    assert done.returncode != 0
+    assert site.log == ["a drain", "a brought by host"], "nothing is rolled back, and no other node is started"
+    assert (
+        site.record("a")["state"] == "failed" and "brought by host does not work" in site.record("a")["failed_reason"]
+    )
+    site.fail()
+    assert site.run("migrate", "--limit", "a").returncode != 0 and site.log == []
+    assert site.run("migrate", "--limit", "a", "-e", "gpu_upgrade_retry=true").returncode == 0
+    assert site.log == FORWARD
+
+
+@pytest.mark.by_name
+def test_what_fails_before_the_host_is_changed_leaves_the_node_in_service(site):
+    site.services("nvidia-dcgm")
+    site.fail(a="nvidia-dcgm stopped")
+    assert site.run("migrate").returncode != 0
+    assert site.log == ["a drain", "a nvidia-dcgm stopped", "a nvidia-dcgm started", "a resume"]
+    assert site.record("a")["state"] == "refused"
+
+
+@pytest.mark.by_name
+@pytest.mark.parametrize("step", ["driver", "toolkit", "mig", "health"])
+def test_what_fails_once_the_containers_have_left_is_not_rolled_back(site, step):
+    site.fail(a=step)
+    assert site.run("migrate").returncode != 0
+    assert site.log == FORWARD[: FORWARD.index(f"a {step}") + 1]
+    assert site.record("a")["state"] == "failed" and not site.record("b")
+
+
+@pytest.mark.by_name
+def test_a_host_that_must_not_be_rebooted_says_what_is_still_loaded(site):
+    done = site.run("migrate", "--limit", "a", "-e", "gpu_upgrade_reboot=false")
+    assert done.returncode != 0 and site.log == ["a drain", "a brought by host"]
+    assert "Driver 580.126.09 is still loaded after what brought it has left" in site.record("a")["failed_reason"]
+
+
+@pytest.mark.by_name
+def test_check_mode_changes_nothing_on_the_host(site):
+    left_behind(site)
+    done = site.run("migrate", "--limit", "a", "--check")
+    assert done.returncode == 0, done.stdout[-3000:]
+    assert (site.folder / "a" / "mounted").exists() and (site.folder / "a" / "nvidia" / "toolkit").exists()
+    assert all(step.endswith("(check)") for step in site.log) and not site.record("a")
