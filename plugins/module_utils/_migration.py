@@ -22,6 +22,8 @@ DRIVER, TOOLKIT = "driver", "container-toolkit"
 VARIABLES = {DRIVER: "nvidia_driver_migrate_from", TOOLKIT: "nvidia_toolkit_migrate_from"}
 #: Where the operator puts its toolkit, in which k3s and RKE2 look before /usr/bin.
 FORMER = "/usr/local/nvidia/toolkit"
+#: The C(source) of its driver in the facts; the module that a container left loaded at its end is from nowhere.
+OPERATORS = ("container", "outside")
 #: What is said of a host that still has it from the operator.
 LEFT = "the GPU Operator's container brings the {} until gpufleet.nvidia.migrate moves the node: it is left alone"
 
@@ -64,7 +66,7 @@ def refuse_stack(thing: str, stack: str) -> None:
 def of_operator(facts: Facts, operand: str) -> bool:
     """Return whether a host has it from the GPU Operator's container; a module that this left loaded at its end counts."""
     if operand == DRIVER:
-        return facts.driver.source in ("container", "outside")
+        return facts.driver.source in OPERATORS
     return any(
         FORMER in (one.leftovers or ())
         or ((one.binary or "").startswith(f"{FORMER}/") and one.binary not in (one.absent or ()))

@@ -35,6 +35,7 @@ OPTIONS: dict[str, dict[str, tuple[str, dict[str, Any]]]] = {
         "lock_timeout": ("nvidia_dcgm_lock_timeout", {"type": "int", "default": 60}),
     },
     "driver": {
+        "migrate_from": ("nvidia_driver_migrate_from", {"type": "str", "choices": ["", "gpu_operator", "host"], "default": ""}),
         "branch": ("nvidia_driver_branch", {"type": "str", "default": "580"}),
         "version": ("nvidia_driver_version", {"type": "str", "default": ""}),
         "flavour": ("nvidia_driver_flavour", {"type": "str", "choices": ["open", "proprietary"], "default": "open"}),

@@ -42,6 +42,7 @@ class DesiredDriver:
     disruption: str = REFUSE
     persistence: bool = True
     fabric_manager: str = "auto"
+    migrate_from: str = ""
     allow_vulnerable: bool = False
     allow_downgrade: bool = False
     imex: imex.DesiredImex = field(default_factory=imex.DesiredImex)
@@ -105,7 +106,18 @@ def from_options(options: Mapping[str, Any]) -> DesiredDriver:
 
 
 #: Options that are texts.
-_TEXTS = ("state", "branch", "version", "flavour", "variant", "source", "reload", "disruption", "fabric_manager")
+_TEXTS = (
+    "state",
+    "branch",
+    "version",
+    "flavour",
+    "variant",
+    "source",
+    "reload",
+    "disruption",
+    "fabric_manager",
+    "migrate_from",
+)
 
 
 def _text(value: Any, default: str) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 from .._boards.architectures import ARCHITECTURES, kernel_modules
 from .._boards.lookup import first_driver
 from .._formats.driver_versions import branch_of, driver_key, is_lower, may_be_as_new
+from .._migration import OPERATOR, OPERATORS
 from .._plan import Refused
 from .desired import PREFIX, DesiredDriver
 from .fabric import fabric_refusals
@@ -98,6 +99,9 @@ def board_warnings(host: Host) -> list[str]:
 
 def source_refusals(host: Host, desired: DesiredDriver) -> list[Refused]:
     """Return why the wanted source cannot follow the one that is installed; sources are never mixed."""
+    if desired.migrate_from == OPERATOR and host.source in OPERATORS:
+        # gpufleet.nvidia.migrate asks what would be installed before it has the container leave.
+        return []
     found = foreign_refusals(host, f"{PREFIX}source", f" first, or leave it alone with {PREFIX}state: unmanaged")
     if found:
         return found

@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from .._adapters.package_manager import Package
@@ -37,9 +36,6 @@ def stage(facts: Facts, desired: Mapping[str, Any]) -> StagePlan:
     try:
         wanted = from_variables(desired)
         host = from_facts(facts)
-        if left:
-            # What is asked for is refused all the same, as on a host that has no driver yet.
-            host = replace(host, source=None, loaded=None, on_disk=None, library=None)
         noticed = impact(facts, host, wanted)
         if wanted.state == "absent":
             planned, version, unknown = plan_absent(host, Remains(), noticed), "", None

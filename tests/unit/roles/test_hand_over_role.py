@@ -12,7 +12,7 @@ import pytest
 import yaml
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.host_names import UPGRADE_STEPS
 
-from .upgrade_harness import Site
+from .upgrade_harness import OLD, Site
 
 # Each of them runs a whole playbook.
 pytestmark = pytest.mark.slow
@@ -27,7 +27,8 @@ BACK = {
 TARGET = "driver and container toolkit of the host"
 ON_A_HOST = ["a settings", "a mig", "a sharing", "a dcgm"]
 #: The driver that the containers had is still loaded: no package has it.
-FORWARD = ["a drain", "a brought by host", "a reboot", "a driver", "a toolkit", *ON_A_HOST, "a health", "a resume"]
+PROOF = ["a install (check)", "a drain"]
+FORWARD = [*PROOF, "a brought by host", "a reboot", "a driver", "a toolkit", *ON_A_HOST, "a health", "a resume"]
 STEPS = [state for state in UPGRADE_STEPS if state != "rolling-back"]
 
 
@@ -69,16 +70,19 @@ def test_a_module_that_is_gone_with_its_container_needs_no_reboot_and_the_toolki
     left_behind(site)
     done = site.run("migrate", "--limit", "a")
     assert done.returncode == 0, done.stdout[-3000:]
-    assert site.log == [step for step in FORWARD if step != "a reboot"]
+    assert site.log == [step for step in FORWARD if step not in ("a install (check)", "a reboot")]
     assert (site.folder / "a" / "mounted").exists(), "the driver is not what moves"
 
 
-def test_on_the_way_back_the_host_is_bare_before_the_containers_come(site):
-    describe(site, **BACK)
+@pytest.mark.parametrize("packages", [{"libcuda1": "1"}, pytest.param({}, marks=pytest.mark.by_name)])
+def test_on_the_way_back_the_host_is_bare_before_the_containers_come(site, packages):
+    """Without packages: a run that was cut off after the driver container came back is continued, and removes nothing of that."""
+    driver = {"loaded_version": OLD, "on_disk_version": OLD, "packages": packages}
+    describe(site, **BACK, stub_found={"driver": driver, "toolkit": {"version": ""}, "host": {"kernel": "6.1"}})
     done = site.run("migrate", "--limit", "a")
     assert done.returncode == 0, done.stdout[-3000:]
-    leaves = ["a drain", "a toolkit away", "a install", "a brought by host", "a reboot", "a brought by gpu_operator"]
-    assert site.log == [*leaves, *ON_A_HOST, "a resume"]
+    removed = ["a install", "a brought by host"] if packages else ["a brought by host", "a reboot"]
+    assert site.log == ["a drain", "a toolkit away", *removed, "a brought by gpu_operator", *ON_A_HOST, "a resume"]
     assert site.record("a")["to"] == "driver and container toolkit of the GPU Operator"
 
 
@@ -98,7 +102,7 @@ def test_a_node_whose_pods_do_not_leave_stays_cordoned_and_is_moved_by_a_run_tha
     site.fail(a="brought by host")
     done = site.run("migrate")
     assert done.returncode != 0
-    assert site.log == ["a drain", "a brought by host"], "nothing is rolled back, and no other node is started"
+    assert site.log == [*PROOF, "a brought by host"], "nothing is rolled back, and no other node is started"
     assert (
         site.record("a")["state"] == "failed" and "brought by host does not work" in site.record("a")["failed_reason"]
     )
@@ -108,12 +112,18 @@ def test_a_node_whose_pods_do_not_leave_stays_cordoned_and_is_moved_by_a_run_tha
     assert site.log == FORWARD
 
 
+def test_packages_that_cannot_be_had_touch_nothing(site):
+    site.fail(a="install")
+    assert site.run("migrate").returncode != 0
+    assert site.log == ["a install (check)"] and site.record("a")["state"] == "refused"
+
+
 @pytest.mark.by_name
 def test_what_fails_before_the_host_is_changed_leaves_the_node_in_service(site):
     site.services("nvidia-dcgm")
     site.fail(a="nvidia-dcgm stopped")
     assert site.run("migrate").returncode != 0
-    assert site.log == ["a drain", "a nvidia-dcgm stopped", "a nvidia-dcgm started", "a resume"]
+    assert site.log == [*PROOF, "a nvidia-dcgm stopped", "a nvidia-dcgm started", "a resume"]
     assert site.record("a")["state"] == "refused"
 
 
@@ -129,7 +139,7 @@ def test_what_fails_once_the_containers_have_left_is_not_rolled_back(site, step)
 @pytest.mark.by_name
 def test_a_host_that_must_not_be_rebooted_says_what_is_still_loaded(site):
     done = site.run("migrate", "--limit", "a", "-e", "gpu_upgrade_reboot=false")
-    assert done.returncode != 0 and site.log == ["a drain", "a brought by host"]
+    assert done.returncode != 0 and site.log == [*PROOF, "a brought by host"]
     assert "Driver 580.126.09 is still loaded after what brought it has left" in site.record("a")["failed_reason"]
 
 

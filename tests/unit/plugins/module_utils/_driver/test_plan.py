@@ -235,6 +235,19 @@ def test_a_driver_of_somebody_else_is_called_what_it_is(source, who, remedy):
         plan_present(installed(source=source, vendor="negativo17.org"), DesiredDriver(), offers(NEW))
 
 
+@pytest.mark.parametrize(("source", "refused"), [("container", ""), ("outside", ""), ("runfile", "run installer")])
+def test_what_would_follow_the_operators_container_is_planned_before_that_leaves(source, refused):
+    host = replace(BARE, loaded=OLD, library=OLD, source=source)
+    wanted = DesiredDriver(migrate_from="gpu_operator")
+    if refused:
+        with pytest.raises(Refused, match=refused):
+            plan_present(host, wanted, offers(NEW))
+        return
+    assert plan_present(host, wanted, offers(NEW)).version == NEW
+    with pytest.raises(Refused, match="do not offer branch 580"):
+        plan_present(host, wanted, offers("575.51.03"))
+
+
 def test_ubuntus_packages_are_recognised_by_their_names():
     host = replace(
         BARE,
