@@ -51,6 +51,7 @@ def left_behind(site):
     """What containers leave that are killed."""
     (site.folder / "a" / "mounted").mkdir()
     (site.folder / "a" / "nvidia" / "toolkit").mkdir(parents=True)
+    (site.folder / "a" / "nvidia" / "toolkit" / "nvidia-container-runtime").touch()
 
 
 def test_the_containers_leave_before_the_host_is_changed_and_what_they_left_is_moved_aside(site):
@@ -61,8 +62,13 @@ def test_the_containers_leave_before_the_host_is_changed_and_what_they_left_is_m
     assert site.log == FORWARD
     assert (site.record("a")["state"], site.record("a")["to"]) == ("done", TARGET)
     assert not (site.folder / "a" / "mounted").exists()
-    names = sorted(path.name for path in (site.folder / "a" / "nvidia").iterdir())
-    assert names == ["toolkit.disabled-by-gpufleet", "toolkit.disabled-by-gpufleet.~1~"], "an earlier one is kept"
+    folder, aside = site.folder / "a" / "nvidia", "toolkit.disabled-by-gpufleet"
+    assert {path.name for path in folder.iterdir()} == {"toolkit", aside, f"{aside}.~1~"}, "an earlier one is kept"
+    assert (folder / aside / "nvidia-container-runtime").exists()
+    links = {path.name: str(path.readlink()) for path in (folder / "toolkit").iterdir()}
+    assert links == {name: f"/usr/bin/{name}" for name in ("nvidia-cdi-hook", "nvidia-ctk")}, (
+        "while toolkit.enabled is true"
+    )
 
 
 def test_a_module_that_is_gone_with_its_container_needs_no_reboot_and_the_toolkit_can_move_alone(site):
