@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from ...module_utils._formats.documents import read_yaml_documents
 from .chart_values import FORMER, chart_of, charts
-from .finding import OF_A_CONFIGURATION, below, group_of, mapping, quoted, sequence
+from .finding import OF_A_CONFIGURATION, below, group_of, mapping, readable, sequence
 
 
 class Part(NamedTuple):
@@ -62,11 +62,11 @@ _KUSTOMIZATIONS = ("kustomization.yaml", "kustomization.yml", "kustomization")
 
 
 def documents(text: str) -> tuple[str, list[Any]]:
-    """Return a text and its documents, with its values C({{ ... }}) in quotes where YAML reads it only so. Raises ValueError: it does not read it."""
+    """Return a text and its documents, changed as L(readable) does where YAML reads it only so. Raises ValueError: it does not."""
     try:
         return text, read_yaml_documents(text)
     except ValueError:
-        text = quoted(text)
+        text = readable(text)
         return text, read_yaml_documents(text)
 
 

@@ -42,9 +42,9 @@ class Finding:
 
 
 #: What Flux, Helm, Jinja, kustomize and envsubst replace before the file is used; it is quoted where a finding is of it.
-_PLACEHOLDER = re.compile(r"\$[{(A-Za-z_]|\{\{")
-#: A value that YAML reads as a mapping of mappings, or not at all, unless it is quoted.
-_UNQUOTED = re.compile(r"^([ \t]*(?:- +)*(?:[^\s'\"{]+: +|- +))(\{\{.*)$", re.MULTILINE)
+_PLACEHOLDER = re.compile(r"\$[{(A-Za-z_]|\{[{%]")
+#: Those that YAML reads as mappings, or not at all, unless they are quoted.
+_WITH_BRACES = re.compile(r"\{\{(.*?)\}\}|\$\{([^}\n]*)\}")
 
 #: Errors and warnings of one file, and notes. A file with more is none of the plugin's, or was made to keep the linter busy.
 MOST = 500
@@ -84,7 +84,7 @@ class Report:
 
     def _add(self, level: str, *texts: str) -> None:
         # A key that is filled in later ends a path.
-        if level != NOTE and not self.filled_in and (is_placeholder(texts[1]) or texts[0].endswith("}")):
+        if level != NOTE and not self.filled_in and (is_placeholder(texts[1]) or texts[0].endswith(("}", ")"))):
             self.unknown = True
             level, texts = NOTE, (texts[0], f"{texts[1]}, unless it is filled in before", "")
         self.refused |= level == ERROR
@@ -108,9 +108,11 @@ def is_placeholder(text: str) -> bool:
     return bool(_PLACEHOLDER.search(text))
 
 
-def quoted(text: str) -> str:
-    """Return a file with its values C({{ ... }}) in quotes, so that YAML reads the rest of it."""
-    return _UNQUOTED.sub(lambda match: f"{match[1]}'{match[2].replace(chr(39), 2 * chr(39))}'", text)
+def readable(text: str) -> str:
+    """Return a text with C({{ a }}) and C(${a}) as C($(a)), which YAML reads everywhere."""
+    return _WITH_BRACES.sub(
+        lambda match: f"$({re.sub(r'[^A-Za-z0-9_.]+', ' ', match[1] or match[2] or '').strip()})", text
+    )
 
 
 def near(name: str, known: Iterable[str]) -> str:

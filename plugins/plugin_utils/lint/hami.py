@@ -115,11 +115,11 @@ def _nodes(document: Mapping[str, Any], text: str, strategies: Sequence[str], re
     try:
         json.loads(text)
     except ValueError as error:
-        say = report.note if is_placeholder(text) else report.error
-        say(
-            "", f"this is not JSON ({error}): HAMi logs it and ignores the settings of all nodes", "Correct the syntax."
-        )
-        return
+        if not is_placeholder(text):
+            message = f"this is not JSON ({error}): HAMi logs it and ignores the settings of all nodes"
+            report.error("", message, "Correct the syntax.")
+            return
+        report.note("", "whether it is JSON is known when it is filled in")
     seen: set[str] = set()
     here = mapping(report.host.get("host")).get("name")
     for number, entry in enumerate(sequence(document.get("nodeconfig"))):

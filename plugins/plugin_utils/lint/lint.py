@@ -32,7 +32,7 @@ from .finding import (
     closest,
     is_placeholder,
     mapping,
-    quoted,
+    readable,
 )
 from .plugin_fields import CONFIGURATION, FLAGS, effective
 from .plugin_fields import PLUGIN as PLUGIN_FLAGS
@@ -132,9 +132,9 @@ def _loaded(text: str, report: Report) -> Any:
     try:
         return yaml.load(text, report)
     except yaml.YamlError:
-        if quoted(text) == text:
+        if readable(text) == text:
             raise
-        return yaml.load(quoted(text), report)
+        return yaml.load(readable(text), report)
 
 
 def _check_of(

@@ -147,10 +147,12 @@ def _configurations(parts: Iterable[Part]) -> tuple[dict[str, set[str]], set[str
 def _names(parts: Sequence[Part], patches: Container[str]) -> Iterator[tuple[str, Report]]:
     """Names that refer to something which is in other files of the cluster; where that is in none of them, nothing is said."""
     of_map, files, layouts = _configurations(parts)
-    # Of what a patch changes, the rest is elsewhere.
+    # Of what a patch or a generator changes, the rest is elsewhere.
+    changed = [below(one.document, "metadata") for one in parts if one.kind == "ConfigMap" and _is_patch(one, patches)]
     for one in parts:
-        if one.kind == "ConfigMap" and _is_patch(one, patches):
-            of_map.pop(str(below(one.document, "metadata", "name")), None)
+        changed += sequence(one.document.get("configMapGenerator"))
+    for each in changed:
+        of_map.pop(str(below(each, "name")), None)
     named = _named(parts)
     # Where one of the ConfigMaps is elsewhere, so may be what a label names.
     known = files.union(*(of_map[name] for name in named)) if named <= set(of_map) else set()

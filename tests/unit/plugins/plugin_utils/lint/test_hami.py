@@ -124,6 +124,8 @@ def test_a_node_that_is_named_twice():
 
 def test_json_that_only_yaml_reads():
     assert found('{"nodeconfig": [{"name": "gpu-1"},]}') == [("error", "")]
+    filled = '{"nodeconfig": [{"name": "gpu-1", "operatingmode": "mps", "devicesplitcount": ${N}}]}'
+    assert found(filled) == [("note", ""), ("warning", "nodeconfig[0].operatingmode")]
 
 
 @pytest.mark.parametrize(

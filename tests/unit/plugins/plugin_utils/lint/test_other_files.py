@@ -420,7 +420,9 @@ def test_a_value_that_is_filled_in_later_hides_what_depends_on_it_and_nothing_el
             "kind: ConfigMap\nmetadata:\n  name: {{ a }}\ndata:\n  a: 'version: v2'\n",
             {"f[data.a]": "error"},
         ),
-        ("version: v1\nsharing: {timeSlicing: {{ a }}}\n", {}),
+        ("version: v1\nsharing: {timeSlicing: {{ a }}}\n", {"f": "note"}),
+        ("version: v1\nsharing: {timeSlicing: {resources: [{name: nvidia.com/${A}, replicas: 1}]}}\n", {"f": "error"}),
+        ("version: v1\n{% for a in b %}\nsharing:\n{% endfor %}\n", {}),
         (
             "kind: ConfigMap\ndata:\n  a: |\n    sharing:\n    {{- toYaml .Values.a | nindent 4 }}\n",
             {"f[data.a]": "note"},
@@ -599,6 +601,8 @@ def test_a_config_map_that_a_patch_changes_has_more_than_the_patch():
     assert [one.path for verdict in lint_files(texts).values() for one in verdict.errors] == [
         "spec.devicePlugin.config.default"
     ]
+    texts["kustomization.yaml"] = "configMapGenerator: [{name: x, behavior: merge, files: [b]}]\n"
+    assert not [one for verdict in lint_files(texts).values() for one in verdict.findings]
 
 
 GPU = {"deviceClassName": "gpu.nvidia.com"}
