@@ -13,28 +13,23 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Callable, NamedTuple
+from typing import Any, Callable
 
 from .finding import Report, is_placeholder, join, mapping, near, sequence
 from .node import LintedNode
-
-
-class _Kind(NamedTuple):
-    """What the value of a field has to be."""
-
-    wanted: str
-    fits: Callable[[Any], bool]
 
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-_NUMBER = _Kind("a number", _is_number)
-_COUNT = _Kind("an integer from 0 on", lambda value: _is_number(value) and isinstance(value, int) and value >= 0)
-_TRUTH = _Kind("true or false", lambda value: isinstance(value, bool))
-_TEXT = _Kind("a string", lambda value: not isinstance(value, (Mapping, list)))
-_LIST = _Kind("a list", lambda _value: True)
+#: What the value of a field has to be, and whether it is.
+_Kind = tuple[str, Callable[[Any], bool]]
+_NUMBER: _Kind = ("a number", _is_number)
+_COUNT: _Kind = ("an integer from 0 on", lambda one: _is_number(one) and isinstance(one, int) and one >= 0)
+_TRUTH: _Kind = ("true or false", lambda value: isinstance(value, bool))
+_TEXT: _Kind = ("a string", lambda value: not isinstance(value, (Mapping, list)))
+_LIST: _Kind = ("a list", lambda _value: True)
 _FIELDS: Mapping[str, _Kind] = {
     **dict.fromkeys(["deviceMemoryScaling", "deviceCoreScaling"], _NUMBER),
     **dict.fromkeys(["deviceSplitCount", "preConfiguredDeviceMemory", "memoryFactor"], _COUNT),
@@ -84,9 +79,9 @@ def _devices(given: Mapping[str, Any], report: Report) -> None:
                 'Write it as the chart does: deviceSplitCount: 10, deviceMemoryScaling: 1, libCudaLogLevel: "0".',
             )
     for key, value in given.items():
-        kind = _FIELDS.get(key)
-        if kind and value is not None and not kind.fits(value):
-            message = f"{value!r} is not {kind.wanted}: HAMi's scheduler and device plugin do not start"
+        wanted, fits = _FIELDS.get(key, _LIST)
+        if value is not None and not fits(value):
+            message = f"{value!r} is not {wanted}: HAMi's scheduler and device plugin do not start"
             report.error(join("nvidia", key), message)
     for key, choices in _CHOICES.items():
         if given.get(key) not in (None, "") and str(given[key]) not in choices:

@@ -11,6 +11,7 @@ ignore, or understand otherwise than it looks. A file without findings does what
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -273,7 +274,7 @@ def _of_part(
         if part is parts[0]:
             yield name, partial(_text, text, (), None)
         else:
-            yield f"{name}[configuration]", partial(_text, yaml.dump(document), (), None)
+            yield f"{name}[configuration]", partial(_text, json.dumps(document, default=str), (), None)
     else:
         others = tuple(other for other in operators if other is not document)
         check = _check_of(document, others, part.chart, part.version)

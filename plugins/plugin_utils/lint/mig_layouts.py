@@ -57,6 +57,13 @@ def _is_accepted(document: Mapping[str, Any], path: str, where: str, report: Rep
     return True
 
 
+def alike(name: str, other: str, by: float) -> bool:
+    """Return whether two profiles have as many slices, and as many GB but for C(by) of the larger. Raises Refused: one is no profile's name."""
+    one, two = parse(name), parse(other)
+    larger = max(one.memory_gb, two.memory_gb)
+    return one.gpu_slices == two.gpu_slices and abs(one.memory_gb - two.memory_gb) <= by * larger
+
+
 def _profiles(devices: set[str], wanted: Mapping[str, Any], path: str, report: Report) -> None:
     """Check profiles against the boards that the filter names, where the table has them all, else against all boards."""
     named = [board for board in BOARDS if devices & set(board.pci_device_ids)]
@@ -74,8 +81,5 @@ def _profiles(devices: set[str], wanted: Mapping[str, Any], path: str, report: R
         reason = f"{whose} {'have' if len(named) > 1 else 'has'} {'no' if all_known else 'a'} profile of this name"
         candidates = nearest(parsed, tuple(known.values()))
         # The GB of a name are computed from the memory that a driver reports: other boards, and other drivers, name them a little differently.
-        like = parse(candidates[0])
-        larger = max(like.memory_gb, parsed.memory_gb)
-        alike = like.gpu_slices == parsed.gpu_slices and abs(like.memory_gb - parsed.memory_gb) <= _DIFFER_BY * larger
-        say = report.note if alike else report.warning
+        say = report.note if alike(name, candidates[0], _DIFFER_BY) else report.warning
         say(f"{path}['{name}']", reason, f"Did you mean {' or '.join(candidates)}?")

@@ -8,23 +8,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from functools import cache
 from typing import Any
 
 from ...module_utils._boards.architectures import mps_clients_of_device_plugin
 from ...module_utils._boards.lookup import BOARDS
-from ...module_utils._sharing.mps_instances import GPU
+from ...module_utils._plan import Refused
+from ...module_utils._sharing.mps_instances import GPU, mig_resource
 from . import plugin_fields
 from .decode import REFUSED
 from .finding import Report, near
+from .mig_layouts import alike
 from .plugin_fields import DEVICE_LIST_STRATEGIES
 
 #: A GPU that is divided more often than this by time slicing is probably a mistake; the plugin itself knows no bound.
 MANY_TIME_SLICES = 100
 
-_MIG = re.compile(r"nvidia\.com/mig-(?P<slices>[0-9]{1,4})g\.(?P<gb>[0-9]{1,6})gb([.-][a-z0-9.]+)?")
-_PROFILE = re.compile(r"(?P<slices>[0-9]+)g\.(?P<gb>[0-9]+)gb")
-# The GB of a profile's name are computed from the memory that a driver reports, so they differ a little between drivers.
+# Boards of tomorrow have more memory, and the file does not say which one it is for.
 _NAMES_DIFFER_BY = 0.2
 
 
@@ -142,17 +141,11 @@ def _name(name: str, where: str, mps: bool, strategy: Any, report: Report) -> No
 
 def _is_mig_resource(name: str) -> bool:
     """Whether some board has a MIG profile of this name, or nearly of this name."""
-    match = _MIG.fullmatch(name)
-    return match is not None and any(
-        slices == int(match["slices"]) and abs(gb - int(match["gb"])) <= _NAMES_DIFFER_BY * gb
-        for slices, gb in _known_profiles()
-    )
-
-
-@cache
-def _known_profiles() -> frozenset[tuple[int, int]]:
-    matches = (_PROFILE.match(profile.name) for board in BOARDS for profile in board.profiles)
-    return frozenset((int(match["slices"]), int(match["gb"])) for match in matches if match)
+    profile = re.sub("gb[.]", "gb+", name.removeprefix(mig_resource("")))
+    try:
+        return any(alike(profile, known.name, _NAMES_DIFFER_BY) for board in BOARDS for known in board.profiles)
+    except Refused:
+        return False
 
 
 def _rename(item: Mapping[str, Any], name: str, where: str, rename: bool, report: Report) -> None:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
 from typing import Any
 
 from ...module_utils._formats.documents import yaml_loader
@@ -71,11 +70,6 @@ def load(text: str, report: Report) -> Any:
             "", "only the first document is read: what follows it is ignored", "Keep one document in a file."
         )
     return value
-
-
-def dump(document: Mapping[str, Any]) -> str:
-    text: str = yaml.safe_dump(dict(document), sort_keys=False)
-    return text
 
 
 def _value(node: Any, path: str, report: Report) -> Any:
