@@ -34,6 +34,7 @@ from .finding import (
     is_placeholder,
     mapping,
     readable,
+    sequence,
 )
 from .plugin_fields import CONFIGURATION, FLAGS, effective
 from .plugin_fields import PLUGIN as PLUGIN_FLAGS
@@ -245,9 +246,10 @@ def _parts(name: str, text: str) -> tuple[str, list[Part]]:
 def _checks(name: str, text: str, parts: Sequence[Part]) -> dict[str, _Check | str]:
     """Return what checks each configuration, object and values of a file, by a name that says where it is, or the kind of what is not checked."""
     operators = [part.document for part in parts if operator_objects.is_operator(part.document)]
+    daemon_sets = [part.document for part in parts if part.kind == "DaemonSet"]
     found: dict[str, _Check | str] = {}
     for part in parts:
-        for place, check in _of_part(name, text, part, parts, operators):
+        for place, check in _of_part(name, text, part, part is parts[0], operators, daemon_sets):
             if not (isinstance(check, str) and place in found):
                 # Objects of one file may have the same keys.
                 place = place if place not in found else f"{part.place[:-1]} {place.partition('[')[2]}"
@@ -265,20 +267,26 @@ def _is_empty(text: str) -> bool:
 
 
 def _of_part(
-    name: str, text: str, part: Part, parts: Sequence[Part], operators: Sequence[Mapping[str, Any]]
+    name: str,
+    text: str,
+    part: Part,
+    first: bool,
+    operators: Sequence[Mapping[str, Any]],
+    daemon_sets: Sequence[Mapping[str, Any]],
 ) -> Iterator[tuple[str, _Check | str]]:
     document = part.document
     if part.text:
         yield part.place, "template" if is_placeholder(part.text) else partial(_text, part.text, (), None)
     elif not part.chart and not _is_object(document) and _is_configuration(document):
-        if part is parts[0]:
+        if first:
             yield name, partial(_text, text, (), None)
         else:
             yield f"{name}[configuration]", partial(_text, json.dumps(document, default=str), (), None)
     else:
         others = tuple(other for other in operators if other is not document)
         check = _check_of(document, others, part.chart, part.version)
-        started_with, inside = _started_with(document), list(_inside(part))
+        readers = [document, *(one for one in daemon_sets if _mounts(one, document))]
+        started_with, inside = next(filter(None, map(_started_with, readers)), ()), list(_inside(part))
         if check or (started_with and not inside):
             yield part.place, partial(_both, check, () if inside else started_with)
         elif not (inside or is_carrier(document) or part.kind in together.KNOWN):
@@ -353,7 +361,7 @@ def _started_with(document: Mapping[str, Any]) -> tuple[str, ...]:
         return ()
     containers = below(document, "spec", "template", "spec", "containers")
     said: Any = _environment(below(document, "devicePlugin", "env"))
-    for container in containers if document.get("kind") == "DaemonSet" and isinstance(containers, list) else ():
+    for container in sequence(containers) if document.get("kind") == "DaemonSet" else ():
         said = said or _environment(below(container, "env"))
     said = document.get("deviceListStrategy") or below(document, "devicePlugin", "deviceListStrategy") or said
     if not said and isinstance(document.get("devicePlugin"), Mapping) and below(document, "cdi", "enabled") is True:
@@ -363,9 +371,18 @@ def _started_with(document: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(part.strip() for part in map(str, parts) if part.strip())
 
 
+def _mounts(document: Mapping[str, Any], config_map: Mapping[str, Any]) -> bool:
+    """Return whether the pods of an object, a DaemonSet, have a ConfigMap as a volume."""
+    name = below(config_map, "metadata", "name") if config_map.get("kind") == "ConfigMap" else None
+    volumes = below(document, "spec", "template", "spec", "volumes")
+    return name is not None and any(below(one, "configMap", "name") == name for one in sequence(volumes))
+
+
 def _environment(entries: Any) -> Any:
-    named = [one for one in entries if isinstance(one, Mapping)] if isinstance(entries, list) else []
-    return next((one.get("value") for one in named if one.get("name") == _STRATEGY), None)
+    return next(
+        (one["value"] for one in map(mapping, sequence(entries)) if one.get("name") == _STRATEGY and "value" in one),
+        None,
+    )
 
 
 #: Where values of charts have texts that are configurations.

@@ -164,6 +164,16 @@ def test_mig_devices_that_are_made_for_each_pod_are_in_no_specification_of_cdi(s
     values = {"devicePlugin": {**plugin, **({"deviceListStrategy": strategy} if strategy else {})}}
     (verdict,) = (one for name, one in lint_files({"f": yaml.safe_dump(values)}).items() if "config]" in name)
     assert [one.path for one in verdict.errors] == ["nodeconfig[0].operatingmode"] * errors
+    # As its chart renders them.
+    container = {"env": [{"name": "DEVICE_LIST_STRATEGY", "value": strategy}]}
+    volumes = [{"name": "deviceconfig", "configMap": {"name": "hami-device-plugin"}}]
+    pods = {"template": {"spec": {"containers": [container], "volumes": volumes}}}
+    daemon_set = {"kind": "DaemonSet", "metadata": {"name": "hami"}, "spec": pods}
+    config_map = {"kind": "ConfigMap", "data": {"config.json": plugin["nodeConfiguration"]["config"]}}
+    for name, expected in (("hami-device-plugin", errors), ("another", 0)):
+        documents = [{**config_map, "metadata": {"name": name}}, daemon_set]
+        verdicts = lint_files({"f": yaml.safe_dump_all(documents)})
+        assert len(verdicts["f[data.config.json]"].errors) == expected
 
 
 def test_it_is_found_in_config_maps_and_in_values_of_the_chart():
