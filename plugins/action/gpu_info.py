@@ -15,7 +15,7 @@ from typing import Any
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.documents import read_json
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._printable import printable
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_program import NvmlAction
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import facts_of, is_true
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import is_true, read_facts
 
 #: An escape in JSON that may stand for what is not printable; and a string, its end or that of the text, and what makes it a name. Neither looks at a
 #: character twice: the text is a host's.
@@ -26,7 +26,7 @@ _STRING = re.compile(r'"[^"\\]*(?:\\.?[^"\\]*)*(?:"(\s*:)?|\Z)')
 class ActionModule(NvmlAction):
     """The host is asked for its facts as one text, which the user gets as such or as data.
 
-    Data is held against the schema of facts here, and a text where it is read (L(facts_of)): whoever has it in a variable reads it so.
+    Data is held against the schema of facts here, and a text where it is read (L(read_facts)): whoever has it in a variable reads it so.
     """
 
     def arguments(self) -> dict[str, Any]:
@@ -45,7 +45,7 @@ class ActionModule(NvmlAction):
             return {**answer, "gpu_text": str(text)}
         if not clean:
             said = {"gpu": printable(_data_of(said), lines=True, longest=sys.maxsize)}
-        facts, unread = facts_of(said)
+        facts, _view, unread = read_facts(said)
         if facts is None:
             return {**answer, "failed": True, "msg": f"{task_vars.get('inventory_hostname', 'the host')}: {unread}"}
         if as_text:
@@ -65,5 +65,5 @@ def _data_of(said: Mapping[str, Any]) -> Any:
     try:
         return read_json(said["gpu_text"]) if "gpu_text" in said else said["gpu"]
     except (TypeError, ValueError, RecursionError):
-        # No facts, which is what L(facts_of) says then.
+        # No facts, which is what L(read_facts) says then.
         return said["gpu_text"]

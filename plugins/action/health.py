@@ -32,7 +32,7 @@ class ActionModule(NvmlAction):
             return super().ask(task_vars)
         # Validation fills the defaults in, also within those of the specification itself.
         _checked, parameters = self.validate_argument_spec(argument_spec=copy.deepcopy(ARGUMENTS))
-        if facts is None or facts.get("schema") != 1 or "health" not in facts:
+        if facts is None or not facts.says("schema") or facts.health is None:
             message = f"{task_vars.get('inventory_hostname', 'localhost')}: facts must be what gpufleet.nvidia.gpu_info returned"
             return {
                 "failed": True,

@@ -11,20 +11,19 @@ are what the host says: C(_facts/schema.py) makes the view of them, and a host w
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ._gpu_facts import ID, GpuFacts
+from ._printable import printable
 from ._schema import (
     FACTS_SCHEMA,
     OUTPUT,
-    Unfit,
     View,
     anything,
     boolean,
     check,
-    fields,
     has,
     items,
     mapping,
@@ -39,21 +38,6 @@ _NAME, _TEXT = text(256), text()
 _NAMES, _TEXTS, _FEW_NAMES = items(_NAME), items(_TEXT), items(_NAME, 64)
 _VERSIONS = mapping(not_null(_NAME))
 _RECORD = mapping(anything)
-_LOGGED = items(
-    fields(
-        {"number": number(0, 65535), "pci_address": _NAME, "text": OUTPUT}, required=("number", "pci_address", "text")
-    )
-)
-#: What no planner looks at has no view.
-_HEALTH = fields(
-    {
-        "nvidia_smi": fields({"rc": number(-255, 255), "text": OUTPUT}, required=("text",)),
-        "cuda_program": _TEXT,
-        "xids": _LOGGED,
-        "sxids": _LOGGED,
-    }
-)
-_MIG_PARTED = fields({"config_path": _TEXT, "config": OUTPUT, "selected": _TEXT, "enabled": boolean})
 
 
 @dataclass(frozen=True)
@@ -100,7 +84,7 @@ class DriverFacts(View):
     configured_parameters: Mapping[str, str] | None = has(mapping(_TEXT, 256))
     loaded_parameters: Mapping[str, str] | None = has(mapping(_TEXT, 256))
     dkms: tuple[DkmsFacts, ...] | None = has(items(of(DkmsFacts)))
-    persistence_daemon: UnitFacts | None = has(of(UnitFacts))
+    persistence_daemon: UnitFacts = has(of(UnitFacts), UnitFacts())
 
 
 @dataclass(frozen=True)
@@ -242,7 +226,7 @@ class FabricFacts(View):
     nvswitches: int | None = has(number(0, 1024))
     switch_ports: int | None = has(number(0, 1024))
     virtual_machine: bool | None = has(boolean)
-    manager: UnitFacts | None = has(of(UnitFacts))
+    manager: UnitFacts = has(of(UnitFacts), UnitFacts())
     state: str | None = has(_NAME)
     lacking_modules: tuple[str, ...] | None = has(_FEW_NAMES)
     imex: ImexFacts | None = has(of(ImexFacts))
@@ -316,6 +300,37 @@ class ProgramFacts(View):
 
 
 @dataclass(frozen=True)
+class AnswerFacts(View):
+    """What a program answered; C(rc) is None where it did not."""
+
+    text: str = needs(OUTPUT)
+    rc: int | None = has(number(-255, 255))
+
+
+@dataclass(frozen=True)
+class LoggedFacts(View):
+    number: int = needs(number(0, 65535))
+    pci_address: str = needs(_NAME)
+    text: str = needs(OUTPUT)
+
+
+@dataclass(frozen=True)
+class HealthFacts(View):
+    nvidia_smi: AnswerFacts | None = has(of(AnswerFacts))
+    cuda_program: str | None = has(_TEXT)
+    xids: tuple[LoggedFacts, ...] | None = has(items(of(LoggedFacts)))
+    sxids: tuple[LoggedFacts, ...] | None = has(items(of(LoggedFacts)))
+
+
+@dataclass(frozen=True)
+class MigPartedFacts(View):
+    config_path: str | None = has(_TEXT)
+    config: str | None = has(OUTPUT)
+    selected: str | None = has(_TEXT)
+    enabled: bool | None = has(boolean)
+
+
+@dataclass(frozen=True)
 class Facts(View):
     """All of a host. C(pci) and C(gpus) are None where the bus or NVML could not be read, and empty where there is nothing."""
 
@@ -335,9 +350,9 @@ class Facts(View):
     cdi: tuple[CdiFacts, ...] | None = has(items(of(CdiFacts), 1024))
     recorded: RecordedFacts = has(of(RecordedFacts), RecordedFacts())
     host_program: ProgramFacts = has(of(ProgramFacts), ProgramFacts())
-    health: Mapping[str, Any] | None = has(_HEALTH)
+    health: HealthFacts | None = has(of(HealthFacts))
     holders: tuple[HolderFacts, ...] | None = has(items(of(HolderFacts), 65536))
-    mig_parted: Mapping[str, Any] | None = has(_MIG_PARTED)
+    mig_parted: MigPartedFacts | None = has(of(MigPartedFacts))
     unknown: Mapping[str, str | None] | None = has(mapping(_TEXT))
 
     @property
@@ -346,14 +361,18 @@ class Facts(View):
         return tuple(gpu for gpu in self.gpus or () if gpu.lost)
 
 
-_FACTS = of(Facts)
+_FACTS, _HOLDERS = of(Facts), items(of(HolderFacts), 65536)
 
 
-def view_of(document: Any) -> Facts:
+def open_by(read: Sequence[Mapping[str, Any]]) -> Sequence[HolderFacts]:
+    """Return who has device files open, as it was read just now. Raises Unfit: it is no part C(holders) of the facts."""
+    found: Sequence[HolderFacts] = check(_HOLDERS, printable(read))
+    return found
+
+
+def view_of(document: Mapping[str, Any]) -> Facts:
     """Return the view of a facts document, of which only what one field says is checked. Raises Unfit: it does not fit; the message has the path and
     the reason.
     """
-    if not isinstance(document, (dict, Facts)):
-        raise Unfit("", "it must be a mapping")
-    found: Facts = document if isinstance(document, Facts) else check(_FACTS, document)
+    found: Facts = check(_FACTS, document)
     return found

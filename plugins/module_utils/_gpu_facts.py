@@ -7,13 +7,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ._gpu_settings import GpuSettings
-from ._schema import View, boolean, check, fields, has, items, needs, number, of, text
-from ._steps import gpu_title
+from ._plan import Step
+from ._schema import View, boolean, check, has, items, needs, number, of, text
+from ._steps import Kind, gpu_title
 
 _NAME, _TEXT, _PROFILE = text(256), text(), text(64)
 ID = number(0, 2**32 - 1)
@@ -23,15 +24,6 @@ _INDEX, _COUNT = number(0, 1023), number(0, 4096)
 #: Memory slices of a GPU; all boards have twelve or fewer.
 SLICES = 64
 _SLICE = number(0, SLICES)
-_ERRORS = fields(
-    {
-        **dict.fromkeys(("remap_pending", "remap_failed"), boolean),
-        **dict.fromkeys(("uncorrected", "remapped_correctable", "remapped_uncorrectable"), number()),
-    }
-)
-_FABRIC = fields(
-    {**dict.fromkeys(("state", "summary", "clique"), _NAME), "status": number(), "degraded": items(_NAME, 64)}
-)
 
 
 @dataclass(frozen=True)
@@ -108,6 +100,24 @@ class MigModeFacts(View):
 
 
 @dataclass(frozen=True)
+class MemoryErrorFacts(View):
+    uncorrected: int | None = has(number())
+    remapped_correctable: int | None = has(number())
+    remapped_uncorrectable: int | None = has(number())
+    remap_pending: bool | None = has(boolean)
+    remap_failed: bool | None = has(boolean)
+
+
+@dataclass(frozen=True)
+class GpuFabricFacts(View):
+    state: str | None = has(_NAME)
+    summary: str | None = has(_NAME)
+    clique: str | None = has(_NAME)
+    status: int | None = has(number())
+    degraded: tuple[str, ...] | None = has(items(_NAME, 64))
+
+
+@dataclass(frozen=True)
 class GpuFacts(View):
     """A GPU. Without C(processes) it was described and not read; null, NVML does not tell them."""
 
@@ -127,14 +137,15 @@ class GpuFacts(View):
     allocations: tuple[AllocationFacts, ...] = has(_ALLOCATIONS, ())
     gpu_instances: tuple[GpuInstanceFacts, ...] = has(items(of(GpuInstanceFacts), 64), ())
     profiles: tuple[ProfileFacts, ...] = has(items(of(ProfileFacts), 256), ())
-    errors: Mapping[str, Any] | None = has(_ERRORS)
+    errors: MemoryErrorFacts = has(of(MemoryErrorFacts), MemoryErrorFacts())
     recovery_action: str | None = has(_NAME)
-    fabric: Mapping[str, Any] | None = has(_FABRIC)
+    fabric: GpuFabricFacts = has(of(GpuFabricFacts), GpuFabricFacts())
     settings: GpuSettings | None = has(of(GpuSettings))
     lost: bool = has(boolean, False)
-    # What the planners add: what the bus says of its card, and why it cannot be changed now.
+    # What the planners add: what the bus says of its card, why it cannot be changed now, and whether the inventory alone says that it is there.
     subsystem_id: str | None = None
     problem: str | None = None
+    from_table: bool = False
 
     @property
     def devices(self) -> tuple[ComputeInstanceFacts, ...]:
@@ -142,15 +153,29 @@ class GpuFacts(View):
         return tuple(part for one in self.gpu_instances for part in one.compute_instances)
 
     @property
+    def parts(self) -> tuple[GpuFacts | ComputeInstanceFacts, ...]:
+        """Itself and its MIG devices."""
+        return (self, *self.devices)
+
+    @property
     def title(self) -> str:
         """How people call it."""
-        return gpu_title(self)
+        return gpu_title(self.index, self.pci_address)
 
 
 _GPU = of(GpuFacts)
 
 
-def gpu_view(gpu: Mapping[str, Any]) -> GpuFacts:
+def gpu_view(read: Mapping[str, Any]) -> GpuFacts:
     """Return one entry of C(gpus), as it stands in a document or was just read. Raises Unfit: it is no such entry."""
-    found: GpuFacts = gpu if isinstance(gpu, GpuFacts) else check(_GPU, gpu)
+    found: GpuFacts = check(_GPU, read)
     return found
+
+
+def gpu_step(
+    kind: Kind, gpu: GpuFacts, why: str, disturbs: Sequence[str] = (), data: Mapping[str, Any] | None = None
+) -> Step:
+    """Return a step on a GPU; its target is the PCI address, which is also known without a driver."""
+    identity = {"index": gpu.index, "uuid": gpu.uuid, "pci_address": gpu.pci_address}
+    target = gpu.pci_address or gpu.uuid or str(gpu.index)
+    return Step(kind, target, why, tuple(disturbs), {**identity, **(data or {})})

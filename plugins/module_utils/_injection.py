@@ -21,6 +21,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ._facts_view import Facts, RuntimeFacts
 from ._plan import Refused
 from ._runtimes import CDI, ENVVAR, RUNTIMES, VOLUME_MOUNTS
 from ._versions import numbers
@@ -131,20 +132,20 @@ def docker_warning(injection: Injection, runtime: str) -> str | None:
     )
 
 
-def accepted_by(facts: Mapping[str, Any]) -> dict[str, bool]:
+def accepted_by(facts: Facts) -> dict[str, bool]:
     """Return for each method whether a host does it, as far as its facts say."""
-    toolkit = facts.get("toolkit") or {}
-    found = {ENVVAR: toolkit.get("accept_envvar_unprivileged"), VOLUME_MOUNTS: toolkit.get("accept_volume_mounts")}
+    toolkit = facts.toolkit
+    found = {ENVVAR: toolkit.accept_envvar_unprivileged, VOLUME_MOUNTS: toolkit.accept_volume_mounts}
     answers = [
-        refuse_runtime(Injection(CDI), name, runtime.get("version")) is None and not is_switched_off(name, runtime)
-        for name, runtime in (facts.get("runtimes") or {}).items()
-        if isinstance(runtime, Mapping) and runtime.get("version")
+        refuse_runtime(Injection(CDI), name, runtime.version) is None and not is_switched_off(name, runtime)
+        for name, runtime in (facts.runtimes or {}).items()
+        if runtime.version
     ]
     found[CDI] = any(answers) if answers else None
     return {method: value for method, value in found.items() if value is not None}
 
 
-def hides_driver(context: Mapping[str, Any], runtime_class: Any, facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def hides_driver(context: Mapping[str, Any], runtime_class: Any, facts: Facts) -> Iterator[tuple[str, str]]:
     """Yield why a container that has to see all GPUs, such as the device plugin's, gets none of them on a host, and no driver libraries.
 
     :returns: the field that decides, C(securityContext) or C(runtimeClassName), and the reason.
@@ -158,16 +159,15 @@ def hides_driver(context: Mapping[str, Any], runtime_class: Any, facts: Mapping[
             "securityContext",
             "the host's container toolkit accepts NVIDIA_VISIBLE_DEVICES only from containers with SYS_ADMIN, which it lacks",
         )
-    runtimes = [one for one in (facts.get("runtimes") or {}).values() if isinstance(one, Mapping) and one.get("active")]
-    known = [one.get("default_runtime") for one in runtimes if one.get("default_runtime")]
+    known = [one.default_runtime for one in (facts.runtimes or {}).values() if one.active and one.default_runtime]
     if known and "nvidia" not in known and not runtime_class:
         yield "runtimeClassName", f"it has no runtime class, and the host's default runtime is {known[0]}"
 
 
-def is_switched_off(runtime: str, found: Mapping[str, Any]) -> bool:
+def is_switched_off(runtime: str, found: RuntimeFacts) -> bool:
     """Whether a runtime could inject CDI devices and does not: containerd 1.7 has to be told to, newer ones do by themselves. C(found): of the
-    runtime, as the facts have it; without C(nvidia) its configuration was not read.
+    runtime; without C(nvidia) its configuration was not read.
     """
-    if found.get("cdi") is None and found.get("nvidia") is True and runtime == "containerd":
-        return str(found.get("version")).startswith("1.7.")
-    return found.get("cdi") is False
+    if found.cdi is None and found.nvidia is True and runtime == "containerd":
+        return str(found.version).startswith("1.7.")
+    return found.cdi is False

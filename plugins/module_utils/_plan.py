@@ -78,15 +78,6 @@ class Step:
         return sentence(self.kind, self.target, self.data, self.why, self.disturbs)
 
 
-def gpu_step(
-    kind: Kind, gpu: Mapping[str, Any], why: str, disturbs: Sequence[str] = (), data: Mapping[str, Any] | None = None
-) -> Step:
-    """Return a step on one entry of C(gpus) of the facts; its target is the PCI address, which is also known without a driver."""
-    identity = {"index": gpu["index"], "uuid": gpu.get("uuid"), "pci_address": gpu.get("pci_address")}
-    target = str(identity["pci_address"] or identity["uuid"] or identity["index"])
-    return Step(kind, target, why, tuple(disturbs), {**identity, **(data or {})})
-
-
 @dataclass(frozen=True)
 class Plan:
     """The steps from the present state to the desired state.

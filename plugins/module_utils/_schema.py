@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from enum import Enum
 from functools import cached_property
@@ -206,25 +206,17 @@ def _takes_null(of: Schema) -> bool:
     return True
 
 
-class View(Mapping[str, Any]):
-    """Base of a dataclass that a schema makes of a mapping, and that can be read as the mapping too: it has the fields that the document has."""
+class View:
+    """Base of a dataclass that a schema makes of a mapping."""
 
     @cached_property
     def _given(self) -> Mapping[str, Any]:
         made = ((one.name, getattr(self, one.name), one.default) for one in dataclasses.fields(self))  # type: ignore[arg-type]
         return {name: value for name, value, default in made if value != default}
 
-    def __getitem__(self, name: str) -> Any:
-        return self._given[name]
-
-    def get(self, key: str, default: Any = None) -> Any:
-        return self._given.get(key, default)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._given)
-
-    def __len__(self) -> int:
-        return len(self._given)
+    def says(self, name: str) -> bool:
+        """Return whether the document has a field, be it null."""
+        return name in self._given
 
     def but(self: _View, *still: str, **changes: Any) -> _View:
         """Return it with other values. C(still): what L(kept) keeps of it, and follows from others of its values."""
@@ -238,10 +230,8 @@ class View(Mapping[str, Any]):
         return found
 
 
-def kept(one: Mapping[str, Any], name: str, make: Callable[[Any], Any]) -> Any:
-    """Return what C(make) makes of it, which is made once of a view: it does not change. C(name): no field's."""
-    if not isinstance(one, View):
-        return make(one)
+def kept(one: View, name: str, make: Callable[[Any], Any]) -> Any:
+    """Return what C(make) makes of a view, once: it does not change. C(name): no field's."""
     if name not in one.__dict__:
         one.__dict__[name] = make(one)
     return one.__dict__[name]
@@ -272,7 +262,7 @@ def of(made: type, version: int | None = None) -> Schema:
 def encode(value: Any) -> Any:
     """Return as plain data what a schema made of it."""
     if isinstance(value, View):
-        return {name: encode(value[name]) for name in value}
+        return encode(value._given)
     if dataclasses.is_dataclass(value):
         return {field.name: encode(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, Mapping):

@@ -128,16 +128,20 @@ def sentence(kind: Kind, target: str, data: Mapping[str, Any], why: str = "", di
     """Return a step in words; without C(why) and C(disturbs) only what it does."""
     words = {name: ", ".join(map(_name, value)) if isinstance(value, list) else value for name, value in data.items()}
     release = data.get("version") or f"branch {data.get('branch')}"
-    text = kind.value.format(**{**words, "target": target, "gpu": gpu_title(data), "release": release})
+    text = kind.value.format(**{**words, "target": target, "gpu": gpu_of(data), "release": release})
     if why:
         text += f" ({why})"
     return f"{text}; disturbs {', '.join(disturbs)}" if disturbs else text
 
 
-def gpu_title(gpu: Mapping[str, Any]) -> str:
-    """Return how people call a GPU, such as C(GPU 0 (0000:18:00.0)). C(gpu): an entry of C(gpus) or C(pci) of the facts, or the data of a step on a GPU."""
-    address = gpu.get("pci_address") or gpu.get("address")
-    return f"GPU {gpu.get('index')} ({address})" if address else f"GPU {gpu.get('index')}"
+def gpu_title(index: Any, address: str | None) -> str:
+    """Return how people call a GPU, such as C(GPU 0 (0000:18:00.0))."""
+    return f"GPU {index} ({address})" if address else f"GPU {index}"
+
+
+def gpu_of(data: Mapping[str, Any]) -> str:
+    """Return how people call the GPU that a step is about. C(data): of the step."""
+    return gpu_title(data.get("index"), data.get("pci_address"))
 
 
 def _name(item: Any) -> str:

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from ._facts_view import Facts, HolderFacts
+from ._gpu_facts import AllocationFacts, ComputeInstanceFacts, GpuFacts, GpuInstanceFacts
 from ._schema import kept
 
 #: Kinds of users: a process that NVML lists, one that has a device file open, a client of an MPS daemon, a pod that was given a device, and what
@@ -63,95 +64,74 @@ class GpuUsers:
         return merged(self.instances[instance], *(users for ids, users in self.compute.items() if ids[0] == instance))
 
 
-def users_of(gpu: Mapping[str, Any]) -> GpuUsers:
-    """Return who uses one entry of C(gpus) of the facts. What NVML lists on no instance may be on any of them."""
+def users_of(gpu: GpuFacts) -> GpuUsers:
+    """Return who uses a GPU. What NVML lists on no instance may be on any of them."""
     found: GpuUsers = kept(gpu, "users", _users_of)
     return found
 
 
-def _users_of(gpu: Mapping[str, Any]) -> GpuUsers:
-    parts = gpu.get("gpu_instances") or ()
-    inside = {(int(one["id"]), int(part["id"])): part for one in parts for part in one.get("compute_instances") or ()}
-    placed = merged(*map(_on, (*parts, *inside.values())))
+def _users_of(gpu: GpuFacts) -> GpuUsers:
+    parts = gpu.gpu_instances
+    inside = {(one.id, part.id): part for one in parts for part in one.compute_instances}
+    placed = merged(*map(_on, parts), *map(_on, inside.values()))
     anywhere = (
         *(user for user in processes_on(gpu, placed=False) if user not in placed),
-        *allocated(gpu.get("allocations")),
+        *allocated(gpu.allocations),
     )
     # A GPU that was described and not read has no list of them, and one that fell off the bus has no users.
-    if gpu.get("processes", ()) is None and not gpu.get("lost"):
+    if gpu.processes is None and gpu.says("processes") and not gpu.lost:
         anywhere = (*anywhere, PROCESSES_UNKNOWN)
     compute = {ids: merged(_on(part), anywhere) for ids, part in inside.items()}
     instances = {}
     for one in parts:
-        below = {user for ids, users in compute.items() if ids[0] == int(one["id"]) for user in users}
-        instances[int(one["id"])] = tuple(user for user in merged(_on(one), anywhere) if user not in below)
+        below = {user for ids, users in compute.items() if ids[0] == one.id for user in users}
+        instances[one.id] = tuple(user for user in merged(_on(one), anywhere) if user not in below)
     return GpuUsers(merged(_on(gpu), placed, anywhere), instances, compute)
 
 
-def _on(part: Mapping[str, Any]) -> tuple[User, ...]:
-    return (*processes_on(part), *allocated(part.get("allocations")))
+def _on(part: GpuFacts | GpuInstanceFacts | ComputeInstanceFacts) -> tuple[User, ...]:
+    given = () if isinstance(part, GpuInstanceFacts) else part.allocations
+    return (*processes_on(part), *allocated(given))
 
 
-def allocated(allocations: Iterable[Mapping[str, Any]] | None) -> tuple[User, ...]:
+def allocated(allocations: Iterable[AllocationFacts]) -> tuple[User, ...]:
     """Return the pods of C(allocations) of a GPU or a MIG device; what the kubelet's record does not tell is a user that is not reported."""
     return tuple(
-        User(UNREPORTED, "unknown", detail=str(one["reason"]))
-        if one.get("reason")
-        else User(POD, f"pod {one.get('pod') or one.get('pod_uid')}", detail=str(one.get("resource") or ""))
-        for one in allocations or ()
+        User(UNREPORTED, "unknown", detail=one.reason)
+        if one.reason
+        else User(POD, f"pod {one.pod or one.pod_uid}", detail=one.resource or "")
+        for one in allocations
     )
 
 
-def add_allocations(gpus: Iterable[dict[str, Any]], held: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
-    """Add C(allocations) to entries of C(gpus). C(held): by UUID or L(place_of), and under an empty text what concerns every GPU."""
-    for gpu in gpus:
-        parts = [(gpu, place_of(gpu.get("minor")))]
-        for one in gpu.get("gpu_instances") or ():
-            place = place_of(gpu.get("minor"), one.get("start"))
-            parts += [(part, place) for part in one.get("compute_instances") or ()]
-        for part, place in parts:
-            keys = [part.get("uuid") or "-", place, *([""] if part is gpu else [])]
-            if part is gpu and gpu.get("minor") is None and not gpu.get("lost"):
-                keys += [key for key in held if key.startswith("/dev/")]
-            found = [said for key in keys for said in held.get(key, ())]
-            if found:
-                part["allocations"] = found
-
-
-def place_of(minor: int | None, start: int | None = None) -> str:
-    """Return the key of a GPU, or of what is in its GPU instance that begins at a memory slice, for who tells no UUID: claims."""
-    return f"/dev/nvidia{minor}" + ("" if start is None else f" from {start}")
-
-
-def processes_on(part: Mapping[str, Any], placed: bool = True) -> tuple[User, ...]:
+def processes_on(part: GpuFacts | GpuInstanceFacts | ComputeInstanceFacts, placed: bool = True) -> tuple[User, ...]:
     """Return the processes that NVML lists on a GPU, a GPU instance or a compute instance. C(placed): whether those count that NVML puts on an instance."""
     return tuple(
-        User(PROCESS, str(one.get("name") or "a process"), int(one["pid"]))
-        for one in part.get("processes") or ()
-        if placed or one.get("gpu_instance") is None
+        User(PROCESS, one.name or "a process", one.pid)
+        for one in part.processes or ()
+        if placed or one.gpu_instance is None
     )
 
 
 def holders_of(
-    holders: Iterable[Mapping[str, Any]] | None, minor: int | None = None, excused: Collection[str] = ()
+    holders: Iterable[HolderFacts] | None, minor: int | None = None, excused: Collection[str] = ()
 ) -> tuple[User, ...]:
     """Return who has a device file open.
 
-    :param holders: C(holders) of the facts; None where they were not gathered.
+    :param holders: None where they were not gathered.
     :param minor: of a GPU; None for any device of the driver.
     :param excused: programs that are no users, by name as the kernel cuts it.
     """
     return tuple(
-        User(HOLDER, str(one["command"]), int(one["pid"]), f"pod {one['pod_uid']}" if one.get("pod_uid") else "")
+        User(HOLDER, one.command, one.pid, f"pod {one.pod_uid}" if one.pod_uid else "")
         for one in holders or ()
-        if (minor is None or f"/dev/nvidia{minor}" in one["devices"])
-        and str(one["command"])[:_NAME_LENGTH] not in excused
+        if (minor is None or f"/dev/nvidia{minor}" in one.devices) and one.command[:_NAME_LENGTH] not in excused
     )
 
 
-def mps_pids(facts: Mapping[str, Any]) -> frozenset[int]:
+def mps_pids(facts: Facts) -> frozenset[int]:
     """Return the PIDs of MPS daemons and their servers, which work for their clients."""
-    return frozenset(pid for one in facts.get("mps") or () for pid in (one.get("pid"), *(one.get("servers") or ())))
+    return frozenset(pid for one in facts.mps or () for pid in (one.pid, *(one.servers or ())))
 
 
 def mps_clients(pids: Iterable[int]) -> tuple[User, ...]:
@@ -159,13 +139,13 @@ def mps_clients(pids: Iterable[int]) -> tuple[User, ...]:
     return tuple(User(MPS_CLIENT, "MPS client", pid) for pid in pids)
 
 
-def reset_obstacle(gpu: Mapping[str, Any], holders: Iterable[Mapping[str, Any]] | None) -> str:
-    """Return who keeps one entry of C(gpus) from being reset, as the end of a sentence about it; empty for nobody."""
+def reset_obstacle(gpu: GpuFacts, holders: Iterable[HolderFacts] | None) -> str:
+    """Return who keeps a GPU from being reset, as the end of a sentence about it; empty for nobody."""
     # A pod that has not opened it keeps no GPU from a reset; whether it may lose it is decided before.
     users = [user for user in users_of(gpu).everybody if user.kind == PROCESS or user == PROCESSES_UNKNOWN]
     if users:
         return f"is in use by {named(users)}"
-    held = holders_of(holders, gpu.get("minor"), TOLERATE_RESET)
+    held = holders_of(holders, gpu.minor, TOLERATE_RESET)
     return f"is held by {named(held)}" if held else ""
 
 

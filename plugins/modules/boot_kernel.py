@@ -5,6 +5,9 @@
 
 from __future__ import annotations
 
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import DriverFacts, view_of
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._printable import printable
+
 DOCUMENTATION = r"""
 ---
 module: boot_kernel
@@ -69,11 +72,11 @@ class NotChosen(Exception):
     """GRUB's programs reported success, and what they wrote says otherwise."""
 
 
-def read(source: HostReader, release: str) -> tuple[Grub, dict[str, Any]]:
+def read(source: HostReader, release: str) -> tuple[Grub, DriverFacts]:
     """Return what GRUB boots, and the part of the facts that says whether that has the driver."""
     disk, _reason = kernel.module_on_disk(source.files, kernel.running_kernel(), source.run)
     driver = {"on_disk_version": disk.version if disk else None, **read_next_kernel(source, disk, release)}
-    return grub.read_grub(source.files), driver
+    return grub.read_grub(source.files), view_of({"driver": printable(driver)}).driver
 
 
 def apply(booted: Grub, plan: Plan) -> None:

@@ -229,7 +229,9 @@ def main() -> None:
     document = read_document(HostReader(files), module.params["_pynvml_archive"], module.params["gather"])
     # Ansible looks at every value of a result, on the host as on the controller: one text is one value.
     facts = {"gpu_text": json.dumps(document)} if module.params["as_text"] else {"gpu": document}
-    module.exit_json(changed=False, pynvml_missing=pynvml_is_wanted(files, document), seconds=since_start(), **facts)
+    module.exit_json(
+        changed=False, pynvml_missing=pynvml_is_wanted(files, document["nvml"]["code"]), seconds=since_start(), **facts
+    )
 
 
 if __name__ == "__main__":

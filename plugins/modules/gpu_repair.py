@@ -102,7 +102,7 @@ def main() -> None:
     parameters = module.params
     repair = Repair(parameters["_pynvml_archive"], parameters["wait"])
     facts = repair.read()
-    if pynvml_is_wanted(HostFiles(), facts) and not parameters["_pynvml_archive"]:
+    if pynvml_is_wanted(HostFiles(), facts.nvml.code) and not parameters["_pynvml_archive"]:
         module.exit_json(changed=False, pynvml_missing=True)
     if module.check_mode:
         module.exit_json(changed=True, said="", users=users_of_gpus(facts, parameters["gpus"]))

@@ -177,7 +177,7 @@ def main() -> None:
             parameters["dcgm_timeout"],
             parameters["fabric_timeout"],
         )
-    if pynvml_is_wanted(files, evidence.facts) and not parameters["_pynvml_archive"]:
+    if pynvml_is_wanted(files, evidence.facts.nvml.code) and not parameters["_pynvml_archive"]:
         module.exit_json(changed=False, pynvml_missing=True)
     result = {**answer(evidence, parameters, module.check_mode), "seconds": watch.seconds}
     if result.get("failed"):

@@ -5,6 +5,9 @@
 
 from __future__ import annotations
 
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._gpu_facts import gpu_view
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._printable import printable
+
 DOCUMENTATION = r"""
 ---
 module: mps
@@ -132,7 +135,8 @@ def run(module: AnsibleModule) -> tuple[Plan, HostSharing]:
         version = nvml.driver_version()
         branch = branch_of(version) if version and is_driver_version(version) else None
         observed = sharing_apply.observe(nvml)
-        wanted = host_sharing(sharing, [gpu.facts for gpu in nvml.gpus() if not gpu.lost], branch, observed.multi_user)
+        gpus = [gpu_view(printable(gpu.facts)) for gpu in nvml.gpus() if not gpu.lost]
+        wanted = host_sharing(sharing, gpus, branch, observed.multi_user)
 
         def planned(seen: Observed) -> Plan:
             return sharing_plan.plan(seen, wanted, module.params["disruption"])

@@ -13,8 +13,9 @@ from typing import Any, Callable
 
 from ..module_utils._distributions.distributions import DISTRIBUTIONS
 from ..module_utils._driver.parameters import COHERENT_BOARDS
-from ..module_utils._facts_view import Facts
+from ..module_utils._facts_view import Facts, view_of
 from ..module_utils._formats.imex import NODES
+from ..module_utils._gpu_facts import GpuFacts
 from ..module_utils._plan import Refused, StagePlan
 from ..module_utils._runtimes import RUNTIMES
 from ..module_utils._schema import FACTS_SCHEMA
@@ -49,7 +50,7 @@ class Description:
         allowed = {name: "force" for name in _DISRUPTIONS if self.variables.get(name) == "refuse"}
         return replace(self, variables={**self.variables, **allowed, "nvidia_driver_allow_downgrade": True})
 
-    def stages(self, facts: Mapping[str, Any] | None) -> dict[str, StagePlan]:
+    def stages(self, facts: Facts | None) -> dict[str, StagePlan]:
         """Return the plan of every stage of C(site); one alone that says what is refused of the variables.
 
         :param facts: None where the host could not be read: then nothing is planned.
@@ -95,13 +96,13 @@ class RunHost:
         return read_facts(registered(self.variables, self.task))
 
     @property
-    def facts(self) -> dict[str, Any] | None:
-        """What was read of it, or None."""
+    def document(self) -> dict[str, Any] | None:
+        """What was read of it as it was sent, to be kept."""
         return self._read[0]
 
     @property
-    def view(self) -> Facts | None:
-        """The facts as the stages take them."""
+    def facts(self) -> Facts | None:
+        """What was read of it, or None."""
         return self._read[1]
 
     @property
@@ -153,7 +154,7 @@ def assumed_host(desired: Mapping[str, Any]) -> tuple[str, dict[str, StagePlan]]
         return "", {"hardware": StagePlan("hardware", needed=True, refusals=(refusal,))}
     everywhere: list[tuple[str, dict[str, StagePlan]]] = []
     said: set[tuple[str, ...]] = set()
-    arm = any(gpu["board"] in COHERENT_BOARDS for gpu in gpus)
+    arm = any(gpu.board in COHERENT_BOARDS for gpu in gpus)
     # Which GPUs virtual machines have, only the host tells.
     of_host = {**desired, PASSTHROUGH: []}
     for host in _assumed_systems(("aarch64", "x86_64") if arm else ("x86_64", "aarch64")):
@@ -179,28 +180,30 @@ def _assumed_systems(machines: Iterable[str]) -> Iterator[dict[str, Any]]:
                 yield {"distribution": distribution, "architecture": machine, "kernel_headers": True}
 
 
-def _assumed_facts(
-    host: Mapping[str, Any], gpus: Sequence[Mapping[str, Any]], desired: Mapping[str, Any]
-) -> dict[str, Any]:
+def _assumed_facts(host: Mapping[str, Any], gpus: Sequence[GpuFacts], desired: Mapping[str, Any]) -> Facts:
     """Return the facts of a bare host. What is null there was not read, such as the cards of a host whose boards nobody describes."""
     known = ("device_id", "board", "architecture")
     # One address for all of them, which messages show: their order is that of the description.
-    cards = [{"address": "gpu_facts_gpus", "kind": "gpu", **{name: gpu[name] for name in known}} for gpu in gpus]
+    cards = [
+        {"address": "gpu_facts_gpus", "kind": "gpu", **{name: getattr(gpu, name) for name in known}} for gpu in gpus
+    ]
     runtime = RUNTIMES.get(desired["nvidia_toolkit_runtime"])
     there = {"version": ".".join(map(str, runtime.first_with_cdi)), "nvidia": False} if runtime else None
-    return {
-        "schema": FACTS_SCHEMA,
-        "host": host,
-        "pci": cards or None,
-        "driver": {},
-        "nvml": {"available": False, "reason": "no driver is installed"},
-        "toolkit": {"packages": {}, "holds": []},
-        "runtimes": {desired["nvidia_toolkit_runtime"]: there} if there else {},
-        "host_program": {"units": {}},
-        "recorded": {},
-        # An image may have brought DCGM where the description leaves it to others.
-        **({"dcgm": {"packages": {}, "holds": []}} if desired["nvidia_dcgm_state"] == "present" else {}),
-    }
+    return view_of(
+        {
+            "schema": FACTS_SCHEMA,
+            "host": host,
+            "pci": cards or None,
+            "driver": {},
+            "nvml": {"available": False, "reason": "no driver is installed"},
+            "toolkit": {"packages": {}, "holds": []},
+            "runtimes": {desired["nvidia_toolkit_runtime"]: there} if there else {},
+            "host_program": {"units": {}},
+            "recorded": {},
+            # An image may have brought DCGM where the description leaves it to others.
+            **({"dcgm": {"packages": {}, "holds": []}} if desired["nvidia_dcgm_state"] == "present" else {}),
+        }
+    )
 
 
 def _assumed_text(host: Mapping[str, Any], desired: Mapping[str, Any]) -> str:

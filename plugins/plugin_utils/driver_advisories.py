@@ -40,6 +40,7 @@ from ..module_utils._driver.floors import (
     shortfall,
     with_advisories,
 )
+from ..module_utils._facts_view import Facts
 from ..module_utils._formats.documents import LONGEST_JSON, read_json
 from ..module_utils._formats.driver_versions import branch_of, driver_key, is_branch, is_driver_version
 from ..module_utils._plan import Refused
@@ -177,13 +178,13 @@ def _reason(found: list[tuple[float, str]]) -> str:
     return shortened([f"{cve} ({score})" for score, cve in several], _NAMED)
 
 
-def driver_security(facts: Mapping[str, Any], variables: Mapping[str, Any]) -> tuple[dict[str, str], ...]:
+def driver_security(facts: Facts, variables: Mapping[str, Any]) -> tuple[dict[str, str], ...]:
     """Return a check with what is known against the running driver; none where nothing is, or no driver runs.
 
     It is a warning and no failure: a new bulletin changes no host, and the driver works as described.
     """
-    version = (facts.get("driver") or {}).get("loaded_version")
-    if not version or not is_driver_version(str(version)):
+    version = facts.driver.loaded_version
+    if not version or not is_driver_version(version):
         return ()
     try:
         floors = _floors(str(variables.get(ADVISORIES) or ""))

@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Callable
 
 from ..module_utils._adapters.files import read_text
+from ..module_utils._facts_view import Facts
 from ..module_utils._mig.state import profiles_of
 from ..module_utils._plan import Refused
 from .fleet import claims, clients, expectations, objects, plugin_pod, sharing_configurations
@@ -22,7 +23,7 @@ ROLES = (*HOST_ROLES, "gpu_kubernetes")
 
 def expected(
     node: str,
-    facts: Mapping[str, Any],
+    facts: Facts,
     variables: Callable[[], Mapping[str, Any]],
     capacity_file: str = "",
     labels: bool = True,
@@ -40,7 +41,7 @@ def expected(
             raise Refused(capacity_file, "there is no such file", "Render the clusters first: gpufleet.nvidia.render.")
         return expectations.expected(text, capacity_file, node, there)
     found = variables()
-    choices = sharing_configurations.read(found, facts.get("gpus") or [])
+    choices = sharing_configurations.read(found, facts.gpus or ())
     sharing, predicted = choices.effective.sharing, choices.effective.capacity
     named = {} if choices.chosen else choices.named
     before = choices.before.capacity if choices.before else None
@@ -49,7 +50,7 @@ def expected(
         predicted.resources,
         predicted.labels if labels else {},
         # The operator runs no MIG manager on a node without a board that has MIG.
-        mig_manager=operator and any(profiles_of(gpu) for gpu in facts.get("gpus") or []),
+        mig_manager=operator and any(profiles_of(gpu) for gpu in facts.gpus or ()),
         mps_of_host=sharing.mps_of_host,
         mps_replicas={name: unit.replicas for name, unit in predicted.slices.items()} if sharing.mps_of_plugin else {},
         devices=predicted.devices,
@@ -70,7 +71,7 @@ def checks(
     node: Mapping[str, Any] | None,
     pods: Callable[[], Sequence[Mapping[str, Any]]],
     wanted: expectations.Expected,
-    facts: Mapping[str, Any],
+    facts: Facts,
     namespaces: Collection[str],
     restarted: Sequence[Mapping[str, Any]] = (),
     slices: Callable[[], Sequence[Mapping[str, Any]]] = tuple,
@@ -102,7 +103,7 @@ def checks(
     # What keeps the plugin from its devices comes before what the node therefore does not offer.
     plugin = [plugin_pod.check(there, facts)]
     if wanted.mps_of_host:
-        plugin.append(plugin_pod.mps_check(there, sorted(wanted.resources), facts.get("mps") or []))
+        plugin.append(plugin_pod.mps_check(there, sorted(wanted.resources), facts.mps or ()))
     if wanted.mps_replicas and not waiting:
         plugin.append(plugin_pod.mps_limits_check(wanted.mps_replicas, facts, there))
     devices = claims.counts(claims.published(slices(), {name: node}).get(name, ())) if wanted.devices else None

@@ -106,10 +106,9 @@ def said(answer: Mapping[str, Any]) -> str:
     return str(printable(lines[0])) if lines else ""
 
 
-def facts_of(answer: Any) -> tuple[dict[str, Any] | None, str]:
+def facts_of(answer: Any) -> tuple[Facts | None, str]:
     """Return the facts in what a task that read a host registered, or why there are none (L(read_facts))."""
-    document, _view, unread = read_facts(answer)
-    return document, unread
+    return read_facts(answer)[1:]
 
 
 def read_facts(answer: Any) -> tuple[dict[str, Any] | None, Facts | None, str]:

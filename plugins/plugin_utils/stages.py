@@ -13,10 +13,11 @@ from typing import Any, Callable
 
 from ansible import constants as C
 
-from ..module_utils._boards.lookup import MACHINE_DRIVERS, cards_of_machines, cards_on_bus, described_board
+from ..module_utils._boards.cards import cards_of_machines, cards_on_bus
+from ..module_utils._boards.lookup import MACHINE_DRIVERS, described_board
 from ..module_utils._dcgm.stage import stage as dcgm
 from ..module_utils._driver.stage import stage as driver
-from ..module_utils._facts_view import Facts, view_of
+from ..module_utils._facts_view import Facts
 from ..module_utils._host.stage import PROGRAM
 from ..module_utils._host.stage import stage as boot
 from ..module_utils._mig.stage import stage as mig
@@ -49,12 +50,11 @@ PASSTHROUGH = "gpu_facts_passthrough"
 _WRITE_UNITS = ("driver", "boot", "sharing")
 
 
-def plan_stages(document: Mapping[str, Any], desired: Mapping[str, Any]) -> dict[str, StagePlan]:
+def plan_stages(facts: Facts, desired: Mapping[str, Any]) -> dict[str, StagePlan]:
     """Return the plan of every stage; a refusal that a stage raises becomes one that it reports.
 
     :return: plans by stage; of a host that was read without root, or has no GPUs or others than described, only one, that says so.
     """
-    facts = view_of(document)
     hardware = _of_machines(facts, desired) or _other_gpus(facts, desired)
     for name, refusal in (("privileges", _without_root(facts)), ("hardware", hardware)):
         if refusal:
@@ -84,7 +84,7 @@ def plan_stages(document: Mapping[str, Any], desired: Mapping[str, Any]) -> dict
         plans["mig"] = replace(plans["mig"], refusals=(*plans["mig"].refusals, former))
     if lost:
         plans = _beside_lost_gpus(plans, f"GPU {', '.join(str(gpu.index) for gpu in lost)}")
-    machines = ", ".join(str(card.get("address")) for card in cards_of_machines(facts))
+    machines = ", ".join(card.address for card in cards_of_machines(facts))
     if machines:
         note = f"virtual machines have the GPUs {machines}: they are left alone"
         plans["driver"] = replace(plans["driver"], warnings=(*plans["driver"].warnings, note))
@@ -175,8 +175,8 @@ def _of_machines(facts: Facts, desired: Mapping[str, Any]) -> Refused | None:
     if facts.pci is None:
         return None
     cards, given = cards_of_machines(facts), desired.get(PASSTHROUGH) or []
-    there = [str(card.get("address")) for card in cards]
-    drivers = {str(card.get("kernel_driver")) for card in cards} or MACHINE_DRIVERS
+    there = [card.address for card in cards]
+    drivers = {str(card.kernel_driver) for card in cards} or MACHINE_DRIVERS
     if isinstance(given, list):
         addresses = sorted(_address(str(one)) for one in given)
         described, same = ", ".join(addresses) or "none", addresses == there
@@ -201,7 +201,7 @@ def _other_gpus(facts: Facts, desired: Mapping[str, Any]) -> Refused | None:
     """Nothing is installed for GPUs that are not there. What could not be read is not taken for absent."""
     if facts.pci is None:
         return None
-    boards = [card.get("board") for card in cards_on_bus(facts)]
+    boards = [card.board for card in cards_on_bus(facts)]
     there = len(boards)
     described: Counter[Any] = Counter()
     try:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..module_utils._driver.reload import in_use
+from ..module_utils._facts_view import Facts
 from ..module_utils._plan import Refused
 from ..module_utils._users import PROCESS, mps_pids, names, users_of
 from .role_variables import role_interface, value_of
@@ -23,29 +24,27 @@ _ROLE, _DRAIN, _DISRUPTION, _SERVICES = (
 _MPS_DAEMONS = "gpufleet-mps@"
 
 
-def users_of_host(facts: Mapping[str, Any] | None, variables: Mapping[str, Any], node: bool = False) -> tuple[str, ...]:
+def users_of_host(facts: Facts | None, variables: Mapping[str, Any], node: bool = False) -> tuple[str, ...]:
     """Return who uses the GPUs of a host, but for what the playbooks stop themselves: services of theirs, and MPS daemons.
 
     :param facts: with the holders of device files; None where the host was not read.
     :param node: whether it is a node, whose pods are evicted. Then jobs that are no pods are left: processes that NVML lists on a GPU. Who only has
         the driver open is a monitor there.
     """
-    facts = facts or {}
+    facts = facts or Facts()
     stopped = {f"{name}.service" for name in _value(variables, _SERVICES) or ()}
-    units = {one["pid"]: str(one.get("unit") or "") for one in facts.get("holders") or ()}
+    units = {one.pid: one.unit or "" for one in facts.holders or ()}
     ours = {pid for pid, unit in units.items() if unit in stopped or unit.startswith(_MPS_DAEMONS)}
     users = [user for user in in_use(facts) if user.pid is None or user.pid not in ours | mps_pids(facts)]
     if node:
-        outside = {one["pid"] for one in facts.get("holders") or () if not one.get("pod_uid")}
-        listed = {
-            user.pid for gpu in facts.get("gpus") or () for user in users_of(gpu).everybody if user.kind == PROCESS
-        }
+        outside = {one.pid for one in facts.holders or () if not one.pod_uid}
+        listed = {user.pid for gpu in facts.gpus or () for user in users_of(gpu).everybody if user.kind == PROCESS}
         users = [user for user in users if user.pid in outside & listed]
     return names(users)
 
 
 def refuse_users(
-    hosts: Mapping[str, tuple[Mapping[str, Any] | None, Mapping[str, Any]]], nodes: bool = False
+    hosts: Mapping[str, tuple[Facts | None, Mapping[str, Any]]], nodes: bool = False
 ) -> dict[str, tuple[str, ...]]:
     """Return who uses which of some hosts, where what takes them out of service, or leave to end their work, was given.
 

@@ -25,6 +25,7 @@ from statistics import fmean
 from typing import Any
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup import board
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._gpu_facts import GpuFacts, MigModeFacts
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.desired import desired_layout
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.geometry import Geometry, Request, geometry
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.model import (
@@ -216,8 +217,9 @@ def example() -> tuple[GpuInstance, ...]:
     )
 
 
-def facts_of_example() -> dict[str, object]:
-    return {"index": 0, "board": BOARD.key, "name": BOARD.product_names[0], "mig": {"supported": True, "current": True}}
+def facts_of_example() -> GpuFacts:
+    mig = MigModeFacts(supported=True, current=True)
+    return GpuFacts(0, board=BOARD.key, name=BOARD.product_names[0], mig=mig)
 
 
 def request_of(shape: Geometry, layout: int) -> Request:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import shutil
 
 import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import view_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.checks import judged
 
 #: What a board or a branch of the driver does not have is skipped, and says so.
@@ -30,7 +31,7 @@ def test_a_gpu_that_works_is_found_healthy(health, name):
 
 def test_the_facts_of_the_gpu_are_judged_as_the_module_judges_them(health, module):
     facts = module("gpu_info", {"gather": ["errors", "health"]})["gpu"]
-    of_facts = {check["name"]: check["status"] for check in judged(facts).as_list()}
+    of_facts = {check["name"]: check["status"] for check in judged(view_of(facts)).as_list()}
     for name in ("driver", "nvidia_smi", "nvml", *MAY_BE_SKIPPED):
         assert of_facts[name] == health[name]["status"], name
 
@@ -38,7 +39,7 @@ def test_the_facts_of_the_gpu_are_judged_as_the_module_judges_them(health, modul
 def test_a_gpu_that_the_driver_does_not_show_is_the_first_failure(module):
     facts = module("gpu_info", {"gather": ["errors", "health"]})["gpu"]
     lost = facts["gpus"].pop()
-    report = judged(facts)
+    report = judged(view_of(facts))
     assert report.first_failure is not None and report.first_failure[0] == "nvml"
     if facts["pci"] is not None:
         assert f"NVML does not see {lost['pci_address']}" in report.message

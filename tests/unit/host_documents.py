@@ -7,11 +7,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import Facts, ProgramFacts, view_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.host_names import BOOT_UNITS
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._gpu_facts import GpuFacts, gpu_view
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.metric_units import METRICS_TIMER
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.plan import unit_texts
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import StagePlan
@@ -27,16 +28,43 @@ _LEAST = {
 }
 
 
+_PLACE = {"profile": "1g.10gb", "start": 0, "size": 1}
+
+
+def seen_gpu(gpu: Mapping[str, Any], index: int = 0) -> GpuFacts:
+    """Return an entry of C(gpus), completed with what every one has, as planners take it."""
+    if isinstance(gpu, GpuFacts):
+        return gpu
+    instances = [
+        {
+            **_PLACE,
+            "id": number,
+            **one,
+            "compute_instances": [
+                {"profile": "1g.10gb", "id": inner, **part}
+                for inner, part in enumerate(one.get("compute_instances") or ())
+            ],
+        }
+        for number, one in enumerate(gpu.get("gpu_instances") or ())
+    ]
+    return gpu_view({"index": index, **gpu, **({"gpu_instances": instances} if instances else {})})
+
+
+def seen(document: Mapping[str, Any]) -> Facts:
+    """Return a facts document, completed with what every entry has, as planners take it."""
+    if isinstance(document, Facts):
+        return document
+    parts = {name: [{**_LEAST[name], **one} for one in document[name]] for name in _LEAST if document.get(name)}
+    found = view_of({**{name: part for name, part in document.items() if name != "gpus"}, **parts})
+    if "gpus" not in document:
+        return found
+    gpus = document["gpus"]
+    return found.but(gpus=None if gpus is None else tuple(seen_gpu(gpu, index) for index, gpu in enumerate(gpus)))
+
+
 def by_document(stage: Callable[[Facts, Any], StagePlan]) -> Callable[[Any, Any], StagePlan]:
     """Return a stage that plans from a facts document, completed with what every entry has."""
-
-    def planned(document: Any, variables: Any) -> StagePlan:
-        parts = {name: [{**_LEAST[name], **one} for one in document[name]] for name in _LEAST if document.get(name)}
-        if document.get("gpus"):
-            parts["gpus"] = [{"index": index, **gpu} for index, gpu in enumerate(document["gpus"])]
-        return stage(view_of({**document, **parts}), variables)
-
-    return planned
+    return lambda document, variables: stage(seen(document), variables)
 
 
 PYTHON = "/usr/bin/python3"

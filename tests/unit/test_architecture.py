@@ -9,12 +9,13 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
 import yaml
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import View
 
 ROOT = Path(__file__).resolve().parents[2]
 PLUGINS = ROOT / "plugins"
@@ -166,6 +167,61 @@ def test_every_domain_has_one_shape(domain):
     thought = within("desired", "state", "plan", "stage")
     assert not [name for name in thought if name.startswith(("apply", "system"))]
     assert "plan" in within("stage")
+
+
+#: What reads a host, where its facts are data still; what boots it, which takes what NVML says; and the linter, which takes facts from people.
+READS_HOSTS = (
+    "module_utils/_adapters",
+    "module_utils/_facts/",
+    "module_utils/_formats/cdi.py",
+    "module_utils/_host/restore.py",
+    "plugin_utils/lint",
+)
+ONE_OF_FACTS = {"facts", "gpu", "card", "holder", "daemon"}
+OF_FACTS = ONE_OF_FACTS | {"gpus", "cards", "holders"}
+
+
+def reads_a_document(node: ast.AST) -> bool:
+    """Return whether an expression takes facts, or a part of them, for a mapping, or a function wants them as one."""
+    if isinstance(node, ast.arg):
+        wanted = ast.unparse(node.annotation) if node.annotation else ""
+        return node.arg in OF_FACTS and re.search(r"\b(Mapping|dict)\[str, Any\]", wanted) is not None
+    place = None
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "get":
+        place = node.func.value
+    elif isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str):
+        place = node.value
+    return (place.id if isinstance(place, ast.Name) else getattr(place, "attr", None)) in ONE_OF_FACTS
+
+
+def test_behind_the_view_of_facts_nothing_reads_a_document():
+    """Planners, checks and what is shown take views, which are made once of what a host sent and are no mappings; see L(_facts_view)."""
+    wrong = {
+        f"{file.relative_to(PLUGINS)}:{node.lineno}: {ast.unparse(node)}"
+        for file in files()
+        if not str(file.relative_to(PLUGINS)).startswith(READS_HOSTS)
+        for node in ast.walk(ast.parse(file.read_text()))
+        if reads_a_document(node)
+    }
+    assert not wrong
+    assert not issubclass(View, Mapping) and not hasattr(View, "get") and not hasattr(View, "__getitem__")
+
+
+@pytest.mark.parametrize(
+    ("code", "found"),
+    [
+        ("facts.get('gpus')", True),
+        ("host.facts['gpus']", True),
+        ("one.get('gpus')", False),
+        ("facts.gpus", False),
+        ("gpus[0]", False),
+        ("def plan(gpu: Mapping[str, Any]): pass", True),
+        ("def plan(gpus: Sequence[dict[str, Any]]): pass", True),
+        ("def plan(gpu: GpuFacts): pass", False),
+    ],
+)
+def test_a_new_reading_of_a_document_is_found(code, found):
+    assert any(map(reads_a_document, ast.walk(ast.parse(code)))) is found
 
 
 def test_no_module_reads_its_options_into_a_desired_state_itself():

@@ -15,11 +15,11 @@ import re
 import signal
 import stat
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .._formats.kubelet_checkpoint import CHECKPOINT, CLAIMS, HeldDevices, read_checkpoint, read_claims
+from .._formats.kubelet_checkpoint import CHECKPOINT, CLAIMS, HeldDevices, place_of, read_checkpoint, read_claims
 from .._formats.numbers import whole_number
 from .._plan import Refused
 from .files import HostFiles, read_text
@@ -255,3 +255,19 @@ def read_allocations(files: HostFiles) -> dict[str, list[dict[str, Any]]]:
                 key, said = EVERY_GPU, {"reason": reason}
             found.setdefault(key, []).append(said)
     return found
+
+
+def add_allocations(gpus: Iterable[dict[str, Any]], held: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
+    """Add C(allocations) to entries of C(gpus) of the facts. C(held): of L(read_allocations)."""
+    for gpu in gpus:
+        parts = [(gpu, place_of(gpu.get("minor")))]
+        for one in gpu.get("gpu_instances") or ():
+            place = place_of(gpu.get("minor"), one.get("start"))
+            parts += [(part, place) for part in one.get("compute_instances") or ()]
+        for part, place in parts:
+            keys = [part.get("uuid") or "-", place, *([EVERY_GPU] if part is gpu else [])]
+            if part is gpu and gpu.get("minor") is None and not gpu.get("lost"):
+                keys += [key for key in held if key.startswith("/dev/")]
+            found = [said for key in keys for said in held.get(key, ())]
+            if found:
+                part["allocations"] = found

@@ -9,11 +9,10 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Mapping
-from typing import Any
 
 from .._plan import Refused
 from . import table_ampere, table_blackwell, table_hopper, table_without_mig
-from .board import NVLINK5, NVSWITCH, SWITCHES_IN_HOST, SWITCHES_IN_RACK, Board
+from .board import Board
 
 BOARDS: tuple[Board, ...] = (
     *table_ampere.BOARDS,
@@ -32,6 +31,11 @@ _MEMORY_TOLERANCE = 0.08
 
 def board(key: str) -> Board:
     return _BY_KEY[key]
+
+
+def keyed(key: str | None) -> Board | None:
+    """Return the board of this key, or None when the table does not have it."""
+    return _BY_KEY.get(key or "")
 
 
 def described_board(key: str, thing: str) -> Board:
@@ -56,13 +60,13 @@ def _called(key: str) -> list[str]:
 
 def is_complete(key: str | None) -> bool:
     """Return whether the table has the board, with every place of its MIG profiles: then no driver has to be asked for them."""
-    found = _BY_KEY.get(key or "")
+    found = keyed(key)
     return found is not None and all(profile.placements is not None for profile in found.profiles)
 
 
 def nvlink5_switches(key: str | None) -> str | None:
     """Return where the NVLink 5 switches of a board are (L(Board)), or None also for one that the table does not have."""
-    found = _BY_KEY.get(key or "")
+    found = keyed(key)
     return found.nvlink5_switches if found else None
 
 
@@ -129,84 +133,9 @@ def find_board(
     return None
 
 
-def board_of(gpu: Mapping[str, Any]) -> Board | None:
-    """Return the board of one entry of C(gpus) or C(pci) of the facts, or None when the table does not have it."""
-    found = _BY_KEY.get(str(gpu.get("board")))
-    return found or find_board(gpu.get("device_id"), gpu.get("name"), gpu.get("memory_mib"))
-
-
 #: Kernel drivers by which a host gives devices to virtual machines, as sysfs names them (C(pci_driver.name) in Linux: drivers/vfio/pci/nvgrace-gpu/main.c
 #: has KBUILD_MODNAME, drivers/xen/xen-pciback/pci_stub.c has PCISTUB_DRIVER_NAME).
 MACHINE_DRIVERS = frozenset(("vfio-pci", "pci-stub", "nvgrace_gpu_vfio_pci", "pciback"))
-
-
-def all_cards(facts: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return those entries of C(pci) of the facts that are GPUs, by address, whoever drives them."""
-    cards = (card for card in facts.get("pci") or () if card.get("kind") == "gpu")
-    return sorted(cards, key=lambda card: str(card.get("address")))
-
-
-def cards_on_bus(facts: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the GPUs that are the host's own, in the order in which NVML numbers them: not those that virtual machines have."""
-    return [card for card in all_cards(facts) if card.get("kernel_driver") not in MACHINE_DRIVERS]
-
-
-def own_switches(facts: Mapping[str, Any]) -> str | None:
-    """Return which NVLink switches the host has itself, L(NVSWITCH) or L(NVLINK5), so that a fabric manager has to run on it; None for none, as in a
-    rack. The bus says it first. That boards have switches of NVLink 5 is true of their baseboard, and not of a virtual machine that was given the GPUs
-    alone: the host that it is on manages their fabric, if they have one (Fabric Manager User Guide, shared NVSwitch virtualization model).
-    """
-    fabric = facts.get("fabric") or {}
-    cards = (*cards_on_bus(facts), *(facts.get("gpus") or ()))
-    boards = [card.get("board") for card in cards if not card.get("lost")]
-    places = set(map(nvlink5_switches, boards))
-    if SWITCHES_IN_RACK in places:
-        return None
-    if fabric.get("switch_ports") or (SWITCHES_IN_HOST in places and not _is_managed_elsewhere(facts, fabric)):
-        return NVLINK5
-    return NVSWITCH if fabric.get("nvswitches") else None
-
-
-def _is_managed_elsewhere(facts: Mapping[str, Any], fabric: Mapping[str, Any]) -> bool:
-    manager = fabric.get("manager") or {}
-    # No baseboard with NVLink switches has one GPU only: it is one of a virtual machine (nvrc#159, gpud#1140).
-    if len(all_cards(facts) or facts.get("gpus") or ()) == 1 or (
-        manager.get("active") is not True and fabric.get("switch_ports") == 0 and fabric.get("virtual_machine")
-    ):
-        return True
-    if fabric.get("virtual_machine") is False:
-        return False
-    # GPUs that are registered although no fabric manager is here have been by another one.
-    states = {(gpu.get("fabric") or {}).get("state") for gpu in facts.get("gpus") or () if not gpu.get("lost")}
-    return not manager.get("installed") and states == {"completed"}
-
-
-def cards_of_machines(facts: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the GPUs that are given to virtual machines."""
-    return [card for card in all_cards(facts) if card.get("kernel_driver") in MACHINE_DRIVERS]
-
-
-def gpus_on_bus(facts: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the GPUs of a host without a driver, as the entries of C(gpus) that they will be, as far as the table knows them. A product name is set
-    only where a board has a single one.
-    """
-    found = []
-    for index, card in enumerate(cards_on_bus(facts)):
-        board = board_of(card)
-        names = board.product_names if board else ()
-        found.append(
-            {
-                "index": index,
-                "pci_address": card.get("address"),
-                "device_id": card.get("device_id"),
-                "subsystem_id": card.get("subsystem_id"),
-                "board": board.key if board else None,
-                "architecture": board.architecture if board else None,
-                "name": names[0] if len(names) == 1 else None,
-                "memory_mib": board.total_memory_mib if board else None,
-            }
-        )
-    return found
 
 
 def _plain_name(name: str) -> str:

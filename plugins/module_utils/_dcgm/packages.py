@@ -13,9 +13,9 @@ which names all four [code].
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from .._distributions.distributions import distribution_of
+from .._facts_view import CardFacts, HostFacts
 from .._options import default
 from .._packages.package_set import PackageSet
 from .._plan import Refused
@@ -112,17 +112,16 @@ def check_version(version: str, allow_vulnerable: bool) -> str:
     return DCGM.below_floor(version, _VULNERABILITY, allow_vulnerable)
 
 
-def check_host(host: Mapping[str, Any]) -> None:
+def check_host(host: HostFacts) -> None:
     """Refuse a host for which no source says that there is DCGM.
 
-    :param host: the part C(host) of the facts.
     :raises Refused: its distribution or its processor architecture has none.
     """
     try:
         distribution = distribution_of(host)
     except Refused as refusal:
         raise Refused(f"{PREFIX}state", refusal.reason, _UNMANAGED) from refusal
-    machine = str(host.get("architecture"))
+    machine = str(host.architecture)
     machines = REPOSITORIES.get(distribution.repository)
     if machines is not None and machine in machines:
         return
@@ -134,14 +133,14 @@ def check_host(host: Mapping[str, Any]) -> None:
     )
 
 
-def check_boards(cards: Iterable[Mapping[str, Any]], cuda: Iterable[str]) -> None:
+def check_boards(cards: Iterable[CardFacts], cuda: Iterable[str]) -> None:
     """Refuse to choose for boards that the CUDA version of their driver left behind.
 
     :param cards: the part C(pci) of the facts.
     :param cuda: what the driver's branch stands for.
     :raises Refused: NVIDIA's guide and what users saw contradict each other.
     """
-    old = sorted({str(card.get("architecture")) for card in cards} & set(_WITHOUT_CUDA_13))
+    old = sorted({str(card.architecture) for card in cards} & set(_WITHOUT_CUDA_13))
     if old and "13" in cuda:
         raise Refused(
             f"{PREFIX}cuda",

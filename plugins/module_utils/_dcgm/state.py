@@ -6,11 +6,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from .._adapters.installed_packages import is_dcgm
+from .._facts_view import Facts
 from .._packages.package_set import PackageState
 
 
@@ -32,18 +32,17 @@ class DcgmState(PackageState):
         return tuple(name for name in self.holds if is_dcgm(name))
 
 
-def from_facts(facts: Mapping[str, Any], wanted: Iterable[str]) -> DcgmState | None:
+def from_facts(facts: Facts, wanted: Iterable[str]) -> DcgmState | None:
     """Return what the facts say of a host; None where they do not say which packages it has.
 
     :param wanted: the packages that are to be held: holds that are not known are no reason for a step.
     """
-    found = facts.get("dcgm") or {}
-    if found.get("packages") is None:
+    found = facts.dcgm
+    if found is None or found.packages is None:
         return None
-    holds = found.get("holds")
     return DcgmState(
-        packages=found["packages"],
-        holds=tuple(wanted if holds is None else holds),
-        active=found.get("active") is True,
-        enabled=found.get("enabled") is True,
+        packages=found.packages,
+        holds=tuple(wanted if found.holds is None else found.holds),
+        active=found.active is True,
+        enabled=found.enabled is True,
     )

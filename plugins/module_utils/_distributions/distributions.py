@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from .._facts_view import DistributionFacts, HostFacts
 from .._plan import Refused
 from .kernels import AMAZON, DEBIAN, RED_HAT, RED_HAT_8, SUSE, UBUNTU, Kernel
 
@@ -231,9 +232,9 @@ UNCONFIRMED: Mapping[tuple[str, str], str] = {
 }
 
 
-def find(described: Mapping[str, Any]) -> Distribution:
-    """Return the row of a distribution. C(described): C(host.distribution) of the facts: C(id) and C(version). Raises Refused: there is none."""
-    name, version = str(described.get("id") or "").lower(), str(described.get("version") or "")
+def find(described: DistributionFacts) -> Distribution:
+    """Return the row of a distribution. Raises Refused: there is none."""
+    name, version = (described.id or "").lower(), described.version or ""
     keys = ((name, version), (name, version.partition(".")[0]))
     for key in keys:
         if key in DISTRIBUTIONS:
@@ -246,23 +247,23 @@ def find(described: Mapping[str, Any]) -> Distribution:
     )
 
 
-def distribution_of(host: Mapping[str, Any]) -> Distribution:
-    """Return the distribution of the facts' C(host) part. Raises Refused: it, or its processor architecture, is not supported."""
+def distribution_of(host: HostFacts) -> Distribution:
+    """Return the distribution of a host. Raises Refused: it, or its processor architecture, is not supported."""
     try:
-        found = find(host.get("distribution") or {})
+        found = find(host.distribution)
     except Refused as refusal:
         remedy = f"{refusal.remedy} To use the driver of your image as it is, set nvidia_driver_state: unmanaged."
         raise Refused("nvidia_driver_source", refusal.reason, remedy) from refusal
-    if host.get("architecture") not in REPOSITORY_ARCHITECTURES:
+    if host.architecture not in REPOSITORY_ARCHITECTURES:
         raise Refused(
             "nvidia_driver_source",
-            f"NVIDIA has no driver packages for {host.get('architecture') or 'an unknown processor architecture'}",
+            f"NVIDIA has no driver packages for {host.architecture or 'an unknown processor architecture'}",
             f"Supported are {', '.join(REPOSITORY_ARCHITECTURES)}.",
         )
-    if host.get("architecture") not in found.machines:
+    if host.architecture not in found.machines:
         raise Refused(
             "nvidia_driver_source",
-            f"no source was found that NVIDIA has packages for {found.name} on {host.get('architecture')}",
+            f"no source was found that NVIDIA has packages for {found.name} on {host.architecture}",
             f"Supported is {', '.join(found.machines)}.",
         )
     return found

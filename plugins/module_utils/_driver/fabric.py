@@ -15,6 +15,7 @@ from dataclasses import replace
 
 from .._boards.board import NVLINK5, NVLINK5_MODULES, SWITCHES_IN_HOST, SWITCHES_IN_RACK
 from .._boards.lookup import nvlink5_switches
+from .._facts_view import ImexFacts
 from .._formats import host_names, imex
 from .._formats.host_names import IMEX_UNIT
 from .._plan import Refused, Step
@@ -134,7 +135,7 @@ def _imex_refusals(host: Host, desired: DesiredDriver) -> list[Refused]:
     return list(_removed_nodes(host.imex, desired))
 
 
-def _removed_nodes(found: imex.Imex, desired: DesiredDriver) -> Iterator[Refused]:
+def _removed_nodes(found: ImexFacts, desired: DesiredDriver) -> Iterator[Refused]:
     removed = imex.removed(found, desired.imex)
     if desired.state == "present" and removed and not desired.imex.remove_nodes:
         yield Refused(
@@ -163,7 +164,7 @@ _RESTARTS = "it reads its nodes only when it starts"
 _IMPORTERS = "jobs of the rack that have imported memory of this host's GPUs"
 
 
-def imex_steps(found: imex.Imex, wanted: imex.DesiredImex, users: Sequence[str]) -> tuple[Step, ...]:
+def imex_steps(found: ImexFacts, wanted: imex.DesiredImex, users: Sequence[str]) -> tuple[Step, ...]:
     """Return the steps to what is wanted.
 
     :param users: processes that use the GPUs of the host, by name: memory of theirs may be imported by other hosts.
@@ -187,7 +188,7 @@ def imex_steps(found: imex.Imex, wanted: imex.DesiredImex, users: Sequence[str])
     return tuple(steps)
 
 
-def _masked(found: imex.Imex, wanted: imex.DesiredImex, users: Sequence[str]) -> tuple[Step, ...]:
+def _masked(found: ImexFacts, wanted: imex.DesiredImex, users: Sequence[str]) -> tuple[Step, ...]:
     if found.masked and not found.active:
         return ()
     if found.active:

@@ -6,11 +6,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from .._boards.architectures import ARCHITECTURES, kernel_modules
 from .._boards.lookup import first_driver
+from .._facts_view import RolledOutFacts
 from .._formats.driver_versions import branch_of, driver_key, is_lower, may_be_as_new
 from .._migration import OPERATOR, OPERATORS
 from .._plan import Refused
@@ -229,12 +227,9 @@ def floor_refusals(host: Host, desired: DesiredDriver) -> list[Refused]:
     return []
 
 
-def rollout_refusals(host: Host, desired: DesiredDriver, rolled_out: Mapping[str, Any] | None) -> list[Refused]:
-    """Return that the inventory did not follow an upgrade or a rollback, which this driver would take back.
-
-    :param rolled_out: C(recorded.rolled_out) of the facts.
-    """
-    driver, former = (str((rolled_out or {}).get(name) or "") for name in ("driver", "former"))
+def rollout_refusals(host: Host, desired: DesiredDriver, rolled_out: RolledOutFacts) -> list[Refused]:
+    """Return that the inventory did not follow an upgrade or a rollback, which this driver would take back."""
+    driver, former = rolled_out.driver or "", rolled_out.former or ""
     if desired.allow_downgrade or not driver or host.version != driver or desired.met_by(driver):
         return []
     wanted, name = desired.version or desired.branch, "version" if desired.version else "branch"
@@ -242,12 +237,11 @@ def rollout_refusals(host: Host, desired: DesiredDriver, rolled_out: Mapping[str
         return []
     playbook = "rollback" if is_lower(driver, former) else "upgrade"
     line = f'{PREFIX}{name}: "{driver if desired.version else branch_of(driver)}"'
-    about = rolled_out or {}
     return [
         Refused(
             f"{PREFIX}{name}",
             f"it is {wanted}, which would take back driver {driver}: {playbook} gave it to this host in place of {former or 'none'} "
-            f"({about.get('since') or 'no date'}, {about.get('operator') or 'nobody named'})",
+            f"({rolled_out.since or 'no date'}, {rolled_out.operator or 'nobody named'})",
             f"Write {line} into the inventory, or set {PREFIX}allow_downgrade: true.",
         )
     ]

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from .._adapters.kernel import UNLOAD_ORDER
+from .._facts_view import Facts, HolderFacts
 from .._plan import REBOOT_NEEDED, REBOOT_POSSIBLE, Refused, Step, awaited_reboot
 from .._users import PROCESSES_UNKNOWN, User, holders_of, merged, names, users_of
 from .desired import FORCE, PREFIX, DesiredDriver
@@ -136,13 +136,13 @@ class Impact:
         return {"reboot": self.reboot} if self.reboot else {}
 
 
-def impact(facts: Mapping[str, Any], host: Host, desired: DesiredDriver) -> Impact:
+def impact(facts: Facts, host: Host, desired: DesiredDriver) -> Impact:
     """Return who notices that the driver is changed, loaded or removed; on a bare host nobody does.
 
     :param facts: the facts document; its C(holders) say who has the driver open, where they were gathered.
     :param host: as these facts describe it.
     """
-    holders = facts.get("holders")
+    holders = facts.holders
     reload = plan_reload(
         loaded=host.loaded,
         # Any other version: what is asked is whether the loaded one can be let go of.
@@ -158,7 +158,7 @@ def impact(facts: Mapping[str, Any], host: Host, desired: DesiredDriver) -> Impa
     if host.loaded is not None:
         found.append(_EVERYBODY)
         found += [user for user in users if user.startswith("pod ")]
-        count = sum(len(gpu.get("gpu_instances") or ()) for gpu in facts.get("gpus") or ())
+        count = sum(len(gpu.gpu_instances) for gpu in facts.gpus or ())
         if count:
             found.append(f"{count} MIG instances, which a reload destroys")
     if reload.blockers:
@@ -200,27 +200,27 @@ def disruption_refusals(
     return [Refused("the driver", f"{loaded} is loaded and {used}", _EMPTY_FIRST if noticed.users else _REBOOT)]
 
 
-def gpu_users(facts: Mapping[str, Any]) -> tuple[str, ...]:
+def gpu_users(facts: Facts) -> tuple[str, ...]:
     """Return who uses the GPUs, as people call them."""
     return names(in_use(facts))
 
 
-def in_use(facts: Mapping[str, Any]) -> tuple[User, ...]:
+def in_use(facts: Facts) -> tuple[User, ...]:
     """Return who uses the GPUs, NVIDIA's own services of the host excepted: processes, who has the driver open, and pods that were given a GPU."""
-    known = facts.get("holders") is not None
+    known = facts.holders is not None
     services = {user.pid for user in holders_of(_on_host(facts))} - {user.pid for user in driver_users(facts)}
-    users = merged(*(users_of(gpu).everybody for gpu in facts.get("gpus") or ()), driver_users(facts))
+    users = merged(*(users_of(gpu).everybody for gpu in facts.gpus or ()), driver_users(facts))
     # Whoever has the driver open is known, also where NVML tells no processes.
     return tuple(
         user for user in users if user.pid not in services - {None} and not (known and user == PROCESSES_UNKNOWN)
     )
 
 
-def driver_users(facts: Mapping[str, Any]) -> tuple[User, ...]:
+def driver_users(facts: Facts) -> tuple[User, ...]:
     """Return the processes that nothing of the change ends: NVIDIA's own services of the host are stopped for it."""
-    contained = [one for one in facts.get("holders") or () if one.get("container_id")]
+    contained = [one for one in facts.holders or () if one.container_id]
     return merged(holders_of(contained), holders_of(_on_host(facts), excused=SERVICES.values()))
 
 
-def _on_host(facts: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    return [one for one in facts.get("holders") or () if not one.get("container_id")]
+def _on_host(facts: Facts) -> list[HolderFacts]:
+    return [one for one in facts.holders or () if not one.container_id]

@@ -40,7 +40,7 @@ def stage(facts: Facts, desired: Mapping[str, Any]) -> StagePlan:
         if wanted.state == "absent":
             planned, version, unknown = plan_absent(host, Remains(), noticed), "", None
         elif wanted.state == "previous":
-            if "driver_previous" not in facts.recorded:
+            if not facts.recorded.says("driver_previous"):
                 why = "the facts are of an earlier release, which did not read which driver there was before"
                 return StagePlan("driver", True, unread=why)
             record = from_values(facts.recorded.driver_previous)

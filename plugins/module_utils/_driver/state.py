@@ -12,10 +12,10 @@ from functools import cached_property
 from typing import Any
 
 from .._adapters.installed_packages import parse_versionlock
-from .._boards.lookup import cards_on_bus, own_switches
+from .._boards.cards import cards_on_bus, own_switches
 from .._distributions.distributions import Distribution, distribution_of
 from .._distributions.kernels import module_flavours
-from .._formats import imex
+from .._facts_view import CardFacts, DriverFacts, Facts, ImexFacts, NextKernelFacts
 from .._formats.host_names import FABRIC_UNIT, PERSISTENCE_UNIT
 from .packages import hold_names, in_family, versioned
 
@@ -127,7 +127,7 @@ class Host:
     fabric_active: bool | None = None
     fabric_version: str | None = None
     lacking_modules: tuple[str, ...] = ()
-    imex: imex.Imex = field(default_factory=imex.Imex)
+    imex: ImexFacts = field(default=ImexFacts())
     container: bool = False
     free_mib: Mapping[str, int] = field(default_factory=dict)
     interrupted: tuple[str, ...] = ()
@@ -167,68 +167,66 @@ class Host:
         return self.loaded is not None and self.loaded == self.on_disk == self.library
 
 
-def from_facts(facts: Mapping[str, Any], **seen: Any) -> Host:
-    """Return the host that a facts document describes.
+def from_facts(facts: Facts, **seen: Any) -> Host:
+    """Return the host that facts describe.
 
-    :param facts: of C(gpu_info); parts may be missing or null on a bare host.
     :param seen: what the module has read beyond the facts (C(signing), C(free_mib), C(interrupted), ...).
     :raises Refused: the distribution or the processor architecture is not supported.
     """
-    host = facts.get("host") or {}
-    driver = facts.get("driver") or {}
-    fabric = facts.get("fabric") or {}
-    manager = fabric.get("manager") or {}
-    daemon, following = driver.get("persistence_daemon") or {}, driver.get("next_kernel") or {}
+    host = facts.host
+    driver = facts.driver
+    fabric = facts.fabric
+    manager = fabric.manager
+    daemon, following = driver.persistence_daemon, driver.next_kernel or NextKernelFacts()
     values: dict[str, Any] = {
         "distribution": distribution_of(host),
-        "machine": str(host.get("architecture") or ""),
-        "kernel": str(host.get("kernel") or ""),
+        "machine": host.architecture or "",
+        "kernel": host.kernel or "",
         "gpus": tuple(map(_gpu, cards_on_bus(facts))),
         "switches": own_switches(facts),
-        "headers": bool(host.get("kernel_headers")),
-        "next_kernel": str(following.get("release") or ""),
-        "next_module": following.get("version"),
-        "next_headers": following.get("headers") is not False,
-        "kernel_packages": None if host.get("kernel_packages") is None else tuple(host["kernel_packages"]),
-        "not_offered": tuple(host.get("headers_not_offered") or ()),
-        "secure_boot": host.get("secure_boot"),
-        "packages": dict(driver.get("packages") or {}),
+        "headers": bool(host.kernel_headers),
+        "next_kernel": following.release or "",
+        "next_module": following.version,
+        "next_headers": following.headers is not False,
+        "kernel_packages": host.kernel_packages,
+        "not_offered": host.headers_not_offered or (),
+        "secure_boot": host.secure_boot,
+        "packages": dict(driver.packages or {}),
         "holds": _held_names(driver),
-        **{name: driver.get(f"{name}_version") for name in ("loaded", "on_disk", "library")},
-        "flavour": driver.get("flavour"),
-        "source": driver.get("source"),
-        "vendor": str(driver.get("vendor") or ""),
-        "nouveau_loaded": bool(driver.get("nouveau_loaded")),
-        "modules": tuple(driver.get("modules") or ()),
+        "loaded": driver.loaded_version,
+        "on_disk": driver.on_disk_version,
+        "library": driver.library_version,
+        "flavour": driver.flavour,
+        "source": driver.source,
+        "vendor": driver.vendor or "",
+        "nouveau_loaded": bool(driver.nouveau_loaded),
+        "modules": driver.modules or (),
         "builds": tuple(
-            Build(str(build.get("version")), build.get("kernel"), str(build.get("state")), str(build["name"]))
-            for build in driver.get("dkms") or ()
-            if str(build.get("name", "")).startswith("nvidia")
+            Build(str(build.version), build.kernel, str(build.state), build.name)
+            for build in driver.dkms or ()
+            if build.name and build.name.startswith("nvidia")
         ),
-        "configured_parameters": dict(driver.get("configured_parameters") or {}),
-        "loaded_parameters": dict(driver.get("loaded_parameters") or {}),
-        "persistence_installed": bool(daemon.get("installed")),
-        "persistence_active": daemon.get("active"),
-        "masked": tuple(
-            unit for unit, found in ((PERSISTENCE_UNIT, daemon), (FABRIC_UNIT, manager)) if found.get("masked")
-        ),
-        "fabric_installed": bool(manager.get("installed")),
-        "fabric_active": manager.get("active"),
-        "fabric_version": manager.get("version"),
-        "lacking_modules": tuple(fabric.get("lacking_modules") or ()),
-        "imex": imex.from_facts(fabric),
-        "container": bool(host.get("container")),
-        "toolkit": str((facts.get("toolkit") or {}).get("version") or ""),
+        "configured_parameters": dict(driver.configured_parameters or {}),
+        "loaded_parameters": dict(driver.loaded_parameters or {}),
+        "persistence_installed": bool(daemon.installed),
+        "persistence_active": daemon.active,
+        "masked": tuple(unit for unit, found in ((PERSISTENCE_UNIT, daemon), (FABRIC_UNIT, manager)) if found.masked),
+        "fabric_installed": bool(manager.installed),
+        "fabric_active": manager.active,
+        "fabric_version": manager.version,
+        "lacking_modules": fabric.lacking_modules or (),
+        "imex": fabric.imex or ImexFacts(),
+        "container": bool(host.container),
+        "toolkit": facts.toolkit.version or "",
     }
     return Host(**{**values, **seen})
 
 
-def _held_names(driver: Mapping[str, Any]) -> tuple[str, ...]:
+def _held_names(driver: DriverFacts) -> tuple[str, ...]:
     """Return the names that are held: dnf's locks are patterns with versions, the others are names."""
-    holds = [str(hold) for hold in driver.get("holds") or ()]
-    return tuple(sorted({*parse_versionlock("\n".join(holds)), *(set(holds) & set(driver.get("packages") or ()))}))
+    holds = driver.holds or ()
+    return tuple(sorted({*parse_versionlock("\n".join(holds)), *(set(holds) & set(driver.packages or ()))}))
 
 
-def _gpu(device: Mapping[str, Any]) -> Gpu:
-    names = ("architecture", "board", "kernel_driver")
-    return Gpu(str(device.get("address")), str(device.get("device_id")), **{name: device.get(name) for name in names})
+def _gpu(card: CardFacts) -> Gpu:
+    return Gpu(card.address, str(card.device_id), card.architecture, card.board, card.kernel_driver)

@@ -33,6 +33,7 @@ from .._adapters.repositories import Repository, check_url
 from .._distributions.distributions import MODULE_KEY
 from .._facts.document import read_document
 from .._facts.host import NOT_OFFERED, not_offered_text
+from .._facts_view import open_by, view_of
 from .._formats.host_names import wants_link
 from .._plan import NotInEffect, Refused, Step
 from .._runtime.unit_reload import reload_units, unmask
@@ -67,7 +68,7 @@ class DriverSystem:
 
     def read(self) -> Host:
         """Return the present state of the host. Raises Refused: it is not supported."""
-        facts = read_document(HostReader(self._files))
+        facts = view_of(read_document(HostReader(self._files)))
         host = from_facts(facts)
         if self._manager is None:
             self._manager = manager_for(host.distribution.manager)
@@ -145,7 +146,7 @@ class DriverSystem:
 
     def users(self) -> tuple[User, ...]:
         """Return the processes that have a device file of the driver open, this one excepted."""
-        return holders_of(device_holders(self._files).holders)
+        return holders_of(open_by(device_holders(self._files).holders))
 
     def modules(self) -> tuple[str, ...]:
         return tuple(name for name in UNLOAD_ORDER if self._files.exists(f"/sys/module/{name}"))

@@ -13,11 +13,10 @@ from .._adapters.cdi_generator import read_cdi
 from .._adapters.host_reader import HostReader
 from .._adapters.installed_packages import kernel_packages
 from .._adapters.pci import read_pci_devices
-from .._adapters.processes import EVERY_GPU, read_allocations
+from .._adapters.processes import EVERY_GPU, add_allocations, read_allocations
 from .._boards.lookup import find_board
 from .._printable import LONGEST_OUTPUT, printable
 from .._schema import FACTS_SCHEMA
-from .._users import add_allocations
 from .driver import read_driver
 from .environment import (
     read_dcgm,

@@ -10,7 +10,7 @@ path. The document's shape is described in C(docs/architecture.md).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from .._adapters.files import HostFiles
@@ -39,6 +39,6 @@ def read_document(source: HostReader, archive: str | None = None, subsets: Seque
     return read_contents(source, subsets, nvml_answer, services_answer)
 
 
-def pynvml_is_wanted(files: HostFiles, document: Mapping[str, Any]) -> bool:
-    """Return whether the GPUs are unknown only because pynvml is missing: sending it would help."""
-    return (document.get("nvml") or {}).get("code") == "pynvml_missing" and library_path(files) is not None
+def pynvml_is_wanted(files: HostFiles, code: str | None) -> bool:
+    """Return whether the GPUs are unknown only because pynvml is missing: sending it would help. C(code): C(nvml.code) of the facts."""
+    return code == "pynvml_missing" and library_path(files) is not None

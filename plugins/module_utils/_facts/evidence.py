@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from .._adapters import command
 from .._adapters.host_reader import HostReader
+from .._facts_view import Facts, view_of
 from .._health.nvlink import is_forming
 from .._health.report import SUBSETS, CommandAnswer, DcgmRun, Evidence, evidence_of
 from .._health.software import is_auto, obstacle, reason_unproven
@@ -44,31 +44,31 @@ def collect(
     :param fabric_limit: seconds for which GPUs that are being registered with their fabric are waited for.
     """
     until = time.monotonic() + fabric_limit
-    facts = read_document(source, archive, subsets=SUBSETS)
-    if not archive and pynvml_is_wanted(source.files, facts):
+    facts = view_of(read_document(source, archive, subsets=SUBSETS))
+    if not archive and pynvml_is_wanted(source.files, facts.nvml.code):
         # The host is asked again with pynvml: programs that take minutes run then alone.
         return evidence_of(facts)
     while is_forming(facts) and time.monotonic() < until:
         time.sleep(_FABRIC_PAUSE)
-        facts = read_document(source, archive, subsets=SUBSETS)
+        facts = view_of(read_document(source, archive, subsets=SUBSETS))
     diagnosis = _diagnosis(facts, dcgm_level, dcgm_limit) if dcgm_level else None
     found = replace(evidence_of(facts), dcgm=diagnosis)
     if not is_auto(cuda_check):
         return replace(found, cuda=answer_of(cuda_check, cuda_limit)) if cuda_check else found
-    program = (facts.get("health") or {}).get("cuda_program")
+    program = facts.health and facts.health.cuda_program
     if program and not obstacle(facts):
         return replace(found, cuda=answer_of((program,), cuda_limit))
-    if (facts.get("dcgm") or {}).get("dcgmi"):
+    if facts.dcgm and facts.dcgm.dcgmi:
         # Level 1 looks at the software alone, and runs beside other programs.
         return replace(found, cuda_by_dcgm=diagnosis or _diagnosis(facts, 1, cuda_limit))
     return replace(found, cuda_unproven=reason_unproven(facts))
 
 
-def _diagnosis(facts: Mapping[str, Any], level: int, limit: float) -> DcgmRun:
+def _diagnosis(facts: Facts, level: int, limit: float) -> DcgmRun:
     """Run the diagnostic; from level 2 on it loads the GPUs, which somebody else's program would suffer from."""
     if command.find("dcgmi") is None:
         return DcgmRun(level, CommandAnswer(None, ""), installed=False)
-    used = [str(gpu["index"]) for gpu in facts.get("gpus") or () if users_of(gpu).everybody]
+    used = [str(gpu.index) for gpu in facts.gpus or () if users_of(gpu).everybody]
     why = f"level {level} was not run, because GPU {', '.join(used)} is in use" if used and level > 1 else ""
     level = 1 if why else level
     where = ("--host", f"unix://{ENGINE_SOCKET}") if os.path.exists(ENGINE_SOCKET) else ()

@@ -31,7 +31,8 @@ def read_health(source: HostReader, devices: Sequence[Mapping[str, Any]] | None)
         return {"nvidia_smi": None, "cuda_program": None, "xids": None, "sxids": None}
     present = source.files.find_program("nvidia-smi") is not None
     log = kernel_log()
-    errors = distinct(error for _number, error in errors_in(log or "", devices))
+    known = [(device["kind"], str(device["address"])) for device in devices or ()]
+    errors = distinct(error for _number, error in errors_in(log or "", known))
     return {
         # -L lists the GPUs, which makes it talk to every one of them.
         "nvidia_smi": asdict(answer_of(("nvidia-smi", "-L"), NVIDIA_SMI_LIMIT)) if present else None,

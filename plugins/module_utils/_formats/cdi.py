@@ -57,51 +57,6 @@ class ExpectedDevices:
     nodes: Mapping[str, int | None] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class CdiState:
-    """The specifications of a host.
-
-    :param stale: why the collection's own has to be written anew; empty when it is right, or nothing can be compared.
-    :param leftovers: specifications of the GPUs beside it that describe what is not there; C(doubles) those of which runtimes take neither.
-    """
-
-    stale: str = ""
-    leftovers: tuple[str, ...] = ()
-    doubles: tuple[str, ...] = ()
-    unreadable: tuple[str, ...] = ()
-
-
-def state_of(files: Iterable[Mapping[str, Any]]) -> CdiState:
-    """Return the state of a host with GPUs. C(files): the part C(cdi) of the facts."""
-    found = [one for one in files if one.get("kind") in (GPU_KIND, None)]
-    # Facts of an earlier release do not say which is the collection's.
-    own = next((one for one in found if one.get("own", one["path"] == DEFAULT_PATH)), None)
-    others = [one for one in found if one is not own]
-    leftovers = [one for one in others if one.get("stale") or one.get("differs")]
-    doubles = [one for one in others if one.get("double") and one not in leftovers]
-    right = [one for one in others if one.get("kind") and one not in (*leftovers, *doubles) and not one.get("missing")]
-    return CdiState(
-        # A host that somebody set up with one elsewhere has what it needs.
-        _stale(own) if own else "" if right else "there is none",
-        tuple(str(one["path"]) for one in leftovers),
-        tuple(str(one["path"]) for one in doubles),
-        tuple(str(one["path"]) for one in others if not one.get("kind")),
-    )
-
-
-def cdi_of(facts: Mapping[str, Any]) -> CdiState:
-    """Return what facts tell. Without a driver there is nothing to describe: its stage makes the toolkit's run again."""
-    return state_of(facts.get("cdi") or ()) if facts.get("gpus") else CdiState()
-
-
-def _stale(own: Mapping[str, Any]) -> str:
-    if not own.get("kind"):
-        return f"{own['path']} cannot be read"
-    if own.get("missing") or own.get("stale"):
-        return f"{own['path']} describes other devices"
-    return f"{own['path']} {', '.join(own['differs'])}" if own.get("differs") else ""
-
-
 def shape_specification(
     found: Specification, own: bool, expected: ExpectedDevices | None, absent: Sequence[str] = ()
 ) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from .._facts_view import ImexFacts
 from .._plan import Refused
 from .host_names import IMEX_NODES_FILE, IMEX_UNIT
 
@@ -48,16 +49,6 @@ class DesiredImex:
         return "".join(f"{node}\n" for node in self.nodes)
 
 
-@dataclass(frozen=True)
-class Imex:
-    """What a host has of IMEX. C(active): None where systemd did not answer. C(nodes): the lines of the file with the nodes; None where there is none."""
-
-    active: bool | None = None
-    enabled: bool = False
-    masked: bool = False
-    nodes: tuple[str, ...] | None = None
-
-
 def read(options: Mapping[str, Any]) -> DesiredImex:
     """Return what the options describe. Raises Refused: there is no such mode, or a node is not an IP address, or is there twice."""
     mode = str(options.get("mode") or UNMANAGED)
@@ -82,14 +73,7 @@ def in_order(nodes: Sequence[str]) -> tuple[str, ...]:
     return tuple(str(node) for node in sorted(found, key=lambda node: (node.version, int(node))))
 
 
-def from_facts(fabric: Mapping[str, Any]) -> Imex:
-    """Return what the part C(fabric) of the facts says; nothing is there where it says nothing."""
-    found = fabric.get("imex") or {}
-    nodes = None if found.get("nodes") is None else tuple(found["nodes"])
-    return Imex(found.get("active"), bool(found.get("enabled")), bool(found.get("masked")), nodes)
-
-
-def removed(found: Imex, wanted: DesiredImex) -> tuple[str, ...]:
+def removed(found: ImexFacts, wanted: DesiredImex) -> tuple[str, ...]:
     """Return the nodes of the file that a shorter one would not have. A sliced job of AWX has an inventory in which groups have no other hosts than
     the slice's. Whether a host has left the rack, or only the inventory of this run, nothing but the number of them tells; other addresses for as
     many hosts are a change like any other.
@@ -109,7 +93,7 @@ def _is_address(text: str) -> bool:
     return True
 
 
-def differences(found: Imex, wanted: DesiredImex) -> list[str]:
+def differences(found: ImexFacts, wanted: DesiredImex) -> list[str]:
     """Return how a host differs from what is wanted, for people; what is not known is no difference."""
     if wanted.mode == MASKED:
         running = [f"{IMEX_UNIT} runs on the host, but ComputeDomains run their own"] if found.active else []

@@ -18,7 +18,6 @@ from typing import Any
 
 from .._plan import Refused
 from .._schema import Unfit, check, fields, items, mapping, text
-from .._users import place_of
 from .documents import read_json
 
 #: Where the kubelet writes it (C(pkg/kubelet/cm/devicemanager/checkpoint)).
@@ -126,6 +125,11 @@ def read_claims(written: str) -> tuple[HeldDevices, ...]:
         for uid in claim["PodUIDs"]
         if driver == _DRIVER and state
     )
+
+
+def place_of(minor: int | None, start: int | None = None) -> str:
+    """Return the key of a GPU, or of what is in its GPU instance that begins at a memory slice, for who tells no UUID: claims."""
+    return f"/dev/nvidia{minor}" + ("" if start is None else f" from {start}")
 
 
 def _place(device: Mapping[str, Any]) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from .._facts_view import Facts
 from .._options import arguments
 from . import hardware, software
 from .nvlink import fabric
@@ -46,13 +47,13 @@ ARGUMENTS = arguments(
 
 
 def judged(
-    facts: Mapping[str, Any], checks: Sequence[str] = (), cuda_check: Sequence[str] = (), dcgm_level: int = 0
+    facts: Facts, checks: Sequence[str] = (), cuda_check: Sequence[str] = (), dcgm_level: int = 0
 ) -> HealthReport:
     """Return what facts say about whether a host works. Nothing is run, so that of CUDA they can only say why it is not proven. C(dcgm_level): its
     C(nvidia_health_dcgm_level): one that is not asked for any more leaves nothing owed.
     """
     unproven = reason_unproven(facts) if is_auto(cuda_check) else ""
-    owed = bool(dcgm_level and (facts.get("recorded") or {}).get("acceptance_owed"))
+    owed = bool(dcgm_level and facts.recorded.acceptance_owed)
     return evaluate(CHECKS, replace(evidence_of(facts), cuda_unproven=unproven, owed=owed), checks)
 
 
@@ -72,7 +73,5 @@ def answer(evidence: Evidence, parameters: Mapping[str, Any], check_mode: bool) 
     }
     if failure and parameters["fail"] and not check_mode:
         result["failed"] = True
-        result["msg"] = (
-            f"Failed to prove that {(evidence.facts.get('host') or {}).get('name') or 'the host'} is healthy: {report.message}"
-        )
+        result["msg"] = f"Failed to prove that {evidence.facts.host.name or 'the host'} is healthy: {report.message}"
     return result

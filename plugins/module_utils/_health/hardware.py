@@ -7,17 +7,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .._boards.lookup import cards_of_machines, cards_on_bus
+from .._boards.cards import cards_of_machines, cards_on_bus
+from .._facts_view import DriverFacts
+from .._gpu_facts import MemoryErrorFacts
 from .report import DRIVER_ROLE, LOAD_ON_DISK, Evidence, Outcome, failed, passed, skipped, warning
 
 
 def pci(evidence: Evidence) -> Outcome:
     """The host has GPUs."""
-    devices = evidence.facts.get("pci")
+    devices = evidence.facts.pci
     if devices is None:
         reason = _unknown(evidence, "pci")
         return warning(f"the PCI bus cannot be read: {reason}", "Run where /sys of the host is visible")
@@ -25,13 +26,13 @@ def pci(evidence: Evidence) -> Outcome:
     if not gpus:
         found = "there is no NVIDIA GPU on the PCI bus"
         return failed(found, "Check that the board is seated and powered, or take the host out of the pool")
-    return passed(_counted(device.get("board") or device.get("device_id") for device in gpus))
+    return passed(_counted(device.board or device.device_id for device in gpus))
 
 
 def driver(evidence: Evidence) -> Outcome:
     """The driver is loaded, and of one version in all three places."""
-    facts = evidence.facts.get("driver") or {}
-    loaded, disk, library = (facts.get(f"{place}_version") for place in ("loaded", "on_disk", "library"))
+    facts = evidence.facts.driver
+    loaded, disk, library = facts.loaded_version, facts.on_disk_version, facts.library_version
     if loaded is None:
         return _not_loaded(facts, disk)
     differing = version_differences(facts)
@@ -39,23 +40,23 @@ def driver(evidence: Evidence) -> Outcome:
         return failed(f"driver {loaded} is loaded, but {' and '.join(differing)} is installed", LOAD_ON_DISK)
     if library is None:
         return failed(f"driver {loaded} is loaded, but libnvidia-ml.so.1 is not installed", DRIVER_ROLE)
-    text = f"{loaded}, {facts.get('flavour') or 'unknown'} modules"
-    if disk is None and not (evidence.facts.get("host") or {}).get("container"):
+    text = f"{loaded}, {facts.flavour or 'unknown'} modules"
+    if disk is None and not evidence.facts.host.container:
         reason = _unknown(evidence, "driver.on_disk_version")
         found = f"{text}; the module on disk is unknown: {reason}"
         return warning(found, f"The driver will not load after a reboot if there is none. {DRIVER_ROLE}")
     return passed(text)
 
 
-def version_differences(driver: Mapping[str, Any]) -> list[str]:
-    """Return which parts of the driver are of another version than the module that is loaded. C(driver): the part C(driver) of the facts."""
-    versions = {"on disk": driver.get("on_disk_version"), "library": driver.get("library_version")}
-    loaded = driver.get("loaded_version")
+def version_differences(driver: DriverFacts) -> list[str]:
+    """Return which parts of the driver are of another version than the module that is loaded."""
+    versions = {"on disk": driver.on_disk_version, "library": driver.library_version}
+    loaded = driver.loaded_version
     return [f"{place} {version}" for place, version in versions.items() if version and version != loaded]
 
 
-def _not_loaded(facts: Mapping[str, Any], disk: str | None) -> Outcome:
-    if facts.get("nouveau_loaded"):
+def _not_loaded(facts: DriverFacts, disk: str | None) -> Outcome:
+    if facts.nouveau_loaded:
         found = "nouveau is loaded, so the module nvidia cannot bind the GPUs"
         return failed(found, "Reboot the host: the driver's packages keep nouveau from loading")
     if disk is None:
@@ -79,17 +80,17 @@ def nvidia_smi(evidence: Evidence) -> Outcome:
 
 def nvml(evidence: Evidence) -> Outcome:
     """NVML answers and sees every GPU that is on the PCI bus."""
-    facts = evidence.facts.get("nvml") or {}
-    if not facts.get("available"):
-        return failed(str(facts.get("reason") or "NVML does not answer").rstrip("."), DRIVER_ROLE)
-    gpus = evidence.facts.get("gpus") or []
-    lost = [gpu.get("pci_address") or f"GPU {gpu['index']}" for gpu in gpus if gpu.get("lost")]
+    facts = evidence.facts.nvml
+    if not facts.available:
+        return failed(str(facts.reason or "NVML does not answer").rstrip("."), DRIVER_ROLE)
+    gpus = evidence.facts.gpus or ()
+    lost = [gpu.pci_address or f"GPU {gpu.index}" for gpu in gpus if gpu.lost]
     if lost:
         return failed(f"NVML cannot reach {', '.join(lost)}", _FALLEN)
-    visible = {gpu.get("pci_address") for gpu in gpus}
-    missing = [device["address"] for device in cards_on_bus(evidence.facts) if device["address"] not in visible]
+    visible = {gpu.pci_address for gpu in gpus}
+    missing = [device.address for device in cards_on_bus(evidence.facts) if device.address not in visible]
     if missing:
-        bound = {device["address"]: device.get("kernel_driver") for device in cards_on_bus(evidence.facts)}
+        bound = {device.address: device.kernel_driver for device in cards_on_bus(evidence.facts)}
         others = sorted({str(bound[address]) for address in missing if bound[address] not in (None, "nvidia")})
         if others:
             remedy = f"Give the GPUs back to the driver nvidia: unbind them from {', '.join(others)} and reboot"
@@ -107,13 +108,11 @@ _FALLEN = "Look for Xid 79 and NVRM messages in the kernel's log, then drain and
 
 def persistence(evidence: Evidence) -> Outcome:
     """Persistence mode is on, so that the driver keeps its state while nobody uses a GPU."""
-    gpus = evidence.facts.get("gpus") or []
-    off = [str(gpu["index"]) for gpu in gpus if gpu.get("persistence_mode") is False]
-    daemon = ((evidence.facts.get("driver") or {}).get("persistence_daemon") or {}).get("active")
+    gpus = evidence.facts.gpus or ()
+    off = [str(gpu.index) for gpu in gpus if gpu.persistence_mode is False]
+    daemon = evidence.facts.driver.persistence_daemon.active
     if not off:
-        return passed(
-            f"on for {len(gpus)} GPUs" if any(gpu.get("persistence_mode") for gpu in gpus) else "not reported"
-        )
+        return passed(f"on for {len(gpus)} GPUs" if any(gpu.persistence_mode for gpu in gpus) else "not reported")
     text = f"persistence mode is off on GPU {', '.join(off)}"
     step = (
         "Restart nvidia-persistenced.service; on Ubuntu its unit is started with --no-persistence-mode"
@@ -128,15 +127,15 @@ def memory(evidence: Evidence) -> Outcome:
     bad: list[str] = []
     pending: list[str] = []
     reported = False
-    for gpu in evidence.facts.get("gpus") or []:
-        errors = gpu.get("errors") or {}
-        reported = reported or any(value is not None for value in errors.values())
-        if errors.get("remap_failed"):
-            bad.append(f"GPU {gpu['index']} has no spare memory rows left")
-        if errors.get("remap_pending"):
-            pending.append(f"GPU {gpu['index']} has memory to be replaced at its next reset")
-        if errors.get("uncorrected"):
-            pending.append(f"GPU {gpu['index']} had {errors['uncorrected']} uncorrected memory errors")
+    for gpu in evidence.facts.gpus or []:
+        errors = gpu.errors
+        reported = reported or errors != MemoryErrorFacts()
+        if errors.remap_failed:
+            bad.append(f"GPU {gpu.index} has no spare memory rows left")
+        if errors.remap_pending:
+            pending.append(f"GPU {gpu.index} has memory to be replaced at its next reset")
+        if errors.uncorrected:
+            pending.append(f"GPU {gpu.index} had {errors.uncorrected} uncorrected memory errors")
     if bad:
         return failed("; ".join(bad + pending), "Drain the host and have the board replaced")
     if pending:
@@ -148,7 +147,7 @@ def memory(evidence: Evidence) -> Outcome:
 
 
 def _unknown(evidence: Evidence, path: str) -> str:
-    return str((evidence.facts.get("unknown") or {}).get(path, "no reason given"))
+    return str((evidence.facts.unknown or {}).get(path, "no reason given"))
 
 
 def _counted(names: Any) -> str:
@@ -200,41 +199,41 @@ _SIGN = (
 _SHOW = f"Install the packages mokutil and kmod, which show it, {_KEEP}"
 
 
-def module_problem(driver: Mapping[str, Any]) -> tuple[str, str] | None:
+def module_problem(driver: DriverFacts) -> tuple[str, str] | None:
     """Return why the kernel that is booted next could not load the driver that the running one has on the disk, and the remedy; None where it could."""
-    found, on_disk = driver.get("next_kernel"), driver.get("on_disk_version")
+    found, on_disk = driver.next_kernel, driver.on_disk_version
     if not found or on_disk is None:
         return None
-    release, version, built_for = found.get("release"), found.get("version"), found.get("vermagic")
+    release, version, built_for = found.release, found.version, found.vermagic
     if version is None:
         return f"the kernel {release} is booted next and has no module of the driver", _BUILD
     if version != on_disk:
         return f"the kernel {release} is booted next with driver {version}, not {on_disk}", _BUILD
     if built_for is not None and built_for != release:
         return f"the kernel {release} is booted next, and its module of the driver was built for {built_for}", _BUILD
-    if "key_enrolled" not in found or found["key_enrolled"]:
+    if not found.says("key_enrolled") or found.key_enrolled:
         return None
     module = f"the kernel {release} is booted next, Secure Boot is on, and its module of the driver"
-    if found.get("signer") is None:
+    if found.signer is None:
         return f"{module} is not signed", _SIGN
-    if found["key_enrolled"] is None:
+    if found.key_enrolled is None:
         return f"{module} is signed with a key of which is not known whether it is enrolled", _SHOW
-    return f"{module} is signed with the key of {found['signer'] or 'an unnamed signer'}, which is not enrolled", _SIGN
+    return f"{module} is signed with the key of {found.signer or 'an unnamed signer'}, which is not enrolled", _SIGN
 
 
 def next_kernel(evidence: Evidence) -> Outcome:
     """The kernel that is booted next can load the module of the driver that is on the disk for the running one."""
-    driver = evidence.facts.get("driver") or {}
-    found = driver.get("next_kernel")
+    driver = evidence.facts.driver
+    found = driver.next_kernel
     if not found:
         return skipped("no other kernel is booted next, as far as the host's files show")
-    if driver.get("on_disk_version") is None:
+    if driver.on_disk_version is None:
         return skipped("there is no driver on the disk for the running kernel")
     problem = module_problem(driver)
     if problem:
         reason, remedy = problem
         return failed(reason, f"{remedy}. Do not reboot before that")
-    return passed(f"{found.get('release')} has driver {found.get('version')}")
+    return passed(f"{found.release} has driver {found.version}")
 
 
 #: What the facts call it where the driver asks for nothing.
@@ -279,8 +278,8 @@ def recovery_of(name: str) -> Recovery:
 
 def recovery(evidence: Evidence) -> Outcome:
     """No GPU waits for a recovery that its driver asks for."""
-    gpus = evidence.facts.get("gpus") or []
-    reported = {gpu["index"]: str(gpu["recovery_action"]) for gpu in gpus if gpu.get("recovery_action")}
+    gpus = evidence.facts.gpus or ()
+    reported = {gpu.index: str(gpu.recovery_action) for gpu in gpus if gpu.recovery_action}
     wanted = {index: name for index, name in reported.items() if name != NO_RECOVERY}
     if wanted:
         texts = [f"GPU {index} asks for {recovery_of(name).asked} ({name})" for index, name in wanted.items()]

@@ -20,8 +20,10 @@ from dataclasses import dataclass, field
 from enum import Enum, unique
 from typing import Any
 
-from .._boards.lookup import cards_on_bus
+from .._boards.cards import cards_on_bus
+from .._facts_view import CardFacts, Facts
 from .._formats.documents import read_json
+from .._gpu_facts import MemoryErrorFacts
 from .hardware import version_differences
 from .records import recorded_daemons
 from .report import FAILED, PASSED, SKIPPED, UNPROVEN, WARNING, Evidence, HealthReport, Xid
@@ -226,10 +228,10 @@ def _counted(rows: Any) -> dict[_Key, int]:
     return {(str(address), int(number), str(kind)): int(count) for address, number, kind, count in rows}
 
 
-def counted(before: ErrorCounts, log: str, devices: Sequence[Mapping[str, Any]] | None) -> ErrorCounts:
+def counted(before: ErrorCounts, log: str, devices: Iterable[CardFacts]) -> ErrorCounts:
     """Return C(before) and the errors of the records of C(log) that are newer (see L(kernel_log.errors_in))."""
     xids, sxids, last = Counter(before.xids), Counter(before.sxids), before.last
-    for number, error in errors_in(log, devices):
+    for number, error in errors_in(log, ((device.kind, device.address) for device in devices)):
         if number <= before.last:
             continue
         last = max(last, number)
@@ -254,7 +256,7 @@ def readings(
     drift: Mapping[str, bool],
 ) -> list[Sample]:
     return [
-        *_run(evidence.facts, now, duration),
+        *_run(evidence.facts.host_program.version, now, duration),
         *_sources(evidence),
         *_checks(report),
         *_driver(evidence.facts),
@@ -267,20 +269,20 @@ def readings(
 
 def unread(now: float, version: str | None) -> list[Sample]:
     """Return what is said of a host whose GPUs were not asked, because the process that asked them before hangs still."""
-    return [*_run({"host_program": {"version": version}}, now, 0.0), Sample(Metrics.READ_SUCCESS.value, 0, ("nvml",))]
+    return [*_run(version, now, 0.0), Sample(Metrics.READ_SUCCESS.value, 0, ("nvml",))]
 
 
-def _run(facts: Mapping[str, Any], now: float, duration: float) -> Iterator[Sample]:
+def _run(version: str | None, now: float, duration: float) -> Iterator[Sample]:
     yield Sample(Metrics.LAST_RUN.value, int(now))
     yield Sample(Metrics.RUN_DURATION.value, round(duration, 3))
-    yield Sample(Metrics.PROGRAM.value, 1, ((facts.get("host_program") or {}).get("version"),))
+    yield Sample(Metrics.PROGRAM.value, 1, (version,))
 
 
 def _sources(evidence: Evidence) -> Iterator[Sample]:
     sources = {
-        "nvml": bool((evidence.facts.get("nvml") or {}).get("available")),
+        "nvml": bool(evidence.facts.nvml.available),
         "kernel_log": evidence.xids is not None,
-        "systemd": "services" not in (evidence.facts.get("unknown") or {}),
+        "systemd": "services" not in (evidence.facts.unknown or {}),
     }
     for source, success in sources.items():
         yield Sample(Metrics.READ_SUCCESS.value, success, (source,))
@@ -292,46 +294,44 @@ def _checks(report: HealthReport) -> Iterator[Sample]:
             yield Sample(Metrics.CHECK.value, outcome.status == status, (name, status))
 
 
-def _driver(facts: Mapping[str, Any]) -> Iterator[Sample]:
-    driver = facts.get("driver") or {}
-    loaded, library = driver.get("loaded_version"), driver.get("library_version")
-    if loaded or driver.get("on_disk_version") or library:
-        labels = (loaded, driver.get("on_disk_version"), library, driver.get("flavour"))
+def _driver(facts: Facts) -> Iterator[Sample]:
+    driver = facts.driver
+    loaded, library = driver.loaded_version, driver.library_version
+    if loaded or driver.on_disk_version or library:
+        labels = (loaded, driver.on_disk_version, library, driver.flavour)
         yield Sample(Metrics.DRIVER.value, 1, labels)
     if loaded:
         yield Sample(Metrics.DRIVER_AGREES.value, not version_differences(driver))
 
 
 def _gpus(evidence: Evidence) -> Iterator[Sample]:
-    gpus: Sequence[Mapping[str, Any]] | None = evidence.facts.get("gpus")
-    if evidence.facts.get("pci") is not None:
+    gpus = evidence.facts.gpus
+    if evidence.facts.pci is not None:
         yield Sample(Metrics.GPUS.value, len(cards_on_bus(evidence.facts)), ("pci",))
     if gpus is None:
         return
-    yield Sample(Metrics.GPUS.value, sum(1 for gpu in gpus if not gpu.get("lost")), ("nvml",))
+    yield Sample(Metrics.GPUS.value, sum(1 for gpu in gpus if not gpu.lost), ("nvml",))
     for gpu in gpus:
-        of_gpu = (str(gpu["index"]), gpu.get("uuid"))
-        yield Sample(Metrics.GPU.value, 1, (*of_gpu, gpu.get("pci_address"), gpu.get("board"), gpu.get("name")))
-        if gpu.get("recovery_action"):
-            yield Sample(Metrics.RECOVERY.value, 1, (*of_gpu, gpu["recovery_action"]))
-        yield from _memory(gpu.get("errors") or {}, of_gpu)
-        if gpu.get("fabric"):
+        of_gpu = (str(gpu.index), gpu.uuid)
+        yield Sample(Metrics.GPU.value, 1, (*of_gpu, gpu.pci_address, gpu.board, gpu.name))
+        if gpu.recovery_action:
+            yield Sample(Metrics.RECOVERY.value, 1, (*of_gpu, gpu.recovery_action))
+        yield from _memory(gpu.errors, of_gpu)
+        if gpu.fabric.state:
             for state in FABRIC_STATES:
-                yield Sample(Metrics.FABRIC.value, gpu["fabric"].get("state") == state, (*of_gpu, state))
+                yield Sample(Metrics.FABRIC.value, gpu.fabric.state == state, (*of_gpu, state))
 
 
-def _memory(errors: Mapping[str, Any], of_gpu: tuple[str, str | None]) -> Iterator[Sample]:
-    for metric, name in (
-        (Metrics.REMAP_PENDING, "remap_pending"),
-        (Metrics.REMAP_FAILED, "remap_failed"),
-        (Metrics.UNCORRECTED, "uncorrected"),
+def _memory(errors: MemoryErrorFacts, of_gpu: tuple[str, str | None]) -> Iterator[Sample]:
+    for metric, value, labels in (
+        (Metrics.REMAP_PENDING, errors.remap_pending, of_gpu),
+        (Metrics.REMAP_FAILED, errors.remap_failed, of_gpu),
+        (Metrics.UNCORRECTED, errors.uncorrected, of_gpu),
+        (Metrics.REMAPPED_ROWS, errors.remapped_correctable, (*of_gpu, "correctable")),
+        (Metrics.REMAPPED_ROWS, errors.remapped_uncorrectable, (*of_gpu, "uncorrectable")),
     ):
-        if errors.get(name) is not None:
-            yield Sample(metric.value, int(errors[name]), of_gpu)
-    for cause in ("correctable", "uncorrectable"):
-        rows = errors.get(f"remapped_{cause}")
-        if rows is not None:
-            yield Sample(Metrics.REMAPPED_ROWS.value, rows, (*of_gpu, cause))
+        if value is not None:
+            yield Sample(metric.value, int(value), labels)
 
 
 def _errors(counts: ErrorCounts) -> Iterator[Sample]:
@@ -341,26 +341,26 @@ def _errors(counts: ErrorCounts) -> Iterator[Sample]:
         yield Sample(Metrics.SXIDS.value, count, (address, str(number), severity))
 
 
-def _mps(facts: Mapping[str, Any]) -> Iterator[Sample]:
+def _mps(facts: Facts) -> Iterator[Sample]:
     """A recorded daemon that does not run serves nobody; of one that is not recorded and cannot be asked nothing is said."""
     serving = dict.fromkeys((daemon.pipe_directory for daemon in recorded_daemons(facts)), False)
-    for daemon in facts.get("mps") or []:
-        pipe = daemon.get("pipe_directory")
+    for daemon in facts.mps or []:
+        pipe = daemon.pipe_directory
         if pipe is None:
             continue
         # Of the device plugin's daemon nothing is recorded: its node says whether it serves.
         # A user's own is not asked, wherever it says that its pipe is.
-        if not daemon.get("in_container") and daemon.get("responds") is not None:
-            serving[pipe] = serving.get(pipe, False) or bool(daemon["responds"])
-        if daemon.get("clients") is not None:
-            yield Sample(Metrics.MPS_CLIENTS.value, daemon["clients"], (pipe,))
+        if not daemon.in_container and daemon.responds is not None:
+            serving[pipe] = serving.get(pipe, False) or bool(daemon.responds)
+        if daemon.clients is not None:
+            yield Sample(Metrics.MPS_CLIENTS.value, daemon.clients, (pipe,))
     for pipe, serves in serving.items():
         yield Sample(Metrics.MPS_SERVING.value, serves, (pipe,))
 
 
-def _drift(facts: Mapping[str, Any], drift: Mapping[str, bool]) -> Iterator[Sample]:
+def _drift(facts: Facts, drift: Mapping[str, bool]) -> Iterator[Sample]:
     for record, differs in drift.items():
         yield Sample(Metrics.DRIFT.value, differs, (record,))
-    unfinished = (facts.get("recorded") or {}).get("mig_unfinished")
+    unfinished = facts.recorded.mig_unfinished
     if unfinished is not None:
         yield Sample(Metrics.MIG_UNFINISHED.value, unfinished)

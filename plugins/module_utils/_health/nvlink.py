@@ -9,13 +9,14 @@ Facts: host.md, section 6; gpu-driver-container, nvidia-driver, for NVLink 5.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from .._boards.board import NVLINK5, SWITCHES_IN_RACK
-from .._boards.lookup import nvlink5_switches, own_switches
+from .._boards.cards import own_switches
+from .._boards.lookup import nvlink5_switches
+from .._facts_view import FabricFacts, Facts, ImexFacts
 from .._formats.imex import DesiredImex, differences
-from .._formats.imex import from_facts as imex_of
+from .._gpu_facts import GpuFacts
 from .report import DRIVER_ROLE, Evidence, Outcome, failed, passed, skipped, warning
 
 #: What is wrong with a GPU that still computes, more slowly or with less room.
@@ -64,17 +65,17 @@ def fabric(evidence: Evidence) -> Outcome:
     rack has no switches of its own; its IMEX is of the driver's version, and runs where it is enabled. Where no switches are known and the driver
     tells of a fabric nevertheless, its GPUs have to be on it, too.
     """
-    facts = evidence.facts.get("fabric") or {}
-    gpus: Sequence[Mapping[str, Any]] = [gpu for gpu in evidence.facts.get("gpus") or [] if not gpu.get("lost")]
+    facts = evidence.facts.fabric
+    gpus = [gpu for gpu in evidence.facts.gpus or () if not gpu.lost]
     managed = own_switches(evidence.facts)
-    cards = (*(evidence.facts.get("pci") or ()), *gpus)
-    rack = any(nvlink5_switches(card.get("board")) == SWITCHES_IN_RACK for card in cards)
-    reported = sum(1 for gpu in gpus if gpu.get("fabric"))
+    boards = {card.board for card in evidence.facts.pci or ()} | {gpu.board for gpu in gpus}
+    rack = SWITCHES_IN_RACK in map(nvlink5_switches, boards)
+    reported = sum(1 for gpu in gpus if gpu.fabric.state)
     if not (managed or rack or reported):
         return skipped("the host has no NVSwitch")
-    what = f"{facts.get('nvswitches')} NVSwitches" if facts.get("nvswitches") else "NVLink 5 switches"
+    what = f"{facts.nvswitches} NVSwitches" if facts.nvswitches else "NVLink 5 switches"
     elsewhere = "" if managed else _RACK if rack else _ELSEWHERE
-    manager = facts.get("manager") or {}
+    manager = facts.manager
     wrong = _manager(evidence, what) if managed else None
     if rack:
         wrong = wrong or _imex(evidence)
@@ -88,25 +89,25 @@ def fabric(evidence: Evidence) -> Outcome:
     if not managed and not rack:
         return passed(f"{reported} GPUs are on a fabric whose switches are not visible on the host")
     if not managed:
-        found = imex_of(facts)
+        found = facts.imex or ImexFacts()
         running = {True: "runs", False: "does not run", None: "in an unknown state"}[found.active]
         shown = "masked" if found.masked else running
         return passed(f"{reported} GPUs are on the rack's fabric, which this host does not manage; IMEX {shown}")
-    if manager.get("active") is None:
+    if manager.active is None:
         return warning(f"{what}; whether the fabric manager runs is unknown", "Look at nvidia-fabricmanager.service")
-    return passed(f"{what}, fabric manager {manager.get('version') or 'of unknown version'}")
+    return passed(f"{what}, fabric manager {manager.version or 'of unknown version'}")
 
 
 def _manager(evidence: Evidence, what: str) -> Outcome | None:
-    facts = evidence.facts.get("fabric") or {}
-    manager = facts.get("manager") or {}
-    loaded = (evidence.facts.get("driver") or {}).get("loaded_version")
-    if not manager.get("installed"):
+    facts = evidence.facts.fabric
+    manager = facts.manager
+    loaded = evidence.facts.driver.loaded_version
+    if not manager.installed:
         return failed(f"there are {what} but no fabric manager; CUDA will not start", DRIVER_ROLE)
-    if manager.get("version") and manager.get("version") != loaded:
-        return failed(f"the fabric manager is {manager['version']}, the driver {loaded}", DRIVER_ROLE)
-    if manager.get("active") is False:
-        lacking = ", ".join(facts.get("lacking_modules") or ())
+    if manager.version and manager.version != loaded:
+        return failed(f"the fabric manager is {manager.version}, the driver {loaded}", DRIVER_ROLE)
+    if manager.active is False:
+        lacking = ", ".join(facts.lacking_modules or ())
         without = f", and the kernel modules that it needs are not loaded ({lacking})" if lacking else ""
         found = f"nvidia-fabricmanager.service does not run{without}; CUDA will not start"
         return failed(found, f"{DRIVER_ROLE}, which loads them" if lacking else f"Start it; {_LOG} says why it ended")
@@ -115,77 +116,72 @@ def _manager(evidence: Evidence, what: str) -> Outcome | None:
 
 def _imex(evidence: Evidence) -> Outcome | None:
     """Return what is wrong with IMEX, by which hosts of a rack share GPU memory: a service that starts at boot has to run with the nodes that it has."""
-    facts = evidence.facts.get("fabric") or {}
-    found, version = imex_of(facts), (facts.get("imex") or {}).get("version")
-    loaded = (evidence.facts.get("driver") or {}).get("loaded_version")
-    if version and version != loaded:
-        return failed(f"IMEX is {version}, the driver {loaded}", DRIVER_ROLE)
+    found, loaded = evidence.facts.fabric.imex or ImexFacts(), evidence.facts.driver.loaded_version
+    if found.version and found.version != loaded:
+        return failed(f"IMEX is {found.version}, the driver {loaded}", DRIVER_ROLE)
     mode = "host" if found.enabled and not found.masked else "unmanaged"
-    left = differences(found, DesiredImex(mode, tuple(found.nodes or ())))
+    left = differences(found, DesiredImex(mode, found.nodes or ()))
     if not left:
         return None
     return failed("; ".join(left), f"{DRIVER_ROLE}; journalctl -u nvidia-imex says why it ended")
 
 
-def is_forming(facts: Mapping[str, Any]) -> bool:
+def is_forming(facts: Facts) -> bool:
     """Return whether GPUs are still being registered with the fabric: it takes its time after the driver or the fabric manager has started."""
-    fabric_facts = facts.get("fabric") or {}
-    if fabric_facts.get("state") not in ("not_started", "in_progress"):
+    if facts.fabric.state not in ("not_started", "in_progress"):
         return False
     if own_switches(facts) is None:
         # Somebody elsewhere registers them.
-        return fabric_facts.get("state") == "in_progress"
+        return facts.fabric.state == "in_progress"
     # Where nobody registers them there is nothing to wait for: GPUs stay in progress for as long as the fabric manager does not run.
-    return (fabric_facts.get("manager") or {}).get("active") is True
+    return facts.fabric.manager.active is True
 
 
-def _state(
-    facts: Mapping[str, Any], gpus: Sequence[Mapping[str, Any]], nvlink5: bool, elsewhere: str
-) -> Outcome | None:
+def _state(facts: FabricFacts, gpus: Sequence[GpuFacts], nvlink5: bool, elsewhere: str) -> Outcome | None:
     """Return what is wrong with how far the GPUs are. An HGX A100 tells nothing of it, which is no fault. A GPU with NVLink 5 that tells nothing is
     not on its fabric. C(elsewhere): where the fabric is mended; empty for the host's own fabric manager.
     """
-    states = {str(gpu["index"]): (gpu.get("fabric") or {}).get("state") for gpu in gpus}
+    states = {str(gpu.index): gpu.fabric.state for gpu in gpus}
     if nvlink5:
         away = {index: state for index, state in states.items() if state != "completed"}
         if away:
             texts = [f"GPU {index} is {(state or 'not on it').replace('_', ' ')}" for index, state in away.items()]
             found = f"the fabric is not complete ({', '.join(texts)}); CUDA returns error 802 until it is"
             return failed(found, _NVLINK5)
-    if facts.get("state") not in (None, "completed"):
+    if facts.state not in (None, "completed"):
         away = {index: state for index, state in states.items() if state not in (None, "completed")}
         named = ", ".join(f"GPU {index} is {str(state).replace('_', ' ')}" for index, state in away.items())
         named = f" ({named})" if named else ""
-        found = f"the fabric is {str(facts['state']).replace('_', ' ')}{named}; CUDA returns error 802 until it is completed"
+        found = (
+            f"the fabric is {str(facts.state).replace('_', ' ')}{named}; CUDA returns error 802 until it is completed"
+        )
         return failed(found, elsewhere or f"Wait a minute; then look into {_LOG}")
     return None
 
 
-def _registration(gpus: Sequence[Mapping[str, Any]], elsewhere: str) -> Outcome | None:
+def _registration(gpus: Sequence[GpuFacts], elsewhere: str) -> Outcome | None:
     """Return which GPUs are not usable on the fabric although its state is completed. C(elsewhere): as of L(_state)."""
     texts = []
     for gpu in gpus:
-        reported = gpu.get("fabric") or {}
-        status = reported.get("status")
+        status = gpu.fabric.status
         if status:
             means = _STATUSES.get(status, "an error that this version does not know")
             texts.append(
-                f"GPU {gpu['index']} is not registered with the fabric: state completed, status {status} ({means})"
+                f"GPU {gpu.index} is not registered with the fabric: state completed, status {status} ({means})"
             )
-        broken = [name for name in reported.get("degraded") or () if name not in _BEARABLE]
-        summary = reported.get("summary")
+        broken = [name for name in gpu.fabric.degraded or () if name not in _BEARABLE]
+        summary = gpu.fabric.summary
         if summary in ("unhealthy", "unknown") or broken:
-            texts.append(f"GPU {gpu['index']} is {summary or 'unhealthy'} ({', '.join(broken) or 'no reason'})")
+            texts.append(f"GPU {gpu.index} is {summary or 'unhealthy'} ({', '.join(broken) or 'no reason'})")
     if not texts:
         return None
     restart = f"Drain the host and restart nvidia-fabricmanager.service; then look into {_LOG}"
     return failed("; ".join(texts), elsewhere or restart)
 
 
-def _degraded(gpus: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[str]]]:
+def _degraded(gpus: Sequence[GpuFacts]) -> list[tuple[str, list[str]]]:
     found = []
     for gpu in gpus:
-        reported = gpu.get("fabric") or {}
-        limited = ["limited_capacity"] if reported.get("summary") == "limited_capacity" else []
-        found.append((f"GPU {gpu['index']}", [*(reported.get("degraded") or ()), *limited]))
+        limited = ["limited_capacity"] if gpu.fabric.summary == "limited_capacity" else []
+        found.append((f"GPU {gpu.index}", [*(gpu.fabric.degraded or ()), *limited]))
     return [(gpu, names) for gpu, names in found if names]

@@ -6,11 +6,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from .._formats.cdi import cdi_of
-from .._gpu_facts import gpu_view
+from .._facts_view import Facts
+from .._formats.cdi_state import cdi_of
+from .._gpu_facts import GpuFacts
 from .._mig.apply_exact import plan_exact
 from .._mig.record import Unreadable, match, read_recorded_layout
 from .._mig.state import node_gpus
@@ -26,35 +27,33 @@ from .._sharing.state import from_facts, sharing_of
 from .._steps import Kind
 from .software import mps_of_host
 
-Gpus = Sequence[Mapping[str, Any]]
 
-
-def record_differences(facts: Mapping[str, Any]) -> dict[str, str]:
+def record_differences(facts: Facts) -> dict[str, str]:
     """Return what there is to do, in words, by what was recorded: C(mig), C(settings), C(compute_mode), C(sharing); empty for nothing. What is not
     recorded, or cannot be compared because NVML does not answer, is missing. A record that cannot be used differs. Of GPUs that fell off the bus
     nothing is expected.
     """
-    recorded = facts.get("recorded") or {}
-    gpus: Gpus = [gpu for gpu in facts.get("gpus") or () if not gpu.get("lost")]
-    answering = facts.get("gpus") is not None
+    recorded = facts.recorded
+    gpus = [gpu for gpu in facts.gpus or () if not gpu.lost]
+    answering = facts.gpus is not None
     found: dict[str, str] = {}
-    if recorded.get("mig") is not None and answering:
-        found["mig"] = _mig({**facts, "gpus": gpus}, gpus)
-    if recorded.get("settings") is not None and answering:
-        found["settings"] = _settings(recorded["settings"], gpus)
-    if recorded.get("sharing") is not None:
+    if recorded.mig is not None and answering:
+        found["mig"] = _mig(facts.but(gpus=tuple(gpus)), gpus)
+    if recorded.settings is not None and answering:
+        found["settings"] = _settings(recorded.settings, gpus)
+    if recorded.sharing is not None:
         found.update(sharing_differences(facts, gpus, answering))
     return found
 
 
-def cdi_difference(facts: Mapping[str, Any]) -> str | None:
+def cdi_difference(facts: Facts) -> str | None:
     """Return what is wrong with the CDI specification; None where there is none, or nothing to compare it with."""
-    return cdi_of(facts).stale if facts.get("cdi") and facts.get("gpus") is not None else None
+    return cdi_of(facts).stale if facts.cdi and facts.gpus is not None else None
 
 
-def _mig(facts: Mapping[str, Any], gpus: Gpus) -> str:
+def _mig(facts: Facts, gpus: Sequence[GpuFacts]) -> str:
     try:
-        records = read_recorded_layout((facts.get("recorded") or {}).get("mig"))
+        records = read_recorded_layout(facts.recorded.mig)
     except Unreadable as error:
         return f"/etc/gpufleet/mig.json cannot be used: {error}"
     there = [record for record in records if any(match([record], gpu) for gpu in gpus)]
@@ -62,25 +61,19 @@ def _mig(facts: Mapping[str, Any], gpus: Gpus) -> str:
     return "; ".join((*map(str, plan.steps()), *plan.missing))
 
 
-#: What settings depend on of a GPU.
-_SETTABLE = ("index", "pci_address", "uuid", "name", "settings", "processes", "allocations", "gpu_instances")
-
-
-def _settings(record: Any, gpus: Gpus) -> str:
+def _settings(record: Any, gpus: Sequence[GpuFacts]) -> str:
     wanted = recorded_settings(record)
     if wanted is None:
         return f"{SETTINGS_RECORD} cannot be used"
     # Facts of an earlier release have no settings.
     try:
-        read = [
-            GpuWithSettings(gpu_view({part: gpu.get(part) for part in _SETTABLE})) for gpu in gpus if "settings" in gpu
-        ]
+        read = [GpuWithSettings(gpu) for gpu in gpus if gpu.says("settings")]
         return _words(plan_settings(read, wanted, wanted, EccPolicy(reset=True, reboot=True)).steps)
     except Refused as refusal:
         return refusal.message
 
 
-def sharing_differences(facts: Mapping[str, Any], gpus: Gpus, answering: bool) -> dict[str, str]:
+def sharing_differences(facts: Facts, gpus: Sequence[GpuFacts], answering: bool) -> dict[str, str]:
     """Return what L(record_differences) has of the recorded sharing. C(answering): whether NVML shows the compute modes; whether a daemon answers is
     known without.
     """
@@ -95,15 +88,15 @@ def sharing_differences(facts: Mapping[str, Any], gpus: Gpus, answering: bool) -
     return found
 
 
-def broken_daemons(facts: Mapping[str, Any]) -> list[str]:
+def broken_daemons(facts: Facts) -> list[str]:
     """Return the recorded MPS daemons that do not run or do not answer; none where the record cannot be used. One that has other settings is not
     among them: it can be told the recorded ones, and a restart would end its clients.
     """
-    answering = {one.get("pipe_directory") for one in mps_of_host(facts) if one.get("responds") is not False}
+    answering = {one.pipe_directory for one in mps_of_host(facts) if one.responds is not False}
     return [one.name for one in recorded_daemons(facts) if one.pipe_directory not in answering]
 
 
-def recorded_daemons(facts: Mapping[str, Any]) -> tuple[Daemon, ...]:
+def recorded_daemons(facts: Facts) -> tuple[Daemon, ...]:
     found = sharing_of(facts)
     return found.daemons if found else ()
 

@@ -11,16 +11,16 @@ the driver shows the error in another way, too: a text alone takes no host out o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from .._boards.lookup import all_cards, own_switches
-from .._formats.cdi import cdi_of
+from .._boards.cards import all_cards, own_switches
+from .._facts_view import CardFacts, Facts
+from .._formats.cdi_state import cdi_of
 from .._formats.host_names import CDI_UNIT, FABRIC_UNIT, MIG_UNIT, PERSISTENCE_UNIT, SETTINGS_UNIT, SHARING_UNIT
+from .._gpu_facts import GpuFacts
 from .._mig.state import has_mig
 from .._sharing import mps_units
-from .._steps import gpu_title
 from . import nvlink, software
 from .hardware import NO_RECOVERY, recovery_of
 from .records import broken_daemons, record_differences
@@ -124,10 +124,10 @@ def _serious(evidence: Evidence, dealt_with: Sequence[str]) -> frozenset[int]:
 
 
 def _driver(evidence: Evidence) -> Iterator[Fault | str]:
-    facts = evidence.facts.get("driver") or {}
-    loaded, disk, library = (facts.get(f"{place}_version") for place in ("loaded", "on_disk", "library"))
+    facts = evidence.facts.driver
+    loaded, disk, library = facts.loaded_version, facts.on_disk_version, facts.library_version
     if loaded is None:
-        if facts.get("nouveau_loaded"):
+        if facts.nouveau_loaded:
             yield _host("driver", "nouveau is loaded in place of the driver", Action.REBOOT)
         elif disk is None:
             yield f"no driver is installed for the running kernel. {_SITE}"
@@ -143,68 +143,67 @@ def _driver(evidence: Evidence) -> Iterator[Fault | str]:
 
 
 def _nvml(evidence: Evidence) -> Iterator[Fault | str]:
-    nvml = evidence.facts.get("nvml") or {}
-    code = nvml.get("code")
-    if not nvml.get("available") and code in ("no_answer", "unknown"):
-        yield _host("nvml", f"NVML does not answer: {nvml.get('reason') or 'no reason is given'}", Action.REBOOT)
+    nvml = evidence.facts.nvml
+    code = nvml.code
+    if not nvml.available and code in ("no_answer", "unknown"):
+        yield _host("nvml", f"NVML does not answer: {nvml.reason or 'no reason is given'}", Action.REBOOT)
     elif evidence.nvidia_smi is not None and evidence.nvidia_smi.rc is None:
         yield _host("nvidia_smi", f"nvidia-smi does not return: {evidence.nvidia_smi.text}", Action.REBOOT)
 
 
 def _bus(evidence: Evidence, gpus: int | None) -> Iterator[Fault | str]:
     on_bus = all_cards(evidence.facts)
-    if evidence.facts.get("pci") is not None and gpus is not None and len(on_bus) < gpus:
+    if evidence.facts.pci is not None and gpus is not None and len(on_bus) < gpus:
         remedy = "Power-cycle the host; check that the board is seated and powered"
         yield _host("gpu_missing", f"the PCI bus shows {len(on_bus)} of {gpus} GPUs", Action.REBOOT, remedy=remedy)
     for device in _unseen(evidence):
         if _is_taken(device):
-            yield f"GPU {device['address']} is bound to {device['kernel_driver']}, so the driver does not see it"
+            yield f"GPU {device.address} is bound to {device.kernel_driver}, so the driver does not see it"
         else:
-            yield _lost(str(device["address"]), f"GPU {device['address']}", "NVML does not see it")
+            yield _lost(device.address, f"GPU {device.address}", "NVML does not see it")
 
 
-def _unseen(evidence: Evidence) -> list[Mapping[str, Any]]:
+def _unseen(evidence: Evidence) -> list[CardFacts]:
     """Return the GPUs on the bus that NVML does not tell of; of one that fell off the bus it does not tell the address."""
-    gpus = evidence.facts.get("gpus")
+    gpus = evidence.facts.gpus
     if gpus is None:
         return []
-    seen = {gpu.get("pci_address") for gpu in gpus}
-    return [device for device in all_cards(evidence.facts) if device["address"] not in seen]
+    seen = {gpu.pci_address for gpu in gpus}
+    return [device for device in all_cards(evidence.facts) if device.address not in seen]
 
 
-def _is_taken(device: Mapping[str, Any]) -> bool:
+def _is_taken(device: CardFacts) -> bool:
     """Whether another driver has a GPU, such as vfio-pci for a virtual machine."""
-    return device.get("kernel_driver") not in (None, "nvidia")
+    return device.kernel_driver not in (None, "nvidia")
 
 
 def _gpus(evidence: Evidence) -> Iterator[Fault | str]:
     unseen = any(not _is_taken(device) for device in _unseen(evidence))
-    for gpu in evidence.facts.get("gpus") or ():
-        subject, title = subject_of(gpu), gpu_title(gpu)
-        if gpu.get("lost"):
+    for gpu in evidence.facts.gpus or ():
+        subject, title = subject_of(gpu), gpu.title
+        if gpu.lost:
             # Without an address it is one of those that the bus shows and NVML does not see, and a fault already.
-            if gpu.get("pci_address") or not unseen:
+            if gpu.pci_address or not unseen:
                 yield _lost(subject, title, "it fell off the bus")
             continue
-        asked = gpu.get("recovery_action")
-        action = of_recovery(str(asked or NO_RECOVERY))
+        asked = gpu.recovery_action
+        action = of_recovery(asked or NO_RECOVERY)
         if asked and asked != NO_RECOVERY:
-            recovery = recovery_of(str(asked))
+            recovery = recovery_of(asked)
             reason = f"its driver asks for {recovery.asked} ({asked})"
             remedy = recovery.remedy if action is Action.HAND_OVER else ""
             yield Fault(subject, "recovery", title, reason, action, every_gpu=action is Action.DRAIN, remedy=remedy)
-        errors = gpu.get("errors") or {}
-        if errors.get("remap_failed"):
+        if gpu.errors.remap_failed:
             reason = "it has no spare memory rows left"
             yield Fault(subject, "memory", title, reason, Action.HAND_OVER, remedy="Have the board replaced")
-        elif errors.get("remap_pending"):
+        elif gpu.errors.remap_pending:
             yield f"{title} replaces bad memory at its next reset; it can be used until then"
 
 
 def _xids(evidence: Evidence, dealt_with: Sequence[str]) -> Iterator[Fault | str]:
-    gpus = {bus_address(gpu.get("pci_address")): gpu for gpu in evidence.facts.get("gpus") or ()}
-    dropped = {address for address, gpu in gpus.items() if gpu.get("lost")}
-    dropped.update(bus_address(device["address"]) for device in _unseen(evidence) if not _is_taken(device))
+    gpus = {bus_address(gpu.pci_address): gpu for gpu in evidence.facts.gpus or ()}
+    dropped = {address for address, gpu in gpus.items() if gpu.lost}
+    dropped.update(bus_address(device.address) for device in _unseen(evidence) if not _is_taken(device))
     found: dict[tuple[str, int], tuple[Xid, Action]] = {}
     for error in evidence.xids or ():
         action = of_xid(error)
@@ -217,8 +216,8 @@ def _xids(evidence: Evidence, dealt_with: Sequence[str]) -> Iterator[Fault | str
         gpu = gpus.get(address)
         entry = CATALOGUE.get(number)
         reason = f"Xid {number} ({entry.description})" if entry else f"Xid {number}, which NVIDIA's catalogue lacks"
-        title = gpu_title(gpu) if gpu else f"GPU {error.pci_address}"
-        has_action = bool(gpu and gpu.get("recovery_action"))
+        title = gpu.title if gpu else f"GPU {error.pci_address}"
+        has_action = bool(gpu and gpu.recovery_action)
         if has_action and number != _CHANGED_RECOVERY:
             yield f"{title} had {reason}; its driver's recovery action says what has to be done"
         elif has_action or address in dropped:
@@ -232,21 +231,19 @@ def _xids(evidence: Evidence, dealt_with: Sequence[str]) -> Iterator[Fault | str
             yield f"{title} had {reason}. {_TEXT_ALONE.format(action.value)}"
 
 
-def _shown(evidence: Evidence, gpu: Mapping[str, Any]) -> bool:
+def _shown(evidence: Evidence, gpu: GpuFacts) -> bool:
     """Whether the driver shows an error of a GPU in another way than by its text in the log."""
-    errors = gpu.get("errors") or {}
+    errors = gpu.errors
     return (
         (evidence.nvidia_smi is not None and evidence.nvidia_smi.rc != 0)
-        or gpu.get("recovery_action") not in (None, NO_RECOVERY)
-        or bool((gpu.get("fabric") or {}).get("degraded"))
-        or any(errors.get(name) for name in ("uncorrected", "remap_pending", "remap_failed"))
+        or gpu.recovery_action not in (None, NO_RECOVERY)
+        or bool(gpu.fabric.degraded)
+        or bool(errors.uncorrected or errors.remap_pending or errors.remap_failed)
     )
 
 
 def _sxids(evidence: Evidence, dealt_with: Sequence[str]) -> Iterator[Fault | str]:
-    shown = nvlink.fabric(evidence).status == FAILED or any(
-        _shown(evidence, gpu) for gpu in evidence.facts.get("gpus") or ()
-    )
+    shown = nvlink.fabric(evidence).status == FAILED or any(_shown(evidence, gpu) for gpu in evidence.facts.gpus or ())
     for error in dict.fromkeys(evidence.sxids or ()):
         action = of_sxid(error)
         if action is Action.NOTHING or error_key(error) in dealt_with:
@@ -260,14 +257,14 @@ def _sxids(evidence: Evidence, dealt_with: Sequence[str]) -> Iterator[Fault | st
 
 def _fabric(evidence: Evidence) -> Iterator[Fault | str]:
     outcome = nvlink.fabric(evidence)
-    if outcome.status != FAILED or (evidence.facts.get("driver") or {}).get("loaded_version") is None:
+    if outcome.status != FAILED or evidence.facts.driver.loaded_version is None:
         return
-    facts = evidence.facts.get("fabric") or {}
-    manager = facts.get("manager") or {}
-    loaded = (evidence.facts.get("driver") or {}).get("loaded_version")
-    running = manager.get("active") is not False
-    startable = running or (own_switches(evidence.facts) and not facts.get("lacking_modules"))
-    if not manager.get("installed") or manager.get("version") not in (None, loaded) or not startable:
+    facts = evidence.facts.fabric
+    manager = facts.manager
+    loaded = evidence.facts.driver.loaded_version
+    running = manager.active is not False
+    startable = running or (own_switches(evidence.facts) and not facts.lacking_modules)
+    if not manager.installed or manager.version not in (None, loaded) or not startable:
         yield f"{outcome.evidence}. {outcome.next_step}"
         return
     # By default CUDA programs end when the fabric manager does (ABORT_CUDA_JOBS_ON_FM_EXIT in fabricmanager.cfg; Fabric Manager User
@@ -278,14 +275,14 @@ def _fabric(evidence: Evidence) -> Iterator[Fault | str]:
 def _services(evidence: Evidence, described: Described) -> Iterator[Fault | str]:
     """What is brought back by the services that bring it back at boot. None of them takes an instance away that somebody uses."""
     facts = evidence.facts
-    daemon = (facts.get("driver") or {}).get("persistence_daemon") or {}
-    off = [gpu for gpu in facts.get("gpus") or () if gpu.get("persistence_mode") is False]
-    if off and daemon.get("installed") and daemon.get("active") is False:
+    daemon = facts.driver.persistence_daemon
+    off = [gpu for gpu in facts.gpus or () if gpu.persistence_mode is False]
+    if off and daemon.installed and daemon.active is False:
         yield _restart("persistence", "the persistence daemon does not run", PERSISTENCE_UNIT)
-    if facts.get("gpus") is None:
+    if facts.gpus is None:
         return
     differs = record_differences(facts)
-    divided = (facts.get("recorded") or {}).get("mig") is not None
+    divided = facts.recorded.mig is not None
     mig, cdi = _mig(facts) or differs.get("mig", ""), _cdi(facts, described)
     if mig and divided:
         yield _restart("mig", mig, MIG_UNIT, CDI_UNIT)
@@ -302,19 +299,19 @@ def _services(evidence: Evidence, described: Described) -> Iterator[Fault | str]
         yield _restart("compute_mode", differs["compute_mode"], SHARING_UNIT)
 
 
-def _mig(facts: Mapping[str, Any]) -> str:
+def _mig(facts: Facts) -> str:
     """Return which change of MIG is not finished, or an empty string."""
-    modes = [(gpu, gpu.get("mig") or {}) for gpu in facts.get("gpus") or () if has_mig(gpu)]
-    pending = [gpu_title(gpu) for gpu, mode in modes if mode.get("current") != mode.get("pending")]
+    modes = [(gpu, gpu.mig) for gpu in facts.gpus or () if has_mig(gpu)]
+    pending = [gpu.title for gpu, mode in modes if mode.current != mode.pending]
     if pending:
         return f"a change of MIG mode is pending on {', '.join(pending)}"
-    unfinished = modes and (facts.get("recorded") or {}).get("mig_unfinished")
+    unfinished = modes and facts.recorded.mig_unfinished
     return "the last change of MIG on this host was cut off before its end" if unfinished else ""
 
 
-def _cdi(facts: Mapping[str, Any], described: Described) -> str:
+def _cdi(facts: Facts, described: Described) -> str:
     """Return what is wrong with the CDI specification, which is written anew at boot."""
-    if not (described.cdi or facts.get("cdi")):
+    if not (described.cdi or facts.cdi):
         return ""
     stale = cdi_of(facts).stale
     return f"its CDI specification: {stale}" if stale else ""
@@ -329,14 +326,14 @@ def _sharing(evidence: Evidence, differs: str) -> Iterator[Fault | str]:
     if not names:
         yield f"MPS: {reason}. {_SITE}"
         return
-    clients = any(daemon.get("servers") or daemon.get("clients") for daemon in evidence.facts.get("mps") or ())
+    clients = any(daemon.servers or daemon.clients for daemon in evidence.facts.mps or ())
     # A daemon that is restarted ends its clients.
     yield _restart("mps", reason, *map(mps_units.instance, names), every_gpu=clients)
 
 
-def subject_of(gpu: Mapping[str, Any]) -> str:
+def subject_of(gpu: GpuFacts) -> str:
     """Return by what a GPU is known over resets and boots: its PCI address."""
-    return str(gpu.get("pci_address") or f"GPU {gpu.get('index')}")
+    return gpu.pci_address or f"GPU {gpu.index}"
 
 
 def _lost(subject: str, title: str, reason: str) -> Fault:

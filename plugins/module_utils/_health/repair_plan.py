@@ -7,14 +7,16 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from .._boards.architectures import ARCHITECTURES, is_at_least
+from .._facts_view import Facts
 from .._formats.host_names import CDI_UNIT, FABRIC_UNIT, MIG_UNIT, PERSISTENCE_UNIT, SETTINGS_UNIT, SHARING_UNIT
 from .._formats.utc_time import moment_of
-from .._steps import gpu_title
+from .._gpu_facts import GpuFacts
+from .._mig.state import devices_of
 from .._users import TOLERATE_RESET, holders_of, merged, mps_pids, users_of
 from .repair_actions import STRONGER, Action, strongest
 from .repair_faults import HOST, Described, Fault, find_faults, logged, subject_of
@@ -119,7 +121,7 @@ class RepairPlan:
 
 def plan_repair(evidence: Evidence, described: Described, record: RepairRecord, policy: Policy) -> RepairPlan:
     """Return what is done to a host. C(record): what was tried on it before."""
-    same_boot = (evidence.facts.get("host") or {}).get("boot_id") == record.boot_id
+    same_boot = evidence.facts.host.boot_id == record.boot_id
     findings = find_faults(evidence, described, record.dealt_with if same_boot else ())
     errors = logged(evidence)
     if record.state == HANDED_OVER and not policy.retry:
@@ -141,12 +143,10 @@ def plan_repair(evidence: Evidence, described: Described, record: RepairRecord, 
         decided=decided,
         gpus=addresses,
         services=_services(decided, action),
-        disturbed=tuple(device for gpu in disturbed for device in _devices(gpu)),
+        disturbed=tuple(device for gpu in disturbed for device in devices_of(gpu)),
         emptied=tuple(map(subject_of, disturbed)),
-        device_nodes=tuple(f"/dev/nvidia{gpu['minor']}" for gpu in disturbed if gpu.get("minor") is not None),
-        untouched=tuple(
-            gpu_title(gpu) for gpu in evidence.facts.get("gpus") or () if gpu not in disturbed and not gpu.get("lost")
-        ),
+        device_nodes=tuple(f"/dev/nvidia{gpu.minor}" for gpu in disturbed if gpu.minor is not None),
+        untouched=tuple(gpu.title for gpu in evidence.facts.gpus or () if gpu not in disturbed and not gpu.lost),
         together=together,
         notes=findings.notes,
         # A host that is out of service because of a repair goes back only when it is proven.
@@ -188,12 +188,12 @@ def _matters(attempt: Attempt, attempts: Sequence[Attempt], policy: Policy) -> b
     return then is None or policy.now - then < datetime.timedelta(seconds=policy.recurrence)
 
 
-def _gpus(facts: Mapping[str, Any], action: Action, chosen: Sequence[Decided]) -> tuple[tuple[str, ...], str]:
+def _gpus(facts: Facts, action: Action, chosen: Sequence[Decided]) -> tuple[tuple[str, ...], str]:
     subjects = [one.fault.subject for one in chosen if one.fault.subject != HOST]
     if action is Action.RESET_GPU:
         if any(one.fault.subject == HOST or one.fault.every_gpu for one in chosen):
             # An error of the switches: they are reset with all of their GPUs.
-            every = tuple(subject_of(gpu) for gpu in facts.get("gpus") or () if not gpu.get("lost"))
+            every = tuple(subject_of(gpu) for gpu in facts.gpus or () if not gpu.lost)
             return every, "an error of the NVSwitches, which are reset together with all GPUs"
         return reset_together(facts, subjects)
     if action is Action.HAND_OVER:
@@ -201,25 +201,16 @@ def _gpus(facts: Mapping[str, Any], action: Action, chosen: Sequence[Decided]) -
     return (), ""
 
 
-def _disturbed(
-    facts: Mapping[str, Any], action: Action, chosen: Sequence[Decided], addresses: Sequence[str]
-) -> list[Mapping[str, Any]]:
+def _disturbed(facts: Facts, action: Action, chosen: Sequence[Decided], addresses: Sequence[str]) -> list[GpuFacts]:
     """Return the GPUs whose programs have to end first. What is handed over keeps the programs on its other GPUs until people come. MPS daemons of
     the host serve the clients of all their GPUs by one server: they are stopped for a reset, and so their clients end.
     """
-    gpus = [gpu for gpu in facts.get("gpus") or () if not gpu.get("lost")]
+    gpus = [gpu for gpu in facts.gpus or () if not gpu.lost]
     if action.whole_host or (action is not Action.HAND_OVER and any(one.fault.every_gpu for one in chosen)):
         return gpus
-    if action is Action.RESET_GPU and facts.get("mps"):
+    if action is Action.RESET_GPU and facts.mps:
         return gpus
     return [gpu for gpu in gpus if subject_of(gpu) in addresses]
-
-
-def _devices(gpu: Mapping[str, Any]) -> list[str]:
-    found = [gpu.get("uuid")]
-    for instance in gpu.get("gpu_instances") or ():
-        found += [part.get("uuid") for part in instance.get("compute_instances") or ()]
-    return [str(uuid) for uuid in found if uuid]
 
 
 def _services(decided: Sequence[Decided], action: Action) -> tuple[str, ...]:
@@ -236,47 +227,45 @@ def reason_of(plan: RepairPlan) -> str:
     return ". ".join(["; ".join(texts), *remedies]) + "." if texts else ""
 
 
-def reset_together(facts: Mapping[str, Any], wanted: Sequence[str]) -> tuple[tuple[str, ...], str]:
+def reset_together(facts: Facts, wanted: Sequence[str]) -> tuple[tuple[str, ...], str]:
     """Return the PCI addresses of the GPUs that are reset in one command, and why there are more than were wanted. C(wanted): PCI addresses of the
     GPUs that have to be reset.
     """
-    gpus = {str(gpu.get("pci_address")): gpu for gpu in facts.get("gpus") or () if not gpu.get("lost")}
-    reasons = [reason for address in wanted if (reason := _why_not_alone(facts, gpus.get(address, {}), len(gpus)))]
+    gpus = {str(gpu.pci_address): gpu for gpu in facts.gpus or () if not gpu.lost}
+    reasons = [reason for address in wanted if (reason := _why_not_alone(facts, gpus.get(address), len(gpus)))]
     if not reasons:
         return tuple(address for address in gpus if address in wanted), ""
     others = set(gpus) - set(wanted)
     return tuple(gpus), reasons[0] if others else ""
 
 
-def _why_not_alone(facts: Mapping[str, Any], gpu: Mapping[str, Any], count: int) -> str:
+def _why_not_alone(facts: Facts, gpu: GpuFacts | None, count: int) -> str:
     """Return why a GPU cannot be reset by itself; which GPUs its NVLinks lead to is not in the facts, so that means all of the host."""
     if count < 2:
         return ""
-    architecture = str(gpu.get("architecture") or "")
+    architecture = (gpu.architecture if gpu else None) or ""
     if architecture not in ARCHITECTURES:
         return f"whether a GPU of the architecture {architecture or 'unknown'} can be reset by itself is not known"
     if not is_at_least(architecture, _SINCE_SINGLE):
-        if gpu.get("name") in _WITHOUT_NVLINK:
+        if gpu and gpu.name in _WITHOUT_NVLINK:
             return ""
         return f"GPUs of the architecture {architecture} are reset together with those that NVLink connects them to"
-    fabric = facts.get("fabric") or {}
-    running = (fabric.get("manager") or {}).get("active") is True
-    if fabric.get("nvswitches") and not running and not is_at_least(architecture, _SINCE_WITHOUT_MANAGER):
+    fabric = facts.fabric
+    running = fabric.manager.active is True
+    if fabric.nvswitches and not running and not is_at_least(architecture, _SINCE_WITHOUT_MANAGER):
         return (
             "the fabric manager does not run, and without it GPUs of this architecture on NVSwitches are reset together"
         )
     return ""
 
 
-def users_of_gpus(facts: Mapping[str, Any], addresses: Collection[str], mps: bool = False) -> list[str]:
+def users_of_gpus(facts: Facts, addresses: Collection[str], mps: bool = False) -> list[str]:
     """Return whose work on one of some GPUs a repair would end, as people name them. Who has a GPU open is known even where NVML reports no processes
     of it. Pods are evicted before, and the kubelet's record still has them then. C(mps): whether MPS daemons and their servers are no users: they are
     what is repaired.
     """
-    gpus = [gpu for gpu in facts.get("gpus") or () if subject_of(gpu) in addresses]
+    gpus = [gpu for gpu in facts.gpus or () if subject_of(gpu) in addresses]
     excused = mps_pids(facts) if mps else ()
     running = (users_of(gpu).everybody for gpu in gpus)
-    holding = (
-        holders_of(facts.get("holders"), gpu["minor"], TOLERATE_RESET) for gpu in gpus if gpu.get("minor") is not None
-    )
+    holding = (holders_of(facts.holders, gpu.minor, TOLERATE_RESET) for gpu in gpus if gpu.minor is not None)
     return [str(user) for user in merged(*running, *holding) if user.pid is not None and user.pid not in excused]

@@ -12,7 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Callable
+from typing import Callable
+
+from .._facts_view import Facts, HealthFacts
 
 PASSED = "passed"
 FAILED = "failed"
@@ -70,7 +72,7 @@ class Evidence:
     :param owed: whether C(dcgmi diag) has to accept the host still, because C(site) changed it.
     """
 
-    facts: Mapping[str, Any]
+    facts: Facts
     nvidia_smi: CommandAnswer | None = None
     xids: Sequence[Xid] | None = None
     sxids: Sequence[Sxid] | None = None
@@ -182,13 +184,13 @@ def evaluate(checks: Sequence[HealthCheck], evidence: Evidence, only: Sequence[s
 SUBSETS = ("errors", "health")
 
 
-def evidence_of(facts: Mapping[str, Any]) -> Evidence:
-    """Return the evidence that is in a facts document with the parts of C(SUBSETS)."""
-    health = facts["health"]
-    smi, xids, sxids = health.get("nvidia_smi"), health.get("xids"), health.get("sxids")
+def evidence_of(facts: Facts) -> Evidence:
+    """Return the evidence that is in facts with the parts of C(SUBSETS)."""
+    health = facts.health or HealthFacts()
+    smi, xids, sxids = health.nvidia_smi, health.xids, health.sxids
     return Evidence(
         facts=facts,
-        nvidia_smi=None if smi is None else CommandAnswer(smi.get("rc"), smi["text"]),
-        xids=None if xids is None else [Xid(xid["number"], xid["pci_address"], xid["text"]) for xid in xids],
-        sxids=None if sxids is None else [Sxid(sxid["number"], sxid["pci_address"], sxid["text"]) for sxid in sxids],
+        nvidia_smi=None if smi is None else CommandAnswer(smi.rc, smi.text),
+        xids=None if xids is None else [Xid(xid.number, xid.pci_address, xid.text) for xid in xids],
+        sxids=None if sxids is None else [Sxid(sxid.number, sxid.pci_address, sxid.text) for sxid in sxids],
     )

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from .._facts_view import Facts, MpsDaemonFacts
 from .._formats.documents import read_json
 from .._users import users_of
 from .report import FAILED, CommandAnswer, DcgmRun, Evidence, Outcome, failed, passed, skipped, unproven, warning
@@ -35,15 +36,15 @@ _CUDA_BY_HAND = "Run it by hand on the host; 802 means that the fabric is not re
 
 def runtime(evidence: Evidence) -> Outcome:
     """Every container runtime with the NVIDIA runtime runs, or one of them at least."""
-    runtimes = evidence.facts.get("runtimes") or {}
-    configured = {name: facts for name, facts in runtimes.items() if facts.get("nvidia")}
+    runtimes = evidence.facts.runtimes or {}
+    configured = {name: facts for name, facts in runtimes.items() if facts.nvidia}
     if not configured:
         return skipped("no container runtime has the NVIDIA runtime")
-    running = {name: facts for name, facts in configured.items() if facts.get("active") is not False}
+    running = {name: facts for name, facts in configured.items() if facts.active is not False}
     if not running:
         names = ", ".join(configured)
         return failed(f"{names} does not run", f"Start {names} and look into its journal")
-    versions = [f"{name} {facts.get('version') or 'of unknown version'}" for name, facts in running.items()]
+    versions = [f"{name} {facts.version or 'of unknown version'}" for name, facts in running.items()]
     if len(running) < len(configured):
         names = ", ".join(sorted(configured.keys() - running.keys()))
         return warning(
@@ -55,20 +56,20 @@ def runtime(evidence: Evidence) -> Outcome:
 def mps(evidence: Evidence) -> Outcome:
     """Every MPS daemon of the host answers."""
     running = mps_of_host(evidence.facts)
-    dead = [str(daemon["pid"]) for daemon in running if daemon.get("responds") is False]
+    dead = [str(daemon.pid) for daemon in running if daemon.responds is False]
     if dead:
         remedy = "Look into control.log in its log directory; restarting it ends its clients"
         return failed(f"the MPS daemon with pid {', '.join(dead)} does not answer", remedy)
-    unsure = [str(daemon["pid"]) for daemon in running if daemon.get("responds") is None]
+    unsure = [str(daemon.pid) for daemon in running if daemon.responds is None]
     if unsure:
         reason = f"whether the MPS daemon with pid {', '.join(unsure)} answers is unknown"
         return warning(reason, "Run as root on the host")
     return passed(f"{len(running)} MPS daemons answer") if running else skipped("no MPS daemon of the host runs")
 
 
-def mps_of_host(facts: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def mps_of_host(facts: Facts) -> list[MpsDaemonFacts]:
     """Return the MPS daemons that are not in a container, as the device plugin's is: nothing is recorded of that."""
-    return [daemon for daemon in facts.get("mps") or [] if not daemon.get("in_container")]
+    return [daemon for daemon in facts.mps or [] if not daemon.in_container]
 
 
 class UnreadableDiagnosis(Exception):
@@ -143,12 +144,12 @@ def dcgm(evidence: Evidence) -> Outcome:
     return judge(asked, evidence.facts)
 
 
-def accepts(asked: DcgmRun | None, facts: Mapping[str, Any]) -> bool:
+def accepts(asked: DcgmRun | None, facts: Facts) -> bool:
     """Return whether the diagnostic ran at the level that was asked for, and not a lower one beside somebody's programs, and found no failure."""
     return asked is not None and not asked.why and judge(asked, facts).status != FAILED
 
 
-def judge(asked: DcgmRun, facts: Mapping[str, Any]) -> Outcome:
+def judge(asked: DcgmRun, facts: Facts) -> Outcome:
     if not asked.installed:
         return failed(f"level {asked.level} is requested, but dcgmi is not installed", _packages(facts))
     if asked.answer.rc is None:
@@ -178,9 +179,9 @@ def _words(one: DiagnosticResult) -> str:
     return f"{one.test} {how} {one.subject}{said}"
 
 
-def _packages(facts: Mapping[str, Any]) -> str:
+def _packages(facts: Facts) -> str:
     """The packages have the same names in all repositories of NVIDIA: cmake/packaging.cmake of NVIDIA/DCGM, and host.md, section 6."""
-    cuda = str((facts.get("nvml") or {}).get("cuda_version") or "").partition(".")[0]
+    cuda = str(facts.nvml.cuda_version or "").partition(".")[0]
     package = f"datacenter-gpu-manager-4-cuda{cuda if cuda in ('11', '12', '13') else '-all'}"
     return f"Set nvidia_dcgm_state: present, or install {package} from NVIDIA's repository and start nvidia-dcgm.service, or set nvidia_health_dcgm_level to 0"
 
@@ -189,29 +190,29 @@ def is_auto(command: Sequence[str]) -> bool:
     return list(command) == [AUTO]
 
 
-def obstacle(facts: Mapping[str, Any]) -> str:
+def obstacle(facts: Facts) -> str:
     """Return why a CUDA program that knows nothing of the host would fail on it or disturb somebody, though CUDA works; empty for nothing. Samples
     take the first GPU as a whole: they find none that is exclusive or MPS's, and no device where MIG is on without an instance.
     """
-    gpus = facts.get("gpus") or ()
+    gpus = facts.gpus or ()
     if not gpus:
         return "NVML shows no GPU"
-    if facts.get("mps"):
+    if facts.mps:
         return "MPS serves the GPUs"
     for gpu in gpus:
-        if gpu.get("compute_mode") != "default":
-            return f"GPU {gpu.get('index')} is in compute mode {gpu.get('compute_mode')}"
-        if (gpu.get("mig") or {}).get("current") and not gpu.get("gpu_instances"):
-            return f"GPU {gpu.get('index')} has MIG on and no instance"
+        if gpu.compute_mode != "default":
+            return f"GPU {gpu.index} is in compute mode {gpu.compute_mode}"
+        if gpu.mig.current and not gpu.gpu_instances:
+            return f"GPU {gpu.index} has MIG on and no instance"
         if users_of(gpu).everybody:
-            return f"GPU {gpu.get('index')} is in use"
+            return f"GPU {gpu.index} is in use"
     return ""
 
 
-def reason_unproven(facts: Mapping[str, Any]) -> str:
+def reason_unproven(facts: Facts) -> str:
     """Return why nothing shows that CUDA works, by facts alone."""
-    program = (facts.get("health") or {}).get("cuda_program")
-    there = program or (facts.get("dcgm") or {}).get("dcgmi")
+    program = facts.health and facts.health.cuda_program
+    there = program or (facts.dcgm and facts.dcgm.dcgmi)
     if there:
         why = program and obstacle(facts)
         return f"{there} was not run" + (f", because {why}" if why else " for this check")

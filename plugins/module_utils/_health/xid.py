@@ -40,9 +40,9 @@ _ERRORS: Mapping[str, tuple[type[LoggedError], re.Pattern[str]]] = {
 _MOST = 20
 
 
-def errors_in(log: str, devices: Sequence[Mapping[str, Any]] | None) -> Iterator[tuple[int, LoggedError]]:
-    """Return the Xid errors of GPUs and the SXid errors of NVSwitches, each with the number of its record."""
-    known = {(device["kind"], str(device["address"]).lower()) for device in devices or ()}
+def errors_in(log: str, devices: Iterable[tuple[Any, str]]) -> Iterator[tuple[int, LoggedError]]:
+    """Return the Xid errors of GPUs and the SXid errors of NVSwitches, each with the number of its record. C(devices): kinds and addresses."""
+    known = {(kind, address.lower()) for kind, address in devices}
     known |= {(kind, address.rpartition(".")[0]) for kind, address in known if kind == "gpu"}
     for record in _RECORD.finditer(log):
         for kind, (error, pattern) in _ERRORS.items():
@@ -107,9 +107,7 @@ def xid(evidence: Evidence) -> Outcome:
     """The driver wrote no error since the boot that needs somebody's hand."""
     if evidence.xids is None:
         return skipped("the kernel's log cannot be read")
-    asked = {
-        bus_address(gpu.get("pci_address")) for gpu in evidence.facts.get("gpus") or [] if gpu.get("recovery_action")
-    }
+    asked = {bus_address(gpu.pci_address) for gpu in evidence.facts.gpus or [] if gpu.recovery_action}
     found = [_judge_xid(error, errors, asked) for error, errors in _grouped(evidence.xids).items()]
     found += [_judge_sxid(error, errors) for error, errors in _grouped(evidence.sxids or ()).items()]
     findings = [finding for finding in found if finding is not None]

@@ -25,6 +25,7 @@ from .._facts_view import ProgramFacts, view_of
 from .._formats.host_names import wants_link
 from .._health.metric_units import METRICS_SERVICE, METRICS_TIMER, TIMER_LINK
 from .._plan import Plan, Refused
+from .._printable import printable
 from .._runtime.unit_reload import reload_units
 from .._steps import Kind
 from .plan import OF_METRICS, VERSION_FILE
@@ -38,7 +39,7 @@ class InstallationError(Exception):
 def read() -> ProgramFacts:
     """Return what this host has, as its facts say it."""
     reader = HostReader(HostFiles())
-    return view_of({"host_program": read_host_program(reader, read_services(reader))}).host_program
+    return view_of({"host_program": printable(read_host_program(reader, read_services(reader)))}).host_program
 
 
 def needs_program(steps: Plan) -> bool:

@@ -25,6 +25,7 @@ from .._driver.post_install import PostInstall
 from .._driver.system import DriverSystem
 from .._facts.document import read_document
 from .._facts.health import kernel_log
+from .._facts_view import Facts, view_of
 from .._formats.host_names import BUNDLES, CDI_UNIT, MIG_UNIT, SETTINGS_UNIT, SHARING_UNIT
 from .._health.hardware import NO_RECOVERY, recovery_of
 from .._health.repair_faults import subject_of
@@ -43,9 +44,9 @@ class NotRepaired(Exception):
 class Repair:
     """The repairs of this host. C(wait): seconds to wait for programs that use the GPUs to end."""
 
-    def __init__(self, archive: str | None, wait: float, read: Callable[[], Mapping[str, Any]] | None = None) -> None:
+    def __init__(self, archive: str | None, wait: float, read: Callable[[], Facts] | None = None) -> None:
         self._wait = wait
-        self.read = read or (lambda: read_document(HostReader(HostFiles()), archive, ("errors", "holders")))
+        self.read = read or (lambda: view_of(read_document(HostReader(HostFiles()), archive, ("errors", "holders"))))
 
     def refuse_users(self, addresses: Sequence[str], mps: bool = False) -> None:
         """Refuse while somebody uses one of the GPUs. Raises Refused: somebody still does after the wait."""
@@ -58,22 +59,22 @@ class Repair:
 
     def reset(self, addresses: Sequence[str]) -> str:
         """Reset GPUs in one command and return what the tool said. Raises NotRepaired: they are not as a reset leaves them."""
-        known = {subject_of(gpu): gpu for gpu in self.read().get("gpus") or () if not gpu.get("lost")}
+        known = {subject_of(gpu): gpu for gpu in self.read().gpus or () if not gpu.lost}
         missing = [address for address in addresses if address not in known]
         if missing:
             raise Refused(f"GPU {', '.join(missing)}", "NVML does not see it, so it cannot be reset", "Reboot.")
         self.refuse_users(addresses)
         try:
-            result = gpu_reset.reset_gpus([str(known[address].get("uuid") or address) for address in addresses])
+            result = gpu_reset.reset_gpus([known[address].uuid or address for address in addresses])
             said = " ".join(f"{result.stdout} {result.stderr}".split()) or f"exit status {result.rc}"
         except CommandError as error:
             said, result = str(error), None
-        after = {subject_of(gpu): gpu for gpu in self.read().get("gpus") or ()}
+        after = {subject_of(gpu): gpu for gpu in self.read().gpus or ()}
         for address in addresses:
             gpu = after.get(address)
-            if gpu is None or gpu.get("lost"):
+            if gpu is None or gpu.lost:
                 raise NotRepaired(f"GPU {address} is gone after the reset. nvidia-smi: {said}")
-            asked = str(gpu.get("recovery_action") or NO_RECOVERY)
+            asked = gpu.recovery_action or NO_RECOVERY
             if asked != NO_RECOVERY:
                 wanted = recovery_of(asked).asked
                 text = f"the driver asks for {wanted} ({asked}) of GPU {address} after the reset. nvidia-smi: {said}"
@@ -86,11 +87,7 @@ class Repair:
     def drain(self, addresses: Sequence[str]) -> str:
         """See that nobody uses GPUs any more, which is all that the driver asks for. Raises NotRepaired: the driver asks for it still."""
         self.refuse_users(addresses, mps=True)
-        still = [
-            subject_of(gpu)
-            for gpu in self.read().get("gpus") or ()
-            if gpu.get("recovery_action") not in (None, NO_RECOVERY)
-        ]
+        still = [subject_of(gpu) for gpu in self.read().gpus or () if gpu.recovery_action not in (None, NO_RECOVERY)]
         if still:
             text = f"the driver of GPU {', '.join(still)} asks for more, although no process uses it any longer"
             raise NotRepaired(text)
@@ -128,11 +125,11 @@ class Repair:
         """Restore what a reset or a reload takes away, by the services that do it at boot: MIG, CDI, settings, compute mode, MPS daemons. Raises
         NotRepaired: one of them fails.
         """
-        recorded = self.read().get("recorded") or {}
-        wanted = [MIG_UNIT, CDI_UNIT] if recorded.get("mig") is not None else []
-        wanted += [SETTINGS_UNIT] if recorded.get("settings") is not None else []
-        if recorded.get("sharing") is not None:
-            sharing = recorded_sharing(recorded["sharing"])
+        recorded = self.read().recorded
+        wanted = [MIG_UNIT, CDI_UNIT] if recorded.mig is not None else []
+        wanted += [SETTINGS_UNIT] if recorded.settings is not None else []
+        if recorded.sharing is not None:
+            sharing = recorded_sharing(recorded.sharing)
             if sharing is UNREADABLE:
                 raise NotRepaired("/etc/gpufleet/sharing.json cannot be used")
             daemons = sharing.daemons if sharing else ()
@@ -161,8 +158,8 @@ def write_bundle(
     lacking: list[str] = []
     _write(folder, "reason.txt", f"{reason}\n")
     _write(folder, "attempts.json", _as_json(record))
-    facts = read_document(HostReader(HostFiles()), archive, ("errors", "health", "holders"))
-    _write(folder, "facts.json", _as_json(facts))
+    document = read_document(HostReader(HostFiles()), archive, ("errors", "health", "holders"))
+    _write(folder, "facts.json", _as_json(document))
     log = kernel_log()
     if log is None:
         lacking.append("kernel log: it cannot be read")
@@ -171,7 +168,7 @@ def write_bundle(
         _write(folder, "kernel-log.txt", "\n".join(lines) + "\n")
     for name, arguments in _ASKED.items():
         _ask(folder, name, arguments, lacking)
-    _bug_report(folder, bool((facts.get("nvml") or {}).get("available")), lacking)
+    _bug_report(folder, bool(document["nvml"]["available"]), lacking)
     for name in os.listdir(folder):
         os.chmod(os.path.join(folder, name), 0o600)
     return folder, lacking

@@ -141,10 +141,14 @@ def restore_sharing() -> int:
         say(f"{sharing_apply.RECORD} is not there: no sharing to restore")
         return 0
     with open_gpus() as nvml:
-        for gpu in nvml.gpus():
-            if wanted.compute_mode is not None and gpu.facts["compute_mode"] != wanted.compute_mode and not gpu.lost:
-                nvml_gpus.set_compute_mode(nvml, gpu.index, wanted.compute_mode)
-                say(f"GPU {gpu.index}: compute mode {wanted.compute_mode}")
+        for state in nvml.gpus():
+            if (
+                wanted.compute_mode is not None
+                and state.facts["compute_mode"] != wanted.compute_mode
+                and not state.lost
+            ):
+                nvml_gpus.set_compute_mode(nvml, state.index, wanted.compute_mode)
+                say(f"GPU {state.index}: compute mode {wanted.compute_mode}")
     if wanted.time_slice is not None:
         sharing_apply.set_time_slice(wanted.time_slice)
         say(f"time slice {wanted.time_slice}")

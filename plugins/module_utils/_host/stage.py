@@ -46,7 +46,7 @@ def stage(facts: Facts, desired: Mapping[str, Any]) -> StagePlan:
     if not (directory or is_installed(present) or _restores(facts, desired)):
         return StagePlan(STAGE, needed=False)
     program = desired.get(PROGRAM)
-    if "units" not in facts.host_program:
+    if not present.says("units"):
         why = "the facts are of an earlier release, which did not read the units of the host program"
         return StagePlan(STAGE, needed=True, unread=why)
     if not isinstance(program, Mapping):

@@ -13,8 +13,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
-from typing import Any
 
 from .._adapters.files import HostFiles, read_text, write_whole
 from .._adapters.host_reader import HostReader
@@ -22,7 +20,7 @@ from .._adapters.lock import LOCK_PATH, Locked, exclusive
 from .._adapters.processes import unit_of
 from .._facts.evidence import collect
 from .._facts.health import kernel_log
-from .._facts_view import view_of
+from .._facts_view import Facts
 from .._formats.numbers import whole_number
 from .._health.checks import CHECKS
 from .._health.metric_units import METRICS_FILE, METRICS_SERVICE
@@ -34,7 +32,7 @@ from .plan import plan as plan_boot
 from .restore import fail, say
 
 
-def drift(facts: Mapping[str, Any]) -> dict[str, bool]:
+def drift(facts: Facts) -> dict[str, bool]:
     """Return whether there is something to do, by what was recorded, as in L(record_differences); and C(boot), the units that restore it, and C(cdi),
     the CDI specification of the devices. What is not recorded, or cannot be compared because NVML does not answer, is missing. A record that cannot
     be used differs.
@@ -43,7 +41,7 @@ def drift(facts: Mapping[str, Any]) -> dict[str, bool]:
     cdi = cdi_difference(facts)
     if cdi is not None:
         found["cdi"] = bool(cdi)
-    present = view_of({"host_program": facts.get("host_program")}).host_program
+    present = facts.host_program
     if present.units is not None and present.sha256 and present.version:
         found["boot"] = plan_boot(present, present.version, present.sha256).changes
     return found
@@ -82,7 +80,7 @@ def write_metrics(directory: str) -> int:
     errors = parse_counts(read_text(COUNTS, links=False), read_text(_BOOT_ID) or "")
     log = kernel_log()
     if log is not None:
-        errors = counted(errors, log, evidence.facts.get("pci"))
+        errors = counted(errors, log, evidence.facts.pci or ())
         write_whole(COUNTS, errors.as_text(), mode=0o600)
     took = time.monotonic() - began
     write_whole(path, expose(readings(evidence, report, errors, time.time(), took, drift(evidence.facts))))

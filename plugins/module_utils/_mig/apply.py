@@ -136,9 +136,7 @@ def reset_obstacles(machine: Machine, gpus: Sequence[NodeGpu]) -> dict[int, str]
     """Return why GPUs cannot be reset now, by index; only those are looked at whose MIG mode may change by a reset."""
     found = {}
     for gpu in gpus:
-        if gpu.has_mig and (
-            toggle_needs_reset(gpu.facts.get("architecture")) or gpu.enabled != gpu.facts["mig"]["pending"]
-        ):
+        if gpu.has_mig and (toggle_needs_reset(gpu.facts.architecture) or gpu.enabled != gpu.facts.mig.pending):
             reason = machine.why_no_reset(gpu)
             if reason is not None:
                 found[gpu.index] = reason

@@ -18,8 +18,11 @@ from .._adapters import gpu_reset, nvml_gpus, processes
 from .._adapters.files import HostFiles
 from .._adapters.nvml_gpus import Nvml
 from .._adapters.nvml_library import IN_USE, ComputeInstanceProfile, GpuState, NvmlError
-from .._adapters.processes import device_holders, read_allocations
-from .._users import TOLERATE_RESET, add_allocations, holders_of, named
+from .._adapters.processes import add_allocations, device_holders, read_allocations
+from .._facts_view import HolderFacts, open_by, view_of
+from .._gpu_facts import gpu_view
+from .._printable import printable
+from .._users import TOLERATE_RESET, holders_of, named
 from .host_plan import OFF, ON, GpuChange
 from .journal import Journal
 from .model import ComputeInstance, GpuInstance
@@ -112,7 +115,7 @@ class Machine:
             gpu = self.read_gpu(gpu.index)
             if gpu.problem is not None:
                 raise StepFailed(f"{gpu.title}: its new MIG mode cannot be read: {gpu.problem}")
-            if wanted not in (gpu.facts["mig"]["pending"], gpu.enabled):
+            if wanted not in (gpu.facts.mig.pending, gpu.enabled):
                 text = f"{gpu.title}: the driver accepted MIG mode {change.mode} but kept the old one ({status})"
                 raise StepFailed(text)
         if change.mode in (ON, OFF) and gpu.enabled != wanted:
@@ -135,14 +138,14 @@ class Machine:
             self._create(gpu, made)
 
     def _node_gpu(self, state: GpuState) -> NodeGpu:
-        gpu = {**state.facts, "device_id": state.device_id, "subsystem_id": state.subsystem_id}
-        if gpu["mig"]["supported"]:
-            gpu["profiles"] = self.nvml.profiles(state.index, remaining=False)
-        add_allocations(
-            [gpu], read_allocations(self.files) if self.variables.get("nvidia_mig_allocations") == "read" else {}
-        )
-        in_use = self.variables.get("nvidia_mig_busy_instances") or ()
-        (found,) = node_gpus({"gpus": [gpu], "unknown": state.unknown_facts}, in_use)
+        read = {**state.facts, "device_id": state.device_id}
+        if read["mig"]["supported"]:
+            read["profiles"] = self.nvml.profiles(state.index, remaining=False)
+        if self.variables.get("nvidia_mig_allocations") == "read":
+            add_allocations([read], read_allocations(self.files))
+        gpu = gpu_view(printable(read)).but(subsystem_id=state.subsystem_id)
+        facts = view_of({"unknown": printable(state.unknown_facts)}).but(gpus=(gpu,))
+        (found,) = node_gpus(facts, self.variables.get("nvidia_mig_busy_instances") or ())
         return found
 
     def _reset_gpu(self, gpu: NodeGpu, wanted: bool) -> None:
@@ -151,7 +154,7 @@ class Machine:
             self.reset_failed[gpu.index] = reason
             return
         self._step(f"reset {gpu.title}")
-        address = str(gpu.facts["pci_address"])
+        address = str(gpu.facts.pci_address)
         with self.nvml.closed():
             said = self._reset(address)
         if self.read_gpu(gpu.index).enabled == wanted:
@@ -165,7 +168,7 @@ class Machine:
         self._step(f"destroy GPU instance {instance.id} ({instance.place}): {gpu.title}")
         with self._in_use(gpu, instance.place):
             nvml_gpus.destroy_gpu_instance(self.nvml, gpu.index, instance.id)
-        self.done.destroyed.append(instance_title(gpu.facts, instance.as_dict()))
+        self.done.destroyed.append(instance_title(gpu.title, instance.as_dict()))
 
     def _destroy_compute(self, gpu: NodeGpu, instance: GpuInstance, compute: ComputeInstance) -> None:
         self._free(gpu, gpu.pids(instance, compute.id))
@@ -181,7 +184,7 @@ class Machine:
         self._step(f"create GPU instance {place}: {gpu.title}")
         with self._in_use(gpu, place):
             new = nvml_gpus.create_gpu_instance(self.nvml, gpu.index, profile_id, made.start, made.size)
-        self.done.created.append(instance_title(gpu.facts, made.as_dict()))
+        self.done.created.append(instance_title(gpu.title, made.as_dict()))
         self._create_compute(gpu, new, made.profile.name, made.compute)
 
     def _create_compute(self, gpu: NodeGpu, gpu_instance: int, name: str, slices: Collection[int]) -> None:
@@ -205,7 +208,7 @@ class Machine:
         except NvmlError as error:
             if error.code != IN_USE:
                 raise
-            holders = [one for one in self._holders(gpu) if one["pid"] not in gpu.pids()]
+            holders = [one for one in self._holders(gpu) if one.pid not in gpu.pids()]
             held = holders_of(holders, excused=TOLERATE_RESET)
             who = f"it may be {named(held)}, with the GPU open" if held else "/proc does not show which"
             raise StepFailed(
@@ -213,10 +216,10 @@ class Machine:
                 f"{who}. End that process, or name the MIG device in nvidia_mig_busy_instances, so that it is kept"
             ) from error
 
-    def _holders(self, gpu: NodeGpu) -> list[dict[str, Any]]:
+    def _holders(self, gpu: NodeGpu) -> list[HolderFacts]:
         """Return who has the device of a GPU open and is not stopped for a change of it."""
-        holders = device_holders(self.files, f"/dev/nvidia{gpu.facts.get('minor')}").holders
-        return [holder for holder in holders if not self._is_mine(holder["pid"])]
+        holders = open_by(device_holders(self.files, f"/dev/nvidia{gpu.facts.minor}").holders)
+        return [holder for holder in holders if not self._is_mine(holder.pid)]
 
     def _free(self, gpu: NodeGpu, pids: Collection[int]) -> None:
         """End the processes on what is about to go. The planner lets it come to that only with disruption C(force)."""

@@ -21,18 +21,18 @@ def describe_gpus(gpus: Sequence[NodeGpu]) -> list[dict[str, Any]]:
     """Return GPUs with their instances; GPUs without MIG are in it, with C(mig) null."""
     return [
         {
-            **{key: gpu.facts[key] for key in ("index", "uuid", "pci_address", "name")},
+            **{key: getattr(gpu.facts, key) for key in ("index", "uuid", "pci_address", "name")},
             "mig": gpu.enabled,
-            "mig_pending": gpu.facts["mig"]["pending"],
+            "mig_pending": gpu.facts.mig.pending,
             "instances": [
                 {
-                    **{key: instance[key] for key in ("id", "profile", "start", "size")},
+                    **{key: getattr(instance, key) for key in ("id", "profile", "start", "size")},
                     "compute_instances": [
-                        {key: compute[key] for key in ("id", "profile", "multiprocessors", "uuid")}
-                        for compute in instance["compute_instances"]
+                        {key: getattr(compute, key) for key in ("id", "profile", "multiprocessors", "uuid")}
+                        for compute in instance.compute_instances
                     ],
                 }
-                for instance in gpu.facts["gpu_instances"]
+                for instance in gpu.facts.gpu_instances
             ],
         }
         for gpu in gpus

@@ -20,9 +20,11 @@ from .._adapters.pci import read_pci_devices
 from .._facts_view import view_of
 from .._formats import utc_time
 from .._formats.cdi import GPU_KIND
+from .._formats.cdi_state import describes_others, specifications
 from .._formats.documents import read_json
 from .._plan import Plan, StagePlan, Step
-from .._steps import Kind
+from .._schema import encode
+from .._steps import Kind, gpu_of
 from . import original
 from .apply import ApplyFailed, MigOutcome, apply, reset_obstacles
 from .apply_clients import Clients, ServicesFailed, active, to_notify
@@ -68,12 +70,12 @@ def plan(machine: Machine, gpus: Sequence[NodeGpu], to_original: bool = False) -
     """
     variables = machine.variables
     if to_original:
-        uuids = [str(gpu.facts["uuid"]) for gpu in gpus if gpu.facts.get("uuid")]
+        uuids = [gpu.facts.uuid for gpu in gpus if gpu.facts.uuid]
         layout = original.layout(original.read(machine.journal), _recorded(), uuids)
         variables = {**variables, "nvidia_mig_layout": layout}
     # As in the plan of the fleet: what the host still has is brought into its state, and the record of what fell off the bus stays.
-    lost = [gpu.title for gpu in gpus if gpu.facts.get("lost")]
-    there = [gpu for gpu in gpus if not gpu.facts.get("lost")]
+    lost = [gpu.title for gpu in gpus if gpu.facts.lost]
+    there = [gpu for gpu in gpus if not gpu.facts.lost]
     found = plan_layout(there, variables, reset_obstacles(machine, there))
     last = machine.journal.last()
     return Prepared(
@@ -149,12 +151,8 @@ def _apply(machine: Machine, prepared: Prepared) -> tuple[MigOutcome, tuple[str,
         machine.journal.end(REACHED, "the next run found the layout reached")
     problems = []
     if _restores(variables) and _record_step(outcome.plan, after) is not None:
-        facts = {
-            "gpus": [gpu.facts for gpu in after],
-            "pci": read_pci_devices(machine.files),
-            "recorded": {"mig": _record()},
-        }
-        recorded = with_others(facts, outcome.plan.records(after))
+        facts = view_of({"pci": read_pci_devices(machine.files)}).but(gpus=tuple(gpu.facts for gpu in after))
+        recorded = with_others(facts, outcome.plan.records(after), _recorded())
         try:
             text = json.dumps(recorded_layout(recorded, _asked(variables)), indent=1, sort_keys=True) + "\n"
             write_whole(RECORD_PATH, text)
@@ -204,13 +202,13 @@ def report(prepared: Prepared, outcome: MigOutcome | None = None) -> dict[str, A
     if outcome is None:
         last, after = prepared.found.plan, None
         destroyed, created = (
-            [instance_title(step.data, step.data) for step in prepared.steps.steps if step.kind is kind]
+            [instance_title(gpu_of(step.data), step.data) for step in prepared.steps.steps if step.kind is kind]
             for kind in (Kind.DESTROY_GPU_INSTANCE, Kind.CREATE_GPU_INSTANCE)
         )
         done = Done(destroyed=destroyed, created=created)
     else:
         last, after, done = outcome.plan, outcome.after, outcome.done
-    there = [instance_title(gpu.facts, one.as_dict()) for gpu in prepared.gpus for one in gpu.current]
+    there = [instance_title(gpu.title, one.as_dict()) for gpu in prepared.gpus for one in gpu.current]
     return {
         **prepared.steps.as_dict(),
         "before": describe_gpus(prepared.gpus),
@@ -298,7 +296,7 @@ def _owed(last: Entry | None) -> tuple[str, ...]:
 
 
 def _record_step(plan: MigPlan, gpus: Sequence[NodeGpu]) -> Step | None:
-    return record_step({"recorded": {"mig": _record()}}, plan.records(gpus), offered_by(gpus))
+    return record_step(_record(), plan.records(gpus), offered_by(gpus))
 
 
 def _to_remove(machine: Machine, to_original: bool, plan: MigPlan) -> list[str]:
@@ -332,12 +330,12 @@ def _record() -> Any:
 
 
 def _recorded() -> tuple[GpuRecord, ...]:
-    return recorded_gpus({"recorded": {"mig": _record()}})
+    return recorded_gpus(_record())
 
 
 def _cdi_is_stale(gpus: Sequence[NodeGpu]) -> bool:
-    """Return whether the specification is there and names other devices than the host has."""
-    files = cdi_generator.read_cdi(
-        HostReader(HostFiles()), [gpu.facts for gpu in gpus if not gpu.facts.get("lost")], None
+    """Return whether the specification is there and names other devices than the host has. Whether it is right in other ways the toolkit's stage says."""
+    found = cdi_generator.read_cdi(
+        HostReader(HostFiles()), [encode(gpu.facts) for gpu in gpus if not gpu.facts.lost], None
     )
-    return any(one["own"] and (one.get("missing") or one.get("stale")) for one in files)
+    return any(one.own and describes_others(one) for one in specifications(found))

@@ -29,9 +29,9 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from .._boards.board import GpuInstanceProfile
-from .._boards.lookup import board_of
+from .._boards.cards import board_of
+from .._gpu_facts import GpuFacts
 from .._plan import Refused
-from .._steps import gpu_title
 from . import mig_parted
 from .geometry import geometry, refuse_infeasible
 from .layouts import check_against_strategy, check_strategy, matches, predefined_layout, select
@@ -47,8 +47,6 @@ _MOST_INSTANCES = 512
 _KEYS = ("devices", "device_filter", "enabled", "layout", "instances", "node")
 #: What happens to MIG on GPUs that no entry selects.
 LEAVE, DISABLE = "leave", "disable"
-
-Gpu = Mapping[str, Any]
 
 
 class Unread(Refused):
@@ -73,7 +71,7 @@ def unselected_policy(strategy: str, backend: str | None) -> str:
     return DISABLE if strategy == "none" and backend != "dra" else LEAVE
 
 
-def desired_of(variables: Mapping[str, Any], gpus: Sequence[Gpu]) -> DesiredLayout:
+def desired_of(variables: Mapping[str, Any], gpus: Sequence[GpuFacts]) -> DesiredLayout:
     """Return what the variables of a host make of its GPUs: its layout, and no MIG on the others where L(unselected_policy) says so.
 
     :raises Refused: for everything that cannot be met.
@@ -88,35 +86,32 @@ def desired_of(variables: Mapping[str, Any], gpus: Sequence[Gpu]) -> DesiredLayo
     policy = variables.get("nvidia_mig_unselected") or unselected_policy(
         strategy, variables.get("nvidia_sharing_backend")
     )
-    left_on = (
-        [gpu for gpu in gpus if int(gpu["index"]) in found.unselected and _is_on(gpu)] if policy == DISABLE else []
-    )
+    left_on = [gpu for gpu in gpus if gpu.index in found.unselected and _is_on(gpu)] if policy == DISABLE else []
     _refuse_unread(left_on)
-    off = {int(gpu["index"]): DesiredGpu(False) for gpu in left_on}
+    off = {gpu.index: DesiredGpu(False) for gpu in left_on}
     return DesiredLayout(
         dict(sorted({**found.gpus, **off}.items())), tuple(one for one in found.unselected if one not in off)
     )
 
 
-def _is_on(gpu: Gpu) -> bool:
+def _is_on(gpu: GpuFacts) -> bool:
     """Return whether MIG is on, or will be from the next reset or boot on."""
-    mode = gpu.get("mig") or {}
-    return True in (mode.get("current"), mode.get("pending"))
+    return True in (gpu.mig.current, gpu.mig.pending)
 
 
-def desired_layout(layout: Any, strategy: str, gpus: Sequence[Gpu], disruption: str = REFUSE) -> DesiredLayout:
+def desired_layout(layout: Any, strategy: str, gpus: Sequence[GpuFacts], disruption: str = REFUSE) -> DesiredLayout:
     """Return what the layout makes of the GPUs of a host.
 
     :param layout: the user's C(nvidia_mig_layout); None or an empty list selects nothing.
     :param strategy: the user's C(nvidia_mig_strategy): C(none), C(single) or C(mixed).
-    :param gpus: entries of C(gpus) of the facts, with C(device_id) and C(subsystem_id) of C(pci) where known.
+    :param gpus: of the facts, with C(device_id) and C(subsystem_id) of C(pci) where known.
     :param disruption: the user's C(nvidia_mig_disruption); it matters for totals over a node only.
     :raises Refused: for everything that cannot be met, with the path into the user's variables.
     :raises Unread: it selects a GPU whose state is not known.
     """
     check_strategy(strategy)
     found: dict[int, DesiredGpu] = {}
-    taken: list[Gpu] = []
+    taken: list[GpuFacts] = []
     for path, entry in entries(layout):
         chosen = [gpu for gpu in _selected(entry, gpus, path) if gpu not in taken]
         _refuse_unread(chosen)
@@ -126,9 +121,9 @@ def desired_layout(layout: Any, strategy: str, gpus: Sequence[Gpu], disruption: 
             found.update(_desired_of_node(entry["node"], capable, f"{path}.node", disruption))
         else:
             for gpu in capable:
-                found[int(gpu["index"])] = _desired_gpu(entry, gpu, path, profiles_of(gpu))
-    unselected = tuple(int(gpu["index"]) for gpu in gpus if int(gpu["index"]) not in found)
-    check_against_strategy(strategy, found, [gpu for gpu in gpus if int(gpu["index"]) in unselected])
+                found[gpu.index] = _desired_gpu(entry, gpu, path, profiles_of(gpu))
+    unselected = tuple(gpu.index for gpu in gpus if gpu.index not in found)
+    check_against_strategy(strategy, found, [gpu for gpu in gpus if gpu.index in unselected])
     return DesiredLayout(dict(sorted(found.items())), unselected)
 
 
@@ -184,27 +179,27 @@ def _checked(entry: Any, path: str) -> Mapping[str, Any]:
     return entry
 
 
-def _refuse_unread(chosen: Sequence[Gpu]) -> None:
+def _refuse_unread(chosen: Sequence[GpuFacts]) -> None:
     """Refuse to go on where NVML does not tell what a selected GPU is: it would be passed over, and the run report success. Raises Unread: there is one."""
     for gpu in chosen:
-        if gpu.get("problem") and (gpu.get("mig") or {}).get("supported") is not False:
+        if gpu.problem and gpu.mig.supported is not False:
             remedy = f"Check it with the module gpufleet.nvidia.health, or select other GPUs in {LAYOUT}."
-            raise Unread(gpu_title(gpu), f"its MIG state cannot be read: {gpu['problem']}", remedy)
+            raise Unread(gpu.title, f"its MIG state cannot be read: {gpu.problem}", remedy)
 
 
-def _selected(entry: Mapping[str, Any], gpus: Sequence[Gpu], path: str) -> list[Gpu]:
+def _selected(entry: Mapping[str, Any], gpus: Sequence[GpuFacts], path: str) -> list[GpuFacts]:
     chosen = select(entry.get("devices", "all"), gpus, f"{path}.devices")
     return [gpu for gpu in chosen if matches(entry.get("device_filter"), gpu, f"{path}.device_filter")]
 
 
-def _capable(chosen: Sequence[Gpu], entry: Mapping[str, Any], path: str) -> list[Gpu]:
+def _capable(chosen: Sequence[GpuFacts], entry: Mapping[str, Any], path: str) -> list[GpuFacts]:
     """Return the chosen GPUs that have MIG; a GPU without it is passed over unless it was named, or its board has MIG and its driver says no."""
     capable = [gpu for gpu in chosen if has_mig(gpu)]
     off = not entry.get("enabled", True) or entry.get("layout") == "all-disabled"
     without = [gpu for gpu in chosen if gpu not in capable]
     if not without or off:
         return capable
-    denied = ", ".join(f"{gpu_title(gpu)}, {gpu.get('name')}" for gpu in without if profiles_of(gpu))
+    denied = ", ".join(f"{gpu.title}, {gpu.name}" for gpu in without if profiles_of(gpu))
     if denied:
         raise Refused(
             f"{path}.devices",
@@ -214,22 +209,24 @@ def _capable(chosen: Sequence[Gpu], entry: Mapping[str, Any], path: str) -> list
         )
     by_name = entry.get("devices", "all") != "all"
     if by_name or (not capable and entry.get("device_filter") is None):
-        unread = [gpu for gpu in without if board_of(gpu) is None and not gpu.get("mig")]
+        unread = [gpu for gpu in without if board_of(gpu) is None and not gpu.says("mig")]
         if unread:
-            who = ", ".join(f"{gpu_title(gpu)}, device {gpu.get('device_id')}" for gpu in unread)
+            who = ", ".join(f"{gpu.title}, device {gpu.device_id}" for gpu in unread)
             reason = f"the table of boards does not have {who}: only its driver says which MIG profiles it has, and no driver answers"
             remedy = f"Run gpufleet.nvidia.site once with -e '{{\"{LAYOUT}\": []}}', which installs the driver, and then with the layout."
             raise Refused(f"{path}.devices", reason, remedy)
-        who = ", ".join(f"{gpu_title(gpu)}, {gpu.get('name') or 'of an unknown board'}" for gpu in without)
+        who = ", ".join(f"{gpu.title}, {gpu.name or 'of an unknown board'}" for gpu in without)
         raise Refused(f"{path}.devices", f"no MIG on {who}", "Select other GPUs, or set enabled: false.")
     return capable
 
 
-def _desired_gpu(entry: Mapping[str, Any], gpu: Gpu, path: str, offered: Sequence[GpuInstanceProfile]) -> DesiredGpu:
+def _desired_gpu(
+    entry: Mapping[str, Any], gpu: GpuFacts, path: str, offered: Sequence[GpuInstanceProfile]
+) -> DesiredGpu:
     if not entry.get("enabled", True):
         return DesiredGpu(False)
     board = board_of(gpu)
-    of = f"{gpu_title(gpu)} ({gpu.get('name') or (board.key if board else 'unknown board')})"
+    of = f"{gpu.title} ({gpu.name or (board.key if board else 'unknown board')})"
     if "layout" in entry:
         name = entry["layout"]
         if not isinstance(name, str):
@@ -298,7 +295,7 @@ def _pack(parts: Sequence[int], width: int) -> list[tuple[int, ...]]:
     return [tuple(group) for group in groups]
 
 
-def _check_feasible(desired: DesiredGpu, gpu: Gpu, offered: Sequence[GpuInstanceProfile], path: str) -> None:
+def _check_feasible(desired: DesiredGpu, gpu: GpuFacts, offered: Sequence[GpuInstanceProfile], path: str) -> None:
     if not desired.instances:
         return
     if Counter(instance.profile for instance in named_as(instances_of(gpu), offered)) == desired.counts:
@@ -306,10 +303,10 @@ def _check_feasible(desired: DesiredGpu, gpu: Gpu, offered: Sequence[GpuInstance
     shape = geometry(tuple(offered))
     request = shape.request(desired.counts)
     if all(profile.placements for profile in offered if desired.counts[profile.name]) and not shape.layouts_of(request):
-        raise refuse_infeasible(shape, request, path, f"{describe(desired.counts)} on {gpu_title(gpu)}")
+        raise refuse_infeasible(shape, request, path, f"{describe(desired.counts)} on {gpu.title}")
 
 
-def _desired_of_node(totals: Any, gpus: Sequence[Gpu], path: str, disruption: str) -> dict[int, DesiredGpu]:
+def _desired_of_node(totals: Any, gpus: Sequence[GpuFacts], path: str, disruption: str) -> dict[int, DesiredGpu]:
     if not gpus:
         raise Refused(path, "no GPU with MIG is selected", "Select GPUs with MIG.")
     counts: Counter[str] = Counter()
@@ -319,7 +316,7 @@ def _desired_of_node(totals: Any, gpus: Sequence[Gpu], path: str, disruption: st
         meant, missing = set(), None
         for gpu in gpus:
             try:
-                meant.add(resolve(name, profiles_of(gpu), where, gpu_title(gpu)).name)
+                meant.add(resolve(name, profiles_of(gpu), where, gpu.title).name)
             except Refused as refused:
                 missing = refused
         if not meant and missing is not None:
@@ -335,7 +332,7 @@ def _desired_of_node(totals: Any, gpus: Sequence[Gpu], path: str, disruption: st
             what = ", ".join(unplaced) or "its profiles"
             raise Refused(
                 path,
-                f"no source says where {gpu_title(gpu)} places {what}",
+                f"no source says where {gpu.title} places {what}",
                 "Only its driver knows, while MIG is on: install the driver, apply nvidia_mig_layout: all-enabled once, and then the totals. "
                 "Or write instances per GPU.",
             )

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .._boards.architectures import ARCHITECTURES
-from .._plan import REBOOT_NEEDED, Refused, Step, awaited_reboot, gpu_step
+from .._gpu_facts import GpuFacts, gpu_step
+from .._plan import REBOOT_NEEDED, Refused, Step, awaited_reboot
 from .._steps import Kind
 from .model import DesiredGpu
 from .nodes import plan_node
@@ -194,24 +195,24 @@ def toggle_needs_reset(architecture: str | None) -> bool:
     return known is None or known.mig_toggle_needs_reset is not False
 
 
-def mode_change(gpu: Mapping[str, Any], wanted: bool) -> ModeChange:
-    """Return what happens to the mode of one entry of C(gpus)."""
-    mode = gpu.get("mig") or {}
-    current, pending = mode.get("current"), mode.get("pending")
+def mode_change(gpu: GpuFacts, wanted: bool) -> ModeChange:
+    """Return what happens to the mode of a GPU."""
+    mode = gpu.mig
+    current, pending = mode.current, mode.pending
     if current == wanted:
         return ModeChange() if pending in (None, wanted) else ModeChange(KEEP, True)
-    needs_reset = toggle_needs_reset(gpu.get("architecture")) or pending == wanted
+    needs_reset = toggle_needs_reset(gpu.architecture) or pending == wanted
     return ModeChange(ON if wanted else OFF, pending != wanted, needs_reset)
 
 
 def _steps(
-    gpu: Mapping[str, Any],
+    gpu: GpuFacts,
     plan: GpuPlan,
     change: ModeChange,
     disturbs: Sequence[str] = (),
     data: Mapping[str, Any] | None = None,
 ) -> tuple[Step, ...]:
-    """Return what is done to one entry of C(gpus), in order."""
+    """Return what is done to a GPU, in order."""
     mode, details = [], {"gone": devices_of(gpu), **(data or {})}
     if change.set_mode and change.mode == KEEP:
         mode.append(gpu_step(Kind.CANCEL_MIG_CHANGE, gpu, "the mode is as wanted"))

@@ -13,8 +13,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .._boards.board import GpuInstanceProfile
-from .._boards.lookup import board_of, normalize_device_id
+from .._boards.cards import board_of
+from .._boards.lookup import normalize_device_id
 from .._formats.numbers import whole_number
+from .._gpu_facts import GpuFacts
 from .._plan import Refused
 from .geometry import geometry
 from .model import DesiredGpu, DesiredInstance
@@ -33,7 +35,7 @@ def normalize_address(address: str) -> str | None:
     return f"{int(domain or '0', 16):04x}:{bus}:{device}.{function}".lower()
 
 
-def select(devices: Any, gpus: Sequence[Mapping[str, Any]], path: str) -> list[Mapping[str, Any]]:
+def select(devices: Any, gpus: Sequence[GpuFacts], path: str) -> list[GpuFacts]:
     """Return the GPUs that C(devices) means.
 
     :param devices: C(all), or one or a list of indices, UUIDs (C(GPU-...)) and PCI addresses.
@@ -45,33 +47,32 @@ def select(devices: Any, gpus: Sequence[Mapping[str, Any]], path: str) -> list[M
     paths = [f"{path}[{number}]" for number in range(len(items))] if items is devices else [path]
     if not items:
         raise Refused(path, "no devices are named", "Write all, or a list of indices, UUIDs or PCI addresses.")
-    chosen: list[Mapping[str, Any]] = []
+    chosen: list[GpuFacts] = []
     for item, where in zip(items, paths):
         found = gpus if item == "all" else [gpu for gpu in gpus if _is(item, gpu, where)]
         if not found:
-            there = ", ".join(str(gpu.get("index")) for gpu in gpus) or "none"
+            there = ", ".join(str(gpu.index) for gpu in gpus) or "none"
             raise Refused(where, f"the host has no GPU {item}", f"Its GPUs have the indices {there}.")
         chosen.extend(gpu for gpu in found if gpu not in chosen)
     return chosen
 
 
-def _is(item: Any, gpu: Mapping[str, Any], path: str) -> bool:
+def _is(item: Any, gpu: GpuFacts, path: str) -> bool:
     if isinstance(item, int) and not isinstance(item, bool):
-        return bool(gpu.get("index") == item)
+        return gpu.index == item
     if isinstance(item, str):
         if whole_number(item) is not None:
-            return bool(gpu.get("index") == whole_number(item))
+            return gpu.index == whole_number(item)
         if item.upper().startswith("GPU-"):
-            return str(gpu.get("uuid") or "").lower() == item.lower()
+            return (gpu.uuid or "").lower() == item.lower()
         address = normalize_address(item)
         if address is not None:
-            own = gpu.get("pci_address") or gpu.get("address") or ""
-            return normalize_address(str(own)) == address
+            return normalize_address(gpu.pci_address or "") == address
     reason = f"{item!r} names no device"
     raise Refused(path, reason, "Write all, an index, a UUID (GPU-...) or a PCI address (0000:18:00.0).")
 
 
-def matches(device_filter: Any, gpu: Mapping[str, Any], path: str) -> bool:
+def matches(device_filter: Any, gpu: GpuFacts, path: str) -> bool:
     """Return whether a GPU passes C(device_filter).
 
     :param device_filter: None, or one or a list of product names (C(NVIDIA A30)) and PCI ids, also in mig-parted's
@@ -86,23 +87,22 @@ def matches(device_filter: Any, gpu: Mapping[str, Any], path: str) -> bool:
     return any(_passes(item.strip(), gpu, path) for item in items)
 
 
-def _passes(item: str, gpu: Mapping[str, Any], path: str) -> bool:
+def _passes(item: str, gpu: GpuFacts, path: str) -> bool:
     if not item.lower().startswith("0x"):
-        return item.lower() == str(gpu.get("name") or "").lower()
+        return item.lower() == (gpu.name or "").lower()
     if not _PCI_FILTER.match(item):
         raise Refused(path, f"{item!r} is not a PCI device id", "Write 0x2330, 0x233010DE or 0x233010DE:0x16C110DE.")
     device, _separator, subsystem = item.partition(":")
     wanted = normalize_device_id(device)
-    own = gpu.get("device_id")
-    if own:
-        same = normalize_device_id(str(own)) == wanted
+    if gpu.device_id:
+        same = normalize_device_id(gpu.device_id) == wanted
     else:
         board = board_of(gpu)
         same = board is not None and wanted in board.pci_device_ids
     if not same or not subsystem:
         return same
     # Facts hold the subsystem's device id alone; mig-parted's form appends its vendor.
-    return str(gpu.get("subsystem_id") or "").lower()[:6] == subsystem.lower()[:6]
+    return (gpu.subsystem_id or "").lower()[:6] == subsystem.lower()[:6]
 
 
 ALL_DISABLED = "all-disabled"
@@ -189,7 +189,7 @@ def check_strategy(strategy: str) -> None:
         raise Refused("nvidia_mig_strategy", f"{strategy!r} is not a MIG strategy", f"Use {', '.join(STRATEGIES)}.")
 
 
-def check_against_strategy(strategy: str, found: Mapping[int, DesiredGpu], others: Sequence[Mapping[str, Any]]) -> None:
+def check_against_strategy(strategy: str, found: Mapping[int, DesiredGpu], others: Sequence[GpuFacts]) -> None:
     """Refuse what the plugin would refuse, or hide."""
     enabled = [index for index, desired in found.items() if desired.enabled]
     if not enabled:
@@ -200,7 +200,7 @@ def check_against_strategy(strategy: str, found: Mapping[int, DesiredGpu], other
     if strategy != "single":
         return
     off = [index for index, desired in found.items() if not desired.enabled]
-    off += [int(gpu["index"]) for gpu in others if not (gpu.get("mig") or {}).get("current")]
+    off += [gpu.index for gpu in others if not gpu.mig.current]
     if off:
         raise Refused(
             "nvidia_mig_strategy",

@@ -12,12 +12,13 @@ destroyed instance says why. A desired state that the GPU already meets changes 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from .._boards.board import GpuInstanceProfile, Placements
-from .._plan import Refused, Step, gpu_step
+from .._gpu_facts import GpuFacts, gpu_step
+from .._plan import Refused, Step
 from .._steps import Kind
 from .certificate import MODE_OFF, Certificate, certify
 from .geometry import Geometry, bits, geometry, nearest, refuse_infeasible
@@ -326,7 +327,7 @@ class GpuPlan:
         """Whether a GPU instance or a compute instance goes."""
         return bool(self.destroy or any(keep.change.destroy for keep in self.keep))
 
-    def steps(self, gpu: Mapping[str, Any]) -> tuple[Step, ...]:
+    def steps(self, gpu: GpuFacts) -> tuple[Step, ...]:
         """Return the plan as steps."""
         wanted = f"wanted: {self.desired}"
         found = []

@@ -20,7 +20,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from .._boards.board import GpuInstanceProfile
-from .._boards.lookup import all_cards
+from .._boards.cards import all_cards
+from .._facts_view import Facts
+from .._gpu_facts import GpuFacts
 from .._plan import Step
 from .._schema import Unfit, boolean, check, encode, fields, has, items, needs, number, of, text
 from .._steps import Kind
@@ -96,46 +98,43 @@ def gpu_records(data: Any) -> tuple[GpuRecord, ...]:
     return tuple(replace(gpu, instances=_in_order(gpu.instances)) for gpu in found)
 
 
-def match(records: Sequence[GpuRecord], gpu: Mapping[str, Any]) -> GpuRecord | None:
-    """Return the record of an entry of C(gpus) of the facts: by UUID, or that of the same product in the same slot (a new board)."""
-    same = [record for record in records if record.uuid == gpu.get("uuid")]
-    slot = (gpu.get("pci_address"), gpu.get("name"))
+def match(records: Sequence[GpuRecord], gpu: GpuFacts) -> GpuRecord | None:
+    """Return the record of a GPU: by UUID, or that of the same product in the same slot (a new board)."""
+    same = [record for record in records if record.uuid == gpu.uuid]
+    slot = (gpu.pci_address, gpu.name)
     return next(iter([*same, *(record for record in records if (record.pci_address, record.name) == slot)]), None)
 
 
-def with_others(facts: Mapping[str, Any], gpus: Iterable[GpuRecord]) -> tuple[GpuRecord, ...]:
+def with_others(facts: Facts, gpus: Iterable[GpuRecord], recorded: Iterable[GpuRecord]) -> tuple[GpuRecord, ...]:
     """Return what is to be recorded: some GPUs, and those of the host that another task recorded, by address. A GPU that is lost keeps its record: it
-    may be back after the next boot. A board that was taken out loses it. C(facts): the facts document: C(recorded), C(gpus), and C(pci), without
-    which nobody knows what was taken out.
+    may be back after the next boot. A board that was taken out loses it. C(facts): C(gpus), and C(pci), without which nobody knows what was taken out.
     """
-    reached = facts.get("gpus") or ()
-    uuids = {gpu.get("uuid") for gpu in reached}
-    slots = dict.fromkeys(str(card.get("address")) for card in all_cards(facts))
-    slots.update({gpu.get("pci_address"): gpu.get("name") for gpu in reached})
+    reached = facts.gpus or ()
+    uuids = {gpu.uuid for gpu in reached}
+    slots: dict[str | None, str | None] = dict.fromkeys(card.address for card in all_cards(facts))
+    slots.update({gpu.pci_address: gpu.name for gpu in reached})
     found = {record.pci_address: record for record in gpus}
     mine = {record.uuid for record in found.values()}
-    for record in recorded_gpus(facts):
-        here = (
-            record.uuid in uuids or slots.get(record.pci_address, "") in (None, record.name) or facts.get("pci") is None
-        )
+    for record in recorded:
+        here = record.uuid in uuids or slots.get(record.pci_address, "") in (None, record.name) or facts.pci is None
         if here and record.uuid not in mine:
             found.setdefault(record.pci_address, record)
     return tuple(found[address] for address in sorted(found) if found[address].mig is not None)
 
 
-def recorded_gpus(facts: Mapping[str, Any]) -> tuple[GpuRecord, ...]:
-    """Return the GPUs that are restored at boot; none where nothing that can be read is recorded."""
+def recorded_gpus(document: Any) -> tuple[GpuRecord, ...]:
+    """Return the GPUs of a recorded layout; none where nothing that can be read is recorded."""
     try:
-        return read_recorded_layout((facts.get("recorded") or {}).get("mig"))
+        return read_recorded_layout(document)
     except Unreadable:
         return ()
 
 
-def record_step(facts: Mapping[str, Any], gpus: Iterable[GpuRecord], profiles: Profiles) -> Step | None:
+def record_step(document: Any, gpus: Iterable[GpuRecord], profiles: Profiles) -> Step | None:
     """Return the step that records GPUs, or None where a boot makes them so already. The one place where MIG is compared with its record.
-    C(profiles): what the GPUs offer, by UUID: a profile has other names in other releases of the driver.
+    C(document): what is recorded. C(profiles): what the GPUs offer, by UUID: a profile has other names in other releases of the driver.
     """
-    recorded = {_canonical(gpu, profiles) for gpu in recorded_gpus(facts)}
+    recorded = {_canonical(gpu, profiles) for gpu in recorded_gpus(document)}
     if all(_canonical(gpu, profiles) in recorded for gpu in gpus if gpu.mig is not None):
         return None
     return Step(Kind.RECORD_LAYOUT, RECORD_PATH, "the present layout is not the one restored at boot")

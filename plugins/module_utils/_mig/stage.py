@@ -10,11 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .._boards.lookup import board_of, first_driver, gpus_on_bus
+from .._boards.cards import board_of, gpus_on_bus
+from .._boards.lookup import first_driver
 from .._facts_view import Facts
 from .._formats.driver_versions import is_branch, is_driver_version, may_be_as_new
-from .._plan import Refused, StagePlan, Step, gpu_step
-from .._steps import Kind, gpu_title
+from .._gpu_facts import GpuFacts, gpu_step
+from .._plan import Refused, StagePlan, Step
+from .._steps import Kind
 from .desired import DesiredLayout, Unread, desired_of, entries
 from .host_plan import MigPlan, plan_host
 from .record import record_step
@@ -101,7 +103,7 @@ def _reset_obstacles(facts: Facts, gpus: Sequence[NodeGpu], variables: Mapping[s
 def _not_finished(facts: Facts, gpus: Sequence[NodeGpu], plan: MigPlan, variables: Mapping[str, Any]) -> Step | None:
     """Return what is left to do where the GPUs are as described."""
     if variables.get("nvidia_mig_restore", True):
-        step = record_step(facts, plan.records(gpus), offered_by(gpus))
+        step = record_step(facts.recorded.mig, plan.records(gpus), offered_by(gpus))
         if step is not None:
             return step
     cut_off = Step(Kind.FINISH_MIG_CHANGE, "mig", "it was cut off before its end")
@@ -111,7 +113,7 @@ def _not_finished(facts: Facts, gpus: Sequence[NodeGpu], plan: MigPlan, variable
 def _gets_mig(facts: Facts, variables: Mapping[str, Any]) -> bool:
     """Whether a driver is loaded that is older than MIG on one of the boards, so that only the wanted one counts."""
     loaded = facts.driver.loaded_version or ""
-    without = [gpu for gpu in facts.gpus or () if gpu.mig is not None and gpu.mig.supported is False]
+    without = [gpu for gpu in facts.gpus or () if gpu.mig.supported is False]
     firsts = [first_driver(str(gpu.device_id), mig=True) for gpu in without]
     wanted = variables.get("nvidia_driver_state") == "present" and is_driver_version(loaded)
     return wanted and any(first is not None and not may_be_as_new(loaded, 0, first) for first in firsts)
@@ -123,30 +125,28 @@ def _without_driver(facts: Facts, variables: Mapping[str, Any]) -> StagePlan:
         return StagePlan(STAGE, needed=True, unread="which GPUs the host has is not known")
     gpus = gpus_on_bus(facts)
     found = desired_of(variables, gpus).gpus
-    strangers = [gpu_title(gpu) for gpu in gpus if board_of(gpu) is None]
+    strangers = [gpu.title for gpu in gpus if board_of(gpu) is None]
     if not variables.get("nvidia_mig_layout") or not (found or strangers):
         return StagePlan(STAGE, needed=False)
     if not found:
         why = f"{', '.join(strangers)}: not in the table of boards; only its driver can say whether it has MIG"
         return StagePlan(STAGE, needed=True, unknown=why)
-    refused = [
-        _too_old(gpu, variables) for gpu in gpus if int(gpu["index"]) in found and found[int(gpu["index"])].enabled
-    ]
+    refused = [_too_old(gpu, variables) for gpu in gpus if gpu.index in found and found[gpu.index].enabled]
     if any(refused):
         return StagePlan(STAGE, needed=True, refusals=tuple(filter(None, refused)))
     loaded = f"driver {facts.driver.loaded_version} has no MIG for the board"
     reason = facts.nvml.reason or (loaded if facts.nvml.available else "no driver is loaded")
     steps = tuple(
-        gpu_step(Kind.PARTITION_GPU, gpu, f"wanted: {found[int(gpu['index'])]}", (), found[int(gpu["index"])].as_dict())
+        gpu_step(Kind.PARTITION_GPU, gpu, f"wanted: {found[gpu.index]}", (), found[gpu.index].as_dict())
         for gpu in gpus
-        if int(gpu["index"]) in found
+        if gpu.index in found
     )
     return StagePlan(STAGE, needed=True, steps=steps, unknown=f"the present instances are not known: {reason}")
 
 
-def _too_old(gpu: Mapping[str, Any], variables: Mapping[str, Any]) -> Refused | None:
+def _too_old(gpu: GpuFacts, variables: Mapping[str, Any]) -> Refused | None:
     """Return that the driver which is to be installed has no MIG for the board yet."""
-    first = first_driver(str(gpu.get("device_id")), mig=True)
+    first = first_driver(str(gpu.device_id), mig=True)
     branch, version = (str(variables.get(f"nvidia_driver_{name}") or "") for name in ("branch", "version"))
     given = is_driver_version(version) if version else is_branch(branch)
     if variables.get("nvidia_driver_state") != "present" or first is None or not given:
@@ -156,6 +156,6 @@ def _too_old(gpu: Mapping[str, Any], variables: Mapping[str, Any]) -> Refused | 
     enough = first if version else f"branch {first.partition('.')[0]}"
     return Refused(
         f"nvidia_driver_{'version' if version else 'branch'}",
-        f"{gpu_title(gpu)} has MIG from driver {first} on, and {version or f'branch {branch}'} is older",
+        f"{gpu.title} has MIG from driver {first} on, and {version or f'branch {branch}'} is older",
         f"Use {enough} or newer, or take the GPU out of nvidia_mig_layout.",
     )

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from .._boards.board import Board, GpuInstanceProfile, Placements
-from .._boards.lookup import board_of
-from .._gpu_facts import GpuFacts
+from .._boards.cards import board_of
+from .._facts_view import Facts, HolderFacts
+from .._gpu_facts import AllocationFacts, ComputeInstanceFacts, GpuFacts, ProfileFacts
 from .._plan import Refused
-from .._schema import encode, kept
-from .._steps import gpu_title
+from .._schema import kept
 from .._users import names, reset_obstacle, users_of
 from .layouts import normalize_address
 from .model import ComputeInstance, DesiredGpu, DesiredInstance, GpuInstance
@@ -37,8 +37,7 @@ class NodeGpu:
 
     :param enabled: whether MIG is on now, or None when unknown.
     :param busy: who uses the GPU or a part of it; while MIG is off such a GPU cannot be partitioned without force.
-    :param facts: its entry of C(gpus) of the facts. C(problem) in it says why it cannot be changed now: it is lost, or NVML keeps back what a
-        change needs.
+    :param facts: of it. C(problem) in it says why it cannot be changed now: it is lost, or NVML keeps back what a change needs.
     """
 
     index: int
@@ -46,12 +45,12 @@ class NodeGpu:
     current: tuple[GpuInstance, ...] = ()
     enabled: bool | None = None
     busy: tuple[str, ...] = ()
-    facts: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    facts: GpuFacts = field(default=GpuFacts(0), compare=False)
 
     @property
     def title(self) -> str:
         """How people call the GPU: C(GPU 0 (0000:18:00.0))."""
-        return gpu_title(self.facts)
+        return self.facts.title
 
     @property
     def has_mig(self) -> bool:
@@ -59,7 +58,7 @@ class NodeGpu:
 
     @property
     def problem(self) -> str | None:
-        return self.facts.get("problem")
+        return self.facts.problem
 
     @property
     def record(self) -> GpuRecord:
@@ -68,144 +67,139 @@ class NodeGpu:
 
     def pids(self, instance: GpuInstance | None = None, compute: int | None = None) -> tuple[int, ...]:
         """Return the ids of the processes on the GPU, or on one compute instance."""
-        part: Any = self.facts
+        part: GpuFacts | ComputeInstanceFacts | None = self.facts
         if instance is not None:
-            parts = (one for one in self.facts["gpu_instances"] if one["id"] == instance.id)
-            part = next((inner for one in parts for inner in one["compute_instances"] if inner["id"] == compute), {})
-        return tuple(process["pid"] for process in part.get("processes") or ())
+            parts = (one for one in self.facts.gpu_instances if one.id == instance.id)
+            part = next((inner for one in parts for inner in one.compute_instances if inner.id == compute), None)
+        return tuple(process.pid for process in part.processes or ()) if part else ()
 
 
-def record_of(facts: Mapping[str, Any], mig: bool | None, instances: tuple[Any, ...]) -> GpuRecord:
+def record_of(gpu: GpuFacts, mig: bool | None, instances: tuple[Any, ...]) -> GpuRecord:
     """Return the record of a GPU with these instances."""
-    uuid, address, name = (str(facts.get(key) or "") for key in ("uuid", "pci_address", "name"))
-    return GpuRecord(uuid, address, name, mig, instances)
+    return GpuRecord(gpu.uuid or "", gpu.pci_address or "", gpu.name or "", mig, instances)
 
 
-def node_gpus(facts: Mapping[str, Any], in_use: Collection[str] = ()) -> list[NodeGpu]:
-    """Return the GPUs of a host.
+def node_gpus(facts: Facts, in_use: Collection[str] = ()) -> list[NodeGpu]:
+    """Return the GPUs of a host, by C(gpus), C(pci) and C(unknown) of its facts.
 
-    :param facts: the facts document; C(gpus), C(pci) and C(unknown) of it are read.
     :param in_use: UUIDs of MIG devices that somebody knows to be in use: C(nvidia_mig_busy_instances).
     """
-    unknown = facts.get("unknown") or {}
     found = []
     for entry in gpus_with_pci(facts):
         gpu = _named_in_use(entry, in_use) if in_use else entry
-        problem = _problem(gpu, unknown)
-        found.append(node_gpu(gpu if problem is None else _with(gpu, problem=problem)))
+        problem = _problem(gpu, facts.unknown or {})
+        # It says nothing of its users.
+        found.append(node_gpu(gpu if problem is None else gpu.but("users", problem=problem)))
     return found
 
 
-def node_gpu(gpu: Mapping[str, Any]) -> NodeGpu:
-    """Return one entry of C(gpus) of the facts as the planners take it."""
+def node_gpu(gpu: GpuFacts) -> NodeGpu:
+    """Return a GPU as the planners take it."""
     return NodeGpu(
-        index=int(gpu["index"]),
+        index=gpu.index,
         profiles=profiles_of(gpu),
         current=instances_of(gpu),
-        enabled=(gpu.get("mig") or {}).get("current"),
+        enabled=gpu.mig.current,
         busy=names(users_of(gpu).everybody),
         facts=gpu,
     )
 
 
-def gpus_with_pci(facts: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def gpus_with_pci(facts: Facts) -> list[GpuFacts]:
     """Return C(gpus) of the facts with C(device_id) and C(subsystem_id) of the same card in C(pci)."""
-    by_address = {normalize_address(str(card.get("address"))): card for card in facts.get("pci") or ()}
+    by_address = {normalize_address(card.address): card for card in facts.pci or ()}
     found = []
-    for gpu in facts.get("gpus") or ():
-        card = by_address.get(normalize_address(str(gpu.get("pci_address"))), {})
-        known = {key: card[key] for key in ("device_id", "subsystem_id") if card.get(key) and key not in gpu}
-        found.append(_with(gpu, **known) if known else gpu)
+    for gpu in facts.gpus or ():
+        card = by_address.get(normalize_address(str(gpu.pci_address)))
+        ids = {"device_id": card.device_id, "subsystem_id": card.subsystem_id} if card else {}
+        known = {key: value for key, value in ids.items() if value and not gpu.says(key)}
+        found.append(gpu.but("users", **known) if known else gpu)
     return found
-
-
-def _with(gpu: Mapping[str, Any], **values: Any) -> Mapping[str, Any]:
-    """Return an entry of C(gpus) with values that say nothing of its users."""
-    return gpu.but("users", **values) if isinstance(gpu, GpuFacts) else {**gpu, **values}
 
 
 def offered_by(gpus: Sequence[NodeGpu]) -> dict[str, tuple[GpuInstanceProfile, ...]]:
     """Return what GPUs offer, by UUID."""
-    return {str(gpu.facts.get("uuid")): gpu.profiles for gpu in gpus}
+    return {str(gpu.facts.uuid): gpu.profiles for gpu in gpus}
 
 
-def _named_in_use(gpu: Mapping[str, Any], in_use: Collection[str]) -> dict[str, Any]:
-    found: dict[str, Any] = encode(gpu)
-    parts = (part for one in found.get("gpu_instances") or () for part in one.get("compute_instances") or ())
-    for part in (found, *parts):
-        if part.get("uuid") in in_use:
-            part["allocations"] = [*(part.get("allocations") or ()), {"pod": "of nvidia_mig_busy_instances"}]
-    return found
+_NAMED = AllocationFacts(pod="of nvidia_mig_busy_instances")
+_Part = TypeVar("_Part", GpuFacts, ComputeInstanceFacts)
 
 
-def _problem(gpu: Mapping[str, Any], unknown: Mapping[str, str]) -> str | None:
-    path = f"gpus[{gpu['index']}]"
-    if gpu.get("lost"):
+def _named_in_use(gpu: GpuFacts, in_use: Collection[str]) -> GpuFacts:
+    def named(part: _Part) -> _Part:
+        return part.but(allocations=(*part.allocations, _NAMED)) if part.uuid in in_use else part
+
+    instances = (one.but(compute_instances=tuple(map(named, one.compute_instances))) for one in gpu.gpu_instances)
+    return named(gpu).but(gpu_instances=tuple(instances))
+
+
+def _problem(gpu: GpuFacts, unknown: Mapping[str, str | None]) -> str | None:
+    path = f"gpus[{gpu.index}]"
+    if gpu.lost:
         return next(
             (text for name, text in unknown.items() if name == path or name.startswith(f"{path}.")), "it is lost"
         )
     return next((unknown[f"{path}.{key}"] for key in _NEEDED if f"{path}.{key}" in unknown), None)
 
 
-def why_no_reset(
-    gpu: Mapping[str, Any], holders: Iterable[Mapping[str, Any]] | None, allowed: bool = True
-) -> str | None:
-    """Return why one entry of C(gpus) cannot be reset now, as a clause; None where nothing is known against it.
+def why_no_reset(gpu: GpuFacts, holders: Iterable[HolderFacts] | None, allowed: bool = True) -> str | None:
+    """Return why a GPU cannot be reset now, as a clause; None where nothing is known against it.
 
-    :param holders: who has its device open, as C(holders) of the facts; None where they were not gathered.
+    :param holders: who has its device open; None where they were not gathered.
     :param allowed: C(nvidia_mig_reset) is not C(never).
     """
     if not allowed:
-        return f"{gpu_title(gpu)} is not reset, because nvidia_mig_reset is never"
+        return f"{gpu.title} is not reset, because nvidia_mig_reset is never"
     obstacle = reset_obstacle(gpu, holders)
-    return f"{gpu_title(gpu)} {obstacle}" if obstacle else None
+    return f"{gpu.title} {obstacle}" if obstacle else None
 
 
-def instances_of(gpu: Mapping[str, Any]) -> tuple[GpuInstance, ...]:
-    """Return the GPU instances of one entry of C(gpus)."""
+def instances_of(gpu: GpuFacts) -> tuple[GpuInstance, ...]:
+    """Return the GPU instances of a GPU."""
     found: tuple[GpuInstance, ...] = kept(gpu, "instances", _instances_of)
     return found
 
 
-def _instances_of(gpu: Mapping[str, Any]) -> tuple[GpuInstance, ...]:
+def _instances_of(gpu: GpuFacts) -> tuple[GpuInstance, ...]:
     found, using = [], users_of(gpu)
-    for instance in gpu.get("gpu_instances") or ():
+    for instance in gpu.gpu_instances:
         compute = tuple(
             ComputeInstance(
-                id=int(inner["id"]),
-                slices=parse(inner["profile"]).compute,
-                busy=names(using.compute[int(instance["id"]), int(inner["id"])]),
-                uuid=inner.get("uuid"),
+                id=inner.id,
+                slices=parse(inner.profile).compute,
+                busy=names(using.compute[instance.id, inner.id]),
+                uuid=inner.uuid,
             )
-            for inner in instance.get("compute_instances") or ()
+            for inner in instance.compute_instances
         )
         found.append(
             GpuInstance(
-                id=int(instance["id"]),
-                profile=parse(instance["profile"]).gpu_instance,
-                start=int(instance["start"]),
-                size=int(instance["size"]),
+                id=instance.id,
+                profile=parse(instance.profile).gpu_instance,
+                start=instance.start,
+                size=instance.size,
                 compute=compute,
-                busy=names(using.instances[int(instance["id"])]),
+                busy=names(using.instances[instance.id]),
             )
         )
     return tuple(found)
 
 
-def present(gpu: Mapping[str, Any]) -> DesiredGpu | None:
+def present(gpu: GpuFacts) -> DesiredGpu | None:
     """Return what a GPU is now, in the form of a desired state; None when its MIG mode is not known or it has no MIG."""
-    mode = (gpu.get("mig") or {}).get("current")
+    mode = gpu.mig.current
     if mode is None:
         return None
     instances = (
         DesiredInstance(one.profile, tuple(sorted((inner.slices for inner in one.compute), reverse=True)))
         for one in instances_of(gpu)
     )
-    return DesiredGpu(bool(mode), tuple(sorted(instances)) if mode else ())
+    return DesiredGpu(mode, tuple(sorted(instances)) if mode else ())
 
 
-def profiles_of(gpu: Mapping[str, Any]) -> tuple[GpuInstanceProfile, ...]:
-    """Return the profiles of one entry of C(gpus): those that its driver offers, where they were read, else those of its board.
+def profiles_of(gpu: GpuFacts) -> tuple[GpuInstanceProfile, ...]:
+    """Return the profiles of a GPU: those that its driver offers, where they were read, else those of its board.
 
     :return: empty for a GPU without MIG, and for one that neither its driver nor the table knows. A profile whose name does not follow the
         grammar is left out: no layout can ask for it.
@@ -214,31 +208,30 @@ def profiles_of(gpu: Mapping[str, Any]) -> tuple[GpuInstanceProfile, ...]:
     return found
 
 
-def _profiles_of(gpu: Mapping[str, Any]) -> tuple[GpuInstanceProfile, ...]:
+def _profiles_of(gpu: GpuFacts) -> tuple[GpuInstanceProfile, ...]:
     board = board_of(gpu)
-    offered = gpu.get("profiles")
-    if not offered:
+    if not gpu.profiles:
         return board.profiles if board is not None else ()
     found: dict[str, GpuInstanceProfile] = {}
-    for one in offered:
+    for one in gpu.profiles:
         try:
-            name = parse(one["name"])
+            name = parse(one.name)
         except Refused:
             continue
         found.setdefault(name.gpu_instance, _completed(_profile(one, name), board))
     return tuple(found.values())
 
 
-def _profile(offered: Mapping[str, Any], name: ProfileName) -> GpuInstanceProfile:
-    starts, size = offered.get("starts"), offered.get("size")
-    same: dict[str, Any] = {key: offered.get(key) for key in _SAME}
+def _profile(offered: ProfileFacts, name: ProfileName) -> GpuInstanceProfile:
+    starts, size = offered.starts, offered.size
+    same: dict[str, Any] = {key: getattr(offered, key) for key in _SAME}
     return GpuInstanceProfile(
         name=name.gpu_instance,
         gpu_slices=name.gpu_slices,
-        max_instances=int(offered.get("max_instances") or 0),
-        placements=Placements(tuple(starts), int(size)) if starts and size else None,
-        nvml_enum=offered.get("enum"),
-        profile_id=offered.get("id"),
+        max_instances=offered.max_instances or 0,
+        placements=Placements(starts, size) if starts and size else None,
+        nvml_enum=offered.enum,
+        profile_id=offered.id,
         **same,
     )
 
@@ -265,18 +258,17 @@ def _row(profile: GpuInstanceProfile, board: Board | None) -> GpuInstanceProfile
         return None
 
 
-def has_mig(gpu: Mapping[str, Any]) -> bool:
+def has_mig(gpu: GpuFacts) -> bool:
     """Return whether a GPU has MIG: as the driver says, else as the table says."""
-    supported = (gpu.get("mig") or {}).get("supported")
-    return bool(profiles_of(gpu)) if supported is None else bool(supported)
+    supported = gpu.mig.supported
+    return bool(profiles_of(gpu)) if supported is None else supported
 
 
-def devices_of(gpu: Mapping[str, Any]) -> list[str]:
-    """Return the UUIDs of one entry of C(gpus): its own, and those of its MIG devices."""
-    parts = [part for instance in gpu.get("gpu_instances") or () for part in instance.get("compute_instances") or ()]
-    return [str(device["uuid"]) for device in (gpu, *parts) if device.get("uuid")]
+def devices_of(gpu: GpuFacts) -> list[str]:
+    """Return the UUIDs of a GPU and of its MIG devices."""
+    return [device.uuid for device in gpu.parts if device.uuid]
 
 
-def instance_title(gpu: Mapping[str, Any], instance: Mapping[str, Any]) -> str:
-    """Return how people call a GPU instance: C(GPU 0 (0000:18:00.0): 3g.40gb at 4:4)."""
-    return f"{gpu_title(gpu)}: {instance['profile']} at {instance['start']}:{instance['size']}"
+def instance_title(gpu: str, instance: Mapping[str, Any]) -> str:
+    """Return how people call a GPU instance: C(GPU 0 (0000:18:00.0): 3g.40gb at 4:4). C(gpu): how they call its GPU."""
+    return f"{gpu}: {instance['profile']} at {instance['start']}:{instance['size']}"

@@ -10,10 +10,9 @@ earlier run was cut off between writing and restarting.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
+from .._facts_view import RuntimeFacts
 from .._plan import Plan, Refused, Step
 from .._steps import Kind
 from . import docker
@@ -108,7 +107,7 @@ def plan(
 
 
 def plan_effective(
-    runtime: str, desired: DesiredRuntime, effective: Effective, found: Mapping[str, Any]
+    runtime: str, desired: DesiredRuntime, effective: Effective, found: RuntimeFacts
 ) -> tuple[Step, ...]:
     """Return what has to change in what a runtime has in force. Which files that takes, only the host itself can tell.
 
@@ -194,23 +193,23 @@ def _step(kind: Kind, engine: str, why: str, runtime: str = NAME) -> Step:
     return Step(kind, engine, why, (), {"runtime": runtime})
 
 
-def _drift(runtime: str, found: Mapping[str, Any]) -> list[Step]:
+def _drift(runtime: str, found: RuntimeFacts) -> list[Step]:
     """Return what brings a configured runtime back that differs from the default one besides its program."""
     steps = []
-    if found.get("has_type") is False:
+    if found.has_type is False:
         why = "it has no runtime_type io.containerd.runc.v2, without which its containers do not start"
         steps.append(_step(Kind.CORRECT_RUNTIME, runtime, why))
-    monitors = found.get("monitors") or {}
+    monitors = found.monitors or {}
     others = [(name, path) for name, path in monitors.items() if name != NAME and path != monitors.get(NAME)]
     if others:
         name, path = others[0]
         why = f"its containers are watched by {_program(monitors.get(NAME))}, and those of {name} by {_program(path)}"
         steps.append(_step(Kind.CORRECT_RUNTIME, runtime, why))
-    sandboxers = found.get("sandboxers") or {}
+    sandboxers = found.sandboxers or {}
     if sandboxers.get(NAME) != sandboxers.get("runc"):
         why = f"its sandboxer is {sandboxers.get(NAME)}, and runc's {sandboxers.get('runc')}"
         steps.append(_step(Kind.CORRECT_RUNTIME, runtime, why))
-    drivers = found.get("cgroup_drivers") or {}
+    drivers = found.cgroup_drivers or {}
     if drivers.get("nvidia") != drivers.get("runc"):
         why = f"it makes cgroups by {drivers.get('nvidia')}, and runc by {drivers.get('runc')}"
         steps.append(_step(Kind.CORRECT_CGROUPS, runtime, why))

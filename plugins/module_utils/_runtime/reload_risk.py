@@ -12,21 +12,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from .._facts_view import Facts, RuntimeFacts
 from .._users import holders_of, named
 
 
-def containers_at_risk(facts: Mapping[str, Any], runtime: str) -> str:
-    """Return the programs in containers that use GPUs on a host whose runtime leaves cgroups to systemd; empty where there are none.
-
-    :param runtime: the key of C(facts["runtimes"]).
-    """
-    found = (facts.get("runtimes") or {}).get(runtime) or {}
-    if "systemd" not in (found.get("cgroup_drivers") or {}).values():
+def containers_at_risk(facts: Facts, runtime: str) -> str:
+    """Return the programs in containers that use GPUs on a host whose runtime leaves cgroups to systemd; empty where there are none."""
+    found = (facts.runtimes or {}).get(runtime, RuntimeFacts())
+    if "systemd" not in (found.cgroup_drivers or {}).values():
         return ""
-    return named(holders_of([one for one in facts.get("holders") or () if one.get("container_id")]))
+    return named(holders_of(one for one in facts.holders or () if one.container_id))
 
 
-def refused_reload(facts: Mapping[str, Any], desired: Mapping[str, Any]) -> tuple[str, ...]:
+def refused_reload(facts: Facts, desired: Mapping[str, Any]) -> tuple[str, ...]:
     """Return what to know before units of the collection change on a host; containers that got their GPUs by CDI keep them.
 
     :param desired: C(nvidia_toolkit_runtime) and C(nvidia_toolkit_device_injection).

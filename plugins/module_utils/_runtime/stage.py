@@ -123,13 +123,13 @@ def _unread_folder(facts: Facts, runtime: str, found: RuntimeFacts, desired: Map
     )
 
 
-def steps_from_facts(runtime: str, found: Mapping[str, Any], desired: DesiredRuntime) -> tuple[Step, ...]:
+def steps_from_facts(runtime: str, found: RuntimeFacts, desired: DesiredRuntime) -> tuple[Step, ...]:
     """Return what has to change according to the facts of a runtime."""
     # Facts of an older reading, without a key, prove nothing.
-    binary = found.get("binary", BINARY) or "not named"
+    binary = (found.binary if found.says("binary") else BINARY) or "not named"
     effective = Effective(
-        binary if found.get("nvidia") is True else None,
-        found.get("default_runtime"),
+        binary if found.nvidia is True else None,
+        found.default_runtime,
         False if injection.is_switched_off(runtime, found) else None,
     )
     return plan_effective(runtime, desired, effective, found)

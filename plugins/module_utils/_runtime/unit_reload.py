@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Sequence
-from typing import Any
 
 from .._adapters import systemd
 from .._adapters.files import HostFiles
 from .._adapters.processes import device_holders, unit_of
+from .._facts_view import HolderFacts, open_by
 from .._plan import Refused
 from .._users import holders_of, names
 
@@ -69,17 +69,17 @@ def losing_containers(files: HostFiles) -> tuple[str, ...]:
 
     A container without a process that has a GPU open right now is not seen.
     """
-    scopes: dict[str, list[dict[str, Any]]] = {}
-    for holder in device_holders(files).holders:
-        scope = unit_of(files.read(f"/proc/{holder['pid']}/cgroup") or "", ".scope")
+    scopes: dict[str, list[HolderFacts]] = {}
+    for holder in open_by(device_holders(files).holders):
+        scope = unit_of(files.read(f"/proc/{holder.pid}/cgroup") or "", ".scope")
         # systemd does not have the containers of the cgroup driver cgroupfs.
-        if holder["container_id"] and scope:
+        if holder.container_id and scope:
             scopes.setdefault(scope, []).append(holder)
     allowed = systemd.device_rules(scopes)
     losing = [
         holders[0]
         for scope, holders in scopes.items()
-        if not all(_is_allowed(device, allowed[scope]) for holder in holders for device in holder["devices"])
+        if not all(_is_allowed(device, allowed[scope]) for holder in holders for device in holder.devices)
     ]
     return names(holders_of(losing))
 

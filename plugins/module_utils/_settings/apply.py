@@ -7,10 +7,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from .._adapters import files, gpu_reset, nvml_settings
 from .._adapters.command import CommandError
@@ -18,13 +17,14 @@ from .._adapters.files import HostFiles
 from .._adapters.gpu_reset import reset_gpu
 from .._adapters.nvml_gpus import Nvml
 from .._adapters.nvml_library import NvmlError
-from .._adapters.processes import device_holders, read_allocations
+from .._adapters.processes import add_allocations, device_holders, read_allocations
+from .._facts_view import open_by
 from .._formats.documents import read_json
-from .._gpu_facts import gpu_view
+from .._gpu_facts import GpuFacts, gpu_view
 from .._plan import NotInEffect, Plan, Refused, Step, carry_out
 from .._printable import printable
 from .._steps import Kind
-from .._users import add_allocations, reset_obstacle
+from .._users import reset_obstacle
 from . import desired
 from .desired import RECORD, Settings
 from .plan import EccPolicy, plan
@@ -42,14 +42,14 @@ def observe(nvml: Nvml, wanted: Settings) -> list[GpuWithSettings]:
     for state in nvml.gpus():
         if state.lost:
             continue
-        gpu = state.facts
         if wanted.ecc is not None:
-            add_allocations([gpu], read_allocations(HostFiles()))
-        settings = nvml_settings.settings_of(nvml, state.index, locks.get(gpu["uuid"] or ""))
+            add_allocations([state.facts], read_allocations(HostFiles()))
+        # The names of processes are their users' own.
+        gpu = gpu_view(printable(state.facts))
+        settings = nvml_settings.settings_of(nvml, state.index, locks.get(gpu.uuid or ""))
         found.append(
             GpuWithSettings(
-                # The names of processes are their users' own.
-                gpu_view(printable(gpu)).but(settings=settings),
+                gpu.but(settings=settings),
                 supported=None if wanted.application_clocks is None else _supported(nvml, state.index),
                 no_reset=None if wanted.ecc is None else _no_reset(gpu),
             )
@@ -137,7 +137,7 @@ def _apply(step: Step, wanted: Settings, nvml: Nvml, reset: Callable[[str], str]
 def _reset_gpu(nvml: Nvml, step: Step, reset: Callable[[str], str]) -> None:
     """Reset one GPU for its ECC; somebody may have come since the plan was made."""
     index = int(step.data["index"])
-    obstacle = _no_reset(nvml.gpu(index).facts)
+    obstacle = _no_reset(gpu_view(printable(nvml.gpu(index).facts)))
     if obstacle:
         raise SettingsError(f"Failed to {step.what}: {obstacle} since it was planned")
     with nvml.closed():
@@ -147,11 +147,11 @@ def _reset_gpu(nvml: Nvml, step: Step, reset: Callable[[str], str]) -> None:
         raise SettingsError(f"Failed to {step.what}: its ECC still waits for a reset. nvidia-smi said: {said}")
 
 
-def _no_reset(gpu: Mapping[str, Any]) -> str | None:
-    """Return who keeps one entry of C(gpus) from being reset now; None for nobody."""
-    if gpu["minor"] is None:
+def _no_reset(gpu: GpuFacts) -> str | None:
+    """Return who keeps a GPU from being reset now; None for nobody."""
+    if gpu.minor is None:
         return "NVML does not report which device it is"
-    holders = device_holders(HostFiles(), f"/dev/nvidia{gpu['minor']}").holders
+    holders = open_by(device_holders(HostFiles(), f"/dev/nvidia{gpu.minor}").holders)
     obstacle = reset_obstacle(gpu, holders)
     return f"it {obstacle}" if obstacle else None
 

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from .._adapters.gpu_reset import GRAPHICS, MEMORY
+from .._gpu_facts import gpu_step
 from .._gpu_settings import Clocks
-from .._plan import REBOOT_NEEDED, Plan, Refused, Step, awaited_reboot, gpu_step
+from .._plan import REBOOT_NEEDED, Plan, Refused, Step, awaited_reboot
 from .._steps import Kind
 from .._users import named, users_of
 from .desired import PREFIX, RECORD, Settings

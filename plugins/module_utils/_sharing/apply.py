@@ -11,19 +11,20 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
 
 from .._adapters import command, files, mps_control, nvml_gpus, systemd
 from .._adapters.files import HostFiles
 from .._adapters.mps_control import MpsControl, MpsControl3, MpsError, MpsNotRunning
 from .._adapters.nvml_gpus import Nvml
 from .._adapters.nvml_library import HOST_PROGRAM, NvmlError
-from .._adapters.processes import ProgramProcess, program_processes, read_allocations
+from .._adapters.processes import ProgramProcess, add_allocations, program_processes, read_allocations
 from .._formats.documents import read_json
+from .._gpu_facts import GpuFacts, gpu_view
 from .._plan import Plan, Step
+from .._printable import printable
 from .._runtime.unit_reload import reload_units
 from .._steps import Kind
-from .._users import PROCESS, User, add_allocations
+from .._users import PROCESS, User
 from . import mps_instances, mps_units
 from .host import SHM, UNREADABLE, Daemon, HostSharing, recorded_sharing
 from .state import ForeignDaemon, Observed, ObservedDaemon, Server, SharedGpu, pods_of
@@ -48,22 +49,23 @@ class SharingError(Exception):
 def observe(nvml: Nvml | None) -> Observed:
     """Read the sharing of this host."""
     processes = program_processes(HostFiles(), mps_control.PROGRAM)
-    shaped = [state.facts for state in nvml.gpus()] if nvml else []
-    add_allocations(shaped, read_allocations(HostFiles()))
+    read = [state.facts for state in nvml.gpus()] if nvml else []
+    add_allocations(read, read_allocations(HostFiles()))
+    shaped = [gpu_view(printable(gpu)) for gpu in read]
     daemons = tuple(_observe_daemon(name, processes, shaped) for name in _names())
     ours = {server.pid for daemon in daemons for server in daemon.servers} | {
         pid for daemon in daemons for pid in daemon.clients
     }
     gpus = []
     for gpu in shaped:
-        if gpu.get("lost"):
+        if gpu.lost:
             continue
         foreign = tuple(
-            User(PROCESS, process["name"] or "a process", process["pid"])
-            for process in gpu["processes"] or ()
-            if process["type"] == "C" and process["pid"] not in ours
+            User(PROCESS, process.name or "a process", process.pid)
+            for process in gpu.processes or ()
+            if process.type == "C" and process.pid not in ours
         )
-        gpus.append(SharedGpu(gpu["index"], gpu["uuid"] or "", gpu["compute_mode"], foreign))
+        gpus.append(SharedGpu(gpu.index, gpu.uuid or "", gpu.compute_mode, foreign))
     return Observed(
         gpus=tuple(gpus),
         daemons=daemons,
@@ -177,9 +179,7 @@ def _names() -> list[str]:
     return [name[: -len(".env")] for name in files.list_directory(mps_units.FOLDER) if name.endswith(".env")]
 
 
-def _observe_daemon(
-    name: str, processes: Sequence[ProgramProcess], gpus: Sequence[Mapping[str, Any]]
-) -> ObservedDaemon:
+def _observe_daemon(name: str, processes: Sequence[ProgramProcess], gpus: Sequence[GpuFacts]) -> ObservedDaemon:
     daemon = configured(name)
     written = None if daemon and mps_units.is_changed(_environment(name), daemon) else daemon
     if daemon is None:

@@ -11,9 +11,9 @@ both on one GPU.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from .._boards.architectures import (
     FIRST_BRANCH_WITH_CUDA_13_1,
@@ -22,8 +22,9 @@ from .._boards.architectures import (
     mps_clients_of_device_plugin,
     mps_has_multi_user,
 )
-from .._boards.lookup import board_of
+from .._boards.cards import board_of
 from .._formats.mps_commands import LONGEST_PIPE_DIRECTORY
+from .._gpu_facts import GpuFacts
 from .._mig.profiles import parse
 from .._plan import Refused
 from .._schema import Unfit, boolean, check, encode, has, items, needs, number, of, text
@@ -110,7 +111,7 @@ def recorded_sharing(value: Any) -> HostSharing | None:
 
 
 def host_sharing(
-    sharing: Sharing, gpus: Sequence[Mapping[str, Any]], branch: int | None = None, multi_user: bool | None = None
+    sharing: Sharing, gpus: Sequence[GpuFacts], branch: int | None = None, multi_user: bool | None = None
 ) -> HostSharing:
     """Return what the host has to keep.
 
@@ -156,45 +157,45 @@ def one_user_at_a_time(sharing: Sharing, wanted: HostSharing) -> str | None:
 
 
 def _daemons(
-    sharing: Sharing, gpus: Sequence[Mapping[str, Any]], branch: int | None, can_multi_user: bool
+    sharing: Sharing, gpus: Sequence[GpuFacts], branch: int | None, can_multi_user: bool
 ) -> tuple[Daemon, ...]:
     options = sharing.host
     multi_user = _multi_user(sharing, gpus, can_multi_user)
     _refuse_protocol(sharing, multi_user)
-    unknown = set(options.limits_mib) - {int(gpu["index"]) for gpu in gpus}
+    unknown = set(options.limits_mib) - {gpu.index for gpu in gpus}
     if unknown:
         thing = "nvidia_sharing_mps_limits"
-        remedy = f"It has {', '.join(str(gpu['index']) for gpu in gpus) or 'none'}."
+        remedy = f"It has {', '.join(str(gpu.index) for gpu in gpus) or 'none'}."
         raise Refused(thing, f"this host has no GPU {', '.join(str(index) for index in sorted(unknown))}", remedy)
     if options.scope == "instance":
         return tuple(_instance_daemons(sharing, gpus, branch, multi_user))
-    divided = [gpu for gpu in gpus if (gpu.get("mig") or {}).get("current")]
+    divided = [gpu for gpu in gpus if gpu.mig.current]
     if divided:
         raise Refused(
             "nvidia_sharing_mps_scope",
-            f"GPU {divided[0]['index']} is in MIG mode, but a daemon for the scope {options.scope} serves whole GPUs",
+            f"GPU {divided[0].index} is in MIG mode, but a daemon for the scope {options.scope} serves whole GPUs",
             "Set nvidia_sharing_mps_scope: instance, or nvidia_mig_layout to [{devices: all, enabled: false}], which turns MIG off.",
         )
     devices = []
     for gpu in gpus:
         refuse_clients(sharing, gpu, branch)
-        devices.append((str(gpu["uuid"]), client_limits(sharing, gpu)))
+        devices.append((str(gpu.uuid), client_limits(sharing, gpu.index, gpu.memory_mib)))
     if options.scope == "node":
         resource = f"{GPU}{RENAMED}" if sharing.rename else GPU
         # Its clients are pods, to which the device plugin gives SHM as /dev/shm.
         return (_daemon("node", f"{ROOT}/{resource}", devices, sharing, multi_user, SHM),) if devices else ()
     return tuple(
-        _daemon(f"gpu{gpu['index']}", f"{ROOT}/gpu{gpu['index']}", [device], sharing, multi_user)
+        _daemon(f"gpu{gpu.index}", f"{ROOT}/gpu{gpu.index}", [device], sharing, multi_user)
         for gpu, device in zip(gpus, devices)
     )
 
 
-def _multi_user(sharing: Sharing, gpus: Sequence[Mapping[str, Any]], can: bool) -> bool:
+def _multi_user(sharing: Sharing, gpus: Sequence[GpuFacts], can: bool) -> bool:
     """Pods of different users come to a node without knowing of each other: there, and where protocol 3 needs it, it is on by itself."""
     desired = sharing.host.multi_user
-    old = [gpu for gpu in gpus if not mps_has_multi_user(gpu.get("architecture"))]
+    old = [gpu for gpu in gpus if not mps_has_multi_user(gpu.architecture)]
     if desired and old:
-        reason = f"GPU {old[0]['index']} is of the {old[0]['architecture']} architecture, and MPS serves several users from Volta on"
+        reason = f"GPU {old[0].index} is of the {old[0].architecture} architecture, and MPS serves several users from Volta on"
         raise Refused("nvidia_sharing_mps_multi_user", reason, "Set it to false.")
     if desired is None:
         return sharing.host.protocol == 3 or (sharing.host.scope == "node" and can and not old)
@@ -222,26 +223,16 @@ def _refuse_protocol(sharing: Sharing, multi_user: bool) -> None:
         raise Refused("nvidia_sharing_mps_active_thread_percentage", reason, remedy)
 
 
-def _instance_daemons(
-    sharing: Sharing, gpus: Sequence[Mapping[str, Any]], branch: int | None, multi_user: bool
-) -> list[Daemon]:
+def _instance_daemons(sharing: Sharing, gpus: Sequence[GpuFacts], branch: int | None, multi_user: bool) -> list[Daemon]:
     daemons = []
     for gpu in gpus:
-        devices = [
-            {
-                "name": f"mig{gpu['index']}-{instance['id']}-{part['id']}",
-                "uuid": str(part["uuid"]),
-                "profile": part["profile"],
-                "memory_mib": instance.get("memory_mib"),
-            }
-            for instance in gpu.get("gpu_instances") or ()
-            for part in instance.get("compute_instances") or ()
-        ]
+        parts = [(instance, part) for instance in gpu.gpu_instances for part in instance.compute_instances]
+        devices = [MigDevice(part.profile, instance.memory_mib) for instance, part in parts]
         refuse_clients_of_devices(sharing, gpu, branch, devices)
-        for device in devices:
-            name = device["name"]
-            limits = client_limits(sharing, {**gpu, "memory_mib": device["memory_mib"]})
-            daemons.append(_daemon(name, f"{ROOT}/{name}", [(device["uuid"], limits)], sharing, multi_user))
+        for instance, part in parts:
+            name = f"mig{gpu.index}-{instance.id}-{part.id}"
+            limits = client_limits(sharing, gpu.index, instance.memory_mib)
+            daemons.append(_daemon(name, f"{ROOT}/{name}", [(str(part.uuid), limits)], sharing, multi_user))
     if not daemons:
         reason = "instance asks for a daemon on each MIG device, and this host has none"
         raise Refused("nvidia_sharing_mps_scope", reason, "Set nvidia_mig_layout, or nvidia_sharing_mps_scope: gpu.")
@@ -279,17 +270,17 @@ def _daemon(
 _MOST_SLICES = 7
 
 
-def client_limits(sharing: Sharing, gpu: Mapping[str, Any]) -> ClientLimits:
+def client_limits(sharing: Sharing, gpu: int, total: int | None) -> ClientLimits:
     """Return what one MPS client gets of a GPU or MIG device: what its daemon is told, and what the cluster is told to expect.
 
-    :param gpu: C(index) of the GPU, and C(memory_mib) of the GPU or MIG device.
+    :param gpu: index of the GPU.
+    :param total: MiB of the GPU or MIG device; None when it is not known.
     :raises Refused: the slice does not fit twice.
     """
-    total = gpu.get("memory_mib")
     if sharing.mps_manager != "host":
         replicas = sharing.replicas_on(total)
-        return mps_limits(int(total or 0), replicas)
-    own = sharing.host.limits_mib.get(int(gpu["index"]))
+        return mps_limits(total or 0, replicas)
+    own = sharing.host.limits_mib.get(gpu)
     if own is not None:
         memory = own
     elif sharing.slice_mib:
@@ -298,23 +289,27 @@ def client_limits(sharing: Sharing, gpu: Mapping[str, Any]) -> ClientLimits:
         memory = sharing.slice_mib
     else:
         # Replicas divide what the device has, rounded down to whole MiB as the device plugin does.
-        memory = mps_limits(int(total), sharing.replicas).memory_mib if total and sharing.replicas else 0
+        memory = mps_limits(total, sharing.replicas).memory_mib if total and sharing.replicas else 0
     return ClientLimits(memory, sharing.host.percentage or 100.0)
 
 
-def refuse_clients(
-    sharing: Sharing, gpu: Mapping[str, Any], branch: int | None = None, device: Mapping[str, Any] | None = None
-) -> None:
+class MigDevice(NamedTuple):
+    """A MIG device that is shared: the profile of its compute instance, and the memory of its GPU instance in MiB, where it is known."""
+
+    profile: str
+    memory_mib: int | None
+
+
+def refuse_clients(sharing: Sharing, gpu: GpuFacts, branch: int | None = None, device: MigDevice | None = None) -> None:
     """Refuse more clients of a device than MPS has for it.
 
     A slice of memory promises a number of clients only where the cluster counts them; elsewhere it is what one client gets. Nothing
     is refused as long as the memory that decides is not known.
 
-    :param device: the MIG device of it that is shared, with C(profile) of the compute instance and C(memory_mib) of its GPU
-        instance; None when it is the whole GPU.
+    :param device: that is shared; None when it is the whole GPU.
     :raises Refused: the reason names the limit.
     """
-    memory, architecture = (device or gpu).get("memory_mib"), gpu.get("architecture")
+    memory, architecture = (device or gpu).memory_mib, gpu.architecture
     if not sharing.replicas and (memory is None or not sharing.replicated):
         return
     replicas = sharing.replicas_on(memory)
@@ -326,25 +321,25 @@ def refuse_clients(
     elif device is None:
         limit = mps_clients(architecture, branch)
     else:
-        slices, of = parse(str(device["profile"])).compute, _compute_slices(gpu)
+        slices, of = parse(device.profile).compute, _compute_slices(gpu)
         limit = mps_clients(architecture, branch, slices, of)
-        where = f"the MIG device {device['profile']}, {slices} of the {of} compute slices of its GPU,"
+        where = f"the MIG device {device.profile}, {slices} of the {of} compute slices of its GPU,"
     if branch is not None and branch < FIRST_BRANCH_WITH_CUDA_13_1 and sharing.mps_manager == "host":
         where = f"{where.rstrip(',')} with driver branch {branch}"
-    refuse_too_many_clients(replicas, limit, where, f"{thing} on GPU {gpu['index']}")
+    refuse_too_many_clients(replicas, limit, where, f"{thing} on GPU {gpu.index}")
 
 
 def refuse_clients_of_devices(
-    sharing: Sharing, gpu: Mapping[str, Any], branch: int | None, devices: Sequence[Mapping[str, Any]]
+    sharing: Sharing, gpu: GpuFacts, branch: int | None, devices: Sequence[MigDevice]
 ) -> None:
     """Refuse more clients than the MIG devices of a GPU have; the smallest device says how many all of them can have."""
-    for device in sorted(devices, key=lambda one: parse(str(one["profile"])).compute):
+    for device in sorted(devices, key=lambda one: parse(one.profile).compute):
         refuse_clients(sharing, gpu, branch, device)
 
 
-def _compute_slices(gpu: Mapping[str, Any]) -> int:
+def _compute_slices(gpu: GpuFacts) -> int:
     """Return how many compute slices MIG divides a GPU into."""
-    offered = [parse(str(profile["name"])).gpu_slices for profile in gpu.get("profiles") or ()]
+    offered = [parse(profile.name).gpu_slices for profile in gpu.profiles]
     board = board_of(gpu)
     named = [profile.gpu_slices for profile in board.profiles] if board is not None else []
     return max(offered or named, default=_MOST_SLICES)

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .._boards.lookup import board, gpus_on_bus
+from .._boards.cards import gpus_on_bus
+from .._boards.lookup import board
 from .._facts_view import Facts
 from .._formats.driver_versions import branch_of, is_branch, is_driver_version
 from .._gpu_facts import GpuFacts, MigModeFacts
@@ -20,7 +21,7 @@ from .._mig.state import profiles_of
 from .._plan import Refused, StagePlan, Step
 from . import plan as sharing_plan
 from .desired import read, refuse_on_mig
-from .host import HostSharing, host_sharing, one_user_at_a_time, refuse_clients, refuse_clients_of_devices
+from .host import HostSharing, MigDevice, host_sharing, one_user_at_a_time, refuse_clients, refuse_clients_of_devices
 from .modes import Sharing
 from .mps_instances import DEFAULT_PIPE_DIRECTORY
 from .state import Observed, from_facts, sharing_of
@@ -50,7 +51,7 @@ def stage(facts: Facts, desired: Mapping[str, Any]) -> StagePlan:
     return _planned(sharing, desired, _wanted(sharing, facts, gpus, branch), facts, gpus)
 
 
-def _wanted(sharing: Sharing, facts: Facts, gpus: Sequence[Mapping[str, Any]], branch: int | None) -> HostSharing:
+def _wanted(sharing: Sharing, facts: Facts, gpus: Sequence[GpuFacts], branch: int | None) -> HostSharing:
     """Return what the host has to keep, with the multi-user server that its control program has. Where it is not installed yet, or was read by a
     release that did not say, the branch of the driver decides.
     """
@@ -66,31 +67,29 @@ def _branch(facts: Facts, desired: Mapping[str, Any]) -> int | None:
     return int(described) if is_branch(described) else None
 
 
-def _refuse_on_gpu(sharing: Sharing, gpu: Mapping[str, Any], branch: int | None) -> None:
-    if sharing.mode == "mps" and not (gpu.get("mig") or {}).get("current"):
+def _refuse_on_gpu(sharing: Sharing, gpu: GpuFacts, branch: int | None) -> None:
+    if sharing.mode == "mps" and not gpu.mig.current:
         refuse_clients(sharing, gpu, branch)
 
 
 def _refuse_on_layout(
-    sharing: Sharing, desired: Mapping[str, Any], gpus: Sequence[Mapping[str, Any]], branch: int | None
+    sharing: Sharing, desired: Mapping[str, Any], gpus: Sequence[GpuFacts], branch: int | None
 ) -> None:
     """Look at the MIG devices that the layout will make: the stage before this one must not make them in vain."""
     if sharing.mode != "mps" or sharing.host.scope != "instance":
         return
     layout = _layout(desired, gpus) or {}
     for gpu in gpus:
-        wanted = layout.get(int(gpu["index"]))
+        wanted = layout.get(gpu.index)
         devices = []
         for instance in wanted.instances if wanted else ():
             profile = resolve(instance.profile, profiles_of(gpu))
             memory = profile.memory_mib if profile else None
-            devices += [
-                {"profile": compute_name(instance.profile, width), "memory_mib": memory} for width in instance.compute
-            ]
+            devices += [MigDevice(compute_name(instance.profile, width), memory) for width in instance.compute]
         refuse_clients_of_devices(sharing, gpu, branch, devices)
 
 
-def _layout(desired: Mapping[str, Any], gpus: Sequence[Mapping[str, Any]]) -> Mapping[int, DesiredGpu] | None:
+def _layout(desired: Mapping[str, Any], gpus: Sequence[GpuFacts]) -> Mapping[int, DesiredGpu] | None:
     """Return what the stage before this one makes of the GPUs it selects, by index; None where it cannot, which is said there."""
     try:
         return desired_of(desired, gpus).gpus
@@ -107,14 +106,14 @@ def _without_mig(desired: Mapping[str, Any], gpus: Sequence[GpuFacts]) -> tuple[
     )
 
 
-def _boards(facts: Facts, most: bool = False) -> list[dict[str, Any]]:
+def _boards(facts: Facts, most: bool = False) -> list[GpuFacts]:
     """Return the boards on the PCI bus as GPUs, for a host without a driver to ask; empty when one is not known. C(most): with the most memory that a
     driver can report of them, instead of that of the table of boards.
     """
-    gpus = [{**gpu, "uuid": ""} for gpu in gpus_on_bus(facts)]
-    if any(gpu["memory_mib"] is None for gpu in gpus):
+    gpus = [gpu.but(uuid="") for gpu in gpus_on_bus(facts)]
+    if any(gpu.memory_mib is None for gpu in gpus):
         return []
-    return [{**gpu, "memory_mib": board(gpu["board"]).most_memory_mib} for gpu in gpus] if most else gpus
+    return [gpu.but(memory_mib=board(str(gpu.board)).most_memory_mib) for gpu in gpus] if most else gpus
 
 
 def _steps_of_boards(sharing: Sharing, strategy: str, facts: Facts, branch: int | None) -> tuple[Step, ...]:
@@ -129,7 +128,7 @@ def _steps_of_boards(sharing: Sharing, strategy: str, facts: Facts, branch: int 
 
 
 def _steps_of_cards(
-    sharing: Sharing, strategy: str, facts: Facts, branch: int | None, gpus: Sequence[Mapping[str, Any]]
+    sharing: Sharing, strategy: str, facts: Facts, branch: int | None, gpus: Sequence[GpuFacts]
 ) -> tuple[Step, ...]:
     if not gpus or strategy != "none" or sharing.host.scope == "instance":
         return ()
@@ -141,7 +140,7 @@ def _steps_of_cards(
     if mode in (None, "default"):
         return plan.steps
     modes_of = [
-        sharing_plan.compute_mode_step(int(gpu["index"]), "", str(mode), f"the desired state is {mode}") for gpu in gpus
+        sharing_plan.compute_mode_step(gpu.index, "", str(mode), f"the desired state is {mode}") for gpu in gpus
     ]
     return (*modes_of, *plan.steps)
 
@@ -169,12 +168,12 @@ def _on_mig(
 
 
 def _planned(
-    sharing: Sharing, desired: Mapping[str, Any], wanted: HostSharing, facts: Facts, gpus: Sequence[Mapping[str, Any]]
+    sharing: Sharing, desired: Mapping[str, Any], wanted: HostSharing, facts: Facts, gpus: Sequence[GpuFacts]
 ) -> StagePlan:
     disruption = str(desired.get("nvidia_sharing_mps_disruption") or "refuse")
     observed = from_facts(facts, gpus, wanted)
     plan = sharing_plan.plan(observed, wanted, disruption)
-    uuids = [str(gpu.get("uuid")) for gpu in gpus]
+    uuids = [str(gpu.uuid) for gpu in gpus]
     second = next((one for one in observed.foreign_daemons if one.serves(uuids)), None)
     if sharing.mps_of_plugin and second is not None:
         # The device plugin's own is in a container.

@@ -6,11 +6,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from .._facts_view import Facts, MpsDaemonFacts
 from .._formats.mps_commands import limit_text
+from .._gpu_facts import GpuFacts
 from .._users import MPS_CLIENT, User, allocated, merged
 from .host import UNREADABLE, Daemon, HostSharing, recorded_sharing
 from .mps_instances import ROOT, UNIT, instance
@@ -95,9 +96,7 @@ class Observed:
     shm_mounted: bool = False
 
 
-def from_facts(
-    facts: Mapping[str, Any], gpus: Sequence[Mapping[str, Any]], wanted: HostSharing | None = None
-) -> Observed:
+def from_facts(facts: Facts, gpus: Sequence[GpuFacts], wanted: HostSharing | None = None) -> Observed:
     """What facts tell of the present sharing. Which processes the clients of a daemon are, only the module on the host sees. C(wanted): a daemon of
     it that answers where no record says how it was configured is taken for it: its own file says so, which only the module reads.
     """
@@ -105,12 +104,10 @@ def from_facts(
     unrecorded = recorded in (None, UNREADABLE)
     known = wanted if unrecorded else recorded
     answering = {
-        str(daemon.get("pipe_directory")): daemon
-        for daemon in facts.get("mps") or ()
-        if daemon.get("responds") and not daemon.get("in_container")
+        str(daemon.pipe_directory): daemon for daemon in facts.mps or () if daemon.responds and not daemon.in_container
     }
     return Observed(
-        gpus=tuple(SharedGpu(int(gpu["index"]), str(gpu.get("uuid")), gpu.get("compute_mode")) for gpu in gpus),
+        gpus=tuple(SharedGpu(gpu.index, str(gpu.uuid), gpu.compute_mode) for gpu in gpus),
         daemons=tuple(
             _daemon(daemon, answering.get(daemon.pipe_directory), _is_enabled(facts, daemon.name), gpus)
             for daemon in (known.daemons if known else ())
@@ -119,56 +116,53 @@ def from_facts(
         recorded=recorded,
         # The device plugin's goes with its pods, and what a user runs for itself does not answer root.
         foreign_daemons=tuple(
-            ForeignDaemon(int(daemon.get("pid") or 0), tuple(daemon.get("devices") or ()), pipe_directory=pipe)
+            ForeignDaemon(daemon.pid, daemon.devices or (), pipe_directory=pipe)
             for pipe, daemon in answering.items()
             if not pipe.startswith(f"{ROOT}/")
         ),
     )
 
 
-def sharing_of(facts: Mapping[str, Any]) -> HostSharing | None:
+def sharing_of(facts: Facts) -> HostSharing | None:
     """Return L(recorded_sharing) of what facts have."""
-    return recorded_sharing((facts.get("recorded") or {}).get("sharing"))
+    return recorded_sharing(facts.recorded.sharing)
 
 
-def _is_enabled(facts: Mapping[str, Any], name: str) -> bool:
+def _is_enabled(facts: Facts, name: str) -> bool:
     """Whether systemd starts a daemon at boot, and there is a unit to start it from; taken for true where facts do not tell of units."""
-    units = (facts.get("host_program") or {}).get("units")
-    return units is None or (UNIT in units and (units.get(instance(name)) or {}).get("state") == "enabled")
+    units = facts.host_program.units
+    found = units and units.get(instance(name))
+    return units is None or bool(UNIT in units and found and found.state == "enabled")
 
 
-def pods_of(daemon: Daemon, gpus: Sequence[Mapping[str, Any]]) -> tuple[User, ...]:
+def pods_of(daemon: Daemon, gpus: Sequence[GpuFacts]) -> tuple[User, ...]:
     """Return the pods that were given a device of a daemon."""
     found: list[User] = []
     for gpu in gpus:
-        parts = (part for one in gpu.get("gpu_instances") or () for part in one.get("compute_instances") or ())
-        served = [part for part in (gpu, *parts) if part.get("uuid") in daemon.devices]
+        served = [part for part in gpu.parts if part.uuid in daemon.devices]
         # Who was given the whole GPU, or perhaps was, may use any part of it.
-        found += [user for part in (*served, *([gpu] if served else [])) for user in allocated(part.get("allocations"))]
+        found += [user for part in (*served, *([gpu] if served else [])) for user in allocated(part.allocations)]
     return merged(found)
 
 
-def _daemon(
-    daemon: Daemon, found: Mapping[str, Any] | None, enabled: bool, gpus: Sequence[Mapping[str, Any]]
-) -> ObservedDaemon:
+def _daemon(daemon: Daemon, found: MpsDaemonFacts | None, enabled: bool, gpus: Sequence[GpuFacts]) -> ObservedDaemon:
     """A recorded daemon is taken for configured as recorded: its unit and its record are written together. C(found): what facts tell of it, None
     where it does not answer. Settings that they do not tell are taken for the recorded ones.
     """
-    reported = found or {}
-    percentage, limits = reported.get("percentage"), reported.get("limits")
+    percentage, limits = (found.percentage, found.limits) if found else (None, None)
     return ObservedDaemon(
         name=daemon.name,
         configured=daemon,
         responds=found is not None,
         enabled=enabled,
         percentage=daemon.percentage if percentage is None else percentage,
-        limits=tuple(map(limit_text, daemon.limits_mib)) if limits is None else tuple(limits),
+        limits=tuple(map(limit_text, daemon.limits_mib)) if limits is None else limits,
         priority=str(daemon.priority),
-        pods=(pods_of(daemon, gpus) or _counted(reported)) if found is not None else (),
+        pods=(pods_of(daemon, gpus) or _counted(found)) if found is not None else (),
     )
 
 
-def _counted(daemon: Mapping[str, Any]) -> tuple[User, ...]:
+def _counted(daemon: MpsDaemonFacts) -> tuple[User, ...]:
     """Return the clients of a daemon of which facts tell the number alone, where no pods are known."""
-    count = daemon.get("clients")
+    count = daemon.clients
     return (User(MPS_CLIENT, f"{count} MPS client{'s' if count > 1 else ''}"),) if count else ()

@@ -6,11 +6,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from .._formats.cdi import CdiState, cdi_of
+from .._facts_view import Facts
+from .._formats.cdi_state import CdiState, cdi_of
 from .._packages.package_set import PackageState
 from .config import ACCEPT_ENVVAR, ACCEPT_VOLUME_MOUNTS, accepts, low_level_runtimes
 from .desired import DesiredToolkit
@@ -58,25 +58,25 @@ def settings(config: str | None) -> dict[str, Any]:
     }
 
 
-def from_facts(facts: Mapping[str, Any], desired: DesiredToolkit) -> ToolkitState | None:
+def from_facts(facts: Facts, desired: DesiredToolkit) -> ToolkitState | None:
     """Return what the facts say of a host; None where they do not say which packages it has.
 
     What they do not say (the repository, half done transactions, units) is as if it were right: the module finds out.
     """
-    toolkit = facts.get("toolkit") or {}
-    if toolkit.get("packages") is None:
+    toolkit = facts.toolkit
+    if toolkit.packages is None:
         return None
-    envvar, mounts = toolkit.get("accept_envvar_unprivileged"), toolkit.get("accept_volume_mounts")
-    runtimes = toolkit.get("low_level_runtimes")
-    runtime = ((facts.get("runtimes") or {}).get(desired.runtime) or {}).get("low_level_runtime")
-    holds = toolkit.get("holds")
+    envvar, mounts = toolkit.accept_envvar_unprivileged, toolkit.accept_volume_mounts
+    runtimes = toolkit.low_level_runtimes
+    runtime = (facts.runtimes or {}).get(desired.runtime)
+    holds = toolkit.holds
     return ToolkitState(
-        packages=toolkit["packages"],
+        packages=toolkit.packages,
         # Holds that are not known are no reason for a step.
         holds=PACKAGES if holds is None and desired.hold else tuple(holds or ()),
         accepts=None if envvar is None or mounts is None else (envvar, mounts),
-        low_level_runtime=runtime if runtimes is not None else None,
-        low_level_runtimes=tuple(runtimes or ()),
+        low_level_runtime=runtime.low_level_runtime if runtime and runtimes is not None else None,
+        low_level_runtimes=runtimes or (),
         cdi=cdi_of(facts) if desired.cdi else CdiState(),
-        driver_loaded=bool(facts.get("gpus")),
+        driver_loaded=bool(facts.gpus),
     )

@@ -22,7 +22,8 @@ from .._adapters.package_manager import PackageManager
 from .._adapters.package_tools import Fetch, manager_for
 from .._adapters.repositories import Repository, check_url, sources_in
 from .._distributions.distributions import find
-from .._formats.cdi import CdiState, state_of
+from .._facts_view import DistributionFacts
+from .._formats.cdi_state import CdiState, specifications, state_of
 from .._runtime.state import READERS, RuntimeConfiguration
 from .._steps import ASIDE
 from .config import PATH
@@ -53,7 +54,7 @@ class ToolkitSystem:
         self._fetch = fetch
         fields = os_release if os_release is not None else _os_release()
         self._repository: Repository | None = None
-        self._kind = find({"id": fields.get("ID"), "version": fields.get("VERSION_ID")}).manager
+        self._kind = find(DistributionFacts(fields.get("ID"), fields.get("VERSION_ID"))).manager
         self.manager = manager or manager_for(self._kind)
 
     def url(self, desired: DesiredToolkit) -> str:
@@ -98,11 +99,9 @@ class ToolkitSystem:
         except (NvmlUnavailable, NvmlError):
             # As facts have it: nothing can be compared.
             return CdiState()
-        return (
-            state_of(cdi_generator.read_cdi(HostReader(HostFiles()), gpus, driver, folders))
-            if gpus and cdi_generator.available()
-            else CdiState()
-        )
+        if not gpus or not cdi_generator.available():
+            return CdiState()
+        return state_of(specifications(cdi_generator.read_cdi(HostReader(HostFiles()), gpus, driver, folders)))
 
     def move_aside(self, path: str) -> None:
         """Rename a file, so that runtimes read it no more."""

@@ -15,8 +15,9 @@ from typing import Any
 from ansible import constants as C
 
 from ...module_utils._adapters.files import read_text, write_whole
-from ...module_utils._boards.lookup import cards_of_machines, cards_on_bus
+from ...module_utils._boards.cards import cards_of_machines, cards_on_bus
 from ...module_utils._driver.refusals import FOREIGN
+from ...module_utils._facts_view import Facts
 from ...module_utils._formats.driver_versions import branch_of, is_driver_version
 from ...module_utils._formats.imex import ADDRESS as IMEX_ADDRESS
 from ...module_utils._host.stage import PROGRAM
@@ -113,7 +114,7 @@ class ActionModule(ClusterAction):
             copied = (*CONNECTION, *([IMEX_ADDRESS] if one.rack else []))
             of_hosts[host] = {**{name: plain(variables[name]) for name in copied if name in variables}, **node}
             secret.update(name for name in _SECRET if name in variables)
-            kubelets = kubelets or bool((facts.get("kubelet") or {}).get("active"))
+            kubelets = kubelets or bool(facts.kubelet.active)
         if not adopted:
             lines = "\n".join(f"  {host}: {reason}" for host, reason in left_out.items())
             raise Refused("the hosts of this run", f"none of them can be adopted, so nothing is written:\n{lines}", "")
@@ -214,9 +215,7 @@ def _refuse_existing(directory: str, overwrite: bool) -> set[str]:
     return ours
 
 
-def _reason_to_leave_out(
-    host: str, facts: Mapping[str, Any], defaults: Mapping[str, Any], groups: Mapping[str, Any]
-) -> str:
+def _reason_to_leave_out(host: str, facts: Facts, defaults: Mapping[str, Any], groups: Mapping[str, Any]) -> str:
     """Return why a host cannot be adopted, or an empty text."""
     if host in (groups.get(GPU_HOSTS) or ()):
         return f"it is already in the group {GPU_HOSTS}: gpufleet.nvidia.plan shows how it differs"
@@ -224,12 +223,12 @@ def _reason_to_leave_out(
     for name in ("privileges", "hardware"):
         if name in plans:
             return "; ".join(refusal.message for refusal in plans[name].refusals)
-    nvml, driver = facts.get("nvml") or {}, facts.get("driver") or {}
-    if not driver.get("loaded_version") and driver.get("source") not in FOREIGN and cards_on_bus(facts):
+    nvml, driver = facts.nvml, facts.driver
+    if not driver.loaded_version and driver.source not in FOREIGN and cards_on_bus(facts):
         # Nobody has set it up, or not to the end: it becomes what the roles make of it.
         return ""
-    if nvml.get("available") is False or not facts.get("gpus"):
-        reason = str(nvml.get("reason") or "no GPU is visible")
+    if nvml.available is False or not facts.gpus:
+        reason = nvml.reason or "no GPU is visible"
         return f"its driver does not answer ({reason}), so there is nothing to adopt: gpufleet.nvidia.doctor says what is wrong"
     return ""
 
@@ -240,8 +239,8 @@ def _address(variables: Any, host: str) -> str:
     return str(next((value for value in given if value), host))
 
 
-def _deepops(variables: Any, facts: Mapping[str, Any], cluster_read: bool) -> DeepOpsVariables:
-    version = str((facts.get("driver") or {}).get("loaded_version") or "")
+def _deepops(variables: Any, facts: Facts, cluster_read: bool) -> DeepOpsVariables:
+    version = facts.driver.loaded_version or ""
     branch = str(branch_of(version)) if is_driver_version(version) else ""
     given = {name: plain(variables[name]) for name in DEEPOPS_NAMES if name in variables}
     return read_deepops(given, branch, cluster_read)
@@ -251,14 +250,14 @@ def _served(
     objects: Objects | None,
     host: str,
     variables: Any,
-    facts: Mapping[str, Any],
+    facts: Facts,
     deepops: DeepOpsVariables,
 ) -> tuple[ServedConfiguration, dict[str, Any]]:
     """Return how a host is served, and the variables with its name in the cluster where that is another one."""
     if objects is None:
         return ServedConfiguration(strategy=deepops.strategy), {}
     address = str(plain(variables.get("ansible_host")) or "") if "ansible_host" in variables else ""
-    node = objects.node_named(host, str((facts.get("host") or {}).get("name") or ""), address)
+    node = objects.node_named(host, facts.host.name or "", address)
     if node is None:
         return ServedConfiguration(
             strategy=deepops.strategy, differences=("the cluster has no node of this name or address",)

@@ -30,12 +30,12 @@ class ActionModule(ControllerAction):
         for one in hosts_of(arguments["hosts"], task_vars, alone=True):
             host, facts, unread, description = one.name, one.facts, one.unread, one.description
             checks = None
-            if facts is not None and "health" in facts:
+            if facts is not None and facts.health is not None:
                 checks = [*judged(facts, cuda_check=(AUTO,)).as_list(), *driver_security(facts, description.variables)]
             elif facts is not None:
                 facts, unread = None, "its facts lack the subset health, which the checks need"
             described.append(description.variables)
-            stages = description.stages(one.view if facts is not None else None)
+            stages = description.stages(facts)
             diagnoses[host] = Diagnosis(host, facts, of_host(checks, unread or ""), stages)
         for diagnosis in diagnoses.values():
             self._display.display("\n".join([*([] if diagnosis.found.unread else [""]), *diagnosis.lines()]))

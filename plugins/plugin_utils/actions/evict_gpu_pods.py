@@ -7,9 +7,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
+from ...module_utils._facts.schema import check_gpus
+from ...module_utils._facts_view import HolderFacts, open_by
 from ...module_utils._formats.kubelet_checkpoint import CHECKPOINT
 from ...module_utils._plan import Refused
 from ..cluster import Cluster, titles
@@ -42,7 +44,7 @@ class ActionModule(ClusterAction):
         pods = [read(document) for document in cluster.pods_on(node)]
         named = any(pod.controller == "DaemonSet" for pod in pods)
         daemon_sets = identities(cluster.daemon_sets()) if named else frozenset()
-        arguments["holders"] += _holding(arguments["device_holders"], arguments["device_nodes"])
+        arguments["holders"] += _holding(open_by(arguments["device_holders"]), arguments["device_nodes"])
         result: dict[str, Any] = {}
         uids = None
         gone = arguments["devices"]
@@ -50,7 +52,7 @@ class ActionModule(ClusterAction):
             gone = gone_devices(arguments["mig_plan"])
         if gone is not None:
             there = [pod for pod in pods if not pod.ended]
-            found = claimed(arguments["gpus"])
+            found = claimed(check_gpus(arguments["gpus"]))
             known = {holding.pod_uid for holding in found}
             others = [pod for pod in there if pod.uid not in known]
             found += _holdings(arguments["checkpoint"], node, others, daemon_sets)
@@ -103,13 +105,9 @@ _REFUSED = (
 _REMEDY = "Relax the PodDisruptionBudget, or delete the pod, and run again."
 
 
-def _holding(holders: Sequence[Mapping[str, Any]], nodes: Collection[str]) -> list[str]:
+def _holding(holders: Sequence[HolderFacts], nodes: Collection[str]) -> list[str]:
     """Return the UIDs of the pods of which a process has one of these device files open."""
-    return [
-        str(holder["pod_uid"])
-        for holder in holders
-        if holder.get("pod_uid") and not set(nodes).isdisjoint(holder.get("devices") or ())
-    ]
+    return [one.pod_uid for one in holders if one.pod_uid and not set(nodes).isdisjoint(one.devices)]
 
 
 def _holdings(

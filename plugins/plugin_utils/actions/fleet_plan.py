@@ -59,8 +59,8 @@ class ActionModule(ControllerAction):
         try:
             cluster = _ClusterNow.read(arguments["kubeconfig"], arguments["context"], at_once(self._display))
             for host in hosts_of(hosts, task_vars):
-                facts, view, unread = _facts(host, directory, arguments["offline"])
-                planned.append(_plan(host, facts, view, unread, cluster))
+                facts, unread = _facts(host, directory, arguments["offline"])
+                planned.append(_plan(host, facts, unread, cluster))
                 described.append(host.description.variables)
             requests, wrong = _requests(arguments["served"], cluster)
         except (ApiError, AnsibleError) as error:
@@ -85,22 +85,21 @@ class ActionModule(ControllerAction):
         return result
 
 
-def _facts(host: RunHost, directory: str, offline: bool) -> tuple[dict[str, Any] | None, Facts | None, str | None]:
-    """Return the facts of this run, kept for later ones, or those that an earlier run kept, with their view, or why there are none."""
+def _facts(host: RunHost, directory: str, offline: bool) -> tuple[Facts | None, str | None]:
+    """Return the facts of this run, kept for later ones, or those that an earlier run kept, or why there are none."""
     path = os.path.join(os.path.abspath(directory), f"{host.name}.json") if directory else ""
     if offline:
         text = read_text(path, links=False) if path else None
         if not text:
-            return None, None, _NOTHING_KEPT
+            return None, _NOTHING_KEPT
         try:
-            facts = read_json(text)
-            return facts, check_facts(facts), None
+            return check_facts(read_json(text)), None
         except (ValueError, RecursionError, Unfit) as error:
-            return None, None, f"the recorded facts in {path} cannot be read: {error}"
-    if host.facts is not None and path:
+            return None, f"the recorded facts in {path} cannot be read: {error}"
+    if host.document is not None and path:
         # They name processes with their command lines, which are nobody else's business.
-        write_report(path, host.facts, 0o600)
-    return host.facts, host.view, host.unread or None
+        write_report(path, host.document, 0o600)
+    return host.facts, host.unread or None
 
 
 @dataclass(frozen=True)
@@ -130,12 +129,12 @@ class _ClusterNow:
         pods = by_node(api.pods())
         return cls(api.nodes(), pods, api)
 
-    def view(self, host: str, variables: Any, facts: Mapping[str, Any], desired: Mapping[str, Any]) -> NodeView:
+    def view(self, host: str, variables: Any, facts: Facts, desired: Mapping[str, Any]) -> NodeView:
         name = node_of(host, variables)
         wanted, reverted = None, ""
-        if facts.get("gpus"):
+        if facts.gpus:
             chosen = {one: value_of(one, variables) for one in sharing_configurations.VARIABLES}
-            choices = sharing_configurations.read({**desired, **chosen}, facts["gpus"])
+            choices = sharing_configurations.read({**desired, **chosen}, facts.gpus)
             found = choices.labelled(self.nodes.get(name)).capacity
             reverted = choices.reverted(self.nodes.get(name))
             wanted = Expected(found.resources, found.labels, devices=found.devices)
@@ -162,16 +161,14 @@ def _requests(given: Mapping[str, Any], cluster: _ClusterNow | None) -> tuple[li
     return found, wrong
 
 
-def _plan(
-    host: RunHost, facts: dict[str, Any] | None, view: Facts | None, unread: str | None, cluster: _ClusterNow | None
-) -> HostPlan:
+def _plan(host: RunHost, facts: Facts | None, unread: str | None, cluster: _ClusterNow | None) -> HostPlan:
     description, node = host.description, None
     if cluster and not description.refusals:
         try:
-            node = cluster.view(host.name, host.variables, facts or {}, description.variables)
+            node = cluster.view(host.name, host.variables, facts or Facts(), description.variables)
         except Refused as refusal:
             description = replace(description, refusals=refusals_of(refusal))
     if unread == _NOTHING_KEPT and description.variables.get("gpu_facts_gpus"):
         assumed, stages = description.without_host()
         return HostPlan(host.name, description.pool, stages, None, node, assumed)
-    return HostPlan(host.name, description.pool, description.stages(view), unread, node)
+    return HostPlan(host.name, description.pool, description.stages(facts), unread, node)

@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
+from ...module_utils._facts_view import Facts
 from ...module_utils._formats.host_names import UPGRADE_STEPS
 from ...module_utils._formats.numbers import whole_number
 from ...module_utils._formats.utc_time import in_future, text_of
@@ -68,12 +69,12 @@ class ActionModule(ClusterAction):
             host, variables, facts = one.name, one.variables, one.facts
             names[host] = node_of(host, variables)
             try:
-                if facts is None or "health" not in facts:
+                if facts is None or facts.health is None:
                     raise Refused(
                         "the host", f"it could not be read: {one.unread or 'its facts lack the subset health'}"
                     )
                 _refuse(names[host], facts, nodes)
-                record = from_values((facts.get("recorded") or {}).get("heal"))
+                record = from_values(facts.recorded.heal)
                 there: list[Mapping[str, Any]] = []
                 if nodes is not None:
                     node = nodes[names[host]]
@@ -96,7 +97,7 @@ class ActionModule(ClusterAction):
                         raise kept
                 faulty[host] = plan
                 records[host] = record
-                boots[host] = str((facts.get("host") or {}).get("boot_id") or "")
+                boots[host] = facts.host.boot_id or ""
                 if plan.needed and plan.action.whole_host:
                     refuse_users({host: (facts, variables)}, nodes=cluster is not None)
             except Refused as wrong:
@@ -206,7 +207,7 @@ def _faults_left(hosts: Sequence[str], task_vars: Mapping[str, Any]) -> dict[str
     left = []
     for one in hosts_of(hosts, task_vars, "gpu_heal_now"):
         host, variables, facts = one.name, one.variables, one.facts
-        if facts is None or "health" not in facts:
+        if facts is None or facts.health is None:
             left.append(f"{host}: it could not be read: {one.unread or 'its facts lack the subset health'}")
             continue
         evidence = evidence_of(facts)
@@ -234,10 +235,10 @@ def _described(variables: Mapping[str, Any]) -> Described:
     return Described(count + given if count else None, injected and is_true(value_of("nvidia_toolkit_cdi", variables)))
 
 
-def _refuse(node: str, facts: Mapping[str, Any], nodes: Mapping[str, Any] | None) -> None:
+def _refuse(node: str, facts: Facts, nodes: Mapping[str, Any] | None) -> None:
     """Refuse a host that another run is in the middle of, or that cannot be taken out of service."""
-    recorded = facts.get("recorded") or {}
-    state = str(recorded.get("upgrade_state") or "")
+    recorded = facts.recorded
+    state = recorded.upgrade_state or ""
     if nodes is not None:
         if node not in nodes:
             raise Refused(f"node {node}", "the cluster has no such node", "Set gpu_node_name, or leave the host out.")
@@ -250,10 +251,10 @@ def _refuse(node: str, facts: Mapping[str, Any], nodes: Mapping[str, Any] | None
     if state in UPGRADE_STEPS:
         remedy = "Finish it first: gpufleet.nvidia.upgrade continues it, gpufleet.nvidia.rollback rolls it back."
         raise Refused("the host", f"an upgrade of it was cut off while {state}, or is still running", remedy)
-    unread = (facts.get("unknown") or {}).get("recorded.heal")
+    unread = (facts.unknown or {}).get("recorded.heal")
     if unread:
         # What was tried before is not known: it might be tried for ever.
-        raise Refused("the record of repairs", str(unread), "Check the file, and remove it to start over.")
-    if recorded.get("repartition_unfinished"):
+        raise Refused("the record of repairs", unread, "Check the file, and remove it to start over.")
+    if recorded.repartition_unfinished:
         reason = "a repartition of it was cut off, or is still running"
         raise Refused("the host", reason, "Finish it first: gpufleet.nvidia.repartition continues it.")

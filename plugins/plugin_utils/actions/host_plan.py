@@ -28,7 +28,7 @@ class ActionModule(FleetAction):
         host = str(task_vars.get("inventory_hostname", "localhost"))
         arguments = dict(self._task.args)
         facts, unread = facts_of({"gpu": arguments.get("facts")})
-        if facts is None or facts.get("schema") != 1:
+        if facts is None or not facts.says("schema"):
             message = f"{host}: facts must be what gpufleet.nvidia.gpu_info returned under gpu"
             return {
                 **result,

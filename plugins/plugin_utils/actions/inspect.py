@@ -17,6 +17,7 @@ from typing import Any, Callable
 from ansible.errors import AnsibleError
 
 from ...module_utils._adapters.files import write_whole
+from ...module_utils._facts_view import Facts, view_of
 from ...module_utils._health.records import sharing_differences
 from ...module_utils._plan import Refused
 from ...module_utils._sharing import modes
@@ -88,9 +89,13 @@ class _Host:
         return {"pool": self.pool, **(self.found.as_dict() if self.found else {})}
 
     @property
-    def facts(self) -> dict[str, Any]:
+    def document(self) -> dict[str, Any]:
         """Return a facts document of its own; an empty one when the host could not be read."""
         return dict(json.loads(self.text)) if self.text else {}
+
+    @property
+    def facts(self) -> Facts:
+        return view_of(self.document)
 
 
 class _LazyHosts(Mapping[str, Any]):
@@ -175,7 +180,9 @@ class ActionModule(ControllerAction):
             strangers = {name: found for name, found in offered.items() if found}
             joined = _joined(hosts.values(), cluster, others)
             resources.update({f"node {name}" if name in hosts else name: one for name, one in joined.items()})
-        documents = _LazyHosts((host for host, about in hosts.items() if about.text), lambda host: hosts[host].facts)
+        read = [host for host, about in hosts.items() if about.text]
+        documents = _LazyHosts(read, lambda host: hosts[host].document)
+        facts = _LazyHosts(read, lambda host: hosts[host].facts)
         result: dict[str, Any] = {
             "changed": False,
             "unread": {host: about.unread for host, about in hosts.items() if about.unread},
@@ -222,11 +229,11 @@ class ActionModule(ControllerAction):
         if arguments["details"]:
             self._display.display(inspection.details(nodes, arguments["unit"], width))
         shown = {host: {**about.sharing, "confirmed": resources[host].confirmed} for host, about in hosts.items()}
-        self._display.display(host_table(documents, shown, dict(zip(hosts, nodes)), width))
-        kept = settings_table(documents, width)
+        self._display.display(host_table(facts, shown, dict(zip(hosts, nodes)), width))
+        kept = settings_table(facts, width)
         if kept:
             self._display.display(kept)
-        racks_shown = imex_table(documents, width)
+        racks_shown = imex_table(facts, width)
         if racks_shown:
             self._display.display(racks_shown)
         self._display.display(resource_table(resources, width))
@@ -242,7 +249,8 @@ def _read(host: RunHost) -> _Host:
         return _Host("", unread=f"it could not be read: {host.unread}".rstrip("."))
     # The text that Ansible keeps anyway, and no copy of it.
     about = _Host(
-        (registered(variables, "gpu_facts_host") or {}).get("gpu_text") or json.dumps(facts, separators=(",", ":"))
+        (registered(variables, "gpu_facts_host") or {}).get("gpu_text")
+        or json.dumps(host.document, separators=(",", ":"))
     )
     description = host.description
     if description.refusals:
@@ -251,8 +259,8 @@ def _read(host: RunHost) -> _Host:
     desired = description.variables
     try:
         chosen = {name: value_of(name, variables) for name in VARIABLES}
-        choices = read_choices({**desired, **chosen}, facts.get("gpus") or [])
-        about.match = read_match(value_of(NODE_MATCH, variables), facts["gpus"]) if facts.get("gpus") else BY_NAME
+        choices = read_choices({**desired, **chosen}, facts.gpus or ())
+        about.match = read_match(value_of(NODE_MATCH, variables), facts.gpus) if facts.gpus else BY_NAME
     except Refused as refusal:
         about.notes += [one.message for one in refusals_of(refusal)]
         return about
@@ -263,11 +271,11 @@ def _read(host: RunHost) -> _Host:
     return about
 
 
-def _other_limits(sharing: modes.Sharing, found: Capacity, facts: Mapping[str, Any]) -> list[str]:
+def _other_limits(sharing: modes.Sharing, found: Capacity, facts: Facts) -> list[str]:
     """Return where an MPS daemon that runs gives its clients something else than the table says."""
-    if not sharing.mps_of_plugin or not any(daemon.get("in_container") for daemon in facts.get("mps") or ()):
-        recorded = (facts.get("recorded") or {}).get("sharing") is not None
-        different = sharing_differences(facts, facts.get("gpus") or (), answering=False)["sharing"] if recorded else ""
+    if not sharing.mps_of_plugin or not any(daemon.in_container for daemon in facts.mps or ()):
+        recorded = facts.recorded.sharing is not None
+        different = sharing_differences(facts, facts.gpus or (), answering=False)["sharing"] if recorded else ""
         return [different] if different else []
     limits = mps_limits_check({name: unit.replicas for name, unit in found.slices.items()}, facts)
     return [limits.evidence] if limits.status == FAILED else []
@@ -277,8 +285,8 @@ def _node(host: str, about: _Host, variables: Any, cluster: _Cluster | None) -> 
     """Return the use of GPUs of one host: with a cluster of its pods, without one of its processes."""
     address = str(plain(variables.get("ansible_host")) or "")
     facts, notes = about.facts, [*about.notes, *([about.unread] if about.unread else [])]
-    if facts and not facts.get("gpus"):
-        notes.append(f"no GPU could be read: {(facts.get('nvml') or {}).get('reason') or 'there is none'}".rstrip("."))
+    if about.text and not facts.gpus:
+        notes.append(f"no GPU could be read: {facts.nvml.reason or 'there is none'}".rstrip("."))
     users = usage.users_on_host(facts)
     if cluster is None:
         return usage.node_usage(host, address, facts, about.replicas, (), (), users, about.slice_mib, notes)
@@ -300,7 +308,7 @@ def _node(host: str, about: _Host, variables: Any, cluster: _Cluster | None) -> 
     if others:
         notes.append(f"the devices that {titles(others)} got by resource claims are not shown here")
     held: Sequence[Holding] = ()
-    if facts:
+    if about.text:
         try:
             held = _holdings(registered(variables, "gpu_inspect_checkpoint") or {})
         except Refused as refusal:

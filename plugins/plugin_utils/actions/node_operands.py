@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...module_utils._facts_view import view_of
 from ...module_utils._migration import DRIVER, HOST, OPERATOR, TOOLKIT, VARIABLES, is_moved, refuse_stack
 from ...module_utils._plan import Refused
 from ..cluster import if_there, titles
@@ -61,7 +60,7 @@ class ActionModule(ClusterAction):
         if facts is None:
             return {"failed": True, "msg": f"Failed to read the host: {unread}"}
         labels = labels_of(node)
-        moved = is_moved(view_of(facts), operands, lambda one: clients.of_host(labels, one), to)
+        moved = is_moved(facts, operands, lambda one: clients.of_host(labels, one), to)
         if to == OPERATOR and not moved:
             sets = own(cluster.daemon_sets(), arguments["namespaces"])
             lacking = [one for one in operands if not clients.moved(sets, labels, [one])]

@@ -12,8 +12,8 @@ from typing import Any
 
 from ...module_utils._driver.refusals import FOREIGN
 from ...module_utils._driver.reload import SERVICES
+from ...module_utils._facts_view import Facts
 from ...module_utils._plan import Refused
-from ...module_utils._steps import gpu_title
 from ...module_utils._users import POD, holders_of, mps_pids, named, users_of
 from ..descriptions import hosts_of, refusals_of_hosts, sentences
 from ..host_facts import ControllerAction
@@ -45,50 +45,50 @@ class Removal:
         )
 
 
-def reasons_to_stay(facts: Mapping[str, Any], removal: Removal) -> tuple[Refused, ...]:
+def reasons_to_stay(facts: Facts, removal: Removal) -> tuple[Refused, ...]:
     """Return why nothing is to be removed from a host now."""
     return (*_driver(facts, removal), *_clients(facts, removal), *_users(facts, removal))
 
 
-def _driver(facts: Mapping[str, Any], removal: Removal) -> Iterator[Refused]:
-    nvml, recorded = facts.get("nvml") or {}, (facts.get("recorded") or {}).get("mig")
-    if recorded is not None and not nvml.get("available"):
+def _driver(facts: Facts, removal: Removal) -> Iterator[Refused]:
+    nvml, recorded = facts.nvml, facts.recorded.mig
+    if recorded is not None and not nvml.available:
         yield Refused(
             "MIG",
-            f"a layout is recorded, and the driver does not answer ({nvml.get('reason') or 'no reason is given'}), so the original layout "
+            f"a layout is recorded, and the driver does not answer ({nvml.reason or 'no reason is given'}), so the original layout "
             "cannot be restored",
             "Repair the driver (gpufleet.nvidia.verify says how), or remove /etc/gpufleet/mig.json and /var/lib/gpufleet/mig-original.json on "
             "the host to leave the GPUs as they are.",
         )
-    source = (facts.get("driver") or {}).get("source")
+    source = facts.driver.source
     if removal.driver and source in FOREIGN:
         who, remedy = FOREIGN[source]
         reason = f"the driver was installed by {who}, whose files no package manager knows"
         yield Refused("gpu_remove_driver", reason, f"Set it to false. {remedy}.")
 
 
-def _clients(facts: Mapping[str, Any], removal: Removal) -> Iterator[Refused]:
+def _clients(facts: Facts, removal: Removal) -> Iterator[Refused]:
     """Refuse MPS daemons with clients, whoever runs them: ours end, and the driver would end under the others."""
-    for daemon in facts.get("mps") or ():
-        clients = daemon.get("clients")
+    for daemon in facts.mps or ():
+        clients = daemon.clients
         if clients and (removal.driver or removal.mps_disruption != _FORCE):
             allow = "" if removal.driver else f", or allow it with {_MPS}: {_FORCE}"
             reason = f"it has {clients} {'client' if clients == 1 else 'clients'}, which would die with it"
-            yield Refused(f"MPS daemon at {daemon.get('pipe_directory')}", reason, f"End them{allow}.")
+            yield Refused(f"MPS daemon at {daemon.pipe_directory}", reason, f"End them{allow}.")
 
 
-def _users(facts: Mapping[str, Any], removal: Removal) -> Iterator[Refused]:
+def _users(facts: Facts, removal: Removal) -> Iterator[Refused]:
     if removal.mig_disruption == _FORCE and not removal.driver:
         return
     servers = mps_pids(facts)
     known: set[int | None] = {*servers}
-    for gpu in facts.get("gpus") or ():
+    for gpu in facts.gpus or ():
         found = [user for user in users_of(gpu).everybody if user.pid not in servers]
         known.update(user.pid for user in found)
         if found:
             first = "Drain the node. " if any(user.kind == POD for user in found) else "End what uses it. "
-            yield Refused(gpu_title(gpu), f"it is in use by {named(found)}", first + removal.remedy)
-    holders = holders_of(facts.get("holders"), excused=(*_SERVICES, *_MPS_PROGRAMS))
+            yield Refused(gpu.title, f"it is in use by {named(found)}", first + removal.remedy)
+    holders = holders_of(facts.holders, excused=(*_SERVICES, *_MPS_PROGRAMS))
     others = [user for user in holders if user.pid not in known]
     if others:
         pods = any(user.detail for user in others)
@@ -164,9 +164,10 @@ class ActionModule(ControllerAction):
                 refused += [(host, refusal) for refusal in found]
                 continue
             for name, where in kept.items():
-                if not asked[name] and ((facts or {}).get(name) or {}).get("packages"):
+                part = getattr(facts, name)
+                if not asked[name] and part and part.packages:
                     where.append(host)
-            runtimes = (facts or {}).get("runtimes") or {}
+            runtimes = (facts and facts.runtimes) or {}
             runtime = description.variables["nvidia_toolkit_runtime"]
             passed[host] = {
                 **{name: description.variables[name] for name in _PASSED},

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ...module_utils._facts_view import Facts
 from ...module_utils._health.checks import judged
 from ...module_utils._health.software import is_auto
 from ...module_utils._host.stage import STAGE as BOOT
@@ -44,14 +45,13 @@ class HostWork:
 def work_of(
     host: str,
     description: Description,
-    facts: Mapping[str, Any] | None,
+    facts: Facts | None,
     unread: str = "",
-    view: Mapping[str, Any] | None = None,
 ) -> HostWork:
-    """Return what C(host) has to do. C(view): that of its facts, where somebody has made it already."""
+    """Return what C(host) has to do."""
     if facts is None and not description.refusals:
         return HostWork(host, description.pool, UNREAD, unread)
-    stages = description.stages(facts if view is None else view)
+    stages = description.stages(facts)
     refusals = tuple(refusal for stage in stages.values() for refusal in stage.refusals)
     verdict = verdict_of(stages.values())
     if verdict is Verdict.IMPOSSIBLE:
@@ -60,15 +60,15 @@ def work_of(
         # What the facts do not tell its stage reads on the host.
         needed = ", ".join(name for name, stage in stages.items() if stage.needed)
         return HostWork(host, description.pool, TO_CHANGE, needed, (), stages)
-    doubt = _doubt(description.variables, facts or {})
+    doubt = _doubt(description.variables, facts or Facts())
     return HostWork(host, description.pool, TO_PROVE if doubt else AS_DESCRIBED, doubt, (), stages)
 
 
-def _doubt(variables: Mapping[str, Any], facts: Mapping[str, Any]) -> str:
+def _doubt(variables: Mapping[str, Any], facts: Facts) -> str:
     """Return why the role C(nvidia_health) has to look at a host with nothing to change; empty where it is healthy as it was read."""
     program = variables["nvidia_health_cuda_check"]
     # A program of the user's is run on every host; what the host has is only run where something was changed.
-    if (program and not is_auto(program)) or variables["nvidia_health_fresh"] or "health" not in facts:
+    if (program and not is_auto(program)) or variables["nvidia_health_fresh"] or facts.health is None:
         return "its health is proven on the host"
     level = variables["nvidia_health_dcgm_level"]
     failure = judged(facts, variables["nvidia_health_checks"], dcgm_level=level).first_failure
@@ -98,7 +98,7 @@ class ActionModule(ControllerAction):
     def act(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
         found, stopping = [], []
         for host in hosts_of(arguments["hosts"], task_vars):
-            work = work_of(host.name, host.description, host.facts, host.unread, host.view)
+            work = work_of(host.name, host.description, host.facts, host.unread)
             found.append(work)
             if work.refusals and not is_true(host.variables.get("gpu_facts_skip_refused_hosts")):
                 stopping.append(work)

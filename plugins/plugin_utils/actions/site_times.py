@@ -32,9 +32,7 @@ class ActionModule(ControllerAction):
         results = {host: registered(task_vars["hostvars"][host], "nvidia_mig_result") or {} for host in hosts}
         # A reboot has started them again.
         changed = [host for host, one in results.items() if one.get("changed") and not one.get("reboot_required")]
-        nodes = [
-            one.name for one in hosts_of(changed, task_vars) if ((one.facts or {}).get("kubelet") or {}).get("active")
-        ]
+        nodes = [one.name for one in hosts_of(changed, task_vars) if one.facts and one.facts.kubelet.active]
         if nodes:
             self._display.warning(_STALE.format(nodes=shortened(nodes)))
         return {

@@ -17,6 +17,7 @@ from typing import Any, Callable
 from ansible import constants
 from ansible.utils.vars import load_extra_vars
 
+from ...module_utils._facts_view import Facts
 from ...module_utils._formats.host_names import UPGRADE_RECORD
 from ...module_utils._formats.utc_time import in_future
 from ...module_utils._plan import Refused
@@ -347,7 +348,7 @@ def _refuse_a_second(members: Iterable[FleetHost], seconds: int, warn: Callable[
         )
 
 
-def _read(variables: Mapping[str, Any]) -> tuple[Mapping[str, Any] | None, Mapping[str, Any]]:
+def _read(variables: Mapping[str, Any]) -> tuple[Facts | None, Mapping[str, Any]]:
     return facts_of(registered(variables, "gpu_facts_host"))[0], variables
 
 

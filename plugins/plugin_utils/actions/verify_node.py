@@ -34,12 +34,12 @@ class ActionModule(ClusterAction):
     }
 
     def act(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
-        check_facts(arguments["facts"])
+        facts = check_facts(arguments["facts"])
         name = arguments["node"]
         cluster = self.cluster(arguments)
         wanted = node_expectations.expected(
             name,
-            arguments["facts"],
+            facts,
             lambda: collect(task_vars, self._templar.template, node_expectations.ROLES),
             arguments["capacity"],
             arguments["labels"],
@@ -59,7 +59,7 @@ class ActionModule(ClusterAction):
                 if_there(cluster.node, name),
                 lambda: cluster.pods_on(name),
                 wanted,
-                arguments["facts"],
+                facts,
                 arguments["namespaces"],
                 restarted,
                 cluster.resource_slices,

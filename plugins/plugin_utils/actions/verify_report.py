@@ -12,6 +12,7 @@ from typing import Any, Callable
 
 from ansible.errors import AnsibleError
 
+from ...module_utils._facts_view import Facts
 from ...module_utils._health.checks import judged
 from ...module_utils._plan import Refused
 from ...module_utils._schema import Unfit, check
@@ -47,7 +48,7 @@ class ActionModule(ControllerAction):
         hosts = {}
         for one in hosts_of(arguments["hosts"], task_vars):
             host, facts, unread = one.name, one.facts, one.unread
-            stages = one.description.stages(one.view)
+            stages = one.description.stages(facts)
             refused = any(stage.refusals for stage in stages.values())
             checks = None
             if facts is not None:
@@ -93,9 +94,9 @@ class ActionModule(ControllerAction):
                     self._display.display(f"             next: {one['next_step']}")
 
 
-def _function(host: RunHost, facts: Mapping[str, Any]) -> tuple[Sequence[Mapping[str, Any]] | None, str]:
+def _function(host: RunHost, facts: Facts) -> tuple[Sequence[Mapping[str, Any]] | None, str]:
     """Return the checks of whether a host works, or why there are none. What the host itself was asked counts in place of what was read."""
-    if "health" not in facts:
+    if facts.health is None:
         return None, "its facts lack the subset health, which the checks need"
     # A description that is refused has no variables.
     variables = host.description.variables
@@ -135,9 +136,7 @@ class _Nodes:
             self._cluster = None
             self.unasked = str(error)
 
-    def checks(
-        self, host: str, variables: Any, facts: Mapping[str, Any]
-    ) -> tuple[Sequence[Mapping[str, Any]] | None, str]:
+    def checks(self, host: str, variables: Any, facts: Facts) -> tuple[Sequence[Mapping[str, Any]] | None, str]:
         """Return the checks of the node of C(host), or why there are none."""
         cluster = self._cluster
         if cluster is None:

@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Any, Callable
 
-from ...module_utils._boards.lookup import cards_of_machines, cards_on_bus
+from ...module_utils._boards.cards import cards_of_machines, cards_on_bus
 from ...module_utils._driver.packages import versioned
 from ...module_utils._driver.refusals import FOREIGN
-from ...module_utils._facts_view import Facts, view_of
+from ...module_utils._facts_view import Facts
 from ...module_utils._formats.documents import read_yaml
 from ...module_utils._formats.driver_versions import branch_of, is_driver_version
 from ...module_utils._formats.imex import HOST, MASKED, NODES, UNMANAGED
@@ -90,7 +90,7 @@ class _Reader:
 
 def adopt(
     host: str,
-    facts: Mapping[str, Any],
+    facts: Facts,
     served: ServedConfiguration,
     stages: Stages,
     defaults: Mapping[str, Any],
@@ -104,8 +104,8 @@ def adopt(
     :param runtime: the container runtime that the variables of another tool name; looked at before the others.
     :raises Refused: the facts have something that is of their types, and does not exist, such as a MIG profile.
     """
-    reader = _Reader(view_of(facts), stages, {**defaults, NODES: list(rack.nodes)})
-    boards = Counter(str(gpu.get("board") or "") for gpu in facts.get("gpus") or cards_on_bus(facts))
+    reader = _Reader(facts, stages, {**defaults, NODES: list(rack.nodes)})
+    boards = Counter(one.board or "" for one in facts.gpus or cards_on_bus(facts))
     known = {} if "" in boards else dict(sorted(boards.items()))
     if known:
         reader.variables["gpu_facts_gpus"] = [{"board": board, "count": count} for board, count in known.items()]
@@ -129,18 +129,18 @@ def adopt(
 
 
 def _driver(reader: _Reader, served: ServedConfiguration, rack: Found) -> None:
-    driver = reader.facts.get("driver") or {}
-    installed = sorted(set(versioned(driver.get("packages") or {}).values()))
-    version = driver.get("loaded_version") or driver.get("on_disk_version") or next(reversed(installed), None)
+    driver = reader.facts.driver
+    installed = sorted(set(versioned(driver.packages or {}).values()))
+    version = driver.loaded_version or driver.on_disk_version or next(reversed(installed), None)
     unmanaged = {"nvidia_driver_state": "unmanaged"}
     if version is None and not served.driver:
         # What such a host is to become, the roles' defaults say.
         reader.differences.append(f"driver: none is installed. Site would: {_joined(reader.left(['driver'], {}))}")
         return
-    if driver.get("source") not in ("nvidia", "distribution") or not is_driver_version(str(version)):
+    if driver.source not in ("nvidia", "distribution") or not is_driver_version(str(version)):
         reader.variables.update(unmanaged)
-        how = FOREIGN.get(str(driver.get("source")), FOREIGN["outside"])[0]
-        how = f"packages of {driver['vendor']}" if driver.get("vendor") else how
+        how = FOREIGN.get(str(driver.source), FOREIGN["outside"])[0]
+        how = f"packages of {driver.vendor}" if driver.vendor else how
         if served.driver:
             which = f"driver {version}" if version else "the driver"
             reader.notes.append(f"the GPU Operator's container installs {which}: nvidia_driver_state is unmanaged")
@@ -150,17 +150,17 @@ def _driver(reader: _Reader, served: ServedConfiguration, rack: Found) -> None:
                 "Uninstall it the way it was installed before you let site install packages."
             )
         return
-    daemon = bool((driver.get("persistence_daemon") or {}).get("active"))
-    if not daemon and any(gpu.get("persistence_mode") for gpu in reader.facts.get("gpus") or ()):
+    daemon = bool(driver.persistence_daemon.active)
+    if not daemon and any(gpu.persistence_mode for gpu in reader.facts.gpus or ()):
         reader.notes.append(
             "persistence mode is on without nvidia-persistenced, so nvidia_driver_persistence is false: site leaves the mode as it is, and a reboot "
             "or a reload of the driver turns it off. With true, site has the daemon run."
         )
     fixed = {
         "nvidia_driver_branch": str(branch_of(str(version))),
-        "nvidia_driver_source": driver["source"],
+        "nvidia_driver_source": driver.source,
         "nvidia_driver_persistence": daemon,
-        **({"nvidia_driver_flavour": driver["flavour"]} if driver.get("flavour") else {}),
+        **({"nvidia_driver_flavour": driver.flavour} if driver.flavour else {}),
     }
     # The hosts of a rack need one version, and so its number.
     of_rack = {UNMANAGED: {}, HOST: {IMEX: HOST, "nvidia_driver_version": str(version)}, MASKED: {IMEX: MASKED}}
@@ -185,7 +185,7 @@ def _driver(reader: _Reader, served: ServedConfiguration, rack: Found) -> None:
         reader.differences.append(
             f"IMEX: it is left alone ({IMEX}: {UNMANAGED}). With {rack.mode} site would: {_joined(would)}"
         )
-    if left and not driver.get("loaded_version") and not reader.refused(["driver"], {}):
+    if left and not driver.loaded_version and not reader.refused(["driver"], {}):
         reader.differences.append(f"driver: {version} is installed and not loaded. Site would: {_joined(left)}")
     elif left:
         reader.variables.update(unmanaged)
@@ -195,19 +195,19 @@ def _driver(reader: _Reader, served: ServedConfiguration, rack: Found) -> None:
 
 
 def _toolkit(reader: _Reader, served: ServedConfiguration, preferred: str) -> None:
-    toolkit = reader.facts.get("toolkit") or {}
-    runtimes = reader.facts.get("runtimes") or {}
-    configured = [name for name in _ORDER if (runtimes.get(name) or {}).get("nvidia")]
+    toolkit = reader.facts.toolkit
+    runtimes = reader.facts.runtimes or {}
+    configured = [name for name in _ORDER if name in runtimes and runtimes[name].nvidia]
     configured.sort(key=lambda name: name != preferred)
-    accepted = (toolkit.get("accept_envvar_unprivileged"), toolkit.get("accept_volume_mounts"))
+    accepted = (toolkit.accept_envvar_unprivileged, toolkit.accept_volume_mounts)
     methods: dict[tuple[Any, Any], str] = {(True, False): ENVVAR, (False, True): VOLUME_MOUNTS, (False, False): CDI}
     injection = methods.get(accepted)
-    fixed = {"nvidia_toolkit_version": toolkit["version"]} if toolkit.get("version") else {}
+    fixed = {"nvidia_toolkit_version": toolkit.version} if toolkit.version else {}
     candidates = (
         {
             **fixed,
             "nvidia_toolkit_runtime": name,
-            "nvidia_toolkit_default_runtime": (runtimes[name] or {}).get("default_runtime") == "nvidia",
+            "nvidia_toolkit_default_runtime": runtimes[name].default_runtime == "nvidia",
             VARIABLE: method,
             "nvidia_toolkit_cdi": cdi,
             "nvidia_toolkit_hold": hold,
@@ -217,7 +217,7 @@ def _toolkit(reader: _Reader, served: ServedConfiguration, preferred: str) -> No
         )
     )
     found, left = reader.choose(["toolkit", "runtime"], candidates)
-    if not found and not served.toolkit and (toolkit.get("packages") or not reader.facts.gpus):
+    if not found and not served.toolkit and (toolkit.packages or not reader.facts.gpus):
         # Nobody has finished this host: what it is to become, the roles' defaults say.
         order = _ORDER if reader.facts.kubelet.installed else (*_ORDER[:-2], "docker", "containerd")
         name = next((name for name in (preferred, *order) if name in runtimes), None)
@@ -249,9 +249,9 @@ def _toolkit(reader: _Reader, served: ServedConfiguration, preferred: str) -> No
 
 
 def _mig(reader: _Reader, served: ServedConfiguration) -> None:
-    gpus = [gpu for gpu in reader.facts.get("gpus") or () if (gpu.get("mig") or {}).get("supported")]
-    total = len(reader.facts.get("gpus") or ())
-    present = {int(gpu["index"]): now(gpu) or DesiredGpu(False) for gpu in gpus}
+    gpus = [gpu for gpu in reader.facts.gpus or () if gpu.mig.supported]
+    total = len(reader.facts.gpus or ())
+    present = {gpu.index: now(gpu) or DesiredGpu(False) for gpu in gpus}
     if not any(one.enabled for one in present.values()):
         reader.variables.update({"nvidia_mig_strategy": served.strategy or "none", "nvidia_mig_layout": []})
         if reader.left(["mig"], {}):
@@ -274,7 +274,7 @@ def _mig(reader: _Reader, served: ServedConfiguration) -> None:
         alone = f"the cluster offers whole GPUs, so site would: {_joined(off)}" if off else "the layout is left alone"
         reader.differences.append(f"mig: {alone} (nvidia_mig_layout: []). With {layout} site would: {_joined(left)}")
     elif not found["nvidia_mig_restore"]:
-        enabled = (reader.facts.get("mig_parted") or {}).get("enabled")
+        enabled = reader.facts.mig_parted and reader.facts.mig_parted.enabled
         reader.notes.append(
             "nvidia-mig-manager.service restores the MIG layout at boot, so nvidia_mig_restore is false. Disable that service before you set it to true."
             if enabled
@@ -285,13 +285,13 @@ def _mig(reader: _Reader, served: ServedConfiguration) -> None:
 
 def _compare_mig_parted(reader: _Reader, present: Mapping[int, DesiredGpu], strategy: str) -> None:
     """Name what nvidia-mig-parted would make of the GPUs at the next boot, where that is not what they are now."""
-    found = reader.facts.get("mig_parted") or {}
-    label = found.get("selected")
-    if not found.get("enabled") or not label:
+    found = reader.facts.mig_parted
+    label = found and found.selected
+    if not found or not found.enabled or not label:
         return
-    where = f"mig: {found.get('config_path')}, configuration {label}, which nvidia-mig-manager.service applies at boot"
+    where = f"mig: {found.config_path}, configuration {label}, which nvidia-mig-manager.service applies at boot"
     try:
-        document = read_yaml(str(found.get("config") or ""))
+        document = read_yaml(found.config or "")
         made = desired_layout(
             {"mig_parted": document, "label": label}, strategy, gpus_with_pci(reader.facts), disruption="force"
         ).gpus
@@ -311,10 +311,10 @@ def _sharing(reader: _Reader, served: ServedConfiguration) -> None:
     reader.variables.update(found)
     if left and reader.facts.gpus:
         reader.differences.append(f"sharing: site would: {_joined(left)}")
-    recorded = (reader.facts.get("recorded") or {}).get("sharing")
-    daemons = reader.facts.get("mps") or []
+    recorded = reader.facts.recorded.sharing
+    daemons = reader.facts.mps or ()
     if daemons and not recorded and served.sharing.get("nvidia_sharing_mode") != "mps":
-        where = ", ".join(str(daemon.get("pipe_directory") or "an unknown directory") for daemon in daemons)
+        where = ", ".join(str(daemon.pipe_directory or "an unknown directory") for daemon in daemons)
         reader.differences.append(
             f"sharing: an MPS daemon that no variable describes serves {where}. "
             "docs/kubernetes.md says how to describe a pool with MPS; stop the daemon when you do."
@@ -322,9 +322,9 @@ def _sharing(reader: _Reader, served: ServedConfiguration) -> None:
 
 
 def _boot(reader: _Reader) -> None:
-    part = reader.facts.get("host_program") or {}
-    directory, timer = part.get("metrics_directory"), (part.get("units") or {}).get(METRICS_TIMER) or {}
-    if directory and timer.get("state") == "enabled":
+    part = reader.facts.host_program
+    directory, timer = part.metrics_directory, (part.units or {}).get(METRICS_TIMER)
+    if directory and timer and timer.state == "enabled":
         reader.variables.update({"nvidia_health_metrics": True, "nvidia_health_metrics_directory": directory})
     left = reader.left(["boot"], {})
     if left:

@@ -15,6 +15,7 @@ from typing import Any
 
 import yaml
 
+from ...module_utils._facts_view import Facts, ImexFacts
 from ...module_utils._formats import host_names, imex
 from ...module_utils._plan import Refused
 from ...module_utils._schema import encode
@@ -209,7 +210,7 @@ NO_IMEX = Found()
 class RackMember:
     """A host as it was read. C(address): at which the other hosts of the rack reach it, as far as the inventory tells."""
 
-    facts: Mapping[str, Any]
+    facts: Facts
     address: str
 
 
@@ -218,9 +219,8 @@ def racks(hosts: Mapping[str, RackMember], taken: Collection[str] = ()) -> dict[
     alike: dict[tuple[str, ...], list[str]] = {}
     found = {}
     for name, host in sorted(hosts.items()):
-        fabric = host.facts.get("fabric") or {}
-        has = imex.from_facts(fabric)
-        if has.masked and (fabric.get("imex") or {}).get("version"):
+        has = host.facts.fabric.imex or ImexFacts()
+        if has.masked and has.version:
             found[name] = Found(imex.MASKED)
         elif (has.active or has.enabled) and has.nodes:
             alike.setdefault(has.nodes, []).append(name)
@@ -258,7 +258,7 @@ def _undescribed(nodes: tuple[str, ...], members: Mapping[str, RackMember]) -> s
         return f"{where}: {refusal.reason}"
     if sorted_nodes != nodes:
         return f"{where} in another order than that of the addresses, in which site would write it"
-    versions = {str((host.facts.get("driver") or {}).get("loaded_version")) for host in members.values()}
+    versions = {str(host.facts.driver.loaded_version) for host in members.values()}
     if len(versions) > 1:
         return f"the hosts of the rack have different drivers: {', '.join(sorted(versions))}"
     return ""

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...module_utils._boards.lookup import described_board
+from ...module_utils._gpu_facts import GpuFacts, MigModeFacts
 from ...module_utils._mig.desired import LEAVE, desired_layout, unselected_policy
 from ...module_utils._mig.layouts import refuse_parts
 from ...module_utils._mig.model import DesiredGpu
@@ -23,7 +24,7 @@ from ...module_utils._mig.profiles import compute_name
 from ...module_utils._mig.state import present
 from ...module_utils._plan import Refused
 from ...module_utils._sharing.desired import refuse_on_mig
-from ...module_utils._sharing.host import refuse_clients
+from ...module_utils._sharing.host import MigDevice, refuse_clients
 from ...module_utils._sharing.modes import Sharing
 from ...module_utils._sharing.mps_instances import GPU, mig_resource
 from .claims import GPU_CLASS, mig_devices
@@ -72,13 +73,13 @@ class Capacity:
         }
 
 
-def gpus_of_inventory(entries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return GPUs, in the form of the facts document, for C(gpu_facts_gpus): what the inventory says before a host was read.
+def gpus_of_inventory(entries: Sequence[Mapping[str, Any]]) -> list[GpuFacts]:
+    """Return GPUs for C(gpu_facts_gpus): what the inventory says before a host was read.
 
     :param entries: each with C(board), a key of the table of boards, and C(count).
     :raises Refused: an unknown board, or a count that no host has.
     """
-    gpus: list[dict[str, Any]] = []
+    gpus: list[GpuFacts] = []
     for number, entry in enumerate(entries):
         path = f"gpu_facts_gpus[{number}]"
         key, count = str(entry.get("board")), entry.get("count")
@@ -88,22 +89,21 @@ def gpus_of_inventory(entries: Sequence[Mapping[str, Any]]) -> list[dict[str, An
             raise Refused(f"{path}.count", reason, "Write how many GPUs a host has.")
         for _number in range(count):
             gpus.append(
-                {
-                    "index": len(gpus),
-                    "board": board.key,
-                    "name": next(iter(board.product_names), None),
-                    "architecture": board.architecture,
-                    "memory_mib": board.total_memory_mib,
-                    "device_id": f"0x{board.pci_device_ids[0][2:6]}" if board.pci_device_ids else None,
-                    "mig": {"supported": board.mig, "current": False, "pending": False},
-                    "gpu_instances": [],
-                    "from_table": True,
-                }
+                GpuFacts(
+                    len(gpus),
+                    board=board.key,
+                    name=next(iter(board.product_names), None),
+                    architecture=board.architecture,
+                    memory_mib=board.total_memory_mib,
+                    device_id=f"0x{board.pci_device_ids[0][2:6]}" if board.pci_device_ids else None,
+                    mig=MigModeFacts(supported=board.mig, current=False, pending=False),
+                    from_table=True,
+                )
             )
     return gpus
 
 
-def capacity(gpus: Sequence[Mapping[str, Any]], strategy: str, layout: Any, sharing: Sharing) -> Capacity:
+def capacity(gpus: Sequence[GpuFacts], strategy: str, layout: Any, sharing: Sharing) -> Capacity:
     """Return what a node with C(gpus) shows once it is as its pool describes it.
 
     :raises Refused: the desired state does not fit the GPUs, or the device plugin cannot serve it.
@@ -168,28 +168,25 @@ def _common(labels: Sequence[Mapping[str, str]]) -> dict[str, str]:
     return {name: value for name, value in first.items() if all(other.get(name) == value for other in others)}
 
 
-def _divided(gpus: Sequence[Mapping[str, Any]], strategy: str, layout: Any, backend: str) -> dict[int, DesiredGpu]:
+def _divided(gpus: Sequence[GpuFacts], strategy: str, layout: Any, backend: str) -> dict[int, DesiredGpu]:
     """Return what MIG makes of each GPU."""
     found = desired_layout(layout, strategy, gpus).gpus if strategy != "none" or layout else {}
     stays = unselected_policy(strategy, backend) == LEAVE
-    result = {
-        int(gpu["index"]): found.get(int(gpu["index"])) or (present(gpu) if stays else None) or DesiredGpu(False)
-        for gpu in gpus
-    }
+    result = {gpu.index: found.get(gpu.index) or (present(gpu) if stays else None) or DesiredGpu(False) for gpu in gpus}
     for desired in result.values():
         refuse_parts(desired, strategy)
     return result
 
 
 def _groups(
-    gpus: Sequence[Mapping[str, Any]], divided: Mapping[int, DesiredGpu], strategy: str, sharing: Sharing
+    gpus: Sequence[GpuFacts], divided: Mapping[int, DesiredGpu], strategy: str, sharing: Sharing
 ) -> dict[str, list[Slice]]:
     """Return, by resource, one entry for each GPU or MIG device behind it."""
     groups: dict[str, list[Slice]] = {}
     for gpu in gpus:
-        desired = divided[int(gpu["index"])]
+        desired = divided[gpu.index]
         if not desired.enabled or strategy == "none":
-            groups.setdefault(GPU, []).append(slice_of(gpu.get("memory_mib"), sharing, gpu, GPU))
+            groups.setdefault(GPU, []).append(slice_of(gpu.memory_mib, sharing, gpu, GPU))
             continue
         for instance in desired.instances:
             memory = profile_memory(gpu, instance.profile)
@@ -219,7 +216,7 @@ def _refuse_unoffered(sharing: Sharing, groups: Mapping[str, Any]) -> None:
             raise Refused(f"nvidia_sharing_replicas, {resource}", "the node has no such resource", remedy)
 
 
-def _hami(gpus: Sequence[Mapping[str, Any]], divided: Mapping[int, DesiredGpu], sharing: Sharing) -> Capacity:
+def _hami(gpus: Sequence[GpuFacts], divided: Mapping[int, DesiredGpu], sharing: Sharing) -> Capacity:
     if any(desired.enabled for desired in divided.values()):
         raise Refused(
             "nvidia_sharing_backend",
@@ -227,13 +224,13 @@ def _hami(gpus: Sequence[Mapping[str, Any]], divided: Mapping[int, DesiredGpu], 
             "Set nvidia_mig_strategy: none, or a backend other than hami. HAMi's operating mode mig makes and destroys MIG instances by itself, "
             "against nvidia_mig_layout.",
         )
-    memories = [gpu.get("memory_mib") for gpu in gpus]
+    memories = [gpu.memory_mib for gpu in gpus]
     known = [memory for memory in memories if memory is not None]
     unit = Slice(HAMI_SPLIT, min(known) if known else None, sharing.slice_mib, None)
     return Capacity({GPU: HAMI_SPLIT * len(gpus)}, {}, slices={GPU: unit}, assumed=_assumed(gpus))
 
 
-def _claimed(gpus: Sequence[Mapping[str, Any]], divided: Mapping[int, DesiredGpu], sharing: Sharing) -> Capacity:
+def _claimed(gpus: Sequence[GpuFacts], divided: Mapping[int, DesiredGpu], sharing: Sharing) -> Capacity:
     """Return what the DRA driver publishes: GPUs without MIG, and the MIG devices of the others.
 
     A device that is shared is published once: its replicas are the pods for which the claim divides it.
@@ -241,8 +238,8 @@ def _claimed(gpus: Sequence[Mapping[str, Any]], divided: Mapping[int, DesiredGpu
     groups: dict[str, list[Slice]] = {}
     found: dict[str, list[Slice]] = {}
     for gpu in gpus:
-        desired = divided[int(gpu["index"])]
-        kinds = [(GPU_CLASS, GPU, gpu.get("memory_mib"))]
+        desired = divided[gpu.index]
+        kinds = [(GPU_CLASS, GPU, gpu.memory_mib)]
         if desired.enabled:
             kinds = [
                 (mig_devices(device), mig_resource(device), profile_memory(gpu, instance.profile))
@@ -256,7 +253,7 @@ def _claimed(gpus: Sequence[Mapping[str, Any]], divided: Mapping[int, DesiredGpu
                 unit = slice_of(memory, sharing, gpu, resource)
                 if desired.enabled and sharing.mode == "mps":
                     profile = kind.partition("/")[2]
-                    refuse_clients(sharing, gpu, device={"profile": profile, "memory_mib": memory})
+                    refuse_clients(sharing, gpu, device=MigDevice(profile, memory))
             groups.setdefault(resource, []).append(unit)
             found.setdefault(kind, []).append(unit)
     _refuse_unoffered(sharing, groups)
@@ -276,8 +273,8 @@ def _size(unit: Slice) -> float:
     return math.inf if unit.memory_mib is None else unit.memory_mib
 
 
-def _assumed(gpus: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
-    boards = sorted({str(gpu["board"]) for gpu in gpus if gpu.get("from_table")})
+def _assumed(gpus: Sequence[GpuFacts]) -> tuple[str, ...]:
+    boards = sorted({str(gpu.board) for gpu in gpus if gpu.from_table})
     return tuple(
         f"product name and memory of {board}: from the table of boards, no facts are recorded" for board in boards
     )

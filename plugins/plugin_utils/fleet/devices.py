@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...module_utils._formats.kubelet_checkpoint import read_checkpoint
+from ...module_utils._gpu_facts import GpuFacts
 from ...module_utils._plan import Refused
 from .pods import Pod
 
@@ -44,18 +45,17 @@ def holdings(text: str) -> tuple[Holding, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def claimed(gpus: Iterable[Mapping[str, Any]]) -> tuple[Holding, ...]:
+def claimed(gpus: Iterable[GpuFacts]) -> tuple[Holding, ...]:
     """Return which pod was given which device by a claim. Raises Refused: the kubelet's record of it could not be read."""
     found = []
     for gpu in gpus:
-        parts = [part for one in gpu.get("gpu_instances") or () for part in one.get("compute_instances") or ()]
-        for part in (gpu, *parts):
-            for one in part.get("allocations") or ():
-                if one.get("reason"):
-                    raise Refused("the kubelet's record of devices", str(one["reason"]), _REMEDY)
+        for part in gpu.parts:
+            for one in part.allocations:
+                if one.reason:
+                    raise Refused("the kubelet's record of devices", one.reason, _REMEDY)
                 # A claim is no container's; what a container was given is in the checkpoint, with its replica.
-                if not one.get("container"):
-                    found.append(Holding(str(one["pod_uid"]), "", str(one["resource"]), str(part["uuid"])))
+                if not one.container:
+                    found.append(Holding(str(one.pod_uid), "", str(one.resource), str(part.uuid)))
     return tuple(dict.fromkeys(found))
 
 

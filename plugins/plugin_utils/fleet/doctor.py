@@ -10,7 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...module_utils._boards.lookup import cards_on_bus
+from ...module_utils._boards.cards import cards_on_bus
+from ...module_utils._facts_view import DriverFacts, Facts, RuntimeFacts
+from ...module_utils._gpu_facts import GpuFacts
 from ...module_utils._plan import StagePlan, Verdict, verdict_of
 from ...module_utils._users import users_of
 from .inspection import imex_state
@@ -31,7 +33,7 @@ class Diagnosis:
     """
 
     host: str
-    facts: Mapping[str, Any] | None
+    facts: Facts | None
     found: Verification
     stages: Mapping[str, StagePlan] = field(default_factory=dict)
 
@@ -74,80 +76,75 @@ class Diagnosis:
         }
 
 
-def identity(facts: Mapping[str, Any]) -> dict[str, str]:
+def identity(facts: Facts) -> dict[str, str]:
     """Return what a host is, a line each: the system, the GPUs, what is installed for them and what uses them.
 
     What the facts do not tell is C(not known), with the reason where there is one; what is not there is C(none).
     """
-    host, driver, toolkit = (facts.get(name) or {} for name in ("host", "driver", "toolkit"))
-    system = host.get("distribution") or {}
-    kubelet = facts.get("kubelet") or {}
-    runtimes, why = facts.get("runtimes"), (facts.get("unknown") or {}).get("driver.loaded_version")
-    held = ", held" if toolkit.get("holds") else ""
+    host, driver, toolkit = facts.host, facts.driver, facts.toolkit
+    system = host.distribution
+    kubelet = facts.kubelet
+    runtimes, why = facts.runtimes, (facts.unknown or {}).get("driver.loaded_version")
+    held = ", held" if toolkit.holds else ""
     return {
-        "system": f"{system.get('id') or _UNKNOWN} {system.get('version') or ''} {host.get('architecture') or ''}, "
-        f"kernel {host.get('kernel') or _UNKNOWN}, Secure Boot {_switch(host.get('secure_boot'))}",
+        "system": f"{system.id or _UNKNOWN} {system.version or ''} {host.architecture or ''}, "
+        f"kernel {host.kernel or _UNKNOWN}, Secure Boot {_switch(host.secure_boot)}",
         "GPUs": "; ".join(_gpus(facts)) or _NONE,
-        "driver": _driver(driver) + (f" ({why})" if why and not driver.get("loaded_version") else ""),
+        "driver": _driver(driver) + (f" ({why})" if why and not driver.loaded_version else ""),
         **_imex(facts),
-        "toolkit": f"{toolkit['version']}{held}" if toolkit.get("version") else _NONE,
+        "toolkit": f"{toolkit.version}{held}" if toolkit.version else _NONE,
         "runtimes": _UNKNOWN if runtimes is None else ", ".join(_runtime(*one) for one in runtimes.items()) or _NONE,
-        "MPS daemons": _count(facts.get("mps")),
-        "kubelet": _NONE
-        if not kubelet.get("installed")
-        else "active"
-        if kubelet.get("active")
-        else "installed, not active",
+        "MPS daemons": _count(facts.mps),
+        "kubelet": _NONE if not kubelet.installed else "active" if kubelet.active else "installed, not active",
     }
 
 
-def _gpus(facts: Mapping[str, Any]) -> list[str]:
+def _gpus(facts: Facts) -> list[str]:
     """Return the GPUs, equal ones together; from the PCI bus where the driver does not tell."""
-    gpus = facts.get("gpus")
+    gpus = facts.gpus
     if gpus is None:
-        boards = [str(card.get("board") or f"PCI device {card.get('device_id')}") for card in cards_on_bus(facts)]
+        boards = [card.board or f"PCI device {card.device_id}" for card in cards_on_bus(facts)]
         return [
             f"{boards.count(board)} x {board} on the PCI bus, not seen by a driver" for board in dict.fromkeys(boards)
         ]
     alike: dict[str, list[int]] = {}
     for gpu in gpus:
-        alike.setdefault(_gpu(gpu), []).append(int(gpu["index"]))
+        alike.setdefault(_gpu(gpu), []).append(gpu.index)
     return [f"{len(indices)} x {text} (GPU {ranges(indices)})" for text, indices in alike.items()]
 
 
-def _gpu(gpu: Mapping[str, Any]) -> str:
-    if gpu.get("lost"):
+def _gpu(gpu: GpuFacts) -> str:
+    if gpu.lost:
         return "a GPU that fell off the bus"
-    mig = gpu.get("mig") or {}
-    instances = gpu.get("gpu_instances") or ()
-    divided = f", MIG on with {len(instances)} GPU instances" if mig.get("current") else ""
+    mig = gpu.mig
+    instances = gpu.gpu_instances
+    divided = f", MIG on with {len(instances)} GPU instances" if mig.current else ""
     used = ", in use" if users_of(gpu).everybody else ""
-    return f"{gpu.get('name') or _UNKNOWN}, {gpu.get('memory_mib')} MiB{divided}{used}"
+    return f"{gpu.name or _UNKNOWN}, {gpu.memory_mib} MiB{divided}{used}"
 
 
-def _driver(driver: Mapping[str, Any]) -> str:
-    loaded, on_disk = driver.get("loaded_version"), driver.get("on_disk_version")
+def _driver(driver: DriverFacts) -> str:
+    loaded, on_disk = driver.loaded_version, driver.on_disk_version
     if not loaded and not on_disk:
         return _NONE
     text = f"{loaded or on_disk}{'' if loaded else ' installed, not loaded'}"
-    text += f" {driver['flavour']}" if driver.get("flavour") else ""
-    text += f" from {driver['source']}" if driver.get("source") else ""
+    text += f" {driver.flavour}" if driver.flavour else ""
+    text += f" from {driver.source}" if driver.source else ""
     text += f"; {on_disk} is on the disk" if loaded and on_disk and on_disk != loaded else ""
-    return text + (f", held: {', '.join(driver['holds'])}" if driver.get("holds") else "")
+    return text + (f", held: {', '.join(driver.holds)}" if driver.holds else "")
 
 
-def _imex(facts: Mapping[str, Any]) -> dict[str, str]:
+def _imex(facts: Facts) -> dict[str, str]:
     """Return the line about IMEX, which only the hosts of racks have."""
-    found = (facts.get("fabric") or {}).get("imex")
+    found = facts.fabric.imex
     if found is None:
         return {}
-    nodes = found.get("nodes") or ()
-    return {"IMEX": f"{found.get('version') or 'not installed'}, {imex_state(found)}, {len(nodes)} nodes"}
+    return {"IMEX": f"{found.version or 'not installed'}, {imex_state(found)}, {len(found.nodes or ())} nodes"}
 
 
-def _runtime(name: str, runtime: Mapping[str, Any]) -> str:
-    text = f"{name} {runtime.get('version') or _UNKNOWN}"
-    return text + (" with the runtime nvidia" if runtime.get("nvidia") else " without the runtime nvidia")
+def _runtime(name: str, runtime: RuntimeFacts) -> str:
+    text = f"{name} {runtime.version or _UNKNOWN}"
+    return text + (" with the runtime nvidia" if runtime.nvidia else " without the runtime nvidia")
 
 
 def _count(found: Sequence[Any] | None) -> str:

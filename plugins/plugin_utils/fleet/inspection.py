@@ -17,7 +17,10 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
-from ...module_utils._boards.lookup import cards_on_bus
+from ...module_utils._boards.cards import cards_on_bus
+from ...module_utils._facts_view import Facts, ImexFacts
+from ...module_utils._gpu_facts import GpuFacts, GpuInstanceFacts
+from ...module_utils._gpu_settings import GpuSettings
 from .expectations import different_resources
 from .pods import Pod
 from .text import blocks, counted, gib, ranges, table
@@ -61,17 +64,17 @@ class Resources:
         return "unknown" if self.expected is None else counted(self.expected) or "none"
 
 
-def gpu_row(gpu: Mapping[str, Any], sharing: Mapping[str, Any], usage: GpuUsage) -> tuple[str, str, str, str]:
-    """Return of one entry of C(gpus) of the facts: its name, what it is divided into, how much of that is taken, and the memory that processes use.
+def gpu_row(gpu: GpuFacts, sharing: Mapping[str, Any], usage: GpuUsage) -> tuple[str, str, str, str]:
+    """Return of a GPU: its name, what it is divided into, how much of that is taken, and the memory that processes use.
 
     :param sharing: C(mode), C(replicas), C(memory_mib) and C(thread_percentage) of a slice, as the pool's capacity says, and C(confirmed), whether the cluster
         offers that; empty without sharing.
     """
-    name = str(gpu.get("name") or gpu.get("board") or "unknown")
-    mig = gpu.get("mig") or {}
-    instances = gpu.get("gpu_instances") or []
-    pending = ", MIG mode pending" if bool(mig.get("pending")) != bool(mig.get("current")) else ""
-    if mig.get("current"):
+    name = str(gpu.name or gpu.board or "unknown")
+    mig = gpu.mig
+    instances = gpu.gpu_instances
+    pending = ", MIG mode pending" if bool(mig.pending) != bool(mig.current) else ""
+    if mig.current:
         divided = (_multiset(instances) or "MIG, no instances") + pending
         return name, divided, f"{usage.instances_taken}/{len(instances)} instances", _memory(gpu)
     divided = f"whole{pending}" if pending else _slices(sharing)
@@ -92,7 +95,7 @@ def _slices(sharing: Mapping[str, Any]) -> str:
 
 
 def host_table(
-    hosts: Mapping[str, Mapping[str, Any]],
+    hosts: Mapping[str, Facts],
     sharing: Mapping[str, Mapping[str, Any]],
     nodes: Mapping[str, NodeUsage],
     width: int = 0,
@@ -100,13 +103,13 @@ def host_table(
     """Return one line for each run of equal GPUs of each host. C(sharing): host name to what L(gpu_row) takes."""
     rows: list[list[str]] = []
     for host, facts in hosts.items():
-        driver = (facts.get("driver") or {}).get("loaded_version") or "not loaded"
+        driver = facts.driver.loaded_version or "not loaded"
         uses = [
-            (int(gpu["index"]), gpu_row(gpu, sharing.get(host, {}), usage))
-            for gpu, usage in zip(facts.get("gpus") or [], nodes[host].gpus)
+            (gpu.index, gpu_row(gpu, sharing.get(host, {}), usage))
+            for gpu, usage in zip(facts.gpus or (), nodes[host].gpus)
         ]
         if not uses:
-            reason = (facts.get("nvml") or {}).get("reason") or "no NVIDIA GPU"
+            reason = facts.nvml.reason or "no NVIDIA GPU"
             count = len(cards_on_bus(facts))
             rows.append([host, driver, f"{count} on PCI", "-", f"unknown: {reason}", "-", "-"])
         for row, group in groupby(uses, key=itemgetter(1)):
@@ -115,15 +118,15 @@ def host_table(
     return table(header, rows, width)
 
 
-def settings_table(hosts: Mapping[str, Mapping[str, Any]], width: int = 0) -> str:
+def settings_table(hosts: Mapping[str, Facts], width: int = 0) -> str:
     """Return power limit, clocks and ECC of the GPUs of hosts that keep some; empty where none does."""
     rows: list[list[str]] = []
     for host, facts in hosts.items():
-        if (facts.get("recorded") or {}).get("settings") is None:
+        if facts.recorded.settings is None:
             continue
         found: dict[tuple[str, ...], list[int]] = {}
-        for gpu in facts.get("gpus") or ():
-            found.setdefault(_settings(gpu.get("settings") or {}), []).append(int(gpu["index"]))
+        for gpu in facts.gpus or ():
+            found.setdefault(_settings(gpu.settings or GpuSettings()), []).append(gpu.index)
         rows += [[host, ranges(indices), *values] for values, indices in found.items()]
     return (
         table(
@@ -134,42 +137,42 @@ def settings_table(hosts: Mapping[str, Mapping[str, Any]], width: int = 0) -> st
     )
 
 
-def imex_table(hosts: Mapping[str, Mapping[str, Any]], width: int = 0) -> str:
+def imex_table(hosts: Mapping[str, Facts], width: int = 0) -> str:
     """Return what the hosts of NVL72 racks have of IMEX; empty where there is no such host."""
     rows = []
     for host, facts in hosts.items():
-        found = (facts.get("fabric") or {}).get("imex")
+        found = facts.fabric.imex
         if found is None:
             continue
-        driver = (facts.get("driver") or {}).get("loaded_version") or "not loaded"
-        nodes = "none" if found.get("nodes") is None else str(len(found["nodes"]))
-        rows.append([host, imex_state(found), found.get("version") or "not installed", driver, nodes])
+        driver = facts.driver.loaded_version or "not loaded"
+        nodes = "none" if found.nodes is None else str(len(found.nodes))
+        rows.append([host, imex_state(found), found.version or "not installed", driver, nodes])
     return table(["HOST", "IMEX", "VERSION", "DRIVER", "NODES IN ITS FILE"], rows, width) if rows else ""
 
 
-def imex_state(found: Mapping[str, Any]) -> str:
+def imex_state(found: ImexFacts) -> str:
     """Return the state of C(nvidia-imex.service) in a few words."""
-    if found.get("active") is None:
+    if found.active is None:
         return "unknown"
-    running = "runs" if found["active"] else "does not run"
-    if found.get("masked"):
-        return f"masked, {running}" if found["active"] else "masked"
-    return running if found.get("enabled") else f"{running}, not at boot"
+    running = "runs" if found.active else "does not run"
+    if found.masked:
+        return f"masked, {running}" if found.active else "masked"
+    return running if found.enabled else f"{running}, not at boot"
 
 
-def _settings(settings: Mapping[str, Any]) -> tuple[str, ...]:
-    power, clocks, ecc = (settings.get(name) or {} for name in ("power_w", "clocks_mhz", "ecc"))
-    own = power.get("limit") == power.get("default")
-    limit = "unknown" if power.get("limit") is None else f"{power['limit']} W" + (" (the board's)" if own else "")
-    application = clocks.get("application")
-    if application == clocks.get("default"):
+def _settings(settings: GpuSettings) -> tuple[str, ...]:
+    power, clocks, ecc = settings.power_w, settings.clocks_mhz, settings.ecc
+    own = power.limit == power.default
+    limit = "unknown" if power.limit is None else f"{power.limit} W" + (" (the board's)" if own else "")
+    application = clocks.application
+    if application == clocks.default:
         shown = "the board's"
     else:
         shown = f"{application[0]} memory, {application[1]} graphics MHz" if application else "unknown"
-    state = "none" if ecc.get("current") is None else "on" if ecc["current"] else "off"
-    if ecc and ecc.get("pending") is not ecc.get("current"):
-        state += f", {'on' if ecc.get('pending') else 'off'} after the next reset or reboot"
-    return (limit, _lock(clocks.get("locked_graphics")), _lock(clocks.get("locked_memory")), shown, state)
+    state = "none" if ecc.current is None else "on" if ecc.current else "off"
+    if ecc.pending is not ecc.current:
+        state += f", {'on' if ecc.pending else 'off'} after the next reset or reboot"
+    return (limit, _lock(clocks.locked_graphics), _lock(clocks.locked_memory), shown, state)
 
 
 def _lock(clocks: Sequence[int] | None) -> str:
@@ -202,17 +205,17 @@ def resource_table(resources: Mapping[str, Resources], width: int = 0) -> str:
     return shown
 
 
-def _multiset(instances: Sequence[Mapping[str, Any]]) -> str:
-    counts = Counter(str(instance.get("profile")) for instance in instances)
-    sizes = {str(instance.get("profile")): int(instance.get("size") or 0) for instance in instances}
+def _multiset(instances: Sequence[GpuInstanceFacts]) -> str:
+    counts = Counter(instance.profile for instance in instances)
+    sizes = {instance.profile: instance.size for instance in instances}
     ordered = sorted(counts, key=lambda profile: (-sizes[profile], profile))
     return " + ".join(f"{counts[profile]} x {profile}" for profile in ordered)
 
 
-def _memory(gpu: Mapping[str, Any]) -> str:
-    used = sum(int(process.get("memory_mib") or 0) for process in gpu.get("processes") or [])
-    total = gpu.get("memory_mib")
-    return f"{gib(used)} of {gib(int(total))}" if total else f"{gib(used)}"
+def _memory(gpu: GpuFacts) -> str:
+    used = sum(process.memory_mib or 0 for process in gpu.processes or ())
+    total = gpu.memory_mib
+    return f"{gib(used)} of {gib(total)}" if total else f"{gib(used)}"
 
 
 _MIB_PER_GIB = 1024

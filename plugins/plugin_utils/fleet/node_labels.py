@@ -12,10 +12,10 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from ...module_utils._boards.architectures import ARCHITECTURES
-from ...module_utils._boards.lookup import board_of
+from ...module_utils._boards.cards import board_of
+from ...module_utils._gpu_facts import GpuFacts
 from ...module_utils._mig.model import DesiredGpu
 from ...module_utils._mig.profiles import compute_name
 from ...module_utils._mig.state import has_mig
@@ -28,7 +28,7 @@ _FAMILIES = {"ada": "ada-lovelace"}
 
 
 def node_labels(
-    gpus: Sequence[Mapping[str, Any]], divided: Mapping[int, DesiredGpu], strategy: str, sharing: Sharing
+    gpus: Sequence[GpuFacts], divided: Mapping[int, DesiredGpu], strategy: str, sharing: Sharing
 ) -> tuple[dict[str, str], dict[str, str]]:
     """Return the labels that are certain, and those that depend on the board's variant or on the driver."""
     certain = {
@@ -47,30 +47,30 @@ def node_labels(
 
 
 def _gpu_labels(
-    gpus: Sequence[Mapping[str, Any]],
+    gpus: Sequence[GpuFacts],
     divided: Mapping[int, DesiredGpu],
     sharing: Sharing,
     certain: dict[str, str],
     approximate: dict[str, str],
 ) -> None:
     """Whole GPUs override GPUs with MIG; of several products the last one that gpu-feature-discovery visits wins."""
-    names = sorted({str(gpu.get("name")) for gpu in gpus})
-    whole = [gpu for gpu in gpus if not divided[int(gpu["index"])].enabled]
+    names = sorted({str(gpu.name) for gpu in gpus})
+    whole = [gpu for gpu in gpus if not divided[gpu.index].enabled]
     shown = (whole or list(gpus))[-1]
-    count = sum(1 for gpu in gpus if gpu.get("name") == shown.get("name"))
+    count = sum(1 for gpu in gpus if gpu.name == shown.name)
     shared = bool(whole) and sharing.replicated
-    replicas = slice_of(shown.get("memory_mib"), sharing, shown, GPU).replicas if shared else (1 if whole else 0)
+    replicas = slice_of(shown.memory_mib, sharing, shown, GPU).replicas if shared else (1 if whole else 0)
     shared = replicas > 1
     target = certain if len(names) == 1 else approximate
     target[f"{GPU}.count"] = str(count)
     target[f"{GPU}.replicas"] = str(replicas)
     target[f"{GPU}.sharing-strategy"] = _strategy_label(sharing) if replicas > 1 else "none"
     suffix = "-SHARED" if shared and not sharing.rename else ""
-    if shown.get("name"):
-        _known(shown, f"{GPU}.product", product(str(shown.get("name"))) + suffix, len(names) == 1, certain, approximate)
-    if shown.get("memory_mib"):
-        _known(shown, f"{GPU}.memory", str(shown["memory_mib"]), len(names) == 1, certain, approximate)
-    architecture = shown.get("architecture")
+    if shown.name:
+        _known(shown, f"{GPU}.product", product(str(shown.name)) + suffix, len(names) == 1, certain, approximate)
+    if shown.memory_mib:
+        _known(shown, f"{GPU}.memory", str(shown.memory_mib), len(names) == 1, certain, approximate)
+    architecture = shown.architecture
     if architecture:
         target[f"{GPU}.family"] = _FAMILIES.get(str(architecture), str(architecture))
         known = ARCHITECTURES.get(str(architecture))
@@ -80,7 +80,7 @@ def _gpu_labels(
 
 
 def _mig_labels(
-    gpus: Sequence[Mapping[str, Any]],
+    gpus: Sequence[GpuFacts],
     divided: Mapping[int, DesiredGpu],
     strategy: str,
     sharing: Sharing,
@@ -88,9 +88,9 @@ def _mig_labels(
     approximate: dict[str, str],
 ) -> None:
     counts: Counter[str] = Counter()
-    example: dict[str, tuple[Mapping[str, Any], str, int]] = {}
+    example: dict[str, tuple[GpuFacts, str, int]] = {}
     for gpu in gpus:
-        for instance in divided[int(gpu["index"])].instances:
+        for instance in divided[gpu.index].instances:
             for width in instance.compute:
                 device = compute_name(instance.profile, width)
                 counts[device] += 1
@@ -104,7 +104,7 @@ def _mig_labels(
         certain[f"{key}.replicas"] = str(replicas)
         certain[f"{key}.sharing-strategy"] = _strategy_label(sharing) if shared else "none"
         suffix = "-SHARED" if shared and not sharing.rename else ""
-        name = f"{product(str(gpu.get('name')))}-MIG-{product(device.replace('+', '.'))}{suffix}"
+        name = f"{product(str(gpu.name))}-MIG-{product(device.replace('+', '.'))}{suffix}"
         _known(gpu, f"{key}.product", name, True, certain, approximate)
         row = profile_of(gpu, profile)
         memory = profile_memory(gpu, profile)
@@ -118,12 +118,12 @@ def _mig_labels(
 
 
 def _known(
-    gpu: Mapping[str, Any], key: str, value: str, unique: bool, certain: dict[str, str], approximate: dict[str, str]
+    gpu: GpuFacts, key: str, value: str, unique: bool, certain: dict[str, str], approximate: dict[str, str]
 ) -> None:
     """Put a value that comes from the GPU itself where it belongs: the table of boards knows it about only."""
     board = board_of(gpu)
     variants = board is not None and len(board.product_names) > 1
-    guessed = bool(gpu.get("from_table")) and (variants or key.endswith(".memory"))
+    guessed = bool(gpu.from_table) and (variants or key.endswith(".memory"))
     (approximate if guessed or not unique else certain)[key] = value
     (certain if guessed or not unique else approximate).pop(key, None)
 

@@ -11,7 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...module_utils._boards.lookup import board_of, normalize_device_id
+from ...module_utils._boards.cards import board_of
+from ...module_utils._boards.lookup import normalize_device_id
+from ...module_utils._gpu_facts import GpuFacts
 from ...module_utils._plan import Refused
 from .names import CONFIGURATION_LABEL, LABEL_PREFIX, POOL_LABEL, label_value
 
@@ -55,7 +57,7 @@ class NodeMatch:
 BY_NAME = NodeMatch()
 
 
-def devices_of(gpus: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+def devices_of(gpus: Sequence[GpuFacts]) -> tuple[str, ...]:
     """Return the PCI device IDs of GPUs, in lower case without 0x: their own, and those of their boards in the table.
 
     All IDs of a board, so that reading a host changes no rule.
@@ -66,16 +68,16 @@ def devices_of(gpus: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
     return tuple(sorted(found - {""}))
 
 
-def _read_ids(gpus: Sequence[Mapping[str, Any]]) -> list[str]:
+def _read_ids(gpus: Sequence[GpuFacts]) -> list[str]:
     """Return the IDs that GPUs themselves reported."""
-    return [_digits(str(gpu["device_id"])) for gpu in gpus if gpu.get("device_id") and not gpu.get("from_table")]
+    return [_digits(str(gpu.device_id)) for gpu in gpus if gpu.device_id and not gpu.from_table]
 
 
 def _digits(device: str) -> str:
     return (normalize_device_id(device) or "")[2:6].lower()
 
 
-def read(value: Any, gpus: Sequence[Mapping[str, Any]]) -> NodeMatch:
+def read(value: Any, gpus: Sequence[GpuFacts]) -> NodeMatch:
     """Return by what the nodes of a pool whose hosts have C(gpus) are found.
 
     :raises Refused: it is not one of the ways, or nothing that a node can have.

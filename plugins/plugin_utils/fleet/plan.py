@@ -12,7 +12,7 @@ from typing import Any
 
 from ...module_utils._plan import REBOOT_NEEDED, REBOOT_POSSIBLE, StagePlan, Step, Verdict, hurts_pods, verdict_of
 from ...module_utils._schema import encode
-from ...module_utils._steps import gpu_title
+from ...module_utils._steps import gpu_of
 from .expectations import FAILED, Expected, compare
 from .objects import is_cordoned, is_ready
 from .pods import read
@@ -251,12 +251,12 @@ def step_lines(steps: Iterable[Step]) -> list[tuple[str, list[Step]]]:
     for position, step in enumerate(steps):
         # What acts on no GPU, or disturbs somebody, stands for itself.
         alone = "index" not in step.data or step.disturbs
-        key = f"{position}" if alone else str(step).replace(gpu_title(step.data), "")
+        key = f"{position}" if alone else str(step).replace(gpu_of(step.data), "")
         alike.setdefault(key, []).append(step)
     found = []
     for first, *others in alike.values():
         indices = sorted({int(step.data["index"]) for step in (first, *others)}) if others else []
-        text = str(first).replace(gpu_title(first.data), f"GPUs {ranges(indices)}") if others else str(first)
+        text = str(first).replace(gpu_of(first.data), f"GPUs {ranges(indices)}") if others else str(first)
         found.append((text, [first, *others]))
     return found
 

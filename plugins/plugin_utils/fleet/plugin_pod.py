@@ -14,7 +14,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ...module_utils import _injection as injection
+from ...module_utils._facts_view import Facts, MpsDaemonFacts
 from ...module_utils._formats.mps_commands import limit_text
+from ...module_utils._gpu_facts import GpuFacts
 from ...module_utils._sharing.arithmetic import mps_limits
 from ...module_utils._sharing.mps_instances import ROOT
 from .expectations import FAILED, PASSED, SKIPPED, Check
@@ -27,7 +29,7 @@ _DIRECTORY = "/var/lib/kubelet/device-plugins"
 _BOTH = f"The host and the rendered values follow from {injection.VARIABLE}: run gpufleet.nvidia.site on the host and sync the rendered tree."
 
 
-def check(pods: Iterable[Mapping[str, Any]], facts: Mapping[str, Any]) -> Check:
+def check(pods: Iterable[Mapping[str, Any]], facts: Facts) -> Check:
     """Return whether the node's device plugin and its host agree on how devices reach containers."""
     found = [(pod, container) for pod in pods for container in _containers(pod)]
     if not found:
@@ -53,9 +55,7 @@ def check(pods: Iterable[Mapping[str, Any]], facts: Mapping[str, Any]) -> Check:
     return Check(CHECK, PASSED, f"devices are handed over by {shown}, and the host accepts that")
 
 
-def mps_check(
-    pods: Iterable[Mapping[str, Any]], resources: Sequence[str], daemons: Sequence[Mapping[str, Any]]
-) -> Check:
+def mps_check(pods: Iterable[Mapping[str, Any]], resources: Sequence[str], daemons: Sequence[MpsDaemonFacts]) -> Check:
     """Return whether MPS daemons of the host serve the pipes in which the plugin's clients look for them.
 
     The plugin builds a pipe's path from the name that it offers, also a renamed one (k8s-device-plugin, cmd/mps-control-daemon/mps/root.go).
@@ -63,23 +63,21 @@ def mps_check(
     root = _mps_root(pods)
     if not root:
         return Check(MPS_CHECK, SKIPPED, "no device plugin runs on the node")
-    served = {str(daemon.get("pipe_directory")): daemon for daemon in daemons if not daemon.get("in_container")}
+    served = {str(daemon.pipe_directory): daemon for daemon in daemons if not daemon.in_container}
     wanted = [f"{root}/{name}/pipe" for name in resources]
     missing = [path for path in wanted if path not in served]
     if missing:
         there = f"daemons serve {', '.join(sorted(served))}" if served else "no MPS daemon runs"
         step = "nvidia_sharing_rename and nvidia_sharing_mps_manager decide both: run gpufleet.nvidia.site on the host and sync the rendered tree."
         return Check(MPS_CHECK, FAILED, f"clients look for the MPS daemon at {', '.join(missing)}, and {there}", step)
-    silent = [path for path in wanted if served[path].get("responds") is False]
+    silent = [path for path in wanted if served[path].responds is False]
     if silent:
         evidence = f"the MPS daemon at {', '.join(silent)} does not answer"
         return Check(MPS_CHECK, FAILED, evidence, "Look at its log: journalctl -u 'gpufleet-mps*'.")
     return Check(MPS_CHECK, PASSED, ", ".join(wanted))
 
 
-def mps_limits_check(
-    replicas: Mapping[str, int], facts: Mapping[str, Any], pods: Iterable[Mapping[str, Any]] = ()
-) -> Check:
+def mps_limits_check(replicas: Mapping[str, int], facts: Facts, pods: Iterable[Mapping[str, Any]] = ()) -> Check:
     """Return whether the device plugin's own MPS daemons limit their clients as they do at their start.
 
     A client of a daemon, and whoever enters its container, can tell it others; those of before are back when it starts again.
@@ -90,19 +88,18 @@ def mps_limits_check(
     if root != ROOT:
         evidence = f"the device plugin's mps.root is {root}, and only daemons below {ROOT} are asked"
         return Check(MPS_LIMITS_CHECK, SKIPPED, evidence)
-    daemons = [one for one in facts.get("mps") or () if one.get("in_container")]
-    served = {str(one.get("pipe_directory")): one for one in daemons}
+    served = {str(one.pipe_directory): one for one in facts.mps or () if one.in_container}
     log = "See its log: kubectl logs of the pod nvidia-device-plugin-...-mps-control-daemon of the node."
     wrong: list[str] = []
     for name, count in sorted(replicas.items()):
         pipe = f"{ROOT}/{name}/pipe"
         found = served.get(pipe)
-        if found is None or found.get("responds") is False:
+        if found is None or found.responds is False:
             what = "runs" if found is None else "answers"
             return Check(MPS_LIMITS_CHECK, FAILED, f"no MPS daemon of the device plugin {what} at {pipe}", log)
-        if found.get("percentage") is None or found.get("limits") is None:
+        if found.percentage is None or found.limits is None:
             return Check(MPS_LIMITS_CHECK, SKIPPED, f"the MPS daemon at {pipe} did not report its limits")
-        wrong += _wrong_limits(pipe, count, found, facts.get("gpus") or ())
+        wrong += _wrong_limits(pipe, count, found.percentage, found.limits, facts.gpus or ())
     if wrong:
         step = (
             "Drain the node, then delete its pod nvidia-device-plugin-...-mps-control-daemon, which ends all clients: the daemon starts with "
@@ -113,20 +110,20 @@ def mps_limits_check(
 
 
 def _wrong_limits(
-    pipe: str, replicas: int, daemon: Mapping[str, Any], gpus: Sequence[Mapping[str, Any]]
+    pipe: str, replicas: int, given: float, listed: Sequence[str], gpus: Sequence[GpuFacts]
 ) -> Iterator[str]:
     percentage = mps_limits(0, replicas).percentage
-    if abs(daemon["percentage"] - percentage) > 0.05:
-        yield f"the MPS daemon at {pipe} gives a client {daemon['percentage']:g} % of the threads instead of {percentage} %"
-    limits = dict(enumerate(daemon["limits"]))
+    if abs(given - percentage) > 0.05:
+        yield f"the MPS daemon at {pipe} gives a client {given:g} % of the threads instead of {percentage} %"
+    limits = dict(enumerate(listed))
     for gpu in gpus:
-        present = limits.get(int(gpu["index"]))
-        if present is None or not gpu.get("memory_mib"):
+        present = limits.get(gpu.index)
+        if present is None or not gpu.memory_mib:
             continue
-        mib = mps_limits(int(gpu["memory_mib"]), replicas).memory_mib
+        mib = mps_limits(gpu.memory_mib, replicas).memory_mib
         if present != limit_text(mib):
             limited = f"limits a client to {present}" if present else "limits no client"
-            yield f"the MPS daemon at {pipe} {limited} on GPU {gpu['index']} instead of {mib} MiB"
+            yield f"the MPS daemon at {pipe} {limited} on GPU {gpu.index} instead of {mib} MiB"
 
 
 def _mps_root(pods: Iterable[Mapping[str, Any]]) -> str:

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ...module_utils._gpu_facts import GpuFacts
 from ...module_utils._plan import Refused
 from ...module_utils._sharing.desired import read as read_sharing
 from ...module_utils._sharing.modes import Sharing
@@ -108,7 +109,7 @@ def is_name(name: str) -> bool:
     return len(name) <= _LONGEST and bool(_NAME.fullmatch(name))
 
 
-def read(desired: Mapping[str, Any], gpus: Sequence[Mapping[str, Any]]) -> Choices:
+def read(desired: Mapping[str, Any], gpus: Sequence[GpuFacts]) -> Choices:
     """Return what a node with C(gpus) can choose between.
 
     :param desired: variables of the roles nvidia_mig, nvidia_sharing and gpu_kubernetes.

@@ -6,11 +6,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from ...module_utils._boards.board import GpuInstanceProfile
+from ...module_utils._gpu_facts import GpuFacts
 from ...module_utils._mig.profiles import resolve
 from ...module_utils._mig.state import profiles_of
 from ...module_utils._sharing.host import client_limits, refuse_clients
@@ -36,7 +36,7 @@ class Slice:
         return asdict(self)
 
 
-def slice_of(memory: int | None, sharing: Sharing, gpu: Mapping[str, Any], resource: str) -> Slice:
+def slice_of(memory: int | None, sharing: Sharing, gpu: GpuFacts, resource: str) -> Slice:
     """Return what one unit of C(resource) is.
 
     :param memory: of the GPU or MIG device in MiB, where it is known.
@@ -45,23 +45,22 @@ def slice_of(memory: int | None, sharing: Sharing, gpu: Mapping[str, Any], resou
     replicas = sharing.replicas_on(memory, resource=resource) if sharing.replicated else 1
     if sharing.mode != "mps" or not sharing.replicated:
         return Slice(replicas, memory, None, None)
-    device = {**gpu, "memory_mib": memory}
-    refuse_clients(sharing, device)
-    limits = client_limits(sharing, device)
+    refuse_clients(sharing, gpu.but(memory_mib=memory))
+    limits = client_limits(sharing, gpu.index, memory)
     percentage = int(limits.percentage) if limits.percentage % 1 == 0 else limits.percentage
     return Slice(replicas, memory, limits.memory_mib or None, percentage)
 
 
-def profile_of(gpu: Mapping[str, Any], name: str) -> GpuInstanceProfile | None:
+def profile_of(gpu: GpuFacts, name: str) -> GpuInstanceProfile | None:
     """Return the MIG profile of this name that the GPU offers, where its profiles are known."""
     offered = profiles_of(gpu)
     return resolve(name, offered) if offered else None
 
 
-def profile_memory(gpu: Mapping[str, Any], name: str) -> int | None:
+def profile_memory(gpu: GpuFacts, name: str) -> int | None:
     """Return the memory in MiB of a MIG device: what an instance of this profile has, else what the profile says."""
-    for instance in gpu.get("gpu_instances") or ():
-        if instance.get("profile") == name and instance.get("memory_mib"):
-            return int(instance["memory_mib"])
+    for instance in gpu.gpu_instances:
+        if instance.profile == name and instance.memory_mib:
+            return instance.memory_mib
     profile = profile_of(gpu, name)
     return profile.memory_mib if profile else None

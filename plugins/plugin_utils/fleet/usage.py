@@ -13,8 +13,9 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
+from ...module_utils._facts_view import Facts
+from ...module_utils._gpu_facts import GpuFacts
 from ...module_utils._mig.state import profiles_of
 from ...module_utils._sharing.mps_instances import GPU, mig_resource
 from ...module_utils._users import allocated, processes_on
@@ -154,7 +155,7 @@ def unplaced(pods: Iterable[Pod]) -> tuple[Pod, ...]:
 def node_usage(
     name: str,
     address: str,
-    facts: Mapping[str, Any],
+    facts: Facts,
     replicas: Mapping[str, int],
     holdings: Iterable[Holding],
     pods: Sequence[Pod],
@@ -190,54 +191,52 @@ def node_usage(
             give(pod, device, mib)
     everybody: dict[str, Mapping[str, int]] = {**(users or {}), **held}
     waiting = tuple(pod for pod in living.values() if pod.devices and pod.uid not in served)
-    gpus = tuple(_gpu(gpu, replicas, everybody, memory, slice_mib) for gpu in facts.get("gpus") or [])
+    gpus = tuple(_gpu(gpu, replicas, everybody, memory, slice_mib) for gpu in facts.gpus or ())
     gone = tuple(f"GPU {gpu.index} cannot be reached: it fell off the bus" for gpu in gpus if gpu.lost)
     return NodeUsage(name, address, gpus, waiting, (*notes, *gone))
 
 
-def users_on_host(facts: Mapping[str, Any]) -> dict[str, dict[str, int]]:
+def users_on_host(facts: Facts) -> dict[str, dict[str, int]]:
     """Return who holds which GPU or MIG device by the facts of the host: the pods of the kubelet's record, where it has none the processes."""
     found: dict[str, dict[str, int]] = {}
-    for gpu in facts.get("gpus") or []:
-        instances = gpu.get("gpu_instances") or []
-        for part in (gpu, *(compute for instance in instances for compute in instance.get("compute_instances") or [])):
-            users = allocated(part.get("allocations")) or processes_on(part)
+    for gpu in facts.gpus or ():
+        for part in gpu.parts:
+            users = allocated(part.allocations) or processes_on(part)
             if users:
-                found[str(part.get("uuid"))] = dict(Counter(str(user).removeprefix("pod ") for user in users))
+                found[str(part.uuid)] = dict(Counter(str(user).removeprefix("pod ") for user in users))
     return found
 
 
 def _gpu(
-    gpu: Mapping[str, Any],
+    gpu: GpuFacts,
     replicas: Mapping[str, int],
     held: Mapping[str, Mapping[str, int]],
     given: Mapping[str, Mapping[str, int]],
     slice_mib: int | None,
 ) -> GpuUsage:
-    mig = bool((gpu.get("mig") or {}).get("current"))
-    memory = int(gpu.get("memory_mib") or 0)
-    index, name = int(gpu.get("index") or 0), str(gpu.get("name") or gpu.get("board") or "unknown")
+    mig = bool(gpu.mig.current)
+    memory, index, name = gpu.memory_mib or 0, gpu.index, gpu.name or gpu.board or "unknown"
     shares = []
-    if gpu.get("lost"):
+    if gpu.lost:
         return GpuUsage(index, "lost", 0, False, (), lost=True)
     if not mig:
-        uuid, count = str(gpu.get("uuid")), replicas.get(GPU, 1)
+        uuid, count = str(gpu.uuid), replicas.get(GPU, 1)
         limit = slice_mib if count > 1 else None
         whole = PodShare(uuid, "", 0, 0, memory, count, held.get(uuid, {}), limit, given.get(uuid, {}))
         return GpuUsage(index, name, memory, False, (whole,))
-    for instance in sorted(gpu.get("gpu_instances") or [], key=lambda entry: int(entry.get("start") or 0)):
-        parts = instance.get("compute_instances") or []
+    for instance in sorted(gpu.gpu_instances, key=lambda one: one.start):
+        parts = instance.compute_instances
         for compute in parts:
-            uuid, profile = str(compute.get("uuid")), str(compute.get("profile"))
+            uuid, profile = str(compute.uuid), compute.profile
             resource = mig_resource(profile)
             shares.append(
                 PodShare(
                     uuid,
                     profile,
-                    int(instance.get("start") or 0),
-                    int(instance.get("size") or 0),
+                    instance.start,
+                    instance.size,
                     # Compute instances of one GPU instance share its memory.
-                    int(instance.get("memory_mib") or 0) // len(parts),
+                    (instance.memory_mib or 0) // len(parts),
                     replicas.get(resource, replicas.get(GPU, 1)),
                     held.get(uuid, {}),
                 )
@@ -245,10 +244,10 @@ def _gpu(
     return GpuUsage(index, name, memory, True, tuple(shares), _slices(gpu))
 
 
-def _slices(gpu: Mapping[str, Any]) -> int:
+def _slices(gpu: GpuFacts) -> int:
     """Return into how many memory slices MIG divides a GPU: as far as its profiles, and the instances on it, reach."""
     profiles = profiles_of(gpu)
-    ends = [int(one.get("start") or 0) + int(one.get("size") or 0) for one in gpu.get("gpu_instances") or []]
+    ends = [one.start + one.size for one in gpu.gpu_instances]
     for profile in profiles:
         places = profile.placements
         ends += [start + places.size for start in places.starts] if places else [_SLICES]

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from ...module_utils import _injection as injection
 from . import chart_values
 from .finding import Report, below, join, mapping, sequence
+from .node import host_of
 
 PLUGIN, EXPORTER, DISCOVERY = chart_values.PLUGIN, chart_values.EXPORTER, "gpu-feature-discovery"
 #: By program, and by image where no program is named.
@@ -47,8 +48,9 @@ def has_pods(document: Mapping[str, Any], chart: str = "") -> bool:
 
 def check(document: Mapping[str, Any], chart: str, report: Report) -> None:
     """Check that the pods see the driver of the node; without its facts nothing is said."""
+    host = host_of(report.host)
     for pod in _pods(document, chart):
-        for field, reason in injection.hides_driver(pod.context, pod.runtime_class, report.host):
+        for field, reason in injection.hides_driver(pod.context, pod.runtime_class, host):
             if field == "runtimeClassName":
                 if not pod.opens_driver:
                     report.error(

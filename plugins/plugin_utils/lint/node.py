@@ -13,6 +13,8 @@ from typing import Any
 from ...module_utils import _injection as injection
 from ...module_utils._boards.architectures import mps_clients_of_device_plugin
 from ...module_utils._boards.lookup import find_board
+from ...module_utils._facts_view import Facts, view_of
+from ...module_utils._schema import Unfit
 from ...module_utils._sharing.mps_instances import GPU, mig_resource
 from .decode import REFUSED
 from .finding import Report
@@ -72,8 +74,16 @@ def node_of(facts: Mapping[str, Any] | None) -> LintedNode | None:
         tuple(gpu for gpu in gpus if isinstance(gpu, Mapping)),
         nvml,
         None if nvml is None else bool(nvml and library),
-        injection.accepted_by(document),
+        injection.accepted_by(host_of(document)),
     )
+
+
+def host_of(document: Mapping[str, Any]) -> Facts:
+    """Return what facts say of a node beside its GPUs; nothing where they do not fit."""
+    try:
+        return view_of({name: part for name, part in document.items() if name != "gpus"})
+    except Unfit:
+        return Facts()
 
 
 def mig_devices(gpu: Mapping[str, Any]) -> list[str]:

@@ -24,7 +24,7 @@ from ...module_utils._versions import numbers
 from . import chart_values
 from .decode import describe
 from .finding import ERROR, Report, below, closest, group_of, mapping, near
-from .node import LintedNode
+from .node import LintedNode, host_of
 from .node import check as check_on_node
 
 POLICY, DRIVER, CLUSTER = "ClusterPolicy", "NVIDIADriver", "GPUCluster"
@@ -261,7 +261,7 @@ def _of_nvidia(repository: Any) -> bool:
 def _on_boards(version: str, kernel_modules: str, path: str, report: Report) -> None:
     """Check a driver against the GPUs of a host."""
     try:
-        host = from_facts(report.host)
+        host = from_facts(host_of(report.host))
     except Refused:
         return
     whole = version if is_driver_version(version) else ""

@@ -15,6 +15,7 @@ from typing import Any
 from ...module_utils import _injection as injection
 from ...module_utils._formats.imex import MASKED
 from ...module_utils._formats.imex import VARIABLE as IMEX
+from ...module_utils._gpu_facts import GpuFacts
 from ...module_utils._mig.desired import desired_layout
 from ...module_utils._mig.state import profiles_of
 from ...module_utils._migration import DRIVER, TOOLKIT, VARIABLES
@@ -71,7 +72,7 @@ REGISTERED = (
 
 Variables = Mapping[str, Any]
 #: What C(gpus) of the facts document a host had when it was read, or nothing.
-Recorded = Callable[[str, Variables], "Sequence[Mapping[str, Any]] | None"]
+Recorded = Callable[[str, Variables], "Sequence[GpuFacts] | None"]
 #: The configurations of a cluster's tree that was rendered before, by name.
 Before = Callable[[str], Mapping[str, Former]]
 
@@ -92,7 +93,7 @@ class _Description:
     """What all hosts with the same key have in common."""
 
     desired: Mapping[str, Any]
-    gpus: Sequence[Mapping[str, Any]]
+    gpus: Sequence[GpuFacts]
     read: bool
 
 
@@ -130,7 +131,7 @@ class Fleet:
         """
         own = {name: variables[name] for name in variables if name.startswith(_PREFIXES) and name not in REGISTERED}
         recorded = self._recorded(host, variables)
-        parts = [json.dumps(own, sort_keys=True, default=str), json.dumps(recorded, sort_keys=True) if recorded else ""]
+        parts = [json.dumps(own, sort_keys=True, default=str), repr(recorded) if recorded else ""]
         # Only a text has these in JSON.
         templated = any(mark in parts[0] for mark in ("{{", "{%", "{#"))
         if templated:
@@ -247,9 +248,7 @@ class GpusUnknown(OfFacts):
     """A host was never read, and the inventory does not say which GPUs it has."""
 
 
-def _describe(
-    own: Variables, template: Callable[[Any], Any], recorded: Sequence[Mapping[str, Any]] | None
-) -> _Description:
+def _describe(own: Variables, template: Callable[[Any], Any], recorded: Sequence[GpuFacts] | None) -> _Description:
     desired = collect(own, template, ROLES)
     gpus = recorded if recorded else gpus_of_inventory(desired.get("gpu_facts_gpus") or [])
     if not gpus:

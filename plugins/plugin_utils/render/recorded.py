@@ -12,10 +12,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ...module_utils._adapters.files import read_text, write_whole
-from ...module_utils._boards.lookup import cards_on_bus, is_complete
+from ...module_utils._boards.cards import cards_on_bus
+from ...module_utils._boards.lookup import is_complete
 from ...module_utils._facts.schema import check_gpus
+from ...module_utils._facts_view import CardFacts
 from ...module_utils._formats.documents import read_json
-from ...module_utils._schema import Unfit, anything, check, fields, mapping, number
+from ...module_utils._gpu_facts import GpuFacts
+from ...module_utils._schema import Unfit, anything, check, encode, fields, mapping, number
 from ..fleet.capacity import gpus_of_inventory
 from ..plain import facts_of
 from .fleet import OF_HOST
@@ -33,9 +36,9 @@ class KeptFacts:
 
     def __init__(self, directory: str) -> None:
         self._directory = directory
-        self._fresh: dict[str, Sequence[Mapping[str, Any]]] = {}
+        self._fresh: dict[str, Sequence[GpuFacts]] = {}
         #: Hosts of a pool have the same GPUs: those of 10,000 are one object for each kind of host.
-        self._equal: dict[str, Sequence[Mapping[str, Any]]] = {}
+        self._equal: dict[str, Sequence[GpuFacts]] = {}
         #: What was read of files, by their text: it is the same for hosts of a pool.
         self._documents: dict[str, dict[str, Any]] = {}
         self._overrides: dict[str, Mapping[str, Any]] = {}
@@ -51,22 +54,25 @@ class KeptFacts:
         """Why what was said of a host is not taken, by host, as far as L(gpus) and L(earlier) were asked for it."""
         return dict(self._unread)
 
-    def gpus(self, host: str, variables: Mapping[str, Any]) -> Sequence[Mapping[str, Any]] | None:
+    def gpus(self, host: str, variables: Mapping[str, Any]) -> Sequence[GpuFacts] | None:
         """Return the GPUs of C(host), or None when it was never read."""
-        cards: list[Mapping[str, Any]] = []
+        cards: list[CardFacts] = []
         for name in REGISTERED:
             answer = variables.get(name)
             if not isinstance(answer, Mapping) or not (answer.get("gpu") or answer.get("gpu_text")):
                 continue
-            document, unread = facts_of(answer)
-            if document is None:
+            facts, unread = facts_of(answer)
+            if facts is None:
                 self._unread[host] = unread
-            elif document.get("gpus"):
-                gpus = [_essentials(gpu) for gpu in document["gpus"]]
-                self._fresh[host] = self._equal.setdefault(json.dumps(gpus, sort_keys=True), gpus)
+            elif facts.gpus:
+                gpus = [_essentials(gpu) for gpu in facts.gpus]
+                key = json.dumps(gpus, sort_keys=True)
+                if key not in self._equal:
+                    self._equal[key] = check_gpus(gpus)
+                self._fresh[host] = self._equal[key]
                 return self._fresh[host]
             else:
-                cards = cards_on_bus(document)
+                cards = cards_on_bus(facts)
         kept = self._read(host)
         return list(kept["gpus"]) if kept else _of_bus(cards)
 
@@ -92,7 +98,7 @@ class KeptFacts:
             # Equal GPUs are one object here (L(gpus)).
             key = id(gpus), json.dumps(overrides, sort_keys=True)
             if key not in texts:
-                document = {"schema": _SCHEMA, "gpus": gpus, **overrides}
+                document = {"schema": _SCHEMA, "gpus": encode(gpus), **overrides}
                 texts[key] = json.dumps(document, indent=1, sort_keys=True) + "\n"
             if read_text(path, links=False) != texts[key].strip():
                 yield path, texts[key]
@@ -113,7 +119,7 @@ class KeptFacts:
         try:
             document = read_json(text)
             check(_FILE, document)
-            check_gpus(document["gpus"])
+            document["gpus"] = check_gpus(document["gpus"])
         except (ValueError, TypeError, RecursionError, Unfit) as error:
             reason = error.message if isinstance(error, Unfit) else f"{error}."
             self._unread[host] = f"{path}: the recorded facts cannot be read: {reason} Remove the file, or run site.yml"
@@ -132,33 +138,31 @@ def _check_overrides(value: Any, path: str) -> None:
 _FILE = fields({"schema": number(_SCHEMA, _SCHEMA), _OVERRIDES: _check_overrides}, required=("schema", "gpus"))
 
 
-def _of_bus(cards: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]] | None:
+def _of_bus(cards: Sequence[CardFacts]) -> list[GpuFacts] | None:
     """Return the GPUs that a host without a driver will have, or None unless the table has the board of every one.
 
     They are not kept: what a driver says of them later is more exact.
     """
-    boards = [str(card["board"]) for card in cards if card.get("board")]
+    boards = [str(card.board) for card in cards if card.board]
     if not boards or len(boards) != len(cards):
         return None
     return gpus_of_inventory([{"board": board, "count": 1} for board in boards])
 
 
-def _essentials(gpu: Mapping[str, Any]) -> dict[str, Any]:
+def _essentials(gpu: GpuFacts) -> dict[str, Any]:
     """Return what of a GPU decides the files. Who uses it changes all the time and decides nothing."""
-    kept = {name: gpu[name] for name in _KEPT if name in gpu}
-    mig = gpu.get("mig") or {}
-    kept["mig"] = {"supported": mig.get("supported"), "current": mig.get("current")}
+    kept = {name: getattr(gpu, name) for name in _KEPT if gpu.says(name)}
+    kept["mig"] = {"supported": gpu.mig.supported, "current": gpu.mig.current}
     kept["gpu_instances"] = [
         {
-            **{name: instance.get(name) for name in ("id", "profile", "start", "size", "memory_mib")},
-            "compute_instances": [
-                {"id": part.get("id"), "profile": part.get("profile")}
-                for part in instance.get("compute_instances") or ()
-            ],
+            **{name: getattr(instance, name) for name in ("id", "profile", "start", "size", "memory_mib")},
+            "compute_instances": [{"id": part.id, "profile": part.profile} for part in instance.compute_instances],
         }
-        for instance in gpu.get("gpu_instances") or ()
+        for instance in gpu.gpu_instances
     ]
-    if gpu.get("profiles") and not is_complete(gpu.get("board")):
+    if gpu.profiles and not is_complete(gpu.board):
         # What the table does not say of the board is known from its driver alone. How many are left changes all the time.
-        kept["profiles"] = [{name: one[name] for name in one if name != "remaining"} for one in gpu["profiles"]]
+        kept["profiles"] = [
+            {name: value for name, value in encode(one).items() if name != "remaining"} for one in gpu.profiles
+        ]
     return kept

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import view_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.checks import judged
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import describe
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.plan import FleetPlan, HostPlan
@@ -21,7 +22,7 @@ from . import corpus
 
 def verified(host: corpus.Host, **variables: Any) -> Verification:
     description = describe("host", {**host.variables, **variables}, {"pool": ["host"]})
-    return verification(description.stages(host.facts), judged(host.facts).as_list(), None)
+    return verification(description.stages(view_of(host.facts)), judged(view_of(host.facts)).as_list(), None)
 
 
 def failed(found: Verification, group: str) -> list[str]:
@@ -105,7 +106,7 @@ def test_what_the_description_says_of_a_lost_gpu_alone_is_not_known_and_stops_no
     host = corpus.ready(
         corpus.TRAINING, corpus.lose, nvidia_mig_layout=[{"devices": devices, "instances": {"7g.80gb": 1}}]
     )
-    stages = describe("host", host.variables, {"pool": ["host"]}).stages(host.facts)
+    stages = describe("host", host.variables, {"pool": ["host"]}).stages(view_of(host.facts))
     assert stages["mig"].verdict.value == "unread" and "GPU 1 fell off the bus" in stages["mig"].unread
 
 

@@ -12,6 +12,7 @@ import os
 from collections import Counter
 
 import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import view_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import StagePlan
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import describe
 
@@ -24,7 +25,7 @@ _BEGIN, _END = "<!-- rows: begin -->\n", "<!-- rows: end -->\n"
 
 
 def stages(host: corpus.Host) -> dict[str, StagePlan]:
-    return describe("host", host.variables, {"pool": ["host"], "other": []}).stages(host.facts)
+    return describe("host", host.variables, {"pool": ["host"], "other": []}).stages(view_of(host.facts))
 
 
 @pytest.mark.parametrize("pool", drift.POOLS)

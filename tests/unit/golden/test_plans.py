@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import view_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import StagePlan, Step
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import describe
 
@@ -26,7 +27,7 @@ PLANS = Path(__file__).with_name("plans.txt")
 
 def plan(host: corpus.Host, **variables: Any) -> dict[str, StagePlan]:
     given = {**host.variables, **variables}
-    return describe("host", given, {"pool": ["host"], "other": []}).stages(host.facts)
+    return describe("host", given, {"pool": ["host"], "other": []}).stages(view_of(host.facts))
 
 
 def written(stages: dict[str, StagePlan]) -> dict[str, list[str]]:

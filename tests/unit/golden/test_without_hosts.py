@@ -9,8 +9,10 @@ from __future__ import annotations
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup import BOARDS
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.schema import check_facts
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import view_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Verdict, verdict_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtimes import RUNTIMES
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import encode
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import descriptions
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import describe
 
@@ -39,7 +41,7 @@ def test_nothing_is_refused_that_the_host_itself_could_meet(name):
             refusals = [refusal for stage in planned.values() for refusal in stage.refusals]
             refused += bool(refusals)
             if refusals:
-                verdict = verdict_of(description.stages(host.facts).values())
+                verdict = verdict_of(description.stages(view_of(host.facts)).values())
                 assert verdict is Verdict.IMPOSSIBLE, (one, [refusal.message for refusal in refusals])
     assert refused or name not in corpus.WITH_EVERY_VARIABLE
 
@@ -52,8 +54,8 @@ def test_what_is_assumed_of_every_board_and_runtime_is_a_bare_host(monkeypatch):
         runtime = list(RUNTIMES)[number % len(RUNTIMES)]
         given = {"gpu_facts_gpus": [{"board": board.key, "count": 2}], "nvidia_toolkit_runtime": runtime}
         text, stages = describe("host", given, POOLS).without_host()
-        check_facts(seen[-1])
+        check_facts(encode(seen[-1]))
         assert f"2 x {board.key} (gpu_facts_gpus)" in text and RUNTIMES[runtime].title in text
         assert "aarch64" in text or board.key not in ("gb200-186gb", "gh200-144gb")
         assert verdict_of(stages.values()) in (Verdict.TO_CHANGE, Verdict.IMPOSSIBLE)
-    assert len({facts["host"]["architecture"] for facts in seen}) == 2
+    assert len({facts.host.architecture for facts in seen}) == 2

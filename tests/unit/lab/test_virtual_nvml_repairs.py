@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts import nvml
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import view_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_actions import Action
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_faults import Described
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_plan import Policy, RepairPlan, plan_repair
@@ -64,7 +65,7 @@ def planned(machine: VirtualMachine, limit: float = 60) -> RepairPlan:
     }
     smi = machine.smi("-L")
     xids = [error for _number, error in errors_in(log.read_text(), facts["pci"])]
-    evidence = Evidence(facts, CommandAnswer(smi.returncode, smi.stdout), xids, [])
+    evidence = Evidence(view_of(facts), CommandAnswer(smi.returncode, smi.stdout), xids, [])
     return plan_repair(evidence, Described(), RepairRecord(), Policy(NOW))
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 import yaml
 from ansible_collections.gpufleet.nvidia.plugins.module_utils import _steps
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.plan import is_installed
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig import state as mig_state
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.host_plan import plan_host
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.model import DesiredGpu
@@ -106,7 +107,7 @@ def test_the_pods_on_what_a_layout_does_away_with_are_evicted_and_no_others(make
 def test_a_gpu_whose_mode_changes_goes(current, wanted):
     one = gpu(current=current)
     steps = [step.as_dict() for step in plan_host([one], {0: DesiredGpu(wanted)}, {}, {}).steps()]
-    found = repartition(gone_devices({"steps": steps}), [Holding("job", "c", "r", one.facts["uuid"])], [pod("job")])
+    found = repartition(gone_devices({"steps": steps}), [Holding("job", "c", "r", one.facts.uuid)], [pod("job")])
     assert [each.name for each in found.leave] == ["job"]
 
 
@@ -178,7 +179,7 @@ def test_the_host_program_is_installed_and_removed(installed):
     installed.install()
     assert installed.path(program.VERSION_FILE).read_text() == "1.2.3\n"
     installed.remove()
-    assert not installed.read().anything and not installed.enabled
+    assert not is_installed(installed.read()) and not installed.enabled
 
 
 @pytest.mark.parametrize(

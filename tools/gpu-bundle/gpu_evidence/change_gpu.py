@@ -23,6 +23,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_set
     unlock_clocks,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.processes import device_holders
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import open_by
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats import utc_time
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply import MigOutcome, Planner, apply
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_exact import plan_exact
@@ -111,14 +112,14 @@ def refuse_users(gpu: NodeGpu) -> None:
 
     :raises Refused: it says who.
     """
-    scan = device_holders(HostFiles(), f"/dev/nvidia{gpu.facts['minor']}")
+    scan = device_holders(HostFiles(), f"/dev/nvidia{gpu.facts.minor}")
     if scan.hidden:
         raise Refused(
             gpu.title,
             f"{scan.hidden} processes of this host cannot be looked into, so nobody knows whether they use it",
             "Run as root of the host, outside of containers.",
         )
-    holders = holders_of(scan.holders, gpu.facts["minor"], TOLERATE_RESET)
+    holders = holders_of(open_by(scan.holders), gpu.facts.minor, TOLERATE_RESET)
     users = merged(users_of(gpu.facts).everybody, holders)
     if users:
         raise Refused(gpu.title, f"it is in use by {named(users)}", "Stop its users, or name a GPU that nobody uses.")
@@ -169,10 +170,10 @@ def snapshot(machine: OneGpu) -> dict[str, Any]:
     found = {
         "uuid": machine.uuid,
         "record": gpu.record.as_dict(),
-        "mig_pending": (gpu.facts.get("mig") or {}).get("pending"),
+        "mig_pending": gpu.facts.mig.pending,
         "devices": list(_devices(gpu)),
-        "compute_mode": gpu.facts.get("compute_mode"),
-        "persistence_mode": gpu.facts.get("persistence_mode"),
+        "compute_mode": gpu.facts.compute_mode,
+        "persistence_mode": gpu.facts.persistence_mode,
         "power_limit_mw": _power_limit(nvml, gpu.index),
         "application_clocks": settings.clocks_mhz.application,
         "ecc": None if settings.ecc.current is None else [settings.ecc.current, settings.ecc.pending],
@@ -182,11 +183,11 @@ def snapshot(machine: OneGpu) -> dict[str, Any]:
 
 
 def _devices(gpu: NodeGpu) -> Iterator[str]:
-    for one in gpu.facts.get("gpu_instances") or ():
-        place = f"{one['profile']} at {one['start']}:{one['size']} (id {one['id']})"
+    for one in gpu.facts.gpu_instances:
+        place = f"{one.profile} at {one.start}:{one.size} (id {one.id})"
         yield place
-        for inner in one["compute_instances"]:
-            yield f"{place}: {inner['profile']} (id {inner['id']}), {inner['uuid']}"
+        for inner in one.compute_instances:
+            yield f"{place}: {inner.profile} (id {inner.id}), {inner.uuid}"
 
 
 def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:

@@ -23,7 +23,7 @@ from typing import Any, Iterator, Mapping, Sequence
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_gpus import open_nvml
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_library import NvmlError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.board import Board, GpuInstanceProfile
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup import board_of
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.cards import board_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply import ApplyFailed
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_machine import StepFailed
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.geometry import Geometry, geometry
@@ -31,6 +31,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.journal_lines
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.model import DesiredGpu, DesiredInstance
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.record import PlacedInstance
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.state import NodeGpu, devices_of, present, record_of
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import encode
 
 from gpu_evidence.change_gpu import Kept, NotAsPlanned, OneGpu, carry_out, exactly, planned
 from gpu_evidence.change_parts import end_with, part
@@ -83,7 +84,7 @@ def _at_a_place(folder: Folder, machine: OneGpu, gpu: NodeGpu, profile: GpuInsta
     try:
         setbacks = carry_out(machine, exactly(record), place).setbacks
         found = machine.gpu()
-        line.update(instances=found.facts["gpu_instances"], setbacks=setbacks)
+        line.update(instances=encode(found.facts.gpu_instances), setbacks=setbacks)
         problems = [] if found.record == record else [f"{place}: read back as {found.record.instances}"]
     except (ApplyFailed, NotAsPlanned, NvmlError, StepFailed) as error:
         problems = [f"{place}: {error}"]

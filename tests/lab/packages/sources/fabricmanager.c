@@ -45,7 +45,7 @@ static int set_fabric(const char *state)
     return status;
 }
 
-static bool is_there(const char *path)
+static bool is_installed(const char *path)
 {
     return access(path, F_OK) == 0;
 }
@@ -54,16 +54,16 @@ static bool is_there(const char *path)
 static pid_t start_subnet_manager(void)
 {
     static const char program[] = "/opt/nvidia/nvlsm/sbin/nvlsm";
-    if (!is_there("/sys/module/mlx5_ib")) {
+    if (!is_installed("/sys/module/mlx5_ib")) {
         fprintf(stderr, "Detected Pre-NVL5 system\n");
         return 0;
     }
     fprintf(stderr, "Detected NVL5+ system\n");
-    if (!is_there("/sys/module/ib_umad")) {
+    if (!is_installed("/sys/module/ib_umad")) {
         fprintf(stderr, "Kernel module \"ib_umad\" has not been loaded, fabric manager cannot be started\n");
         return -1;
     }
-    if (!is_there("/usr/sbin/ibstat") || !is_there(program)) {
+    if (!is_installed("/usr/sbin/ibstat") || !is_installed(program)) {
         fprintf(stderr, "ibstat and nvlsm are needed, fabric manager cannot be started\n");
         return -1;
     }

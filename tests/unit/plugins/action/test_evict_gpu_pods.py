@@ -198,8 +198,9 @@ def test_the_role_learns_which_devices_are_in_use_before_anything_is_planned(evi
 
 def claimed(pod, uuid, **more):
     said = {"pod": f"jobs/{pod}", "pod_uid": pod, "container": None, "resource": "claim mine", **more}
-    part = {"id": 0, "uuid": uuid, "allocations": [said]}
-    return {"uuid": "GPU-0", "gpu_instances": [{"id": 1, "compute_instances": [part]}]}
+    part = {"id": 0, "profile": "1g.10gb", "uuid": uuid, "allocations": [said]}
+    instance = {"id": 1, "profile": "1g.10gb", "start": 0, "size": 1, "compute_instances": [part]}
+    return {"index": 0, "uuid": "GPU-0", "gpu_instances": [instance]}
 
 
 def test_the_pod_of_a_claim_leaves_with_what_goes_and_keeps_what_stays(evict):

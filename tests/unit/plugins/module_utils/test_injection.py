@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils import _injection as injection
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import view_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._injection import Injection, read, refuse_runtime
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtimes import RUNTIMES
@@ -101,4 +102,4 @@ def test_every_method_has_a_strategy_and_every_runtime_one_of_them():
 )
 def test_a_runtime_that_could_inject_and_is_told_not_to_does_not(runtime, accepted):
     """Read from its configuration; one that was not read proves nothing."""
-    assert injection.accepted_by({"runtimes": {"containerd": runtime}}) == {"cdi": accepted}
+    assert injection.accepted_by(view_of({"runtimes": {"containerd": runtime}})) == {"cdi": accepted}

@@ -5,6 +5,8 @@
 from __future__ import annotations
 
 import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import view_of
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._gpu_facts import gpu_view
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._users import (
     HOLDER,
     PROCESS,
@@ -24,9 +26,10 @@ NOBODY_KNOWS = "unknown (NVML reports no processes)"
 
 
 def gpu(whole=(), on_instance=(), on_part=(), **parts):
-    part = {"id": 0, "uuid": "MIG-a", "processes": list(on_part)}
-    instance = {"id": 1, "processes": list(on_instance), "compute_instances": [part]}
-    empty = {"id": 2, "processes": [], "compute_instances": []}
+    part = {"id": 0, "profile": "1g.10gb", "uuid": "MIG-a", "processes": list(on_part)}
+    place = {"profile": "1g.10gb", "start": 0, "size": 1}
+    instance = {**place, "id": 1, "processes": list(on_instance), "compute_instances": [part]}
+    empty = {**place, "id": 2, "processes": [], "compute_instances": []}
     processes = None if whole is None else list(whole)
     return {"index": 0, "minor": 3, "processes": processes, "gpu_instances": [instance, empty], **parts}
 
@@ -48,7 +51,7 @@ def gpu(whole=(), on_instance=(), on_part=(), **parts):
     ],
 )
 def test_the_users_of_a_gpu_and_its_parts(given, everybody, on_one, on_part, on_empty):
-    found = users_of(given)
+    found = users_of(gpu_view(given))
     assert names(found.everybody) == everybody
     assert names(found.instances[1]) == on_one
     assert names(found.compute[1, 0]) == on_part
@@ -65,7 +68,9 @@ def test_users_of_one_name_are_one_text():
 
 def test_a_process_counts_once_and_by_what_tells_most_of_it():
     holder = {"pid": 812, "command": "python3", "devices": ["/dev/nvidia3"], "pod_uid": "abc"}
-    assert names(merged(users_of(gpu([TRAIN])).everybody, holders_of([holder], 3))) == ("python3 (PID 812, pod abc)",)
+    assert names(
+        merged(users_of(gpu_view(gpu([TRAIN]))).everybody, holders_of(view_of({"holders": [holder]}).holders, 3))
+    ) == ("python3 (PID 812, pod abc)",)
 
 
 HOLDERS = [
@@ -75,6 +80,9 @@ HOLDERS = [
 ]
 
 
+HOLDERS = view_of({"holders": HOLDERS}).holders
+
+
 def test_holders_of_a_gpu_and_of_the_driver():
     assert names(holders_of(HOLDERS, 3, TOLERATE_RESET)) == ("nv-hostengine (PID 2)",)
     assert [user.pid for user in holders_of(HOLDERS)] == [1, 2, 3]
@@ -82,12 +90,16 @@ def test_holders_of_a_gpu_and_of_the_driver():
 
 
 def test_what_keeps_a_gpu_from_a_reset():
-    assert reset_obstacle(gpu(), HOLDERS) == "is held by nv-hostengine (PID 2)"
-    assert reset_obstacle(gpu([TRAIN]), HOLDERS) == "is in use by python3 (PID 812)"
-    assert reset_obstacle(gpu(None), ()) == f"is in use by {NOBODY_KNOWS}"
-    assert reset_obstacle(gpu(), HOLDERS[:1]) == ""
+    assert reset_obstacle(gpu_view(gpu()), HOLDERS) == "is held by nv-hostengine (PID 2)"
+    assert reset_obstacle(gpu_view(gpu([TRAIN])), HOLDERS) == "is in use by python3 (PID 812)"
+    assert reset_obstacle(gpu_view(gpu(None)), ()) == f"is in use by {NOBODY_KNOWS}"
+    assert reset_obstacle(gpu_view(gpu()), HOLDERS[:1]) == ""
 
 
 def test_daemons_of_mps_work_for_others():
-    assert mps_pids({"mps": [{"pid": 900, "servers": [910]}, {"pid": 901, "servers": None}]}) == {900, 901, 910}
-    assert mps_pids({}) == frozenset()
+    assert mps_pids(view_of({"mps": [{"pid": 900, "servers": [910]}, {"pid": 901, "servers": None}]})) == {
+        900,
+        901,
+        910,
+    }
+    assert mps_pids(view_of({})) == frozenset()

@@ -22,6 +22,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refus
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.driver_advisories import read_folder, rows_of
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import collect
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.stages import plan_stages
+from ansible_collections.gpufleet.nvidia.tests.unit.host_documents import seen
 
 read = FilterModule().filters()["driver_advisories"]
 
@@ -133,9 +134,9 @@ def test_the_module_and_the_plan_use_them(folder):
         "pci": [{"address": "0", "device_id": "0x2330", "kind": "gpu", "architecture": "hopper"}],
     }
     desired = {"nvidia_driver_version": "580.178.04", "nvidia_driver_advisories": str(folder)}
-    (refusal,) = plan_stages(facts, collect(desired, lambda value: value))["driver"].refusals
+    (refusal,) = plan_stages(seen(facts), collect(desired, lambda value: value))["driver"].refusals
     assert "below the security floor 580.200.01" in refusal.message
-    missing = plan_stages(facts, {"nvidia_driver_advisories": "/nowhere"})
+    missing = plan_stages(seen(facts), {"nvidia_driver_advisories": "/nowhere"})
     assert list(missing) == ["driver"]
     assert "/nowhere is not a folder on the controller" in missing["driver"].refusals[0].message
 

@@ -24,6 +24,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import driver_advi
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.driver_advisories import RELEASES, ages, read_releases
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import collect
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.stages import plan_stages
+from ansible_collections.gpufleet.nvidia.tests.unit.host_documents import seen
 
 read = FilterModule().filters()["driver_releases"]
 
@@ -223,11 +224,11 @@ def test_the_plan_knows_the_branches_of_the_file(path):
     }
 
     def warned(**variables):
-        plan = plan_stages(bare_facts, collect({"nvidia_driver_branch": "625", **variables}, lambda value: value))
+        plan = plan_stages(seen(bare_facts), collect({"nvidia_driver_branch": "625", **variables}, lambda value: value))
         return [text for text in plan["driver"].warnings if "new-feature" in text]
 
     assert warned() == [] and warned(nvidia_driver_releases=path)
-    missing = plan_stages(bare_facts, {RELEASES: "/nowhere"})
+    missing = plan_stages(seen(bare_facts), {RELEASES: "/nowhere"})
     assert list(missing) == ["driver"] and "/nowhere cannot be read" in missing["driver"].refusals[0].message
 
 

@@ -15,6 +15,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refus
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions.site_gate import REFUSED, work_of
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import describe
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import Racks
+from ansible_collections.gpufleet.nvidia.tests.unit.host_documents import seen
 
 GROUPS = {"gpu_hosts": ["a", "b", "c"], "rack": ["b", "a"], "other": ["c"], "empty": []}
 COMMON = {
@@ -143,7 +144,7 @@ def test_the_gate_refuses_the_part_of_a_rack_that_a_sliced_job_has():
         "unknown": {},
         "fabric": {"imex": {"active": True, "enabled": True, "nodes": ["10.0.0.9", "10.0.0.10"]}},
     }
-    work = work_of("a", description, facts)
+    work = work_of("a", description, seen(facts))
     assert work.state == REFUSED
     (refusal,) = [text for text in map(str, work.refusals) if "would no longer reach 10.0.0.9" in text]
     assert refusal.startswith("nvidia_driver_imex_group: the inventory has fewer hosts of the rack (1)")

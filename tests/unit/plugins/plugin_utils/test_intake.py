@@ -10,6 +10,7 @@ import copy
 import json
 
 import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import view_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.checks import answer
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import evidence_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
@@ -182,7 +183,7 @@ def test_facts_are_judged_or_not_taken(examples):
         if facts is None:
             shown(unread)
             assert unread
-        elif facts.get("health"):
+        elif facts.health:
             shown(json.dumps(answer(evidence_of(facts), {"expect": {}, "checks": None, "fail": True}, False)))
 
 
@@ -262,13 +263,13 @@ def test_what_does_not_fit_is_named_with_its_path(path, value, reason):
 
 @pytest.mark.parametrize("document", [FACTS, UNLISTED_FACTS], ids=["listed", "unlisted"])
 def test_the_facts_that_are_mutated_fit(document):
-    assert facts_of({"gpu": document}) == (document, "")
+    assert facts_of({"gpu": document}) == (view_of(document), "")
 
 
 @pytest.mark.parametrize("pool", UNLISTED_POOLS)
 def test_the_board_that_the_table_does_not_have_is_planned(pool):
     description = descriptions.describe("a", {**pool, "gpu_kubernetes_cluster": "one"}, {"pool-a": ["a"]})
-    stages = description.stages(UNLISTED_FACTS)
+    stages = description.stages(view_of(UNLISTED_FACTS))
     assert stages["mig"].needed and not stages["mig"].refusals
 
 

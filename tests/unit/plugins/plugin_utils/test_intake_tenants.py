@@ -11,6 +11,7 @@ import json
 
 import pytest
 import yaml
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import view_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import Cluster
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster_lease import Holder, may_take
@@ -130,7 +131,7 @@ def said_of_pods(documents):
     plans = [pods.evictions(every, daemon_sets=sets, every=kind, holders=["uid-jobs-honest"]) for kind in (True, False)]
     view = plan.node_view("n1", NODES["n1"], there, sets, Expected({"nvidia.com/gpu": 2}, {}))
     used = [
-        usage.node_usage("n1", "", {"gpus": GPUS}, {"nvidia.com/gpu": 10}, (), every, hami=hami)
+        usage.node_usage("n1", "", view_of({"gpus": GPUS}), {"nvidia.com/gpu": 10}, (), every, hami=hami)
         for hami in (True, False)
     ]
     shown(repr((view, used, [one.blockers for one in plans])))
@@ -141,7 +142,7 @@ def said_of_pods(documents):
         "blocked": [found.blockers.get("jobs/honest") for found in plans],
         "view": ("jobs/honest" in view.pods, view.differs, view.unavailable),
         "held": [share.held_mib.get("jobs/honest") for gpu in used[0].gpus for share in gpu.shares],
-        "plugin": plugin_pod.check(own, FACTS),
+        "plugin": plugin_pod.check(own, view_of(FACTS)),
         "mps": plugin_pod.mps_check(own, ["nvidia.com/gpu"], []),
         "replaced": clients.not_replaced([pod("nvidia-gpu", "old", "DaemonSet")], own),
         "of the plugin": [clients.title(one) for one in own if clients.owner(one) == PLUGIN],

@@ -10,6 +10,7 @@ import json
 
 import pytest
 import yaml
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import view_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions.site_gate import by_pool, work_of
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import describe
@@ -92,7 +93,7 @@ def rendered(variables):
 @examples_of()
 def test_what_is_written_of_a_host_is_taken_or_refused_and_hurts_no_other(examples):
     facts = {"gpu": FACTS}
-    honest = work_of("b", describe("b", HONEST, POOLS), HONEST["gpu_facts_host"]["gpu"])
+    honest = work_of("b", describe("b", HONEST, POOLS), view_of(HONEST["gpu_facts_host"]["gpu"]))
     expected = rendered(WRITTEN)
 
     @property_of(mutated(WRITTEN), examples)
@@ -101,7 +102,7 @@ def test_what_is_written_of_a_host_is_taken_or_refused_and_hurts_no_other(exampl
             return  # Ansible reads no such inventory.
         for refusal in check_variables("upgrade", variables).refusals:
             shown(refusal.message)
-        work = work_of("a", describe("a", variables, POOLS), facts["gpu"])
+        work = work_of("a", describe("a", variables, POOLS), view_of(facts["gpu"]))
         shown("\n".join([*map(str, work.refusals), *by_pool([work, honest])]))
         assert work.refusals or work.stages
         try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import node_expectations
+from ansible_collections.gpufleet.nvidia.tests.unit.host_documents import seen
 
 VARIABLES = {
     "nvidia_mig_strategy": "none",
@@ -26,9 +27,9 @@ def facts(in_container=True, limits=("7G", "7G"), percentage=10.0):
 
 
 def checks(sharing, found, **how):
-    wanted = node_expectations.expected("n", found, lambda: {**VARIABLES, **sharing})
+    wanted = node_expectations.expected("n", seen(found), lambda: {**VARIABLES, **sharing})
     node = {"status": {"conditions": [{"type": "Ready", "status": "True"}], "allocatable": {"nvidia.com/gpu": "20"}}}
-    return {check.name: check for check in node_expectations.checks("n", node, list, wanted, found, (), **how)}
+    return {check.name: check for check in node_expectations.checks("n", node, list, wanted, seen(found), (), **how)}
 
 
 @pytest.mark.parametrize(
@@ -72,12 +73,12 @@ CHOICES = {
     ],
 )
 def test_what_a_node_must_offer_follows_its_label_where_the_inventory_does_not_choose(variables, label, status):
-    wanted = node_expectations.expected("n", facts(), lambda: {**VARIABLES, **CHOICES, **variables})
+    wanted = node_expectations.expected("n", seen(facts()), lambda: {**VARIABLES, **CHOICES, **variables})
     node = {
         "metadata": {"labels": {"nvidia.com/device-plugin.config": label} if label else {}},
         "status": {"conditions": [{"type": "Ready", "status": "True"}], "allocatable": {"nvidia.com/gpu": "20"}},
     }
-    found = {check.name: check.status for check in node_expectations.checks("n", node, list, wanted, facts(), ())}
+    found = {check.name: check.status for check in node_expectations.checks("n", node, list, wanted, seen(facts()), ())}
     assert found["allocatable"] == status
 
 
@@ -96,13 +97,13 @@ def test_what_a_node_must_offer_follows_its_label_where_the_inventory_does_not_c
 def test_a_typo_in_the_label_is_found_where_a_rendered_tree_named_the_pools_own_configuration(
     variables, own, label, failed
 ):
-    wanted = node_expectations.expected("n", facts(), lambda: {**VARIABLES, **CHOICES, **variables})
+    wanted = node_expectations.expected("n", seen(facts()), lambda: {**VARIABLES, **CHOICES, **variables})
     labels = {"nvidia.com/device-plugin.config": label, **({"gpufleet.github.io/configuration": own} if own else {})}
     node = {
         "metadata": {"name": "n", "labels": labels},
         "status": {"conditions": [{"type": "Ready", "status": "True"}]},
     }
-    found = {check.name: check for check in node_expectations.checks("n", node, list, wanted, facts(), ())}
+    found = {check.name: check for check in node_expectations.checks("n", node, list, wanted, seen(facts()), ())}
     assert ("configuration" in found and found["configuration"].status == "failed") == failed
     if failed:
         step = found["configuration"].next_step

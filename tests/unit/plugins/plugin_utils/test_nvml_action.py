@@ -17,6 +17,7 @@ from types import SimpleNamespace
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.action import gpu_info, health, host_module, host_program
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import view_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._printable import printable
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import host_facts
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import host_program as sent
@@ -128,7 +129,7 @@ def test_facts_as_text_are_taken_in_and_say_the_same():
     read = run(Host([{"changed": False, "gpu": facts}]), gpu_info.ActionModule)
     as_text = run(Host([{"changed": False, "gpu": facts}]), gpu_info.ActionModule, as_text=True)
     assert set(as_text) == {"changed", "gpu_text"}
-    assert facts_of(as_text) == facts_of(read) == (facts, "")
+    assert facts_of(as_text) == facts_of(read) == (view_of(facts), "")
 
 
 @pytest.mark.parametrize("as_text", [True, False])
@@ -137,7 +138,11 @@ def test_the_host_is_asked_for_a_text_whatever_the_user_asked_for(as_text):
     host = Host([{"changed": False, "gpu_text": json.dumps(facts)}])
     answer = run(host, gpu_info.ActionModule, as_text=as_text, gather=["health"])
     assert host.calls == [{"as_text": True, "gather": ["health"]}]
-    assert facts_of(answer) == (facts, "") and ("gpu_text" in answer) is as_text and ("gpu" in answer) is not as_text
+    assert (
+        facts_of(answer) == (view_of(facts), "")
+        and ("gpu_text" in answer) is as_text
+        and ("gpu" in answer) is not as_text
+    )
 
 
 @pytest.mark.parametrize("said", ['{"schema": "x"}', "[" * 100_000, {"schema": "x"}])

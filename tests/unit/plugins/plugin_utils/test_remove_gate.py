@@ -12,6 +12,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions.remove_gat
     left_in_clusters,
     reasons_to_stay,
 )
+from ansible_collections.gpufleet.nvidia.tests.unit.host_documents import seen
 
 REFUSE, FORCE = Removal(), Removal(mig_disruption="force", mps_disruption="force")
 POD = "0f5b1c9e-1111-2222-3333-444455556666"
@@ -42,7 +43,7 @@ def facts(**parts):
 
 
 def said(given, removal=REFUSE):
-    return [refusal.message for refusal in reasons_to_stay(given, removal)]
+    return [refusal.message for refusal in reasons_to_stay(seen(given), removal)]
 
 
 def test_a_host_that_nobody_uses_is_let_through():

@@ -9,6 +9,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refus
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import descriptions
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions.site_gate import HostWork, by_pool, work_of
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import Description, describe, warnings_of
+from ansible_collections.gpufleet.nvidia.tests.unit.host_documents import seen
 
 POOLS = {"training": ["a"], "batch": ["b"]}
 READ = {
@@ -36,26 +37,26 @@ def stages(monkeypatch):
 
 def test_a_stage_that_has_to_run_makes_a_host_one_to_change(stages):
     stages.update(driver=StagePlan("driver", True), mig=StagePlan("mig", False, warnings=("an empty GPU",)))
-    work = work_of("a", describe("a", {}, POOLS), READ)
+    work = work_of("a", describe("a", {}, POOLS), seen(READ))
     assert (work.pool, work.state, work.why) == ("training", "to change", "driver")
     assert warnings_of([("a", work.stages)]) == ["a: mig: an empty GPU"]
 
 
 def test_what_the_facts_do_not_tell_is_read_on_the_host(stages):
     stages.update(toolkit=StagePlan("toolkit", True, unread="the installed packages are not known"))
-    work = work_of("a", describe("a", {}, POOLS), READ)
+    work = work_of("a", describe("a", {}, POOLS), seen(READ))
     assert (work.state, work.why) == ("to change", "toolkit")
 
 
 @pytest.mark.usefixtures("stages")
 def test_a_host_without_work_is_as_described_where_its_function_needs_no_look():
-    work = work_of("a", describe("a", {"nvidia_health_checks": ["pci"]}, POOLS), READ)
+    work = work_of("a", describe("a", {"nvidia_health_checks": ["pci"]}, POOLS), seen(READ))
     assert (work.state, work.why) == ("as described", "")
 
 
 @pytest.mark.usefixtures("stages")
 def test_a_host_that_does_not_work_is_looked_at_by_its_stages():
-    work = work_of("a", describe("a", {}, POOLS), {**READ, "pci": []})
+    work = work_of("a", describe("a", {}, POOLS), seen({**READ, "pci": []}))
     assert (work.state, work.why) == ("to prove", "pci")
 
 
@@ -69,7 +70,7 @@ def test_a_host_that_does_not_work_is_looked_at_by_its_stages():
     ],
 )
 def test_what_only_the_host_can_prove_is_left_to_its_stages(variables, facts, why):
-    work = work_of("a", describe("a", variables, POOLS), facts)
+    work = work_of("a", describe("a", variables, POOLS), seen(facts))
     assert (work.state, work.why) == ("to prove", why)
 
 
@@ -87,14 +88,16 @@ def test_what_only_the_host_can_prove_is_left_to_its_stages(variables, facts, wh
 def test_an_acceptance_that_is_owed_lets_a_host_in_again(variables, owed, state):
     facts = {**READ, "recorded": {"acceptance_owed": owed}}
     given = {**variables, "nvidia_health_checks": ["dcgm"]}
-    work = work_of("a", describe("a", given, POOLS), {**facts, **DRIVER})
+    work = work_of("a", describe("a", given, POOLS), seen({**facts, **DRIVER}))
     assert (work.state, work.why) == (state, "dcgm" if state == "to prove" else "")
 
 
 @pytest.mark.usefixtures("stages")
 def test_what_the_host_has_for_cuda_is_not_run_where_nothing_was_changed():
     work = work_of(
-        "a", describe("a", {"nvidia_health_checks": ["pci"], "nvidia_health_cuda_check": ["auto"]}, POOLS), READ
+        "a",
+        describe("a", {"nvidia_health_checks": ["pci"], "nvidia_health_cuda_check": ["auto"]}, POOLS),
+        seen(READ),
     )
     assert (work.state, work.why) == ("as described", "")
 

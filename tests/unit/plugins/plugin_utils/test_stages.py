@@ -10,7 +10,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import stages
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import collect
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.stages import STAGES, plan_stages
 from ansible_collections.gpufleet.nvidia.tests.unit.golden.corpus import TRAINING, described, recorded
-from ansible_collections.gpufleet.nvidia.tests.unit.host_documents import installed_program
+from ansible_collections.gpufleet.nvidia.tests.unit.host_documents import installed_program, seen
 
 BARE = {
     "schema": 1,
@@ -35,7 +35,7 @@ def test_the_stages_are_those_of_site_in_its_order():
 
 
 def test_a_bare_host_needs_what_its_desired_state_has():
-    plans = plan_stages(BARE, desired())
+    plans = plan_stages(seen(BARE), desired())
     assert list(plans) == list(STAGES)
     assert [name for name, plan in plans.items() if plan.needed] == ["driver", "toolkit", "runtime", "sharing"]
     assert [refusal.message for plan in plans.values() for refusal in plan.refusals] == []
@@ -44,14 +44,14 @@ def test_a_bare_host_needs_what_its_desired_state_has():
 def test_a_runtime_without_cdi_is_refused_with_both_ways_out():
     """Debian 12 has containerd 1.6, which starts containers without their devices and without an error."""
     old = {**BARE, "runtimes": {"containerd": {**BARE["runtimes"]["containerd"], "version": "1.6.20"}}}
-    (refusal,) = plan_stages(old, desired())["runtime"].refusals
+    (refusal,) = plan_stages(seen(old), desired())["runtime"].refusals
     assert refusal.thing == "nvidia_toolkit_device_injection"
     assert "containerd 1.6.20 does not inject" in refusal.reason
     assert "Install containerd 1.7.2 or newer, or set nvidia_toolkit_device_injection: volume_mounts." in refusal.remedy
 
 
 def test_a_contradiction_is_refused_once_and_names_both_variables():
-    plans = plan_stages(BARE, desired(nvidia_toolkit_cdi=False))
+    plans = plan_stages(seen(BARE), desired(nvidia_toolkit_cdi=False))
     (refusal,) = [refusal for plan in plans.values() for refusal in plan.refusals]
     assert refusal.thing == "nvidia_toolkit_device_injection"
     assert "nvidia_toolkit_cdi is false" in refusal.reason
@@ -70,26 +70,26 @@ def of_machines(*drivers):
 def test_a_host_that_gives_half_of_its_gpus_to_virtual_machines_is_planned_for_the_rest(given):
     host = of_machines("vfio-pci", "pci-stub", None, "nvidia")
     declared = {"gpu_facts_gpus": [{"board": "l40s-48gb", "count": 2}]}
-    plans = plan_stages(host, desired(gpu_facts_passthrough=given, **declared))
+    plans = plan_stages(seen(host), desired(gpu_facts_passthrough=given, **declared))
     assert list(plans) == list(STAGES) and [r.message for plan in plans.values() for r in plan.refusals] == []
     assert "virtual machines have the GPUs 0000:10:00.0, 0000:11:00.0: they are left alone" in plans["driver"].warnings
 
 
 @pytest.mark.parametrize("given", [[], 1, True, "all", ["0000:10:00.0", "0000:12:00.0"]])
 def test_gpus_of_virtual_machines_that_nobody_described_are_named(given):
-    plans = plan_stages(of_machines("vfio-pci", "vfio-pci", None), desired(gpu_facts_passthrough=given))
+    plans = plan_stages(seen(of_machines("vfio-pci", "vfio-pci", None)), desired(gpu_facts_passthrough=given))
     (refusal,) = plans["hardware"].refusals
     assert refusal.thing == "gpu_facts_passthrough" and "(vfio-pci) have 0000:10:00.0, 0000:11:00.0" in refusal.reason
 
 
 def test_a_host_whose_gpus_all_go_to_virtual_machines_is_none_of_the_group():
-    (refusal,) = plan_stages(of_machines("vfio-pci"), desired(gpu_facts_passthrough=1))["hardware"].refusals
+    (refusal,) = plan_stages(seen(of_machines("vfio-pci")), desired(gpu_facts_passthrough=1))["hardware"].refusals
     assert refusal.thing == "the group gpu_hosts"
 
 
 def test_gpus_that_another_kernel_driver_has_are_refused_by_driver_and_nouveaus_are_not():
     """The name of a driver on the bus is not that of its module."""
-    nova, other = plan_stages(of_machines("NovaCore", "nvidia", "NovaCore", "some-driver"), desired())[
+    nova, other = plan_stages(seen(of_machines("NovaCore", "nvidia", "NovaCore", "some-driver")), desired())[
         "driver"
     ].refusals
     assert "0000:10:00.0" in nova.thing and "0000:12:00.0" in nova.thing and "0000:11:00.0" not in nova.thing
@@ -100,7 +100,7 @@ def test_gpus_that_another_kernel_driver_has_are_refused_by_driver_and_nouveaus_
     assert (
         "some-driver, so the driver nvidia cannot use it" in other.reason and "'blacklist some_driver'" in other.remedy
     )
-    assert plan_stages(of_machines("nouveau"), desired())["driver"].refusals == ()
+    assert plan_stages(seen(of_machines("nouveau")), desired())["driver"].refusals == ()
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_gpus_that_another_kernel_driver_has_are_refused_by_driver_and_nouveaus_
     ],
 )
 def test_settings_of_the_toolkit_with_which_no_container_gets_a_gpu_are_refused(settings, refused):
-    plan = plan_stages({**BARE, "toolkit": {"packages": {}, "settings": settings}}, desired())["toolkit"]
+    plan = plan_stages(seen({**BARE, "toolkit": {"packages": {}, "settings": settings}}), desired())["toolkit"]
     assert [refused in refusal.reason for refusal in plan.refusals] == [True] * bool(refused)
     assert any("cannot open them" in text for text in plan.warnings) is ("nvidia-container-cli.no-cgroups" in settings)
 
@@ -143,11 +143,11 @@ def test_a_toolkit_with_which_the_device_plugin_sees_no_mig_devices_is_named(ver
 def test_a_root_of_the_toolkit_is_right_where_the_driver_is_not_on_the_host_itself(source, refused):
     toolkit = {"packages": {}, "settings": {"nvidia-container-cli.root": "/run/nvidia/driver"}}
     host = {**BARE, "toolkit": toolkit, "driver": {"source": source}}
-    assert bool(plan_stages(host, desired(nvidia_driver_state="unmanaged"))["toolkit"].refusals) is refused
+    assert bool(plan_stages(seen(host), desired(nvidia_driver_state="unmanaged"))["toolkit"].refusals) is refused
 
 
 def test_no_facts_at_all_raise_nothing():
-    assert all(isinstance(plan, StagePlan) for plan in plan_stages({"schema": 1}, desired()).values())
+    assert all(isinstance(plan, StagePlan) for plan in plan_stages(seen({"schema": 1}), desired()).values())
 
 
 def test_a_refusal_that_a_stage_raises_becomes_one_that_it_reports(monkeypatch):
@@ -157,7 +157,7 @@ def test_a_refusal_that_a_stage_raises_becomes_one_that_it_reports(monkeypatch):
         raise refusal
 
     monkeypatch.setitem(stages.STAGES, "mig", refuses)
-    plans = plan_stages(BARE, desired())
+    plans = plan_stages(seen(BARE), desired())
     assert plans["mig"].refusals == (refusal,)
     assert plans["mig"].needed
     assert plans["sharing"].refusals == ()
@@ -165,7 +165,8 @@ def test_a_refusal_that_a_stage_raises_becomes_one_that_it_reports(monkeypatch):
 
 def test_mps_of_the_device_plugin_on_mig_is_refused_before_there_is_a_driver():
     plans = plan_stages(
-        BARE, desired(nvidia_mig_strategy="mixed", nvidia_sharing_mode="mps", nvidia_sharing_memory_slice="4GiB")
+        seen(BARE),
+        desired(nvidia_mig_strategy="mixed", nvidia_sharing_mode="mps", nvidia_sharing_memory_slice="4GiB"),
     )
     (refusal,) = plans["sharing"].refusals
     assert refusal.thing == "nvidia_sharing_mode"
@@ -173,14 +174,14 @@ def test_mps_of_the_device_plugin_on_mig_is_refused_before_there_is_a_driver():
 
 
 def test_a_slice_that_never_fits_the_boards_is_refused_before_there_is_a_driver():
-    plans = plan_stages(BARE, desired(nvidia_sharing_mode="mps", nvidia_sharing_memory_slice="40GiB"))
+    plans = plan_stages(seen(BARE), desired(nvidia_sharing_mode="mps", nvidia_sharing_memory_slice="40GiB"))
     (refusal,) = plans["sharing"].refusals
     assert refusal.thing == "nvidia_sharing_memory_slice"
     assert "The largest slice of this GPU is" in refusal.remedy
 
 
 def test_facts_that_were_read_without_root_are_not_planned_with():
-    (plan,) = plan_stages({**BARE, "host": {**BARE["host"], "root": False}}, desired()).values()
+    (plan,) = plan_stages(seen({**BARE, "host": {**BARE["host"], "root": False}}), desired()).values()
     (refusal,) = plan.refusals
     assert refusal.thing == "become" and "--ask-become-pass" in refusal.remedy
 
@@ -188,7 +189,7 @@ def test_facts_that_were_read_without_root_are_not_planned_with():
 @pytest.mark.parametrize(("count", "refused"), [(0, False), (1, False), (8, True)])
 def test_another_number_of_gpus_than_described_is_refused_before_anything_is_installed_for_them(count, refused):
     described = [{"board": "l40s-48gb", "count": count}] if count else []
-    plans = plan_stages(BARE, desired(gpu_facts_gpus=described))
+    plans = plan_stages(seen(BARE), desired(gpu_facts_gpus=described))
     assert (list(plans) == ["hardware"]) is refused
     if refused:
         (refusal,) = plans["hardware"].refusals
@@ -205,7 +206,7 @@ def test_another_number_of_gpus_than_described_is_refused_before_anything_is_ins
     ],
 )
 def test_a_board_is_known_by_its_key_and_by_the_beginning_that_only_it_has(board, reason):
-    plans = plan_stages(BARE, desired(gpu_facts_gpus=[{"board": board, "count": 1}]))
+    plans = plan_stages(seen(BARE), desired(gpu_facts_gpus=[{"board": board, "count": 1}]))
     if reason is None:
         assert "hardware" not in plans
     else:
@@ -217,19 +218,19 @@ def test_the_program_of_the_controller_is_what_a_host_has_to_have(monkeypatch):
     """Whoever has another release, or another pynvml, plans for another program."""
     there = {**BARE, "host_program": installed_program("/metrics")}
     variables = desired(nvidia_health_metrics=True, nvidia_health_metrics_directory="/metrics")
-    assert not plan_stages(there, variables)["boot"].needed
+    assert not plan_stages(seen(there), variables)["boot"].needed
     monkeypatch.setattr(stages, "program_identity", lambda _cache: {"version": "99.0.0", "sha256": "9"})
-    (step,) = plan_stages(there, variables)["boot"].steps
+    (step,) = plan_stages(seen(there), variables)["boot"].steps
     assert step.what == "install /usr/local/lib/gpufleet/gpufleet-host.pyz" and "not 99.0.0" in step.why
     monkeypatch.setattr(stages, "program_identity", lambda _cache: "Failed to send pynvml to the host")
-    plan = plan_stages(there, variables)["boot"]
+    plan = plan_stages(seen(there), variables)["boot"]
     assert plan.needed and plan.unread == "Failed to send pynvml to the host"
 
 
 def test_metrics_are_written_where_the_variables_of_the_pool_ask_for_them():
     there = {**BARE, "host_program": installed_program()}
-    assert not plan_stages(there, desired())["boot"].needed
-    asked = plan_stages(there, desired(nvidia_health_metrics=True))["boot"]
+    assert not plan_stages(seen(there), desired())["boot"].needed
+    asked = plan_stages(seen(there), desired(nvidia_health_metrics=True))["boot"]
     assert [step.target.rpartition("/")[2] for step in asked.steps] == [
         "gpufleet-metrics.service",
         "gpufleet-metrics.timer",
@@ -237,8 +238,10 @@ def test_metrics_are_written_where_the_variables_of_the_pool_ask_for_them():
         "gpufleet-metrics.timer",
     ]
     with_metrics = {**BARE, "host_program": installed_program("/metrics")}
-    assert plan_stages(with_metrics, desired())["boot"].needed
-    refused = plan_stages(BARE, desired(nvidia_health_metrics=True, nvidia_health_metrics_directory="metrics"))["boot"]
+    assert plan_stages(seen(with_metrics), desired())["boot"].needed
+    refused = plan_stages(seen(BARE), desired(nvidia_health_metrics=True, nvidia_health_metrics_directory="metrics"))[
+        "boot"
+    ]
     assert [refusal.thing for refusal in refused.refusals] == ["nvidia_health_metrics_directory"]
 
 
@@ -248,7 +251,7 @@ def test_a_reload_that_would_be_refused_is_told_with_the_first_stage_that_writes
         "runtimes": {"containerd": {**BARE["runtimes"]["containerd"], "cgroup_drivers": {"runc": "systemd"}}},
         "holders": [{"command": "train", "pid": 7, "container_id": "c", "devices": []}],
     }
-    plans = plan_stages(busy, desired(nvidia_toolkit_device_injection="envvar", nvidia_health_metrics=True))
+    plans = plan_stages(seen(busy), desired(nvidia_toolkit_device_injection="envvar", nvidia_health_metrics=True))
     told = [name for name, plan in plans.items() if any("the host refuses that while" in one for one in plan.warnings)]
     assert told == ["driver"]
 
@@ -269,7 +272,7 @@ def test_a_layout_that_repartition_replaced_is_not_brought_back(changed, variabl
     facts["recorded"]["rolled_out"] = {"former_layout": {name: request[name] for name in ("layout", "strategy")}}
     if changed:
         facts["gpus"][0]["gpu_instances"] = []
-    found = plan_stages(facts, desired(**{**given, **variables}))["mig"]
+    found = plan_stages(seen(facts), desired(**{**given, **variables}))["mig"]
     assert bool(found.steps) == (changed or "nvidia_mig_layout" in variables)
     said = [refusal.message for refusal in found.refusals if "that repartition replaced" in refusal.message]
     assert len(said) == refused and all("gpufleet.nvidia.repartition" in message for message in said)

@@ -35,7 +35,7 @@ def host(source="container", binary=OPERATORS, **runtime):
 
 
 def plans(facts, **variables):
-    return plan_stages(facts, collect(variables, lambda value: value))
+    return plan_stages(view_of(facts), collect(variables, lambda value: value))
 
 
 @pytest.mark.parametrize("source", ["container", "outside"])

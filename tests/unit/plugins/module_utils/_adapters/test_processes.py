@@ -18,6 +18,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters import p
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import HostFiles
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.processes import (
     EVERY_GPU,
+    add_allocations,
     device_holders,
     parse_cgroup,
     program_processes,
@@ -26,13 +27,15 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.processe
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.schema import check_gpus
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.kubelet_checkpoint import CHECKPOINT, CLAIMS
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._users import add_allocations, named, names, users_of
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._gpu_facts import gpu_view
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._users import named, names, users_of
 from hypothesis import strategies as some
 
 from ....mutation import examples_of, property_of
 
 POD = "8e0f1c0e-2f5a-4a53-9c0b-1b0f6f7f8a91"
 CONTAINER = "a3" * 32
+PLACE = {"profile": "1g.10gb", "start": 0, "size": 1}
 
 
 @pytest.mark.parametrize(
@@ -241,12 +244,17 @@ def test_a_record_that_cannot_be_read_makes_every_gpu_used(tmp_path, monkeypatch
     found = read_allocations(node(tmp_path, written))
     gpu = {"index": 0, "uuid": "GPU-1", "processes": []}
     gpu["gpu_instances"] = [
-        {"id": 1, "processes": [], "compute_instances": [{"id": 0, "uuid": "MIG-a", "processes": []}]}
+        {
+            **PLACE,
+            "id": 1,
+            "processes": [],
+            "compute_instances": [{"id": 0, "profile": "1g.10gb", "uuid": "MIG-a", "processes": []}],
+        }
     ]
     add_allocations([gpu], found)
-    (user,) = names(users_of(gpu).on(1))
+    (user,) = names(users_of(gpu_view(gpu)).on(1))
     assert user.startswith(f"unknown ({CHECKPOINT}: ") and why in user
-    assert names(users_of(gpu).everybody) == (user,)
+    assert names(users_of(gpu_view(gpu)).everybody) == (user,)
 
 
 def claims(*listed):
@@ -283,9 +291,11 @@ def two_gpus():
     parts = [
         {
             "id": number,
+            "profile": "3g.40gb",
+            "size": 4,
             "start": start,
             "processes": [],
-            "compute_instances": [{"id": 0, "uuid": f"MIG-{start}", "processes": []}],
+            "compute_instances": [{"id": 0, "profile": "3g.40gb", "uuid": f"MIG-{start}", "processes": []}],
         }
         for number, start in ((7, 0), (9, 4))
     ]
@@ -298,7 +308,7 @@ def two_gpus():
 def users_by_part(gpus):
     found = {}
     for gpu in gpus:
-        users = users_of(gpu)
+        users = users_of(gpu_view(gpu))
         found[gpu["uuid"]] = [user.name for user in users.everybody]
         found.update(
             {f"at {one['start']}": [user.name for user in users.on(one["id"])] for one in gpu.get("gpu_instances", ())}
@@ -325,7 +335,7 @@ def test_a_pod_with_a_claim_uses_what_the_claim_was_given(tmp_path, device, used
     gpus = two_gpus()
     add_allocations(gpus, read_allocations(with_claims(tmp_path, claims(claim("mine", [device], NOTEBOOK)))))
     assert users_by_part(gpus) == used
-    assert all(named(users_of(gpu).everybody) in ("", f"{CLAIMANT} (claim mine)") for gpu in gpus)
+    assert all(named(users_of(gpu_view(gpu)).everybody) in ("", f"{CLAIMANT} (claim mine)") for gpu in gpus)
 
 
 def test_the_longest_names_that_a_cluster_takes_fit_the_facts(tmp_path):
@@ -333,7 +343,7 @@ def test_the_longest_names_that_a_cluster_takes_fit_the_facts(tmp_path):
     gpus = two_gpus()
     add_allocations(gpus, read_allocations(with_claims(tmp_path, claims(claim(name, ["gpu-1"], NOTEBOOK)))))
     check_gpus(gpus[1:])
-    assert f"claim {name}" in named(users_of(gpus[1]).everybody)
+    assert f"claim {name}" in named(users_of(gpu_view(gpus[1])).everybody)
 
 
 def test_claims_of_pods_that_are_gone_and_of_other_drivers_use_no_gpu(tmp_path):
@@ -358,13 +368,13 @@ def test_claims_that_cannot_be_read_make_every_gpu_used(tmp_path, monkeypatch, w
     gpus = two_gpus()
     add_allocations(gpus, read_allocations(with_claims(tmp_path, written)))
     for gpu in gpus:
-        assert why in named(users_of(gpu).everybody) and CLAIMS in named(users_of(gpu).everybody)
+        assert why in named(users_of(gpu_view(gpu)).everybody) and CLAIMS in named(users_of(gpu_view(gpu)).everybody)
 
 
 def test_a_gpu_whose_minor_number_is_not_known_may_be_anybodys(tmp_path):
     gpu = {"index": 0, "uuid": "GPU-0", "minor": None, "processes": []}
     add_allocations([gpu], read_allocations(with_claims(tmp_path, claims(claim("mine", ["gpu-5"], NOTEBOOK)))))
-    assert named(users_of(gpu).everybody) == f"{CLAIMANT} (claim mine)"
+    assert named(users_of(gpu_view(gpu)).everybody) == f"{CLAIMANT} (claim mine)"
 
 
 _JSON = some.recursive(
@@ -390,7 +400,7 @@ def test_whatever_the_file_holds_is_read_or_unknown_and_fits_the_facts(examples)
             found = read_allocations(node(root, written))
         gpu = {"index": 0, "uuid": next((uuid for uuid in found if uuid), "GPU-1")}
         add_allocations([gpu], found)
-        assert bool(users_of(gpu).everybody) == bool(found)
+        assert bool(users_of(gpu_view(gpu)).everybody) == bool(found)
         assert set(found) <= {EVERY_GPU} or EVERY_GPU not in found
         if len(gpu["uuid"]) <= 256 and gpu["uuid"].isprintable():
             check_gpus([gpu])

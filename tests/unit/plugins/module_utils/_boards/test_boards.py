@@ -16,18 +16,18 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.architectu
     name_of,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.board import Placements, parse_placements
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.cards import cards_on_bus, gpus_on_bus
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup import (
     BOARDS,
     FIRST_DRIVERS,
     board,
-    cards_on_bus,
     described_board,
     find_board,
     first_driver,
-    gpus_on_bus,
     normalize_device_id,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.sources import SOURCES
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import view_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.driver_versions import driver_key
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 
@@ -297,12 +297,16 @@ def test_the_gpus_of_a_host_without_a_driver_are_numbered_as_nvml_will():
             card("0000:99:00.0", device_id="0xffff"),
         ]
     }
-    assert [card["address"] for card in cards_on_bus(facts)] == ["0000:18:00.0", "0000:2a:00.0", "0000:99:00.0"]
-    found = gpus_on_bus(facts)
-    assert [(gpu["index"], gpu["pci_address"], gpu["board"]) for gpu in found] == [
+    assert [card.address for card in cards_on_bus(view_of(facts))] == [
+        "0000:18:00.0",
+        "0000:2a:00.0",
+        "0000:99:00.0",
+    ]
+    found = gpus_on_bus(view_of(facts))
+    assert [(gpu.index, gpu.pci_address, gpu.board) for gpu in found] == [
         (0, "0000:18:00.0", "h100-80gb-pcie"),
         (1, "0000:2a:00.0", "h100-80gb-sxm"),
         (2, "0000:99:00.0", None),
     ]
-    assert [gpu["memory_mib"] is None for gpu in found] == [False, False, True]
-    assert gpus_on_bus({"pci": None}) == cards_on_bus({}) == []
+    assert [gpu.memory_mib is None for gpu in found] == [False, False, True]
+    assert gpus_on_bus(view_of({"pci": None})) == cards_on_bus(view_of({})) == []

@@ -18,6 +18,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._dcgm.packages imp
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._distributions.distributions import DISTRIBUTIONS
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.floors import FLOORS
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import CardFacts, DistributionFacts, HostFacts
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 
 #: What a maintainer of NVIDIA's lists, NVIDIA/cuda-repo-management issue 41, without azl3, which the collection does not support.
@@ -25,7 +26,7 @@ NVIDIAS_LIST = {"amzn2023", "debian12", "rhel8", "rhel9", "rhel10", "sles15", "u
 
 
 def host(name, version, machine="x86_64"):
-    return {"distribution": {"id": name, "version": version}, "architecture": machine}
+    return HostFacts(distribution=DistributionFacts(name, version), architecture=machine)
 
 
 def test_the_repositories_are_those_of_nvidias_list():
@@ -80,11 +81,11 @@ def test_the_cuda_of_another_branch_is_not_guessed(branch):
 
 
 def test_boards_that_cuda_13_left_behind():
-    volta = [{"architecture": "volta"}, {"architecture": None}]
+    volta = [CardFacts("0000:18:00.0", architecture=name) for name in ("volta", None)]
     with pytest.raises(Refused, match="CUDA 13 has no volta"):
         check_boards(volta, ["13"])
     check_boards(volta, ["12"])
-    check_boards([{"architecture": "hopper"}], ["13"])
+    check_boards([CardFacts("0000:18:00.0", architecture="hopper")], ["13"])
 
 
 @pytest.mark.parametrize("version", ["4.6", "3.3.9", "4.6.0-1", "4.6.0\n", "latest", "4.99999.0", ""])

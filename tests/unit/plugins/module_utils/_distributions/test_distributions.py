@@ -29,6 +29,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.plan impor
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.stage import stage as stage_of_facts
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.state import from_facts
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.host import PACKAGE_MANAGERS, parse_os_release
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import view_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._packages.repository_options import DesiredRepository
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import Kind
@@ -61,10 +62,10 @@ def toolkit(identifier, version):
 
 def test_one_row_adds_a_distribution_for_the_driver_and_the_toolkit(monkeypatch):
     with pytest.raises(Refused, match=r"miracle 9\.6 is not supported"):
-        from_facts(facts("miracle", "9.6"))
+        from_facts(view_of(facts("miracle", "9.6")))
     row = replace(DISTRIBUTIONS["rocky", "9"], name="Miracle Linux 9")
     monkeypatch.setitem(DISTRIBUTIONS, ("miracle", "9"), row)
-    host = from_facts(facts("miracle", "9.6"))
+    host = from_facts(view_of(facts("miracle", "9.6")))
     offered = (
         Package("nvidia-driver-cuda", f"3:{VERSION}-1.el9"),
         Package("kmod-nvidia-open-dkms", f"3:{VERSION}-1.el9"),
@@ -158,7 +159,7 @@ def test_a_key_that_no_two_sources_confirm_has_to_be_given(identifier, version, 
         known["nvidia_driver_repository_key_url"] = "https://mirror.example.com/key.pub"
     assert not stage(given, known).refusals
     assert not stage(given, {**variables, "nvidia_driver_manage_repository": False}).refusals
-    host = from_facts(given)
+    host = from_facts(view_of(given))
     with pytest.raises(Refused, match="no two sources"):
         plan_present(host, DesiredDriver(variant="full"), Repositories(False))
     mirror = DesiredRepository("https://mirror.example.com/r", "https://mirror.example.com/k", "", FINGERPRINT)
@@ -177,7 +178,7 @@ def test_ubuntus_own_archive_needs_no_key_of_nvidias():
 def test_what_lacks_more_than_a_key_is_refused_with_what_is_missing(version, missing):
     described = {"id": "azurelinux", "version": version}
     with pytest.raises(Refused, match=missing) as caught:
-        distribution_of({"distribution": described, "architecture": "x86_64"})
+        distribution_of(view_of({"host": {"distribution": described, "architecture": "x86_64"}}).host)
     assert "nvidia_driver_state: unmanaged" in caught.value.remedy
     with pytest.raises(Refused, match=missing):
         toolkit("azurelinux", version)

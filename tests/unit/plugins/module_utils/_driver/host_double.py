@@ -15,8 +15,8 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._distributions.dis
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.previous import Remains
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.running import NOUVEAU_FILE, PERSISTENCE_DROP_IN
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.state import Gpu, Host
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import ImexFacts
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.host_names import IMEX_NODES_FILE, IMEX_UNIT
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex import Imex
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import NotInEffect
 from ansible_collections.gpufleet.nvidia.tests.unit.package_manager import PackageManager
 
@@ -97,11 +97,11 @@ class System:
             persistence_installed=True,
             persistence_active="nvidia-persistenced.service" in self.active,
             fabric_active="nvidia-fabricmanager.service" in self.active,
-            imex=Imex(
-                IMEX_UNIT in self.active,
-                IMEX_UNIT in self.enabled,
-                self.masked,
-                tuple(self.files[IMEX_NODES_FILE].split()) if self.files.get(IMEX_NODES_FILE) else None,
+            imex=ImexFacts(
+                active=IMEX_UNIT in self.active,
+                enabled=IMEX_UNIT in self.enabled,
+                masked=self.masked,
+                nodes=tuple(self.files[IMEX_NODES_FILE].split()) if self.files.get(IMEX_NODES_FILE) else None,
             ),
         )
 

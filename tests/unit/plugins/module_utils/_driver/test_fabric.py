@@ -10,8 +10,8 @@ from dataclasses import replace
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.board import NVLINK5
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.cards import own_switches
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup import board as find_board_of
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup import own_switches
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.apply import Failed, run_stage
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired import DesiredDriver
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.fabric import MODULES_FILE
@@ -19,7 +19,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.stage impo
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.state import Gpu
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.nvlink import fabric as check_of_fabric
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import Evidence
-from ansible_collections.gpufleet.nvidia.tests.unit.host_documents import by_document
+from ansible_collections.gpufleet.nvidia.tests.unit.host_documents import by_document, seen
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._driver.host_double import (
     NEW,
     OLD,
@@ -131,7 +131,7 @@ def test_a_fabric_manager_that_is_wanted_always_has_what_it_starts_with():
 def test_boards_that_are_known_by_their_name_alone_have_their_switches():
     card = {"address": "0", "kind": "gpu", "device_id": "0x29ff", "architecture": None, "board": None}
     gpus = [{"index": n, "board": "b200-180gb"} for n in range(8)]
-    assert own_switches({"pci": [card] * 8, "gpus": gpus, "fabric": {"manager": NONE}}) == NVLINK5
+    assert own_switches(seen({"pci": [card] * 8, "gpus": gpus, "fabric": {"manager": NONE}})) == NVLINK5
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ def test_a_fabric_manager_is_wanted_where_its_switches_are(board, count, fabric,
     document["fabric"] = {"nvswitches": 0, "state": state, **fabric}
     steps = stage(document, {}).steps
     assert any("nvidia-fabricmanager" in str(step) for step in steps) is (wanted and fabric["manager"] is not SERVES)
-    shown = check_of_fabric(Evidence(document))
+    shown = check_of_fabric(Evidence(seen(document)))
     assert ("no fabric manager" in shown.evidence) is (wanted and fabric["manager"] is NONE)
     if not wanted and state == "in_progress":
         assert "it is not known where its fabric is" in shown.next_step or "rack" in shown.next_step

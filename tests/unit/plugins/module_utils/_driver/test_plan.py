@@ -25,6 +25,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.plan impor
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.selection import names_to_ask
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.state import Gpu
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import view_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex import DesiredImex
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._driver.plan_cases import (
@@ -416,7 +417,7 @@ def test_variables_and_options_give_the_same_desired_state():
     ],
 )
 def test_distributions(described, repository):
-    found = distribution_of({"distribution": described, "architecture": "aarch64"})
+    found = distribution_of(view_of({"host": {"distribution": described, "architecture": "aarch64"}}).host)
     assert found.url("aarch64").endswith(f"/repos/{repository}/sbsa")
 
 
@@ -434,4 +435,4 @@ def test_distributions(described, repository):
 )
 def test_other_distributions_and_processors_are_refused(host):
     with pytest.raises(Refused, match=r"Supported (are|is)"):
-        distribution_of(host)
+        distribution_of(view_of({"host": host}).host)

@@ -16,7 +16,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.state impo
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.steps import PACKAGES
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.host_names import PERSISTENCE_UNIT
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import Kind
-from ansible_collections.gpufleet.nvidia.tests.unit.host_documents import by_document
+from ansible_collections.gpufleet.nvidia.tests.unit.host_documents import by_document, seen
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._driver.host_double import (
     DAEMON,
     FACTS,
@@ -126,7 +126,7 @@ def test_check_mode_of_the_module_and_the_plan_from_facts_are_the_same(driver, d
     given = facts(**driver)
     system = ready()
     system.active = {PERSISTENCE_UNIT} if given["driver"]["persistence_daemon"]["active"] else set()
-    monkeypatch.setattr(system, "read", lambda: from_facts(given))
+    monkeypatch.setattr(system, "read", lambda: from_facts(seen(given)))
     report = run_stage(system, from_variables(desired), check=True)
     assert [(step.kind, step.target, step.why) for step in report.steps] == [
         (step.kind, step.target, step.why) for step in stage(given, desired).steps

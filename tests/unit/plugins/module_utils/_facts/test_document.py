@@ -254,8 +254,8 @@ def test_pynvml_is_asked_for_where_only_that_is_missing(tree, monkeypatch):
     with_nvml(monkeypatch, None)
     document = read_document(tree.source())
     assert document["nvml"]["code"] == "pynvml_missing"
-    assert pynvml_is_wanted(tree.files, document)
-    assert not pynvml_is_wanted(HostFiles(str(tree.root / "nowhere")), document)
+    assert pynvml_is_wanted(tree.files, document["nvml"]["code"])
+    assert not pynvml_is_wanted(HostFiles(str(tree.root / "nowhere")), document["nvml"]["code"])
 
 
 def test_holders_on_request(tree, monkeypatch):

@@ -7,6 +7,8 @@ from __future__ import annotations
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts import evidence as collected
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import CommandAnswer, Sxid, Xid
 
+PLACE = {"profile": "1g.10gb", "start": 0, "size": 1}
+
 
 def test_everything_is_collected(tree, monkeypatch):
     asked = []
@@ -16,9 +18,9 @@ def test_everything_is_collected(tree, monkeypatch):
         return CommandAnswer(0, "fine")
 
     def read_document(_source, _archive, subsets):
+        assert subsets == ("errors", "health")
         smi = {"rc": 0, "text": "fine"}
         return {
-            "subsets": subsets,
             "health": {
                 "nvidia_smi": smi,
                 "xids": [{"number": 79, "pci_address": "x", "text": "y"}],
@@ -30,7 +32,6 @@ def test_everything_is_collected(tree, monkeypatch):
     monkeypatch.setattr(collected, "read_document", read_document)
 
     evidence = collected.collect(tree.source(), None, [], 120)
-    assert evidence.facts["subsets"] == ("errors", "health")
     assert (evidence.nvidia_smi, evidence.xids) == (CommandAnswer(0, "fine"), [Xid(79, "x", "y")])
     assert evidence.sxids == [Sxid(20034, "s", "t")]
     assert evidence.cuda is None and asked == []
@@ -47,7 +48,7 @@ def test_gpus_that_are_being_registered_with_their_fabric_are_waited_for(tree, m
         lambda *_given, **_more: {"health": {}, "fabric": {"state": states[min(len(slept), 2)]}},
     )
     monkeypatch.setattr(collected.time, "sleep", slept.append)
-    state = lambda limit: collected.collect(tree.source(), None, [], 1, fabric_limit=limit).facts["fabric"]["state"]  # noqa: E731
+    state = lambda limit: collected.collect(tree.source(), None, [], 1, fabric_limit=limit).facts.fabric.state  # noqa: E731
     assert state(0) == "in_progress" and slept == []
     assert state(60) == "completed" and slept == [collected._FABRIC_PAUSE] * 2
 
@@ -63,7 +64,12 @@ def test_the_diagnostic_does_not_load_gpus_that_are_in_use(tree, monkeypatch):
     assert collected.collect(tree.source(), None, [], 120).dcgm is None
     assert collected.collect(tree.source(), None, [], 120, 3, 60).dcgm.why == ""
     facts["gpus"][1]["gpu_instances"] = [
-        {"id": 1, "processes": [], "compute_instances": [{"id": 0, "processes": [{"pid": 1}]}]}
+        {
+            **PLACE,
+            "id": 1,
+            "processes": [],
+            "compute_instances": [{"id": 0, "profile": "1g.10gb", "processes": [{"pid": 1}]}],
+        }
     ]
     lower = collected.collect(tree.source(), None, [], 120, 3, 60).dcgm
     assert (lower.level, lower.why) == (1, "level 3 was not run, because GPU 1 is in use")
@@ -125,7 +131,7 @@ def test_no_program_runs_twice_where_pynvml_has_to_be_sent_first(tree, monkeypat
         collected, "answer_of", lambda arguments, _limit: asked.append(arguments) or CommandAnswer(0, "")
     )
     monkeypatch.setattr(collected.command, "find", lambda program: f"/usr/bin/{program}")
-    monkeypatch.setattr(collected, "pynvml_is_wanted", lambda _files, document: document is facts)
+    monkeypatch.setattr(collected, "pynvml_is_wanted", lambda _files, code: code == "pynvml_missing")
     monkeypatch.setattr(collected, "read_document", lambda *_given, **_more: facts)
     collected.collect(tree.source(), None, ["/opt/vectorAdd"], 5, dcgm_level=2)
     assert asked == []

@@ -10,6 +10,7 @@ import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup import BOARDS
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.schema import check_gpus
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import view_of
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._gpu_facts import gpu_view
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.geometry import Geometry
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.state import profiles_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import Unfit, encode
@@ -75,14 +76,14 @@ def test_the_bound_is_of_all_gpus_of_a_host_together():
 
 def test_a_profile_with_a_name_that_no_layout_can_ask_for_is_left_out():
     gpu = {"index": 0, "profiles": [profile("", [0], 1), profile("1g.5gb", [0, 1], 1), profile("1G.5GB", [0], 1)]}
-    (found,) = profiles_of(gpu)
+    (found,) = profiles_of(gpu_view(gpu))
     assert found.name == "1g.5gb" and found.placements.starts == (0, 1)
 
 
 def test_the_largest_table_that_is_taken_in_can_be_gone_through():
     table = [profile(f"1g.{number}gb", [number], 1) for number in range(1, 15)]
     check_gpus(gpus(table))
-    shape = Geometry(profiles_of(gpus(table)[0]))
+    shape = Geometry(profiles_of(gpu_view(gpus(table)[0])))
     assert len(shape.requests()) == 2**14
 
 

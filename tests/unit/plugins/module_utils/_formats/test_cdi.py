@@ -9,13 +9,17 @@ import dataclasses
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.cdi_generator import CONTROL_NODES, read_cdi
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.schema import check_facts
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import view_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.cdi import (
-    CdiState,
     ExpectedDevices,
-    cdi_of,
     compare,
     parse_specification,
     shape_specification,
+)
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.cdi_state import (
+    CdiState,
+    cdi_of,
+    specifications,
     state_of,
 )
 
@@ -230,9 +234,9 @@ OTHER = {**OWN, "path": "/etc/cdi/nvidia.yaml", "own": False}
     ],
 )
 def test_the_state_of_a_host(files, state):
-    assert state_of(files) == state
-    assert cdi_of({"cdi": files, "gpus": [{"index": 0}]}) == state
-    assert cdi_of({"cdi": files, "gpus": None}) == CdiState()
+    assert state_of(specifications(files)) == state
+    assert cdi_of(view_of({"cdi": files, "gpus": [{"index": 0}]})) == state
+    assert cdi_of(view_of({"cdi": files, "gpus": None})) == CdiState()
 
 
 def test_a_file_from_before_mig_is_a_leftover_and_names_of_a_sites_own_are_not():
@@ -240,8 +244,8 @@ def test_a_file_from_before_mig_is_a_leftover_and_names_of_a_sites_own_are_not()
         found = parse_specification("/x.yaml", GENERATED)
         return shape_specification(dataclasses.replace(found, devices=devices), False, ExpectedDevices([divided(0, 2)]))
 
-    assert state_of([OWN, entry("0", "GPU-0", "all")]).leftovers == ("/x.yaml",)
-    assert state_of([OWN, entry("first-half", "all")]).leftovers == ()
+    assert state_of(specifications([OWN, entry("0", "GPU-0", "all")])).leftovers == ("/x.yaml",)
+    assert state_of(specifications([OWN, entry("first-half", "all")])).leftovers == ()
 
 
 HOOKS_YAML = f"""{WITH_DRIVER}    hooks:
@@ -277,7 +281,7 @@ def test_a_hook_that_the_host_does_not_have_is_named(tree, folder, name, text):
     )
     said = "runs /usr/bin/nvidia-cdi-hook, which the host does not have"
     (found,) = read_cdi(tree.source(), [whole(0)], DRIVER)
-    assert said in found["differs"] and said in state_of([found]).stale
+    assert said in found["differs"] and said in state_of(specifications([found])).stale
     tree.write("/usr/bin/nvidia-cdi-hook", "")
     (found,) = read_cdi(tree.source(), [whole(0)], DRIVER)
     assert said not in found["differs"]
@@ -343,7 +347,7 @@ def test_of_two_files_of_one_folder_with_the_same_devices_runtimes_take_neither(
     found = {one["path"]: one for one in read_cdi(tree.source(), [whole(0)], DRIVER)}
     assert found["/var/run/cdi/copy.yaml"]["double"] == "/var/run/cdi/nvidia.yaml"
     assert [path for path, one in found.items() if "double" in one] == ["/var/run/cdi/copy.yaml"]
-    assert state_of(found.values()).doubles == ("/var/run/cdi/copy.yaml",)
+    assert state_of(specifications(list(found.values()))).doubles == ("/var/run/cdi/copy.yaml",)
     check_facts({"schema": 1, "cdi": list(found.values())})
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import CommandAnswer, Evidence
+from ansible_collections.gpufleet.nvidia.tests.unit.host_documents import seen
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._health.hosts import healthy_facts
 
 
@@ -22,6 +23,6 @@ def evidence(facts):
 
     def build(**given):
         answers = {"nvidia_smi": CommandAnswer(0, "GPU 0: NVIDIA H100"), "xids": [], "cuda": CommandAnswer(0, "PASSED")}
-        return Evidence(facts=facts, **{**answers, **given})
+        return Evidence(facts=seen(facts), **{**answers, **given})
 
     return build

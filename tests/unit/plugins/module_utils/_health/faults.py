@@ -26,6 +26,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report imp
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.xid import distinct, errors_in
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.write_metrics import drift
+from ansible_collections.gpufleet.nvidia.tests.unit.host_documents import seen
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._health.hosts import healthy_facts
 
 _ANSWERS = CommandAnswer(0, "GPU 0: NVIDIA H100")
@@ -53,9 +54,12 @@ class Fault:
             gpu["fabric"] = {"state": "completed", "status": 0, "degraded": [], "summary": "healthy"}
             gpu["errors"].update(remapped_correctable=0, remapped_uncorrectable=0)
         self.spoil(facts)
-        errors = distinct(error for _number, error in errors_in(self.log, facts["pci"]))
+        errors = distinct(
+            error
+            for _number, error in errors_in(self.log, [(card["kind"], card["address"]) for card in facts["pci"] or ()])
+        )
         xids = [error for error in errors if isinstance(error, Xid)]
-        return Evidence(facts, self.nvidia_smi, xids, [error for error in errors if not isinstance(error, Xid)])
+        return Evidence(seen(facts), self.nvidia_smi, xids, [error for error in errors if not isinstance(error, Xid)])
 
     def report(self) -> HealthReport:
         return evaluate(CHECKS, self.evidence())
@@ -63,7 +67,7 @@ class Fault:
     def text(self, now: float = 0.0) -> str:
         """What the host program writes C(now)."""
         evidence = self.evidence()
-        counts = counted(ErrorCounts("boot"), self.log, evidence.facts["pci"])
+        counts = counted(ErrorCounts("boot"), self.log, evidence.facts.pci or ())
         return expose(readings(evidence, self.report(), counts, now, 1.25, drift(evidence.facts)))
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_library import RECOVERY_ACTIONS
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import view_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health import hardware
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.hardware import (
     EXIT_STATUSES,
@@ -176,7 +177,7 @@ SIGNED = {**GOOD, "signer": "DKMS module signing key", "key_enrolled": True}
     ],
 )
 def test_a_host_may_be_rebooted(driver):
-    assert module_problem(driver) is None
+    assert module_problem(view_of({"driver": driver}).driver) is None
 
 
 @pytest.mark.parametrize(
@@ -195,7 +196,7 @@ def test_a_host_may_be_rebooted(driver):
     ],
 )
 def test_a_kernel_that_cannot_load_the_driver_is_named_with_the_reason_and_a_remedy(found, reason, remedy):
-    problem = module_problem({"on_disk_version": VERSION, "next_kernel": found})
+    problem = module_problem(view_of({"driver": {"on_disk_version": VERSION, "next_kernel": found}}).driver)
     assert NEW in problem[0] and reason in problem[0]
     assert remedy in problem[1] and "grub-set-default" in problem[1]
 

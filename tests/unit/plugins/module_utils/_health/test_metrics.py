@@ -10,6 +10,7 @@ import re
 from types import SimpleNamespace
 
 import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import CardFacts, view_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health import metrics
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health import metrics as readings_module
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.metrics import (
@@ -29,6 +30,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.xid import
     action_of,
     severity_of_sxid,
 )
+from ansible_collections.gpufleet.nvidia.tests.unit.host_documents import seen
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._health.faults import (
     FAULTS,
     HEALTHY,
@@ -110,7 +112,7 @@ def test_what_a_fault_shows(alert, series, value):
 
 
 def test_what_is_not_known_has_no_sample():
-    found = samples(expose(readings(Evidence({}), HealthReport(), ErrorCounts(""), 0.0, 0.0, {})))
+    found = samples(expose(readings(Evidence(view_of({})), HealthReport(), ErrorCounts(""), 0.0, 0.0, {})))
     assert {name.partition("{")[0] for name in found} == {
         "gpufleet_last_run_timestamp_seconds",
         "gpufleet_last_run_duration_seconds",
@@ -165,13 +167,13 @@ def test_a_program_that_says_it_is_the_daemon_changes_no_other_metric(monkeypatc
     """Anybody can start a program of the daemon's name with the daemon's pipe, in a container or on the host."""
     monkeypatch.setattr(readings_module, "recorded_daemons", lambda _facts: [SimpleNamespace(pipe_directory="/run/x")])
     daemons = [_daemon(**impostor), _daemon()] if first else [_daemon(), _daemon(**impostor)]
-    found = samples(expose(list(readings_module._mps({"mps": daemons}))))
+    found = samples(expose(list(readings_module._mps(seen({"mps": daemons})))))
     assert found == {
         'gpufleet_mps_daemon_serving{pipe_directory="/run/x"}': 1,
         'gpufleet_mps_clients{pipe_directory="/run/x"}': clients,
     }
     # It does not stand in for one that is down.
-    alone = samples(expose(list(readings_module._mps({"mps": [_daemon(**impostor)]}))))
+    alone = samples(expose(list(readings_module._mps(seen({"mps": [_daemon(**impostor)]})))))
     assert alone['gpufleet_mps_daemon_serving{pipe_directory="/run/x"}'] == 0
 
 
@@ -179,11 +181,11 @@ XID = "NVRM: Xid (PCI:0000:18:00): 119, pid=1, Timeout"
 KEY = ("0000:18:00", 119, "reset_gpu")
 
 
-PCI = [{"address": "0000:18:00.0", "kind": "gpu"}, {"address": "0000:05:00.0", "kind": "nvswitch"}]
+CARDS = [CardFacts("0000:18:00.0", kind="gpu"), CardFacts("0000:05:00.0", kind="nvswitch")]
 
 
 def counted(before, log):
-    return metrics.counted(before, log, PCI)
+    return metrics.counted(before, log, CARDS)
 
 
 def test_an_error_that_comes_again_counts_again_and_is_never_counted_twice():

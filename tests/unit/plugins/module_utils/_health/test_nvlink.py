@@ -8,6 +8,7 @@ import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health import repair_faults
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.nvlink import fabric as check
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.nvlink import is_forming
+from ansible_collections.gpufleet.nvidia.tests.unit.host_documents import seen
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._health.hosts import judge
 
 IN_RACK = ("fabric manager of the rack", "switch trays")
@@ -192,13 +193,13 @@ def test_a_fabric_manager_without_its_modules_is_mended_by_site(evidence, facts,
     ],
 )
 def test_a_fabric_forms_where_somebody_registers_its_gpus(facts, fabric, result):
-    assert is_forming({**facts, "fabric": {**facts["fabric"], **fabric}}) is result
+    assert is_forming(seen({**facts, "fabric": {**facts["fabric"], **fabric}})) is result
 
 
 def test_a_rack_registers_the_gpus_of_a_host_that_has_no_fabric_manager(facts, nvlink5):
     nvlink5("gb200-186gb", COMPLETED, {"state": "in_progress"})
     facts["fabric"].update(state="in_progress", manager={"installed": False, "active": None, "version": None})
-    assert is_forming(facts)
+    assert is_forming(seen(facts))
 
 
 RUNS = {"version": "580.126.09", "active": True, "enabled": True, "masked": False, "nodes": ["10.0.0.1", "10.0.0.2"]}

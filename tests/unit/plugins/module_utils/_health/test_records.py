@@ -6,21 +6,22 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.records import cdi_difference, record_differences
+from ansible_collections.gpufleet.nvidia.tests.unit.host_documents import seen
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._health.hosts import LAYOUT
 
 
 def test_a_host_that_is_as_recorded_has_nothing_to_do(facts):
-    assert record_differences(facts) == dict.fromkeys(("mig", "settings", "sharing", "compute_mode"), "")
+    assert record_differences(seen(facts)) == dict.fromkeys(("mig", "settings", "sharing", "compute_mode"), "")
     facts["recorded"] = dict.fromkeys(facts["recorded"])
-    assert record_differences(facts) == {}
+    assert record_differences(seen(facts)) == {}
 
 
 def test_the_cdi_specification_is_compared_where_there_is_one(facts):
-    assert cdi_difference(facts) == ""
+    assert cdi_difference(seen(facts)) == ""
     facts["cdi"][0]["stale"] = ["GPU-9"]
-    assert cdi_difference(facts) == "/var/run/cdi/nvidia.yaml describes other devices"
+    assert cdi_difference(seen(facts)) == "/var/run/cdi/nvidia.yaml describes other devices"
     facts["cdi"] = []
-    assert cdi_difference(facts) is None
+    assert cdi_difference(seen(facts)) is None
 
 
 def _in_another_order(facts):
@@ -106,5 +107,5 @@ def _replaced(facts):
 )
 def test_what_differs_from_a_record(facts, spoil, record, text):
     spoil(facts)
-    found = record_differences(facts)[record]
+    found = record_differences(seen(facts))[record]
     assert text in found if text else found == ""

@@ -26,6 +26,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report imp
     Xid,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.xid_catalogue import ALWAYS_FATAL_SXIDS, CATALOGUE
+from ansible_collections.gpufleet.nvidia.tests.unit.host_documents import seen
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._health.hosts import ADDRESSES, healthy_facts
 
 NOW = datetime.datetime(2026, 11, 23, 12, 0, 0, tzinfo=datetime.timezone.utc)
@@ -57,7 +58,9 @@ def plan(
     architecture="hopper",
     **policy,
 ):
-    evidence = Evidence(facts_of(spoil, mps, architecture), smi or CommandAnswer(0, "GPU 0"), list(xids), list(sxids))
+    evidence = Evidence(
+        seen(facts_of(spoil, mps, architecture)), smi or CommandAnswer(0, "GPU 0"), list(xids), list(sxids)
+    )
     return plan_repair(evidence, described or Described(), record or RepairRecord(), Policy(NOW, **policy))
 
 
@@ -318,7 +321,7 @@ def test_which_gpus_are_reset_together(architecture, name, nvswitches, manager, 
 
 def test_a_lost_gpu_is_reset_with_no_other():
     facts = {"gpus": [{"pci_address": FIRST, "architecture": "volta"}, {"pci_address": SECOND, "lost": True}]}
-    assert reset_together(facts, [FIRST])[0] == (FIRST,)
+    assert reset_together(seen(facts), [FIRST])[0] == (FIRST,)
 
 
 def test_two_faults_at_once():
@@ -421,6 +424,6 @@ def test_users_of_a_gpu():
         {"pid": facts["mps"][0]["pid"], "command": "nvidia-cuda-mps", "devices": ["/dev/nvidia0"]},
     ]
     expected = ["python3 (PID 7)", "a process (PID 8)", "nv-hostengine (PID 9)", "plugin (PID 10, pod abc)"]
-    assert users_of_gpus(facts, [FIRST], mps=True) == expected
-    assert len(users_of_gpus(facts, [FIRST])) == 5
-    assert users_of_gpus(facts, [SECOND]) == ["other (PID 12)"]
+    assert users_of_gpus(seen(facts), [FIRST], mps=True) == expected
+    assert len(users_of_gpus(seen(facts), [FIRST])) == 5
+    assert users_of_gpus(seen(facts), [SECOND]) == ["other (PID 12)"]

@@ -21,6 +21,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report imp
     warning,
 )
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import role_interface
+from ansible_collections.gpufleet.nvidia.tests.unit.host_documents import seen
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._health import dcgm_outputs
 
 
@@ -130,5 +131,5 @@ def test_the_variable_of_the_role_names_every_check():
 
 
 def test_what_could_not_be_read_stays_unknown():
-    evidence = evidence_of({"health": {"nvidia_smi": None, "xids": None}})
+    evidence = evidence_of(seen({"health": {"nvidia_smi": None, "xids": None}}))
     assert evidence.nvidia_smi is None and evidence.xids is None

@@ -21,6 +21,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.software i
     parse,
     reason_unproven,
 )
+from ansible_collections.gpufleet.nvidia.tests.unit.host_documents import seen
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._health import dcgm_outputs as outputs
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._health.hosts import judge
 
@@ -64,10 +65,10 @@ def test_every_daemon_of_the_host_answers(evidence, facts, daemon, status, text)
 def test_what_a_restart_would_end_clients_for_is_no_broken_daemon(facts):
     """Settings that somebody changed are told again, and no client ends."""
     facts["mps"][0]["limits"] = ["1G", "4G"]
-    assert broken_daemons(facts) == []
-    assert "limit 1G on device 0" in sharing_differences(facts, facts["gpus"], answering=True)["sharing"]
+    assert broken_daemons(seen(facts)) == []
+    assert "limit 1G on device 0" in sharing_differences(seen(facts), seen(facts).gpus, answering=True)["sharing"]
     facts["mps"][0]["responds"] = False
-    assert broken_daemons(facts) == ["node"]
+    assert broken_daemons(seen(facts)) == ["node"]
 
 
 SAMPLE = "/usr/local/cuda/extras/demo_suite/vectorAdd"
@@ -111,7 +112,7 @@ def test_what_dcgm_finds_is_a_failure_of_cuda_too(evidence):
 
 
 def test_not_proven_is_said_and_is_no_failure(evidence, facts):
-    reason = reason_unproven(facts)
+    reason = reason_unproven(seen(facts))
     report = evaluate(CHECKS, evidence(cuda=None, cuda_unproven=reason))
     assert report.healthy and report.message == "Every check passed; not proven: cuda."
     found = next(one for one in report.as_list() if one["name"] == "cuda")
@@ -121,11 +122,11 @@ def test_not_proven_is_said_and_is_no_failure(evidence, facts):
 
 def test_why_what_is_there_was_not_run(facts):
     facts["dcgm"], facts["mps"] = {"dcgmi": "/usr/bin/dcgmi"}, []
-    assert reason_unproven(facts) == "/usr/bin/dcgmi was not run for this check"
+    assert reason_unproven(seen(facts)) == "/usr/bin/dcgmi was not run for this check"
     facts["health"] = {"cuda_program": SAMPLE}
-    assert reason_unproven(facts) == f"{SAMPLE} was not run for this check"
+    assert reason_unproven(seen(facts)) == f"{SAMPLE} was not run for this check"
     facts["mps"] = [{"pid": 1}]
-    assert reason_unproven(facts) == f"{SAMPLE} was not run, because MPS serves the GPUs"
+    assert reason_unproven(seen(facts)) == f"{SAMPLE} was not run, because MPS serves the GPUs"
 
 
 @pytest.mark.parametrize(
@@ -141,9 +142,9 @@ def test_why_what_is_there_was_not_run(facts):
 def test_a_sample_is_not_run_where_it_would_fail_or_disturb(facts, change, text):
     facts["mps"] = []
     facts["gpus"][0].update(change)
-    assert obstacle(facts) == text
+    assert obstacle(seen(facts)) == text
     facts["gpus"] = None
-    assert obstacle(facts) == "NVML shows no GPU"
+    assert obstacle(seen(facts)) == "NVML shows no GPU"
 
 
 def test_an_acceptance_that_is_owed_is_a_failure_where_the_pool_asks_for_a_level(evidence, facts):
@@ -156,7 +157,7 @@ def test_an_acceptance_that_is_owed_is_a_failure_where_the_pool_asks_for_a_level
     facts |= {"health": {}}
     facts["recorded"]["acceptance_owed"] = True
     # What is not asked for any more is not owed.
-    statuses = [judged(facts, ["dcgm"], dcgm_level=level).outcomes["dcgm"].status for level in (0, 2)]
+    statuses = [judged(seen(facts), ["dcgm"], dcgm_level=level).outcomes["dcgm"].status for level in (0, 2)]
     assert statuses == ["skipped", "failed"]
 
 

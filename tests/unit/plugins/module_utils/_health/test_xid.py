@@ -10,6 +10,7 @@ import secrets
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.health import kernel_log
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import CardFacts
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.metrics import ErrorCounts, counted
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import Sxid, Xid
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.xid import distinct, errors_in, xid
@@ -23,18 +24,15 @@ from hypothesis import strategies as st
 
 from ....mutation import examples_of, property_of
 
-PCI = [
-    {"address": "0000:18:00.0", "kind": "gpu"},
-    {"address": "10000:2A:00.0", "kind": "gpu"},
-    {"address": "0000:05:00.0", "kind": "nvswitch"},
-]
+PCI = [("gpu", "0000:18:00.0"), ("gpu", "10000:2A:00.0"), ("nvswitch", "0000:05:00.0")]
+CARDS = [CardFacts(address, kind=kind) for kind, address in PCI]
 XID = "NVRM: Xid (PCI:0000:18:00): 79, GPU has fallen off the bus."
 SXID = "nvidia-nvswitch3: SXid (PCI:0000:05:00.0): 12028, Non-fatal, Link 32 egress non-posted PRIV error (First)"
 FALLEN = Xid(79, "0000:18:00", "GPU has fallen off the bus.")
 
 
 def found(log, devices=PCI):
-    return [error for _number, error in errors_in(log, devices)]
+    return [error for _number, error in errors_in(log, devices or ())]
 
 
 @pytest.mark.parametrize(
@@ -106,7 +104,7 @@ def test_whatever_is_printed_behind_a_beginning_of_the_kernels_changes_nothing(e
         text = text.encode("unicode_escape").decode()
         log = f"4,5,1,-;{XID}\n{priority},6,1,-;{beginning}{text}{XID}\n4,7,1,-;{XID}\n"
         assert found(log) == [FALLEN, FALLEN]
-        assert counted(ErrorCounts("boot"), log, PCI).xids == {("0000:18:00", 79, "restart_bm"): 2}
+        assert counted(ErrorCounts("boot"), log, CARDS).xids == {("0000:18:00", 79, "restart_bm"): 2}
 
 
 _WHOLE_RECORDS = [f"\n4,1,1,-;{XID}\n", f"\n3,2,1,-;{SXID}\n", f"\n4,3,1,-;{XID.replace('18', 'ff')}\n"]
@@ -132,14 +130,14 @@ def test_whatever_the_log_holds_is_read_and_names_devices_of_the_host_alone(exam
             assert error.pci_address.lower() in ("0000:18:00", "10000:2a:00", "0000:05:00.0")
             assert isinstance(error, Sxid) == error.pci_address.startswith("0000:05")
         assert len(distinct(errors)) <= len(errors)
-        counted(ErrorCounts("boot"), log, PCI)
+        counted(ErrorCounts("boot"), log, CARDS)
         assert found(log, []) == []
 
 
 def test_forged_errors_fill_no_counter():
     forged = "".join(f"3,{n},1,-;tmpfs: Unknown parameter 'NVRM: Xid (PCI:0000:18:00): {n}'\n" for n in range(2000))
     alien = "".join(f"4,{n},1,-;NVRM: Xid (PCI:{n:04x}:18:00): 79, x\n" for n in range(2001, 4000))
-    counts = counted(ErrorCounts("boot"), f"{forged}{alien}4,5000,1,-;{XID}\n", PCI)
+    counts = counted(ErrorCounts("boot"), f"{forged}{alien}4,5000,1,-;{XID}\n", CARDS)
     assert counts.xids == {("0000:18:00", 79, "restart_bm"): 1}
 
 
@@ -161,7 +159,7 @@ def test_what_a_user_without_root_has_the_real_kernel_print(text):
     if why or not printed:
         pytest.skip(why or "this kernel does not print the options of a mount, or nobody may read its log here")
     assert "Xid (PCI:ffff:ff:1f" in printed[0]
-    devices = [{"address": forged_records.ADDRESS, "kind": kind} for kind in ("gpu", "nvswitch")]
+    devices = [(kind, forged_records.ADDRESS) for kind in ("gpu", "nvswitch")]
     assert found(log, devices) == []
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.write_metrics import drift
-from ansible_collections.gpufleet.nvidia.tests.unit.host_documents import installed_program
+from ansible_collections.gpufleet.nvidia.tests.unit.host_documents import installed_program, seen
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._health.hosts import healthy_facts
 
 RECORDED = ("mig", "settings", "sharing", "compute_mode", "cdi")
@@ -22,7 +22,7 @@ def facts():
 
 
 def test_a_host_that_is_as_recorded(facts):
-    assert drift(facts) == dict.fromkeys((*RECORDED, "boot"), False)
+    assert drift(seen(facts)) == dict.fromkeys((*RECORDED, "boot"), False)
 
 
 @pytest.mark.parametrize(
@@ -30,29 +30,29 @@ def test_a_host_that_is_as_recorded(facts):
 )
 def test_units_that_would_not_restore_at_boot_differ(facts, unit):
     facts["host_program"]["units"]["gpufleet-mig.service"].update(unit)
-    assert drift(facts) == {name: name == "boot" for name in (*RECORDED, "boot")}
+    assert drift(seen(facts)) == {name: name == "boot" for name in (*RECORDED, "boot")}
 
 
 def test_what_differs_from_a_record_and_the_cdi_specification_are_told_apart(facts):
     facts["gpus"][0]["gpu_instances"] = []
     facts["cdi"][0]["missing"] = ["MIG-1"]
-    assert drift(facts) == {name: name in ("mig", "cdi") for name in (*RECORDED, "boot")}
+    assert drift(seen(facts)) == {name: name in ("mig", "cdi") for name in (*RECORDED, "boot")}
 
 
 def test_an_mps_daemon_that_would_not_come_back_differs(facts):
     facts["host_program"]["units"]["gpufleet-mps@node.service"]["state"] = "masked"
-    assert drift(facts) == {name: name == "sharing" for name in (*RECORDED, "boot")}
+    assert drift(seen(facts)) == {name: name == "sharing" for name in (*RECORDED, "boot")}
 
 
 def test_records_that_cannot_be_used_differ_and_what_is_not_recorded_is_missing(facts):
     facts |= {"host_program": None, "cdi": []}
     facts["recorded"] = {"mig": {"schema": 99}, "sharing": {"daemons": [{}]}}
-    assert drift(facts) == {"mig": True, "sharing": True}
+    assert drift(seen(facts)) == {"mig": True, "sharing": True}
     facts["recorded"] = {"mig": None, "sharing": None}
-    assert drift(facts) == {}
-    assert drift({}) == {}
+    assert drift(seen(facts)) == {}
+    assert drift(seen({})) == {}
 
 
 def test_without_nvml_only_the_daemons_are_compared(facts):
     facts["gpus"] = None
-    assert drift(facts) == {"sharing": False, "boot": False}
+    assert drift(seen(facts)) == {"sharing": False, "boot": False}

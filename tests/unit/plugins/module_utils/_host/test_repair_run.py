@@ -16,6 +16,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host import repair_run
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.repair_run import NotRepaired, Repair
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.tests.unit.host_documents import seen
 
 ADDRESS = "0000:18:00.0"
 
@@ -34,7 +35,7 @@ class Host:
         self.repair = Repair(None, 0, self.facts)
 
     def facts(self):
-        return {"gpus": [dict(self.gpu)], "holders": list(self.holders), "mps": [], "recorded": self.recorded}
+        return seen({"gpus": [dict(self.gpu)], "holders": list(self.holders), "mps": [], "recorded": self.recorded})
 
     def reset(self, names):
         self.done.append(tuple(names))

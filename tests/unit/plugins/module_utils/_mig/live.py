@@ -7,9 +7,10 @@
 from __future__ import annotations
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_library import GpuState
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.processes import add_allocations
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup import board
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import view_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.state import NodeGpu, node_gpus
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._users import add_allocations
 
 BUSY = {"pid": 812, "name": "python3", "memory_mib": 100, "type": "C"}
 
@@ -38,12 +39,13 @@ def offered(key="h100-80gb-sxm", places=True):
     return [
         {
             "enum": row.nvml_enum,
-            "id": row.profile_id,
+            "id": 99 if row.profile_id is None else row.profile_id,
             "name": row.name,
             "slices": row.gpu_slices,
+            "memory_mib": row.memory_mib or 0,
             "starts": list(row.placements.starts) if places else None,
             "size": row.placements.size if places else None,
-            **{key: getattr(row, key) for key in ("max_instances", "memory_mib", "multiprocessors", "copy_engines")},
+            **{key: getattr(row, key) for key in ("max_instances", "multiprocessors", "copy_engines")},
             **{key: getattr(row, key) for key in ("decoders", "encoders", "jpeg", "ofa")},
         }
         for row in board(key).profiles
@@ -80,5 +82,5 @@ def of(one: GpuState, profiles=(), pods=(), named=()) -> NodeGpu:
     if profiles:
         entry["profiles"] = list(profiles)
     add_allocations([entry], {uuid: [{"pod": "team/notebook"}] for uuid in pods})
-    (found,) = node_gpus({"gpus": [entry], "unknown": one.unknown_facts}, named)
+    (found,) = node_gpus(view_of({"gpus": [entry], "unknown": one.unknown_facts}), named)
     return found

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup import board
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._gpu_facts import gpu_view
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.desired import desired_layout
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.layouts import names_of_layouts, predefined_layout
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.model import DesiredGpu, DesiredInstance
@@ -14,9 +15,9 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refus
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._mig.build import H100
 
 
-def gpu(index, key="h100-80gb-sxm", **more):
+def gpu(index, key="h100-80gb-sxm", subsystem_id=None, **more):
     one = board(key)
-    return {
+    read = {
         "index": index,
         "uuid": f"GPU-0000000{index}",
         "pci_address": f"0000:{0x18 + index:02x}:00.0",
@@ -25,6 +26,7 @@ def gpu(index, key="h100-80gb-sxm", **more):
         "mig": {"supported": one.mig, "current": False, "pending": False},
         **more,
     }
+    return gpu_view(read).but(subsystem_id=subsystem_id)
 
 
 HOST = [gpu(index) for index in range(4)]
@@ -216,13 +218,16 @@ class TestInstances:
 
     def test_live_profiles_come_before_the_table(self):
         live = [
-            {"name": one.name, "enum": one.nvml_enum, "id": one.profile_id, "max_instances": one.max_instances}
+            {
+                "name": one.name,
+                "enum": one.nvml_enum,
+                "id": one.profile_id,
+                "memory_mib": 6000,
+                "max_instances": one.max_instances,
+            }
             for one in board("a30-24gb").profiles
         ]
-        assert (
-            str(desired_layout("all-balanced", "mixed", [{**gpu(0), "profiles": live}]).gpus[0])
-            == "2g.12gb + 1g.6gb x2"
-        )
+        assert str(desired_layout("all-balanced", "mixed", [gpu(0, profiles=live)]).gpus[0]) == "2g.12gb + 1g.6gb x2"
 
 
 class TestEntries:
@@ -247,7 +252,7 @@ class TestEntries:
         assert refused.value.thing == path
 
     def test_a_gpu_of_an_unknown_board_needs_its_driver(self):
-        stranger = {"index": 0, "name": "NVIDIA X1000", "mig": {"supported": True}}
+        stranger = gpu_view({"index": 0, "name": "NVIDIA X1000", "mig": {"supported": True}})
         with pytest.raises(Refused) as refused:
             desired_layout("all-balanced", "mixed", [stranger])
         assert "nothing is known about the MIG profiles" in refused.value.reason

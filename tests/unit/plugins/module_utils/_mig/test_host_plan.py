@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._gpu_facts import MigModeFacts
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_exact import exact_gpu, plan_exact
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_report import (
     Unexportable,
@@ -73,7 +74,7 @@ def test_steps_name_the_devices_that_go():
         return [step.data.get("gone", []) for step in plan(one, wanted).steps()]
 
     old = gpu(instance("3g.40gb", 4, 4, 1), instance("1g.10gb", 0, 1, 2))
-    uuids = {one["profile"]: [part["uuid"] for part in one["compute_instances"]] for one in old.facts["gpu_instances"]}
+    uuids = {one.profile: [part.uuid for part in one.compute_instances] for one in old.facts.gpu_instances}
     assert all(uuids.values())
     assert gone(old, desired({"3g.40gb": 1, "2g.20gb": 1})) == [uuids["1g.10gb"], []]
     # In parts, the GPU instance stays and its one compute instance goes.
@@ -115,7 +116,7 @@ def test_a_gpu_that_does_not_tell_its_state_refuses_the_host():
         layout({"devices": "all", "instances": {"3g.40gb": 1}}, LOST)
     # Whether it has MIG is not even known: it is not passed over where MIG is to be off.
     strange = gpu(key="t4-16gb", unknown={"mig": "Timeout"})
-    unknown = NodeGpu(0, (), facts={**strange.facts, "mig": {"supported": None, "current": None, "pending": None}})
+    unknown = NodeGpu(0, (), facts=strange.facts.but(mig=MigModeFacts()))
     with pytest.raises(Unread, match="Timeout"):
         layout({"devices": "all", "enabled": False}, unknown)
     # One that has none is, and so is one that no entry selects.

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup import board
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._gpu_facts import gpu_view
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.desired import desired_layout
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.mig_parted import layout_of, read, write
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.model import DesiredGpu
@@ -33,7 +34,7 @@ def test_read():
 
 
 def test_later_entries_of_mig_parted_win():
-    found = desired_layout(read(FILE)["custom"], "mixed", HOST)
+    found = desired_layout(read(FILE)["custom"], "mixed", [gpu_view(one) for one in HOST])
     assert [str(found.gpus[index]) for index in range(4)] == ["3g.40gb x2"] * 2 + ["1g.10gb x7"] * 2
 
 
@@ -47,9 +48,12 @@ def test_later_entries_of_mig_parted_win():
     ],
 )
 def test_what_is_written_reads_back_as_the_same(layout):
-    found = desired_layout(layout, "mixed", HOST).gpus
-    assert desired_layout(read(write("current", found, 4))["current"], "mixed", HOST).gpus == found
-    assert desired_layout(layout_of(found, 4), "mixed", HOST).gpus == found
+    found = desired_layout(layout, "mixed", [gpu_view(one) for one in HOST]).gpus
+    assert (
+        desired_layout(read(write("current", found, 4))["current"], "mixed", [gpu_view(one) for one in HOST]).gpus
+        == found
+    )
+    assert desired_layout(layout_of(found, 4), "mixed", [gpu_view(one) for one in HOST]).gpus == found
 
 
 def test_gpus_that_are_not_meant_stay_out_of_the_file():
@@ -95,10 +99,12 @@ def test_files_that_are_not_valid(document, path):
 
 
 def test_a_file_is_a_layout():
-    found = desired_layout({"mig_parted": FILE, "label": "custom"}, "mixed", HOST)
-    assert found == desired_layout(read(FILE)["custom"], "mixed", HOST)
+    found = desired_layout({"mig_parted": FILE, "label": "custom"}, "mixed", [gpu_view(one) for one in HOST])
+    assert found == desired_layout(read(FILE)["custom"], "mixed", [gpu_view(one) for one in HOST])
     one = {**FILE, "mig-configs": {"only": FILE["mig-configs"]["custom"]}}
-    assert desired_layout({"mig_parted": one}, "mixed", HOST) == found, "a single configuration needs no label"
+    assert desired_layout({"mig_parted": one}, "mixed", [gpu_view(one) for one in HOST]) == found, (
+        "a single configuration needs no label"
+    )
 
 
 @pytest.mark.parametrize(
@@ -112,6 +118,6 @@ def test_a_file_is_a_layout():
 )
 def test_a_file_that_is_no_layout_is_refused_with_its_place(layout, thing, reason):
     with pytest.raises(Refused) as refused:
-        desired_layout(layout, "mixed", HOST)
+        desired_layout(layout, "mixed", [gpu_view(one) for one in HOST])
     assert refused.value.thing == thing
     assert reason in refused.value.reason

@@ -7,6 +7,7 @@ from __future__ import annotations
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.board import GpuInstanceProfile, Placements
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup import board
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._gpu_facts import GpuFacts
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.model import (
     ComputeInstance,
     DesiredGpu,
@@ -41,7 +42,7 @@ def test_removing_one_instance_destroys_one():
 def test_a_desired_state_that_is_met_changes_nothing():
     plan = plan_gpu(EXAMPLE, desired({"3g.40gb": 1, "2g.20gb": 1, "1g.10gb": 2}), H100)
     assert not plan.changes
-    assert plan.steps({"index": 0}) == ()
+    assert plan.steps(GpuFacts(0)) == ()
 
 
 @pytest.mark.parametrize(
@@ -101,7 +102,7 @@ class TestBusy:
     def test_force_moves_it_and_says_whom_it_disturbs(self):
         plan = plan_gpu(self.BUSY, desired({"4g.40gb": 1, "3g.40gb": 1}), H100, FORCE)
         assert len(plan.destroy) == 2
-        assert plan.steps({"index": 0})[0].disturbs == ("python3 (PID 812)",)
+        assert plan.steps(GpuFacts(0))[0].disturbs == ("python3 (PID 812)",)
 
     def test_force_rather_loses_idle_than_busy_instances(self):
         current = [instance("1g.10gb", 0, 1, busy=("job",)), instance("1g.10gb", 4, 1), instance("1g.10gb", 5, 1)]
@@ -130,7 +131,7 @@ class TestCompute:
         plan = plan_gpu(current, wanted, H100)
         assert not plan.destroy
         assert not plan.create
-        assert [step.kind.key for step in plan.steps({"index": 0})] == ["destroy_compute_instance"] + [
+        assert [step.kind.key for step in plan.steps(GpuFacts(0))] == ["destroy_compute_instance"] + [
             "create_compute_instance"
         ] * 3
         assert plan.changes
@@ -148,7 +149,7 @@ class TestCompute:
         with pytest.raises(Refused):
             plan_gpu(current, wanted, H100)
         plan = plan_gpu(current, wanted, H100, FORCE)
-        assert [step.disturbs for step in plan.steps({"index": 0}) if step.disturbs] == [("job",)]
+        assert [step.disturbs for step in plan.steps(GpuFacts(0)) if step.disturbs] == [("job",)]
 
     def test_desired_states_go_to_the_instances_that_are_like_them(self):
         kept = [instance("3g.40gb", 0, 4, compute=(1, 1, 1)), instance("3g.40gb", 4, 4, compute=(3,))]

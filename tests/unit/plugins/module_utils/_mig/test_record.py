@@ -8,6 +8,8 @@ from dataclasses import replace
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup import board
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import view_of
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._gpu_facts import gpu_view
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.model import ComputeInstance, GpuInstance
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.record import (
     GpuRecord,
@@ -78,7 +80,7 @@ def test_gpu_records_wants_a_list():
     ],
 )
 def test_a_record_belongs_to_a_uuid_or_to_the_same_product_in_the_same_slot(uuid, address, name, found):
-    assert (match([GPU], {"uuid": uuid, "pci_address": address, "name": name}) is GPU) == found
+    assert (match([GPU], gpu_view({"index": 0, "uuid": uuid, "pci_address": address, "name": name})) is GPU) == found
 
 
 OTHER = GpuRecord("GPU-2", "0000:2a:00.0", "NVIDIA H100 80GB HBM3", False)
@@ -95,35 +97,41 @@ OTHER = GpuRecord("GPU-2", "0000:2a:00.0", "NVIDIA H100 80GB HBM3", False)
     ],
 )
 def test_the_records_of_other_gpus_are_kept_while_these_are_there(uuids, slots, kept):
-    assert with_others(host([OTHER], uuids, slots), [GPU]) == ((GPU, OTHER) if kept else (GPU,))
+    assert with_others(host(uuids, slots), [GPU], [OTHER]) == ((GPU, OTHER) if kept else (GPU,))
     # Where the bus cannot be read nobody knows what was taken out.
-    assert with_others({**host([OTHER], uuids, slots), "pci": None}, [GPU]) == (GPU, OTHER)
+    assert with_others(host(uuids, slots).but(pci=None), [GPU], [OTHER]) == (GPU, OTHER)
 
 
-def host(recorded, uuids=(), slots=None):
+def host(uuids=(), slots=None):
     """Facts with GPUs of these UUIDs anywhere, and with slots of which NVML reaches those that have a name."""
     slots = slots or {}
     named = [{"pci_address": address, "name": name} for address, name in slots.items() if name]
-    return {
-        "recorded": {"mig": recorded_layout(recorded, {})},
-        "gpus": [*({"uuid": uuid} for uuid in uuids), *named],
-        "pci": [{"address": address, "kind": "gpu"} for address in slots],
-    }
+    gpus = [*({"uuid": uuid} for uuid in uuids), *named]
+    return view_of(
+        {
+            "gpus": [{**gpu, "index": index} for index, gpu in enumerate(gpus)],
+            "pci": [{"address": address, "kind": "gpu"} for address in slots],
+        }
+    )
+
+
+def record(*gpus):
+    return recorded_layout(gpus, {})
 
 
 def test_what_is_recorded_is_compared_by_what_a_boot_makes_of_it():
     offered = {GPU.uuid: board("h100-80gb-sxm").profiles}
-    assert record_step(host([GPU, OTHER]), [GPU], offered) is None
-    assert record_step(host([]), [replace(GPU, mig=None)], offered) is None
+    assert record_step(record(GPU, OTHER), [GPU], offered) is None
+    assert record_step(record(), [replace(GPU, mig=None)], offered) is None
     for other in (replace(GPU, mig=False), replace(GPU, instances=GPU.instances[1:]), replace(GPU, uuid="GPU-9")):
-        assert record_step(host([other]), [GPU], offered).kind.key == "record_layout"
-    assert record_step({"recorded": {"mig": "{"}}, [GPU], offered) is not None
+        assert record_step(record(other), [GPU], offered).kind.key == "record_layout"
+    assert record_step("{", [GPU], offered) is not None
     # Another release of the driver calls the profile otherwise.
     renamed = tuple(replace(one, profile=one.profile.replace("40gb", "39gb")) for one in GPU.instances)
-    assert renamed != GPU.instances and record_step(host([replace(GPU, instances=renamed)]), [GPU], offered) is None
+    assert renamed != GPU.instances and record_step(record(replace(GPU, instances=renamed)), [GPU], offered) is None
 
 
 def test_a_new_record_of_a_gpu_replaces_the_former_one():
     moved = replace(GPU, pci_address="0000:99:00.0", mig=False)
-    assert with_others(host([moved], [GPU.uuid]), [GPU]) == (GPU,)
-    assert with_others(host([replace(OTHER, pci_address=GPU.pci_address)], ["GPU-2"]), [GPU]) == (GPU,)
+    assert with_others(host([GPU.uuid]), [GPU], [moved]) == (GPU,)
+    assert with_others(host(["GPU-2"]), [GPU], [replace(OTHER, pci_address=GPU.pci_address)]) == (GPU,)

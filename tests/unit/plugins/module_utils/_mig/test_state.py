@@ -8,11 +8,14 @@ from dataclasses import replace
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup import board
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import view_of
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._gpu_facts import gpu_view
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_report import states
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.host_plan import toggle_needs_reset
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.model import DesiredGpu, DesiredInstance
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.nodes import plan_node
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.state import devices_of, node_gpus, profiles_of
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import encode
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._mig.live import (
     BUSY,
     gpu,
@@ -31,9 +34,11 @@ def test_processes_make_their_instance_busy_and_no_other():
 
 def test_the_stage_and_the_module_plan_from_one_form():
     live = gpu(instance("3g.40gb", 4, 4, 1, busy=True))
-    document = {key: value for key, value in live.facts.items() if key not in ("profiles", "device_id", "subsystem_id")}
+    document = {
+        key: value for key, value in encode(live.facts).items() if key not in ("profiles", "device_id", "subsystem_id")
+    }
     pci = [{"address": "0000:18:00.0", "device_id": "0x2330", "kind": "gpu"}]
-    (told,) = node_gpus({"gpus": [document], "pci": pci})
+    (told,) = node_gpus(view_of({"gpus": [document], "pci": pci}))
     assert replace(told, profiles=()) == replace(live, profiles=())
     names = [[(one.name, one.placements, one.profile_id) for one in seen.profiles] for seen in (told, live)]
     assert names[0] == names[1]
@@ -68,7 +73,7 @@ def test_processes_of_a_whole_gpu_count_while_mig_is_off():
 
 
 def offers(profiles, key="h100-80gb-sxm"):
-    return profiles_of({"board": key, "profiles": list(profiles)})
+    return profiles_of(gpu_view({"index": 0, "board": key, "profiles": list(profiles)}))
 
 
 def test_places_come_from_the_table_while_the_driver_does_not_tell_them():
@@ -120,7 +125,7 @@ def test_a_gpu_that_does_not_tell_its_instances_has_a_problem(values, problem):
     [("a100-40gb", True), ("h100-80gb-sxm", False), ("b200-180gb", False)],
 )
 def test_which_modes_change_only_by_a_reset(key, needs):
-    assert toggle_needs_reset(gpu(key=key).facts["architecture"]) is needs
+    assert toggle_needs_reset(gpu(key=key).facts.architecture) is needs
 
 
 def test_an_unknown_architecture_is_taken_to_need_a_reset():

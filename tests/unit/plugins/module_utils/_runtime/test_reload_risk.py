@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.reload_risk import refused_reload
+from ansible_collections.gpufleet.nvidia.tests.unit.host_documents import seen
 
 HOLDERS = [
     {"command": "python3", "pid": 41, "container_id": "c1"},
@@ -21,7 +22,7 @@ def facts(driver="systemd", holders=tuple(HOLDERS)):
 
 
 def test_programs_in_containers_are_named():
-    (warning,) = refused_reload(facts(), DESIRED)
+    (warning,) = refused_reload(seen(facts()), DESIRED)
     assert "Running in containers: python3 (PID 41). Drain the host first" in warning
     assert "nv-hostengine" not in warning
 
@@ -38,4 +39,4 @@ def test_programs_in_containers_are_named():
     ids=["another cgroup driver", "no container", "CDI", "another runtime", "nothing is known"],
 )
 def test_nothing_is_said_where_nothing_is_at_risk(found, desired):
-    assert refused_reload(found, desired) == ()
+    assert refused_reload(seen(found), desired) == ()

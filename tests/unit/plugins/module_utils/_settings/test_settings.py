@@ -389,7 +389,7 @@ def test_a_process_keeps_nothing_from_being_set_by_its_name(host, monkeypatch):
         found[0].facts["processes"] = [{"pid": 812, "name": "a\x1bb\n"}]
         monkeypatch.setattr(nvml, "gpus", lambda: found)
         (seen,) = apply.observe(nvml, FULL)
-    assert seen.facts.processes[0]["name"] == "a?b "
+    assert seen.facts.processes[0].name == "a?b "
 
 
 def test_locks_are_forgotten_where_gpus_lose_them(tmp_path, monkeypatch):

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._gpu_facts import GpuFacts
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._options import variables as variables_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.desired import read
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.host import host_sharing
@@ -18,7 +19,7 @@ from ansible_collections.gpufleet.nvidia.plugins.modules.mps import ARGUMENTS
 
 ROLE = Path(__file__).resolve().parents[5] / "roles" / "nvidia_sharing"
 DEFAULTS = yaml.safe_load((ROLE / "defaults" / "main.yml").read_text())
-GPUS = [{"index": 0, "uuid": "GPU-0", "board": "l40s-48gb", "architecture": "ada", "memory_mib": 46068}]
+GPUS = [GpuFacts(0, uuid="GPU-0", board="l40s-48gb", architecture="ada", memory_mib=46068)]
 
 
 def options(variables):

@@ -8,6 +8,7 @@ import dataclasses
 import json
 
 import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._gpu_facts import ProfileFacts
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import mps_units
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import plan as sharing_plan
@@ -31,9 +32,11 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.state imp
     pods_of,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._users import PROCESS, User, names
+from ansible_collections.gpufleet.nvidia.tests.unit.host_documents import seen, seen_gpu
 
 L40S = 46068
-GPUS = [{"index": index, "uuid": f"GPU-{index}", "memory_mib": L40S, "mig": {"current": False}} for index in range(2)]
+RAW = [{"index": index, "uuid": f"GPU-{index}", "memory_mib": L40S, "mig": {"current": False}} for index in range(2)]
+GPUS = [seen_gpu(gpu) for gpu in RAW]
 SLICES = Sharing(mode="mps", slice_mib=4096, mps_manager="host")
 
 
@@ -51,7 +54,7 @@ def desired(sharing=SLICES, gpus=GPUS, branch=BRANCH, **options):
 
 def observed(sharing, *, clients=(), enabled=True, limits=None, foreign=(), mode=None, responds=True):
     return Observed(
-        gpus=tuple(SharedGpu(gpu["index"], gpu["uuid"], mode or sharing.compute_mode, foreign) for gpu in GPUS),
+        gpus=tuple(SharedGpu(gpu.index, gpu.uuid, mode or sharing.compute_mode, foreign) for gpu in GPUS),
         daemons=tuple(
             ObservedDaemon(
                 daemon.name,
@@ -87,12 +90,10 @@ def test_nothing_to_do_when_the_host_is_as_described():
 
 
 def test_a_bare_host_gets_mode_daemon_and_record():
-    plan = sharing_plan.plan(
-        Observed(gpus=tuple(SharedGpu(gpu["index"], gpu["uuid"], "default") for gpu in GPUS)), desired()
-    )
+    plan = sharing_plan.plan(Observed(gpus=tuple(SharedGpu(gpu.index, gpu.uuid, "default") for gpu in GPUS)), desired())
     assert actions(plan) == [
-        ("set_compute_mode", GPUS[0]["uuid"]),
-        ("set_compute_mode", GPUS[1]["uuid"]),
+        ("set_compute_mode", GPUS[0].uuid),
+        ("set_compute_mode", GPUS[1].uuid),
         ("start_mps_daemon", "node"),
         ("record_sharing", "sharing"),
     ]
@@ -188,7 +189,7 @@ def test_one_daemon_for_each_gpu():
 
 def test_one_daemon_for_each_mig_device():
     gpu = {
-        **GPUS[0],
+        **RAW[0],
         "board": "h100-80gb-sxm",
         "mig": {"current": True},
         "gpu_instances": [
@@ -202,10 +203,10 @@ def test_one_daemon_for_each_mig_device():
             }
         ],
     }
-    daemons = desired(gpus=[gpu], scope="instance").daemons
+    daemons = desired(gpus=[seen_gpu(gpu)], scope="instance").daemons
     assert [daemon.name for daemon in daemons] == ["mig0-1-0", "mig0-1-1"]
     with pytest.raises(Refused, match="nvidia_sharing_mps_scope: GPU 0 is in MIG mode"):
-        desired(gpus=[gpu], scope="gpu")
+        desired(gpus=[seen_gpu(gpu)], scope="gpu")
     with pytest.raises(Refused, match="this host has none"):
         desired(scope="instance")
 
@@ -283,15 +284,15 @@ def test_a_daemon_whose_gpu_was_given_to_a_pod_is_not_ended_though_no_client_run
         "recorded": {"sharing": before.as_dict()},
         "mps": [{"pipe_directory": daemon.pipe_directory, "responds": True}],
     }
-    gpus = [{**gpu, "compute_mode": before.compute_mode, "allocations": [POD]} for gpu in GPUS]
-    state = from_facts(facts, gpus)
+    gpus = [seen_gpu({**gpu, "compute_mode": before.compute_mode, "allocations": [POD]}) for gpu in RAW]
+    state = from_facts(seen(facts), gpus)
     with pytest.raises(
         Refused, match=r"its clients: pod team/notebook \(nvidia.com/gpu.shared\).*mps_disruption: force"
     ):
         sharing_plan.plan(state, after)
     (stop,) = [one for one in sharing_plan.plan(state, after, "force").steps if one.kind.key == "stop_mps_daemon"]
     assert stop.disturbs == (SERVED,)
-    silent = from_facts({**facts, "mps": []}, gpus)
+    silent = from_facts(seen({**facts, "mps": []}), gpus)
     assert not silent.daemons[0].pods, "what does not run serves nobody"
     assert actions(sharing_plan.plan(silent, after))
 
@@ -306,7 +307,7 @@ def test_a_daemon_whose_gpu_was_given_to_a_pod_is_not_ended_though_no_client_run
 )
 def test_the_pods_of_a_daemon_of_an_instance(on_gpu, on_part, expected):
     parts = [{"id": 0, "uuid": "MIG-a", "allocations": on_part}, {"id": 1, "uuid": "MIG-b", "allocations": [POD]}]
-    gpu = {"index": 0, "uuid": "GPU-0", "allocations": on_gpu, "gpu_instances": [{"id": 1, "compute_instances": parts}]}
+    gpu = seen_gpu({"uuid": "GPU-0", "allocations": on_gpu, "gpu_instances": [{"id": 1, "compute_instances": parts}]})
     daemon = dataclasses.replace(desired().daemons[0], devices=("MIG-a",))
     assert names(pods_of(daemon, [gpu])) == expected
     assert pods_of(dataclasses.replace(daemon, devices=("GPU-7",)), [gpu]) == ()
@@ -357,13 +358,13 @@ def test_a_daemon_with_other_shared_memory_than_its_clients_is_started_anew():
     ],
 )
 def test_who_shares_a_server(options, branch, can, architecture, multi_user):
-    gpus = [{**gpu, "architecture": architecture} for gpu in GPUS]
+    gpus = [gpu.but(architecture=architecture) for gpu in GPUS]
     found = host_sharing(with_options(**options), gpus, branch, can)
     assert {daemon.multi_user for daemon in found.daemons} == {multi_user}
 
 
 def test_several_users_on_gpus_that_cannot_are_refused():
-    gpus = [{**GPUS[0], "architecture": "pascal"}]
+    gpus = [GPUS[0].but(architecture="pascal")]
     with pytest.raises(Refused, match="nvidia_sharing_mps_multi_user: GPU 0 is of the pascal architecture"):
         desired(gpus=gpus, multi_user=True)
 
@@ -397,13 +398,8 @@ def mig_gpu(*devices):
         }
         for number, (profile, memory) in enumerate(devices)
     ]
-    return {
-        **GPUS[0],
-        "board": "h100-80gb-sxm",
-        "architecture": "hopper",
-        "mig": {"current": True},
-        "gpu_instances": instances,
-    }
+    hopper = {"board": "h100-80gb-sxm", "architecture": "hopper", "mig": {"current": True}}
+    return seen_gpu({**RAW[0], **hopper, "gpu_instances": instances})
 
 
 @pytest.mark.parametrize(
@@ -439,11 +435,11 @@ def test_a_slice_is_what_one_client_gets_where_nobody_counts_clients():
 
 
 def test_compute_slices_of_a_board_that_the_table_does_not_know():
-    gpu = {**mig_gpu(("1g.24gb", 24000)), "board": None, "name": "NVIDIA Next"}
+    gpu = mig_gpu(("1g.24gb", 24000)).but(board=None, name="NVIDIA Next")
     sharing = Sharing(mode="mps", replicas=12, mps_manager="host")
     with pytest.raises(Refused, match="1 of the 7 compute slices"):
         desired(sharing, [gpu], 580, scope="instance")
-    offered = {**gpu, "profiles": [{"name": "1g.24gb"}, {"name": "4g.96gb"}]}
+    offered = gpu.but(profiles=tuple(ProfileFacts(name, 0, 0) for name in ("1g.24gb", "4g.96gb")))
     assert desired(sharing, [offered], 580, scope="instance").daemons
 
 
@@ -451,7 +447,7 @@ def test_compute_slices_of_a_board_that_the_table_does_not_know():
     ("replicas", "branch", "refused"), [(48, 580, False), (49, 580, True), (60, 590, False), (61, 590, True)]
 )
 def test_clients_of_a_whole_gpu(replicas, branch, refused):
-    gpus = [{**gpu, "architecture": "volta"} for gpu in GPUS]
+    gpus = [gpu.but(architecture="volta") for gpu in GPUS]
     sharing = Sharing(mode="mps", replicas=replicas, mps_manager="host")
     if refused:
         with pytest.raises(Refused, match=f"a GPU of the volta architecture.* at most .* clients, not {replicas}"):
@@ -461,5 +457,5 @@ def test_clients_of_a_whole_gpu(replicas, branch, refused):
 
 
 def test_what_the_clients_of_the_plugins_daemon_get_is_the_plugins_arithmetic():
-    limits = client_limits(Sharing(mode="mps", replicas=11), GPUS[0])
+    limits = client_limits(Sharing(mode="mps", replicas=11), 0, L40S)
     assert (limits.memory_mib, limits.percentage) == (4188, 9)

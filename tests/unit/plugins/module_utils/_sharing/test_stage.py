@@ -11,7 +11,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refus
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import stage as stage_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.desired import read
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.host import host_sharing
-from ansible_collections.gpufleet.nvidia.tests.unit.host_documents import by_document
+from ansible_collections.gpufleet.nvidia.tests.unit.host_documents import by_document, seen_gpu
 
 stage = by_document(stage_of.stage)
 
@@ -37,7 +37,7 @@ def desired(**options):
 
 def recorded(options, devices):
     variables = desired(**options)
-    return {"sharing": host_sharing(read(variables), devices).as_dict()}
+    return {"sharing": host_sharing(read(variables), [seen_gpu(gpu) for gpu in devices]).as_dict()}
 
 
 HOST = {"mode": "mps", "memory_slice": "4GiB", "mps_manager": "host"}
@@ -313,7 +313,7 @@ def test_what_the_gpus_are_after_the_stage_before_is_refused_as_the_module_refus
     assert refused.value.thing == "nvidia_sharing_mps_scope"
     after = [{**gpu, **(ON if layout is DIVIDED else {})} for gpu in gpus(**H100, **state)]
     with pytest.raises(Refused) as by_module:
-        host_sharing(read(variables), after)
+        host_sharing(read(variables), [seen_gpu(gpu) for gpu in after])
     assert by_module.value.message == refused.value.message
 
 

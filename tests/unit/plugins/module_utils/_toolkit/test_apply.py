@@ -12,7 +12,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.package_
     Package,
     PackageError,
 )
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.cdi import CdiState
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.cdi_state import CdiState
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._injection import Injection, choose
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._packages.repository_options import DesiredRepository
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import NotInEffect, Refused

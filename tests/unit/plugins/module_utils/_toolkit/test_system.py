@@ -17,7 +17,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_lib
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.openpgp import KeyRefused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.repositories import UrlRefused
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.cdi import CdiState
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.cdi_state import CdiState
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._packages import repository_options
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._packages.repository_options import DesiredRepository
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused

@@ -7,6 +7,7 @@ from __future__ import annotations
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.package_manager import Package
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._distributions.distributions import find
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import DistributionFacts
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.toml_read import loads
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._injection import Injection
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
@@ -131,15 +132,15 @@ class TestConfig:
     ],
 )
 def test_repositories(name, version, machine, url):
-    manager = find({"id": name, "version": version}).manager
+    manager = find(DistributionFacts(name, version)).manager
     assert repository_url(manager, machine) == url
     assert repository_url(manager, machine, "https://m/stable/") == f"https://m/stable/{url.rsplit('/', 1)[1]}"
 
 
 def test_unknown_places_are_refused():
     with pytest.raises(Refused, match="arch 1 is not supported"):
-        find({"id": "arch", "version": "1"})
+        find(DistributionFacts("arch", "1"))
     with pytest.raises(Refused, match="unknown"):
-        find({})
+        find(DistributionFacts())
     with pytest.raises(Refused, match="no container toolkit for ppc64le"):
         repository_url("apt", "ppc64le")

@@ -17,6 +17,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.adopt_cluste
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.adopt_inventory import MARK, inventory, read_deepops
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import collect
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.stages import STAGES, plan_stages
+from ansible_collections.gpufleet.nvidia.tests.unit.host_documents import seen
 
 FACTS = Path(__file__).parent / "adopt"
 DEFAULTS = collect({}, lambda value: value)
@@ -38,12 +39,12 @@ def parted():
 
 
 def adopted(facts, served=None, runtime=""):
-    return adopt("gpu01", facts, served or ServedConfiguration(), STAGES, DEFAULTS, runtime)
+    return adopt("gpu01", seen(facts), served or ServedConfiguration(), STAGES, DEFAULTS, runtime)
 
 
 def left(facts, one):
     """What plan shows over the variables."""
-    plans = plan_stages(facts, collect(one.variables, lambda value: value))
+    plans = plan_stages(seen(facts), collect(one.variables, lambda value: value))
     return [name for name, plan in plans.items() if plan.needed or plan.refusals]
 
 
@@ -56,7 +57,7 @@ def test_over_what_is_written_there_is_nothing_to_do(facts):
 
 def test_nothing_that_is_written_is_a_default_that_differs_from_the_host(hand):
     """The same host under the roles' defaults has much to do: what is written is not empty talk."""
-    plans = plan_stages(hand, DEFAULTS)
+    plans = plan_stages(seen(hand), DEFAULTS)
     assert {name for name, plan in plans.items() if plan.needed} >= {"driver", "toolkit"}
 
 

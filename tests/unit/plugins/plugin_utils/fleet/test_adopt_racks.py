@@ -24,6 +24,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.adopt_invent
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import Racks
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import collect
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.stages import STAGES, plan_stages
+from ansible_collections.gpufleet.nvidia.tests.unit.host_documents import seen
 
 DEFAULTS = collect({}, lambda value: value)
 VERSION = "580.178.04"
@@ -45,16 +46,16 @@ def facts(imex, version=VERSION):
 
 
 def adopted(name, read, rack):
-    return adopt(name, read, ServedConfiguration(), STAGES, DEFAULTS, rack=rack)
+    return adopt(name, seen(read), ServedConfiguration(), STAGES, DEFAULTS, rack=rack)
 
 
 def left(read, one, nodes=()):
-    plans = plan_stages(read, {**collect(one.variables, lambda value: value), NODES: list(nodes)})
+    plans = plan_stages(seen(read), {**collect(one.variables, lambda value: value), NODES: list(nodes)})
     return [name for name, plan in plans.items() if plan.needed or plan.refusals]
 
 
 def test_a_rack_whose_hosts_run_imex_is_described_and_there_is_nothing_to_do():
-    hosts = {f"n{place}": RackMember(facts(RUNNING), address) for place, address in enumerate(RACK, 1)}
+    hosts = {f"n{place}": RackMember(seen(facts(RUNNING)), address) for place, address in enumerate(RACK, 1)}
     found = racks(hosts, taken=["rack_1"])
     assert set(found.values()) == {Found("host", "rack_2", RACK)}
     ones = [adopted(name, host.facts, found[name]) for name, host in hosts.items()]
@@ -76,8 +77,8 @@ def test_a_rack_whose_hosts_run_imex_is_described_and_there_is_nothing_to_do():
 def test_equal_racks_are_one_pool():
     other = {**RUNNING, "nodes": ["10.0.1.1"]}
     hosts = {
-        "a": RackMember(facts({**RUNNING, "nodes": ["10.0.0.1"]}), "10.0.0.1"),
-        "b": RackMember(facts(other), "10.0.1.1"),
+        "a": RackMember(seen(facts({**RUNNING, "nodes": ["10.0.0.1"]})), "10.0.0.1"),
+        "b": RackMember(seen(facts(other)), "10.0.1.1"),
     }
     found = racks(hosts)
     assert [found[name].group for name in "ab"] == ["rack_1", "rack_2"]
@@ -86,7 +87,7 @@ def test_equal_racks_are_one_pool():
 
 def test_masked_for_compute_domains_is_described():
     read = facts(MASKED)
-    found = racks({"a": RackMember(read, "10.0.0.1")})["a"]
+    found = racks({"a": RackMember(seen(read), "10.0.0.1")})["a"]
     one = adopted("a", read, found)
     assert one.variables["nvidia_driver_imex"] == "masked" and one.differences == () and one.rack == ""
     assert left(read, one) == []
@@ -95,7 +96,7 @@ def test_masked_for_compute_domains_is_described():
 @pytest.mark.parametrize("imex", [None, {**RUNNING, "active": False, "enabled": False}, {**MASKED, "version": None}])
 def test_a_host_that_uses_no_imex_gets_no_variable_of_it(imex):
     read = facts(imex)
-    one = adopted("a", read, racks({"a": RackMember(read, "10.0.0.1")})["a"])
+    one = adopted("a", read, racks({"a": RackMember(seen(read), "10.0.0.1")})["a"])
     assert "nvidia_driver_imex" not in one.variables and one.differences == () and left(read, one) == []
 
 
@@ -116,7 +117,7 @@ def test_a_host_that_uses_no_imex_gets_no_variable_of_it(imex):
     ],
 )
 def test_a_rack_that_cannot_be_described_is_left_alone_and_named(hosts, said):
-    read = {name: RackMember(facts(imex), address) for name, (imex, address) in hosts.items()}
+    read = {name: RackMember(seen(facts(imex)), address) for name, (imex, address) in hosts.items()}
     found = racks(read)["a"]
     one = adopted("a", read["a"].facts, found)
     assert len(one.differences) == 1 and said in one.differences[0]
@@ -125,13 +126,16 @@ def test_a_rack_that_cannot_be_described_is_left_alone_and_named(hosts, said):
 
 
 def test_hosts_of_a_rack_with_different_drivers_are_no_rack():
-    read = {"a": RackMember(facts(RUNNING), RACK[0]), "b": RackMember(facts(RUNNING, "580.181.03"), RACK[1])}
+    read = {
+        "a": RackMember(seen(facts(RUNNING)), RACK[0]),
+        "b": RackMember(seen(facts(RUNNING, "580.181.03")), RACK[1]),
+    }
     assert "the hosts of the rack have different drivers: 580.178.04, 580.181.03" in racks(read)["a"].difference
 
 
 def test_what_site_would_change_of_imex_is_said_and_left():
     read = facts({**RUNNING, "enabled": False, "nodes": ["10.0.0.1"]})
-    found = racks({"a": RackMember(read, "10.0.0.1")})["a"]
+    found = racks({"a": RackMember(seen(read), "10.0.0.1")})["a"]
     one = adopted("a", read, found)
     assert one.differences == (
         "IMEX: it is left alone (nvidia_driver_imex: unmanaged). With host site would: enable nvidia-imex.service (it has to run after a reboot too).",

@@ -12,6 +12,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.desired i
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.host import host_sharing
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.capacity import capacity, gpus_of_inventory, merged
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.node_labels import product
+from ansible_collections.gpufleet.nvidia.tests.unit.host_documents import seen_gpu
 
 
 def sharing(**options):
@@ -60,7 +61,7 @@ def shown(labels, *names):
     ],
 )
 def test_whole_gpus(options, resources, labels):
-    result = capacity(H100, "none", [], sharing(**options))
+    result = capacity([seen_gpu(one) for one in H100], "none", [], sharing(**options))
     assert result.resources == {"nvidia.com/gpu": resources}
     names = ("gpu.product", "gpu.count", "gpu.replicas", "gpu.sharing-strategy", "mps.capable")
     assert tuple(shown(result.labels, *names).values()) == labels
@@ -70,14 +71,16 @@ def test_whole_gpus(options, resources, labels):
 
 
 def test_renamed():
-    result = capacity(H100, "none", [], sharing(mode="time_slicing", replicas=4, rename=True))
+    result = capacity(
+        [seen_gpu(one) for one in H100], "none", [], sharing(mode="time_slicing", replicas=4, rename=True)
+    )
     assert result.resources == {"nvidia.com/gpu.shared": 32}
     assert result.labels["nvidia.com/gpu.product"] == "NVIDIA-H100-80GB-HBM3"
     assert result.replicas == {"nvidia.com/gpu": 4}
 
 
 def test_balanced_under_mixed():
-    result = capacity(H100, "mixed", "all-balanced", sharing())
+    result = capacity([seen_gpu(one) for one in H100], "mixed", "all-balanced", sharing())
     assert result.resources == {"nvidia.com/mig-1g.10gb": 16, "nvidia.com/mig-2g.20gb": 8, "nvidia.com/mig-3g.40gb": 8}
     assert shown(result.labels, "gpu.count", "gpu.replicas", "mig.strategy", "gpu.product") == {
         "gpu.count": "8",
@@ -112,13 +115,20 @@ def test_balanced_under_mixed():
     ],
 )
 def test_mig_on_eight_a100(strategy, layout, resources):
-    result = capacity(inventory("a100-40gb", 8), strategy, [{"devices": "all", "instances": layout}], sharing())
+    result = capacity(
+        [seen_gpu(one) for one in inventory("a100-40gb", 8)],
+        strategy,
+        [{"devices": "all", "instances": layout}],
+        sharing(),
+    )
     assert result.resources == resources
 
 
 def test_time_slicing_on_mig():
     layout = [{"devices": [0], "instances": {"1g.5gb": 7}}, {"devices": [1], "enabled": False}]
-    result = capacity(inventory("a100-40gb", 2), "mixed", layout, sharing(mode="time_slicing", replicas=3))
+    result = capacity(
+        [seen_gpu(one) for one in inventory("a100-40gb", 2)], "mixed", layout, sharing(mode="time_slicing", replicas=3)
+    )
     assert result.resources == {"nvidia.com/gpu": 3, "nvidia.com/mig-1g.5gb": 21}
     assert result.replicas == {"nvidia.com/gpu": 3, "nvidia.com/mig-1g.5gb": 3}
     assert result.labels["nvidia.com/mig-1g.5gb.sharing-strategy"] == "time-slicing"
@@ -126,7 +136,7 @@ def test_time_slicing_on_mig():
 
 def test_single_labels():
     layout = [{"devices": "all", "instances": {"1g.10gb": 7}}]
-    result = capacity(H100, "single", layout, sharing(mode="time_slicing", replicas=2))
+    result = capacity([seen_gpu(one) for one in H100], "single", layout, sharing(mode="time_slicing", replicas=2))
     assert result.resources == {"nvidia.com/gpu": 112}
     assert shown(result.labels, "gpu.product", "gpu.count", "gpu.replicas") == {
         "gpu.product": "NVIDIA-H100-80GB-HBM3-MIG-1g.10gb-SHARED",
@@ -138,7 +148,7 @@ def test_single_labels():
 @pytest.mark.parametrize(("memory", "replicas", "limit"), [(46068, 11, 4188), (81559, 19, 4292), (49152, 12, 4096)])
 def test_slices_by_mps(memory, replicas, limit):
     gpus = facts("NVIDIA L40S", 4, memory, "l40s-48gb", "ada")
-    result = capacity(gpus, "none", [], sharing(mode="mps", memory_slice="4GiB"))
+    result = capacity([seen_gpu(one) for one in gpus], "none", [], sharing(mode="mps", memory_slice="4GiB"))
     assert result.resources == {"nvidia.com/gpu": 4 * replicas}
     unit = result.slices["nvidia.com/gpu"]
     assert (unit.replicas, unit.limit_mib, unit.active_thread_percentage) == (replicas, limit, 100 // replicas)
@@ -146,11 +156,18 @@ def test_slices_by_mps(memory, replicas, limit):
 
 def test_a_daemon_of_the_host_gives_the_slice_exactly_and_no_labels_come():
     gpus = facts("NVIDIA L40S", 4, 46068, "l40s-48gb", "ada")
-    result = capacity(gpus, "none", [], sharing(mode="mps", memory_slice="4GiB", mps_manager="host"))
+    result = capacity(
+        [seen_gpu(one) for one in gpus], "none", [], sharing(mode="mps", memory_slice="4GiB", mps_manager="host")
+    )
     assert result.resources == {"nvidia.com/gpu": 44}
     assert result.slices["nvidia.com/gpu"].limit_mib == 4096
     assert result.labels == {}
-    unseen = capacity(gpus, "none", [], sharing(mode="mps", memory_slice="4GiB", mps_manager="host", mps_scope="gpu"))
+    unseen = capacity(
+        [seen_gpu(one) for one in gpus],
+        "none",
+        [],
+        sharing(mode="mps", memory_slice="4GiB", mps_manager="host", mps_scope="gpu"),
+    )
     assert unseen.resources == {"nvidia.com/gpu": 4}
 
 
@@ -166,43 +183,47 @@ def test_a_daemon_of_the_host_gives_the_slice_exactly_and_no_labels_come():
 def test_what_is_predicted_is_what_the_daemon_of_the_host_is_told(options, limit, percentage):
     gpus = [{**gpu, "uuid": "GPU-0"} for gpu in facts("NVIDIA L40S", 1, 46068, "l40s-48gb", "ada")]
     described = sharing(mode="mps", mps_manager="host", **options)
-    unit = capacity(gpus, "none", [], described).slices["nvidia.com/gpu"]
+    unit = capacity([seen_gpu(one) for one in gpus], "none", [], described).slices["nvidia.com/gpu"]
     assert (unit.limit_mib, unit.active_thread_percentage) == (limit, percentage)
-    (daemon,) = host_sharing(described, gpus).daemons
+    (daemon,) = host_sharing(described, [seen_gpu(gpu) for gpu in gpus]).daemons
     assert (daemon.limits_mib, daemon.percentage) == ((limit,), percentage)
 
 
 def test_a_daemon_of_the_host_has_the_clients_of_cuda_and_not_those_of_the_plugins_daemon():
     gpus = facts("Tesla V100-SXM2-16GB", 1, 16384, "v100-16gb", "volta")
     described = sharing(mode="mps", replicas=48, mps_manager="host")
-    assert capacity(gpus, "none", [], described).resources == {"nvidia.com/gpu": 48}
+    assert capacity([seen_gpu(one) for one in gpus], "none", [], described).resources == {"nvidia.com/gpu": 48}
 
 
 def test_hami_and_dra():
-    assert capacity(H100, "none", [], sharing(memory_slice="4GiB", backend="hami")).resources == {"nvidia.com/gpu": 80}
-    claimed = capacity(H100, "none", [], sharing(memory_slice="4GiB", backend="dra"))
+    assert capacity(
+        [seen_gpu(one) for one in H100], "none", [], sharing(memory_slice="4GiB", backend="hami")
+    ).resources == {"nvidia.com/gpu": 80}
+    claimed = capacity([seen_gpu(one) for one in H100], "none", [], sharing(memory_slice="4GiB", backend="dra"))
     assert (claimed.resources, claimed.devices) == ({}, {"gpu.nvidia.com": 8})
     assert claimed.slices["gpu.nvidia.com"].limit_mib == 4096
     with pytest.raises(
         Refused, match=r"operating mode hami-core, which shares whole GPUs.*operating mode mig makes and destroys"
     ):
-        capacity(H100, "mixed", "all-balanced", sharing(memory_slice="4GiB", backend="hami"))
+        capacity([seen_gpu(one) for one in H100], "mixed", "all-balanced", sharing(memory_slice="4GiB", backend="hami"))
 
 
 def test_devices_of_claims_are_the_mig_devices_of_the_layout_and_the_gpus_without_mig():
     layout = [{"devices": [0, 1], "instances": {"1g.10gb": 4, "3g.40gb": 1}}]
-    found = capacity(H100, "mixed", layout, sharing(backend="dra"))
+    found = capacity([seen_gpu(one) for one in H100], "mixed", layout, sharing(backend="dra"))
     assert found.devices == {"gpu.nvidia.com": 6, "mig.nvidia.com/1g.10gb": 8, "mig.nvidia.com/3g.40gb": 2}
     assert found.as_dict()["devices"] == found.devices == found.offers
 
 
 def test_nodes_of_one_configuration_are_shown_with_the_most_devices_of_any():
-    two, eight = (capacity(H100[:count], "none", [], sharing(backend="dra")) for count in (2, 8))
+    two, eight = (
+        capacity([seen_gpu(one) for one in H100[:count]], "none", [], sharing(backend="dra")) for count in (2, 8)
+    )
     assert merged([two, eight]).devices == {"gpu.nvidia.com": 8}
 
 
 def test_what_the_table_only_knows_about_is_called_approximate():
-    result = capacity(inventory("a100-40gb", 1), "none", [], sharing())
+    result = capacity([seen_gpu(one) for one in inventory("a100-40gb", 1)], "none", [], sharing())
     assert "nvidia.com/gpu.product" in result.approximate, "SXM or PCIe: the table cannot know"
     assert "nvidia.com/gpu.memory" in result.approximate
     assert result.assumed
@@ -213,7 +234,7 @@ def test_gpus_of_two_sizes_make_no_one_number_of_replicas():
     gpus = facts("NVIDIA L40S", 1, 46068, "l40s-48gb", "ada") + facts("NVIDIA L4", 1, 23034, "l4", "ada")
     gpus[1]["index"] = 1
     with pytest.raises(Refused, match="5 and 11 replicas"):
-        capacity(gpus, "none", [], sharing(mode="mps", memory_slice="4GiB"))
+        capacity([seen_gpu(one) for one in gpus], "none", [], sharing(mode="mps", memory_slice="4GiB"))
 
 
 @pytest.mark.parametrize(
@@ -225,13 +246,13 @@ def test_gpus_of_two_sizes_make_no_one_number_of_replicas():
 )
 def test_what_the_plugin_cannot_serve_is_refused(layout, options, match):
     with pytest.raises(Refused, match=match):
-        capacity(H100, "mixed", layout, sharing(**options))
+        capacity([seen_gpu(one) for one in H100], "mixed", layout, sharing(**options))
 
 
 def test_too_many_clients_for_an_old_board():
     gpus = facts("Tesla V100-SXM2-16GB", 1, 16384, "v100-16gb", "volta")
     with pytest.raises(Refused, match="at most 16"):
-        capacity(gpus, "none", [], sharing(mode="mps", replicas=17))
+        capacity([seen_gpu(one) for one in gpus], "none", [], sharing(mode="mps", replicas=17))
 
 
 @pytest.mark.parametrize(
@@ -249,12 +270,12 @@ def test_inventory_errors(entry, match):
 
 
 def test_a_board_can_be_named_without_its_memory_where_that_is_enough():
-    assert gpus_of_inventory([{"board": "l40s", "count": 2}])[1]["board"] == "l40s-48gb"
+    assert gpus_of_inventory([{"board": "l40s", "count": 2}])[1].board == "l40s-48gb"
 
 
 def test_a_board_without_a_product_name_of_its_own_has_no_product_label():
     gpus = gpus_of_inventory([{"board": "rtx-2080-ti-12gb", "count": 1}])
-    found = capacity(gpus, "none", [], read({"nvidia_sharing_mode": "none"}))
+    found = capacity([seen_gpu(one) for one in gpus], "none", [], read({"nvidia_sharing_mode": "none"}))
     assert found.resources == {"nvidia.com/gpu": 1}
     assert not [name for name in {**found.labels, **found.approximate} if name.endswith(".product")]
 
@@ -268,7 +289,7 @@ def mixed(**options):
     layout = [{"devices": [0], "mig-enabled": False}, {"devices": [1], "instances": {"1g.10gb": 7}}]
     layout[0] = {"devices": [0], "instances": {"3g.40gb": 2}}
     gpus = inventory("h100-80gb-sxm", 3)
-    return capacity(gpus, "mixed", layout, sharing(mode="time_slicing", **options))
+    return capacity([seen_gpu(one) for one in gpus], "mixed", layout, sharing(mode="time_slicing", **options))
 
 
 def test_each_resource_has_replicas_of_its_own():

@@ -9,6 +9,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refus
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import Kind
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.doctor import Diagnosis, identity
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.verification import Verification, of_host
+from ansible_collections.gpufleet.nvidia.tests.unit.host_documents import seen
 
 HOST = {
     "distribution": {"id": "debian", "version": "12"},
@@ -59,7 +60,7 @@ WHOLE = {
 
 
 def test_a_bare_host_is_told_by_its_pci_bus():
-    assert identity(BARE) == {
+    assert identity(seen(BARE)) == {
         "system": "debian 12 x86_64, kernel 6.1.0-50-amd64, Secure Boot on",
         "GPUs": "2 x h100-80gb-sxm on the PCI bus, not seen by a driver; 1 x PCI device 0xffff on the PCI bus, not seen by a driver",
         "driver": "none (no NVIDIA module is loaded)",
@@ -71,7 +72,7 @@ def test_a_bare_host_is_told_by_its_pci_bus():
 
 
 def test_a_host_in_service_is_told_with_equal_gpus_together():
-    assert identity(WHOLE) == {
+    assert identity(seen(WHOLE)) == {
         "system": "debian 12 x86_64, kernel 6.1.0-50-amd64, Secure Boot on",
         "GPUs": "2 x NVIDIA H100 80GB HBM3, 81559 MiB (GPU 0,2); "
         "1 x NVIDIA H100 80GB HBM3, 81559 MiB, MIG on with 2 GPU instances, in use (GPU 1); "
@@ -85,8 +86,8 @@ def test_a_host_in_service_is_told_with_equal_gpus_together():
 
 
 def test_what_the_facts_do_not_tell_is_not_known():
-    assert identity({})["runtimes"] == identity({})["MPS daemons"] == "not known"
-    assert identity({})["system"] == "not known  , kernel not known, Secure Boot not known"
+    assert identity(seen({}))["runtimes"] == identity(seen({}))["MPS daemons"] == "not known"
+    assert identity(seen({}))["system"] == "not known  , kernel not known, Secure Boot not known"
 
 
 @pytest.mark.parametrize(
@@ -106,7 +107,7 @@ def test_what_is_wrong_comes_with_its_next_step(status, summary, healthy):
         "evidence": "it is not loaded",
         "next_step": "modprobe nvidia",
     }
-    diagnosis = Diagnosis("gpu01", BARE, Verification((check,)))
+    diagnosis = Diagnosis("gpu01", seen(BARE), Verification((check,)))
     lines = diagnosis.lines()
     assert lines[0] == f"gpu01: {summary}" and diagnosis.as_dict()["healthy"] is healthy
     assert (f"    {status:8} driver: it is not loaded" in lines) is (status != "passed")
@@ -123,7 +124,7 @@ def test_what_site_would_do_is_in_the_words_of_plan():
         "mig": StagePlan("mig", True, steps),
         "driver": StagePlan("driver", True, refusals=(Refused("a", "b", "C."),)),
     }
-    lines = Diagnosis("gpu01", WHOLE, Verification(()), stages).lines()
+    lines = Diagnosis("gpu01", seen(WHOLE), Verification(()), stages).lines()
     assert lines[-2:] == ["    mig: enable MIG GPUs 0-1 (wanted)", "    impossible: a: b. C."]
 
 
@@ -141,5 +142,5 @@ def test_a_host_of_a_rack_says_what_it_has_of_imex():
         "masked": False,
         "nodes": ["10.0.0.1", "10.0.0.2"],
     }
-    assert identity({"fabric": {"imex": imex}})["IMEX"] == "580.178.04, runs, 2 nodes"
-    assert "IMEX" not in identity({"fabric": {}})
+    assert identity(seen({"fabric": {"imex": imex}}))["IMEX"] == "580.178.04, runs, 2 nodes"
+    assert "IMEX" not in identity(seen({"fabric": {}}))

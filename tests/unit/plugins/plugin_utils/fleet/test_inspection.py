@@ -16,6 +16,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.inspection i
     settings_table,
 )
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.usage import node_usage, users_on_host
+from ansible_collections.gpufleet.nvidia.tests.unit.host_documents import seen, seen_gpu
 
 
 def gpu(index=0, **changes):
@@ -37,7 +38,7 @@ def instance(number, profile, size, start, **inner):
 def usage_of(*gpus, replicas=1):
     """Who holds what of GPUs, by their facts."""
     facts = {"gpus": list(gpus)}
-    return node_usage("n", "", facts, {"nvidia.com/gpu": replicas}, (), (), users_on_host(facts))
+    return node_usage("n", "", seen(facts), {"nvidia.com/gpu": replicas}, (), (), users_on_host(seen(facts)))
 
 
 ON = {"supported": True, "current": True, "pending": True}
@@ -93,12 +94,12 @@ POD = {"pod": "jobs/notebook", "resource": "nvidia.com/gpu"}
 )
 def test_one_gpu(entry, sharing, divided_into, taken, memory):
     node = usage_of(entry, replicas=sharing.get("replicas", 1))
-    assert gpu_row(entry, sharing, node.gpus[0]) == ("NVIDIA L40S", divided_into, taken, memory)
+    assert gpu_row(seen_gpu(entry), sharing, node.gpus[0]) == ("NVIDIA L40S", divided_into, taken, memory)
 
 
 def test_a_gpu_without_name_goes_by_its_board():
     for entry, name in ((gpu(name=None, board="l40s-48gb"), "l40s-48gb"), (gpu(name=None), "unknown")):
-        assert gpu_row(entry, {}, usage_of(entry).gpus[0])[0] == name
+        assert gpu_row(seen_gpu(entry), {}, usage_of(entry).gpus[0])[0] == name
 
 
 def test_equal_neighbours_are_one_line_and_others_are_not():
@@ -106,7 +107,7 @@ def test_equal_neighbours_are_one_line_and_others_are_not():
         "driver": {"loaded_version": "580.178.04"},
         "gpus": [gpu(0), gpu(1), gpu(2, processes=[PROCESS]), gpu(3)],
     }
-    lines = host_table({"gpu-1": facts}, {}, {"gpu-1": usage_of(*facts["gpus"])}).splitlines()
+    lines = host_table({"gpu-1": seen(facts)}, {}, {"gpu-1": usage_of(*facts["gpus"])}).splitlines()
     assert [line.split()[:3] for line in lines[1:]] == [
         ["gpu-1", "580.178.04", "0-1"],
         ["gpu-1", "580.178.04", "2"],
@@ -121,7 +122,7 @@ def test_a_host_whose_gpus_are_not_known_is_shown_with_the_reason():
         "gpus": None,
         "pci": [{"kind": "gpu"}, {"kind": "nvswitch"}],
     }
-    shown = host_table({"bare": bare, "none": {}}, {}, {"bare": usage_of(), "none": usage_of()})
+    shown = host_table({"bare": seen(bare), "none": seen({})}, {}, {"bare": usage_of(), "none": usage_of()})
     assert "bare  not loaded  1 on PCI  -      unknown: libnvidia-ml.so.1 is not installed" in shown
     assert "unknown: no NVIDIA GPU" in shown
 
@@ -180,12 +181,14 @@ def test_settings_are_shown_of_hosts_that_keep_some():
         "recorded": {"settings": {"power_limit": 500}},
         "gpus": [gpu(0, settings=SETTINGS), gpu(1, settings=SETTINGS)],
     }
-    shown = settings_table({"gpu01": facts, "gpu02": {**facts, "recorded": {"settings": None}}}).splitlines()
+    shown = settings_table(
+        {"gpu01": seen(facts), "gpu02": seen({**facts, "recorded": {"settings": None}})}
+    ).splitlines()
     assert len(shown) == 2
     assert shown[1].split("  ")[:2] == ["gpu01", "0-1"]
     for text in ("500 W", "1200 to 1500 MHz", "not locked", "the board's", "on, off after the next reset or reboot"):
         assert text in shown[1]
-    assert settings_table({"gpu02": {"gpus": [gpu()]}}) == ""
+    assert settings_table({"gpu02": seen({"gpus": [gpu()]})}) == ""
 
 
 @pytest.mark.parametrize(
@@ -203,6 +206,6 @@ def test_settings_are_shown_of_hosts_that_keep_some():
 )
 def test_imex_is_shown_of_the_hosts_of_racks(imex, shown):
     facts = {"driver": {"loaded_version": "580.126.09"}, "fabric": {"imex": imex}}
-    lines = imex_table({"gpu01": facts, "gpu02": {"fabric": {}}}).splitlines()
+    lines = imex_table({"gpu01": seen(facts), "gpu02": seen({"fabric": {}})}).splitlines()
     assert [line.split() for line in lines[1:]] == [["gpu01", *shown]]
-    assert imex_table({"gpu02": {}}) == ""
+    assert imex_table({"gpu02": seen({})}) == ""

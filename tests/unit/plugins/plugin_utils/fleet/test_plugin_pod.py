@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.plugin_pod import check, mps_check, mps_limits_check
+from ansible_collections.gpufleet.nvidia.tests.unit.host_documents import seen
 
 SYS_ADMIN = {"capabilities": {"add": ["SYS_ADMIN"]}}
 
@@ -49,7 +50,7 @@ def host(envvar=False, mounts=False, containerd="2.1.5", default="runc"):
     ],
 )
 def test_what_fits(pod, facts):
-    assert check([pod], facts).status == "passed"
+    assert check([pod], seen(facts)).status == "passed"
 
 
 @pytest.mark.parametrize(
@@ -68,7 +69,7 @@ def test_what_fits(pod, facts):
     ],
 )
 def test_what_leaves_pods_without_their_gpu(pod, facts, evidence):
-    found = check([pod], facts)
+    found = check([pod], seen(facts))
     assert found.status == "failed"
     assert evidence in found.evidence
     assert "nvidia-gpu/plugin-1" in found.evidence
@@ -76,10 +77,10 @@ def test_what_leaves_pods_without_their_gpu(pod, facts, evidence):
 
 
 def test_what_cannot_be_judged_says_so():
-    assert check([], host()).status == "skipped"
-    assert check([plugin(None)], host()).evidence.endswith("only in its configuration file")
+    assert check([], seen(host())).status == "skipped"
+    assert check([plugin(None)], seen(host())).evidence.endswith("only in its configuration file")
     tenant = {"metadata": {"name": "x"}, "spec": {"containers": [{"name": "nvidia-device-plugin-ctr"}]}}
-    assert check([tenant], host()).evidence == "no device plugin runs on the node"
+    assert check([tenant], seen(host())).evidence == "no device plugin runs on the node"
 
 
 @pytest.mark.parametrize(
@@ -97,15 +98,17 @@ def test_what_cannot_be_judged_says_so():
     ],
 )
 def test_the_pipe_of_the_name_that_is_offered(resources, pipes, status, evidence):
-    found = mps_check([plugin()], resources, [{"pipe_directory": pipe, "responds": True} for pipe in pipes])
+    found = mps_check(
+        [plugin()], resources, seen({"mps": [{"pipe_directory": pipe, "responds": True} for pipe in pipes]}).mps
+    )
     assert found.status == status
     assert evidence in found.evidence
 
 
 def test_a_daemon_that_does_not_answer():
     daemon = {"pipe_directory": "/run/nvidia/mps/nvidia.com/gpu/pipe", "responds": False}
-    assert "does not answer" in mps_check([plugin()], ["nvidia.com/gpu"], [daemon]).evidence
-    assert mps_check([], ["nvidia.com/gpu"], [daemon]).status == "skipped"
+    assert "does not answer" in mps_check([plugin()], ["nvidia.com/gpu"], seen({"mps": [daemon]}).mps).evidence
+    assert mps_check([], ["nvidia.com/gpu"], seen({"mps": [daemon]}).mps).status == "skipped"
 
 
 def plugins_daemon(**changes):
@@ -134,24 +137,24 @@ def plugins_daemon(**changes):
     ],
 )
 def test_the_limits_of_the_device_plugins_own_daemon(changes, status, evidence):
-    found = mps_limits_check({"nvidia.com/gpu": 10}, plugins_daemon(**changes))
+    found = mps_limits_check({"nvidia.com/gpu": 10}, seen(plugins_daemon(**changes)))
     assert found.status == status
     assert evidence in found.evidence
     assert bool(found.next_step) is (status == "failed")
 
 
 def test_a_plugin_with_a_root_of_its_own_is_not_called_dead():
-    elsewhere = mps_limits_check({"nvidia.com/gpu": 10}, {"mps": []}, [plugin(MPS_ROOT="/srv/mps")])
+    elsewhere = mps_limits_check({"nvidia.com/gpu": 10}, seen({"mps": []}), [plugin(MPS_ROOT="/srv/mps")])
     assert (elsewhere.status, "/srv/mps" in elsewhere.evidence) == ("skipped", True)
-    assert mps_limits_check({"nvidia.com/gpu": 10}, {"mps": []}, [plugin()]).status == "failed"
+    assert mps_limits_check({"nvidia.com/gpu": 10}, seen({"mps": []}), [plugin()]).status == "failed"
 
 
 def test_a_gpu_that_fell_off_the_bus_moves_no_limit_to_another():
     found = plugins_daemon(limits=["7G", "1G"])
     found["gpus"][0] = {"index": 0, "lost": True}
-    assert "on GPU 1 instead of" in mps_limits_check({"nvidia.com/gpu": 10}, found).evidence
+    assert "on GPU 1 instead of" in mps_limits_check({"nvidia.com/gpu": 10}, seen(found)).evidence
 
 
 def test_a_daemon_of_the_plugin_is_none_of_the_host():
     daemon = {"pipe_directory": "/run/nvidia/mps/nvidia.com/gpu/pipe", "in_container": True, "responds": True}
-    assert "no MPS daemon runs" in mps_check([plugin()], ["nvidia.com/gpu"], [daemon]).evidence
+    assert "no MPS daemon runs" in mps_check([plugin()], ["nvidia.com/gpu"], seen({"mps": [daemon]}).mps).evidence

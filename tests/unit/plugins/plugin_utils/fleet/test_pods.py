@@ -8,6 +8,7 @@ import pytest
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import usage
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.pods import evictions as evictions_of
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.pods import read, requested
+from ansible_collections.gpufleet.nvidia.tests.unit.host_documents import seen
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -173,7 +174,7 @@ def _harms_no_other(annotation, other):
     honest = pod("honest", metadata={"annotations": {HAMI: "GPU-0,NVIDIA,4096,30:;"}})
     hostile = pod("hostile", metadata={"annotations": {HAMI: annotation, other[:60]: other}})
     assert evictions([honest, hostile]).evict == (honest, hostile)
-    node = usage.node_usage("n", "", {"gpus": gpus}, {"nvidia.com/gpu": 10}, (), [honest, hostile], hami=True)
+    node = usage.node_usage("n", "", seen({"gpus": gpus}), {"nvidia.com/gpu": 10}, (), [honest, hostile], hami=True)
     assert node.gpus[0].shares[0].held_mib["jobs/honest"] == 4096
 
 

@@ -10,6 +10,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import inspe
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.devices import Holding
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.pods import read
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render import usage_page
+from ansible_collections.gpufleet.nvidia.tests.unit.host_documents import seen
 
 H100 = "NVIDIA H100 80GB HBM3"
 
@@ -61,13 +62,18 @@ def held(uid, device, *replicas):
 SHARED = usage.node_usage(
     "gpu-1",
     "10.0.0.1",
-    {"gpus": [whole(0), whole(1)]},
+    seen({"gpus": [whole(0), whole(1)]}),
     {"nvidia.com/gpu": 4},
     held("a", "GPU-0", "0", "1") + held("b", "GPU-0", "2") + held("gone", "GPU-1", "0"),
     [pod("a"), pod("b"), pod("c", {"nvidia.com/gpu": "1"}), pod("ended", {"nvidia.com/gpu": "1"}, "Succeeded")],
 )
 MIG = usage.node_usage(
-    "gpu-2", "10.0.0.2", {"gpus": [divided(0)]}, {}, held("d", "MIG-a") + held("e", "MIG-c"), [pod("d"), pod("e")]
+    "gpu-2",
+    "10.0.0.2",
+    seen({"gpus": [divided(0)]}),
+    {},
+    held("d", "MIG-a") + held("e", "MIG-c"),
+    [pod("d"), pod("e")],
 )
 
 
@@ -110,9 +116,9 @@ def test_details_name_every_pod():
 def test_without_a_cluster_processes_hold_the_gpus():
     facts = {"gpus": [whole(0, processes=[{"pid": 7, "name": "python3"}]), divided(1)]}
     facts["gpus"][1]["gpu_instances"][0]["compute_instances"][0]["processes"] = [{"pid": 8, "name": "train"}]
-    users = usage.users_on_host(facts)
+    users = usage.users_on_host(seen(facts))
     assert users == {"GPU-0": {"python3 (PID 7)": 1}, "MIG-a": {"train (PID 8)": 1}}
-    found = usage.node_usage("n", "", facts, {}, (), (), users)
+    found = usage.node_usage("n", "", seen(facts), {}, (), (), users)
     assert [gpu.taken(usage.UNITS) for gpu in found.gpus] == [1, 1]
 
 
@@ -120,13 +126,13 @@ def test_the_kubelets_record_on_the_host_comes_before_the_processes():
     facts = {
         "gpus": [whole(0, processes=[{"pid": 7, "name": "python3"}], allocations=[{"pod": "jobs/a"}] * 2), divided(1)]
     }
-    assert usage.users_on_host(facts) == {"GPU-0": {"jobs/a": 2}}
+    assert usage.users_on_host(seen(facts)) == {"GPU-0": {"jobs/a": 2}}
 
 
 def test_beside_a_cluster_a_process_holds_what_no_pod_was_given():
     facts = {"gpus": [whole(0, processes=[{"pid": 7, "name": "train"}]), whole(1, processes=[{"pid": 8, "name": "x"}])]}
-    users = usage.users_on_host(facts)
-    found = usage.node_usage("n", "", facts, {}, held("a", "GPU-0"), [pod("a")], users)
+    users = usage.users_on_host(seen(facts))
+    found = usage.node_usage("n", "", seen(facts), {}, held("a", "GPU-0"), [pod("a")], users)
     assert found.titles == ["jobs/a", "x (PID 8)"]
 
 
@@ -159,8 +165,8 @@ class Reader(html.parser.HTMLParser):
 
 
 def test_the_page_is_whole_and_draws_every_share():
-    many = usage.node_usage("gpu-<3>", "", {"gpus": [whole(0)]}, {"nvidia.com/gpu": 16}, (), ())
-    bare = usage.node_usage("bare", "", {}, {}, (), ())
+    many = usage.node_usage("gpu-<3>", "", seen({"gpus": [whole(0)]}), {"nvidia.com/gpu": 16}, (), ())
+    bare = usage.node_usage("bare", "", seen({}), {}, (), ())
     reader = Reader()
     reader.feed(usage_page.page([SHARED, MIG, many, bare], "GPUs & pods", "today"))
     assert reader.open == []
@@ -176,14 +182,14 @@ def test_the_page_is_whole_and_draws_every_share():
 
 def test_a_partly_taken_instance_is_shown_so():
     node = usage.node_usage(
-        "n", "", {"gpus": [divided(0)]}, {"nvidia.com/mig-3g.40gb": 2}, held("d", "MIG-a", "0"), [pod("d")]
+        "n", "", seen({"gpus": [divided(0)]}), {"nvidia.com/mig-3g.40gb": 2}, held("d", "MIG-a", "0"), [pod("d")]
     )
     assert 'class="part"' in usage_page.page([node], "t", "w")
 
 
 def test_a_gpu_that_fell_off_the_bus_is_named_and_counts_nothing():
     lost = {"index": 1, "lost": True, "uuid": None, "name": None, "memory_mib": None, "mig": None}
-    node = usage.node_usage("n", "", {"gpus": [whole(0), lost]}, {}, (), ())
+    node = usage.node_usage("n", "", seen({"gpus": [whole(0), lost]}), {}, (), ())
     assert node.total(usage.MEMORY) == 16384
     assert inspection.remarks([node], (), {}) == "n: GPU 1 cannot be reached: it fell off the bus.\n"
     assert "None" not in usage_page.page([node], "t", "w")
@@ -191,7 +197,9 @@ def test_a_gpu_that_fell_off_the_bus_is_named_and_counts_nothing():
 
 def test_slices_of_an_mps_daemon_of_the_host_have_the_size_that_was_asked_for():
     replicas, gpu = {"nvidia.com/gpu": 11}, whole(0, 46068)
-    node = usage.node_usage("n", "", {"gpus": [gpu]}, replicas, held("a", "GPU-0", "0", "1"), [pod("a")], None, 4096)
+    node = usage.node_usage(
+        "n", "", seen({"gpus": [gpu]}), replicas, held("a", "GPU-0", "0", "1"), [pod("a")], None, 4096
+    )
     assert (node.taken(usage.MEMORY), node.total(usage.MEMORY)) == (8192, 46068)
     assert "4 GiB" in usage_page.page([node], "t", "w")
 
@@ -200,7 +208,7 @@ def test_hami_says_on_the_pod_which_gpu_it_has_and_how_much_of_it():
     given = {"hami.io/vgpu-devices-allocated": "GPU-0,NVIDIA,4096,30:GPU-1,NVIDIA,4096,30:;GPU-0,NVIDIA,1024,0:;"}
     pods = [pod("a", {"nvidia.com/gpu": "3", "nvidia.com/gpumem": "4096"}, annotations=given)]
     # The kubelet believes that it gave other devices.
-    there = ("n", "", {"gpus": [whole(0), whole(1)]}, {"nvidia.com/gpu": 10}, held("a", "GPU-1", "3"), pods)
+    there = ("n", "", seen({"gpus": [whole(0), whole(1)]}), {"nvidia.com/gpu": 10}, held("a", "GPU-1", "3"), pods)
     node = usage.node_usage(*there, hami=True)
     assert [gpu.taken(usage.MEMORY) for gpu in node.gpus] == [5120, 4096]
     assert [gpu.taken(usage.UNITS) for gpu in node.gpus] == [2, 1]
@@ -237,7 +245,9 @@ def test_pods_on_no_node_are_listed_with_what_they_ask_for():
 
 def test_a_board_with_fewer_or_more_memory_slices_is_drawn_with_those():
     for board, slices in (("a30-24gb", 4), ("rtx-pro-6000-96gb", 12), ("h100-80gb-sxm", 8)):
-        node = usage.node_usage("n", "", {"gpus": [{**divided(0), "board": board, "gpu_instances": []}]}, {}, (), ())
+        node = usage.node_usage(
+            "n", "", seen({"gpus": [{**divided(0), "board": board, "gpu_instances": []}]}), {}, (), ()
+        )
         assert (node.gpus[0].slices, node.gpus[0].undivided) == (slices, slices)
         assert usage_page.page([node], "t", "w").count('class="none"') == slices
     assert MIG.gpus[0].undivided == 2
@@ -247,7 +257,7 @@ def test_compute_instances_lie_beside_each_other_and_share_the_memory_of_their_i
     gpu = divided(0)
     parts = [{"uuid": f"MIG-{number}", "profile": "1c.3g.40gb"} for number in range(3)]
     gpu["gpu_instances"] = [{**gpu["gpu_instances"][0], "compute_instances": parts}]
-    node = usage.node_usage("n", "", {"gpus": [gpu]}, {}, (), ())
+    node = usage.node_usage("n", "", seen({"gpus": [gpu]}), {}, (), ())
     assert node.total(usage.MEMORY) == 40448 // 3 * 3
     assert node.gpus[0].undivided == 4
     reader = Reader()
@@ -258,7 +268,7 @@ def test_compute_instances_lie_beside_each_other_and_share_the_memory_of_their_i
 
 def test_several_processes_of_a_whole_gpu_are_all_named():
     facts = {"gpus": [whole(0, processes=[{"pid": 7, "name": "/usr/bin/python3"}, {"pid": 8, "name": "train"}])]}
-    node = usage.node_usage("n", "", facts, {}, (), (), usage.users_on_host(facts))
+    node = usage.node_usage("n", "", seen(facts), {}, (), (), usage.users_on_host(seen(facts)))
     page = usage_page.page([node], "t", "w", users="processes")
     assert "16 GiB: /usr/bin/python3 (PID 7), train (PID 8)" in page
     assert "given to processes" in page
@@ -273,7 +283,7 @@ def test_the_page_asks_the_network_for_nothing():
 
 def test_names_are_shortened_in_their_middle_and_whole_in_the_hint():
     node = usage.node_usage(
-        "n", "", {"gpus": [divided(0)]}, {}, held("training-run-5", "MIG-b"), [pod("training-run-5")]
+        "n", "", seen({"gpus": [divided(0)]}), {}, held("training-run-5", "MIG-b"), [pod("training-run-5")]
     )
     page = usage_page.page([node], "t", "w")
     assert "<title>1g.10gb 9.6 GiB: jobs/training-run-5</title>" in page

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.fleet import Fleet
+from ansible_collections.gpufleet.nvidia.tests.unit.host_documents import seen_gpu
 
 TRAINING = {
     "gpu_facts_gpus": [{"board": "h100-80gb-sxm", "count": 8}],
@@ -39,7 +40,11 @@ def clusters_of():
     def build(pools, facts=None, hosts=2, of_host=None, before=None, **options):
         groups = {pool: [f"{pool}-{number}" for number in range(hosts)] for pool in pools}
         groups["gpu_hosts"] = [host for members in groups.values() for host in members]
-        fleet = Fleet(groups, lambda host, _variables: (facts or {}).get(host), lambda _cluster: before or {})
+        fleet = Fleet(
+            groups,
+            lambda host, _variables: [seen_gpu(gpu) for gpu in (facts or {}).get(host) or ()] or None,
+            lambda _cluster: before or {},
+        )
         common = {f"gpu_kubernetes_{name}": value for name, value in options.items()}
         for pool, variables in pools.items():
             for host in groups[pool]:

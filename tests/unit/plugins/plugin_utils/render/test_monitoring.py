@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,10 +23,12 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_rec
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import Evidence, Xid
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.xid import QUIET_ACTIONS, action_of, xid
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.xid_catalogue import CATALOGUE
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import encode
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.expectations import different_resources
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render import monitoring
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.tree import cluster_tree
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.stages import STAGES
+from ansible_collections.gpufleet.nvidia.tests.unit.host_documents import seen
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._health.faults import FAULTS
 
 DOCS = Path(__file__).resolve().parents[5] / "docs"
@@ -94,7 +97,9 @@ def test_the_rulebook_is_started_by_what_heal_acts_on_and_by_nothing_else(alert)
         return
     policy = Policy(datetime.datetime(2026, 11, 23, tzinfo=datetime.timezone.utc))
     evidence = fault.evidence()
-    ACTED_ON.get(alert.name, lambda _facts: None)(evidence.facts)
+    document = encode(evidence.facts)
+    ACTED_ON.get(alert.name, lambda _facts: None)(document)
+    evidence = replace(evidence, facts=seen(document))
     assert plan_repair(evidence, Described(), RepairRecord(), policy).needed is alert.repair
 
 
@@ -164,7 +169,7 @@ def test_the_runbook_says_what_verify_says_for_every_class_of_xid():
             rows.update(dict.fromkeys(re.findall(r"`(\w+)`", names), row))
     loud = {number: action_of(Xid(number, "0000:18:00", "")) for number in CATALOGUE}
     for number, action in loud.items():
-        outcome = xid(Evidence({}, xids=[Xid(number, "0000:18:00", "")]))
+        outcome = xid(Evidence(seen({}), xids=[Xid(number, "0000:18:00", "")]))
         remedy = outcome.next_step.partition(": ")[2]
         if action in QUIET_ACTIONS:
             assert "no alert" in rows[action], action

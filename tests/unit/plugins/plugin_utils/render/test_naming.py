@@ -20,6 +20,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.capacity_do
 )
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.fleet import Fleet
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.tree import cluster_tree
+from ansible_collections.gpufleet.nvidia.tests.unit.host_documents import seen_gpu
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
@@ -61,7 +62,7 @@ def rendered(hosts, before=None, **options):
     """Return the tree of hosts, C({name: (pool, facts or None, override)}), after another tree."""
     groups = {pool: sorted(name for name, host in hosts.items() if host[0] == pool) for pool in POOLS}
     groups["gpu_hosts"] = sorted(hosts)
-    recorded = {name: facts(READ[host[1]]) for name, host in hosts.items() if host[1]}
+    recorded = {name: [seen_gpu(gpu) for gpu in facts(READ[host[1]])] for name, host in hosts.items() if host[1]}
     text = before["capacity.json"] if before else None
     fleet = Fleet(groups, lambda host, _variables: recorded.get(host), lambda _cluster: former(text, "capacity.json"))
     common = {**INVENTORY, **{f"gpu_kubernetes_{name}": value for name, value in options.items()}}

@@ -8,6 +8,7 @@ import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.modes import Sharing
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.capacity import capacity
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.recorded import KeptFacts
+from ansible_collections.gpufleet.nvidia.tests.unit.host_documents import seen_gpu
 
 
 def offered(name, starts, size, remaining):
@@ -42,7 +43,9 @@ def test_a_board_that_the_table_does_not_have_is_rendered_from_what_its_driver_o
     fresh.gpus("a", read())
     fresh.keep()
     later = KeptFacts(str(tmp_path)).gpus("a", {})
-    assert capacity(later, "mixed", layout, Sharing()).resources == {"nvidia.com/mig-1g.24gb": 4}
+    assert capacity([seen_gpu(one) for one in later], "mixed", layout, Sharing()).resources == {
+        "nvidia.com/mig-1g.24gb": 4
+    }
 
 
 def test_what_is_left_of_the_profiles_changes_no_file(tmp_path):
@@ -57,4 +60,4 @@ def test_what_is_left_of_the_profiles_changes_no_file(tmp_path):
 def test_of_a_board_that_the_table_has_whole_no_profiles_are_kept(tmp_path):
     facts = KeptFacts(str(tmp_path))
     (gpu,) = facts.gpus("a", read(board="h100-80gb-sxm", name="NVIDIA H100 80GB HBM3"))
-    assert "profiles" not in gpu
+    assert not gpu.says("profiles")
