@@ -98,13 +98,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_lib
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.stopwatch import Stopwatch
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._options import arguments, variables
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import (
-    NotInEffect,
-    Plan,
-    Refused,
-    Step,
-    carry_out,
-)
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import NotInEffect, Plan, Refused, Step, carry_out
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._results import refuse, succeed
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._settings import apply
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._settings.desired import Settings, read

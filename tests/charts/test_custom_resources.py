@@ -22,11 +22,7 @@ import yaml
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.fleet import Fleet
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.tree import cluster_tree
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.plugin_utils.lint.claim_cases import REQUESTS, claim
-from ansible_collections.gpufleet.nvidia.tests.unit.plugins.plugin_utils.render.stacks import (
-    COMMON,
-    FLEETS,
-    GITOPS,
-)
+from ansible_collections.gpufleet.nvidia.tests.unit.plugins.plugin_utils.render.stacks import COMMON, FLEETS, GITOPS
 
 DEFINITIONS = Path(__file__).parent / "custom-resources.sh"
 #: Kinds that the objects of a fleet have beside those that all have.

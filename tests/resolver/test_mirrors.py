@@ -22,10 +22,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.package_
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.repositories import Credentials, canonical
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._distributions.distributions import DISTRIBUTIONS
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.apply import plan_packages
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired import (
-    REPOSITORY_NAME,
-    DesiredDriver,
-)
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired import REPOSITORY_NAME, DesiredDriver
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.packages import hold_names, versioned
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.runner import make_plan, tried_repository
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._packages.repository_options import DesiredRepository

@@ -17,15 +17,7 @@ from .command import Result
 from .files import read_text, write_whole
 from .installed_packages import edition, parse_versionlock
 from .openpgp import armoured_key
-from .package_manager import (
-    TRANSACTION_TIMEOUT,
-    Change,
-    Package,
-    PackageError,
-    RpmPackageManager,
-    Transaction,
-    checked,
-)
+from .package_manager import TRANSACTION_TIMEOUT, Change, Package, PackageError, RpmPackageManager, Transaction, checked
 from .repositories import (
     CREDENTIALS_MODE,
     Credentials,

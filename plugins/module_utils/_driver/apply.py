@@ -23,13 +23,7 @@ from .packages import closure
 from .plan import DriverPlan, first_refusal, with_installed_version
 from .post_install import PostInstall
 from .reload import disruption_refusals
-from .runner import (
-    apply_packages,
-    ensure_repository,
-    make_plan,
-    package_diff,
-    tried_repository,
-)
+from .runner import apply_packages, ensure_repository, make_plan, package_diff, tried_repository
 from .running import mismatch, not_built
 from .selection import NotOffered
 from .state import Host

@@ -22,10 +22,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_lib
     PynvmlMissing,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts import gpus
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.gpus import (
-    read_gpus,
-    slowest,
-)
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.gpus import read_gpus, slowest
 
 H100 = GpuState(
     {

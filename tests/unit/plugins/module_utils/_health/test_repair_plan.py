@@ -19,12 +19,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_pla
     users_of_gpus,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_record import Attempt, RepairRecord
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import (
-    CommandAnswer,
-    Evidence,
-    Sxid,
-    Xid,
-)
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import CommandAnswer, Evidence, Sxid, Xid
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.xid_catalogue import ALWAYS_FATAL_SXIDS, CATALOGUE
 from ansible_collections.gpufleet.nvidia.tests.unit.host_documents import seen
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._health.hosts import ADDRESSES, healthy_facts

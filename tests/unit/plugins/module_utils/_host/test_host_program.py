@@ -28,11 +28,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.host_name
     SHARING_UNIT,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.metric_units import METRICS_SERVICE, METRICS_TIMER
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._host import (
-    installation,
-    main,
-    restore,
-)
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._host import installation, main, restore
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host import stage as stage_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.plan import VERSION_FILE, is_installed, plan_removal
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.stage import PROGRAM

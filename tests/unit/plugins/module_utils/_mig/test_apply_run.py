@@ -21,11 +21,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_lib
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig import apply, apply_clients, apply_run
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply import ApplyFailed
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_clients import ServicesFailed
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_machine import (
-    Machine,
-    StepFailed,
-    widest,
-)
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_machine import Machine, StepFailed, widest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.desired import variables_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.journal import Journal
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.journal_lines import NOT_RESTORED, RESTORED
