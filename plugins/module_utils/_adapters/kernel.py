@@ -85,10 +85,6 @@ def loaded_modules(files: HostFiles) -> tuple[str, ...]:
     )
 
 
-def is_loaded(files: HostFiles, name: str) -> bool:
-    return files.exists(f"/sys/module/{name}")
-
-
 def reference_count(files: HostFiles, name: str) -> int | None:
     """Return how many users module C(name) has, or None where it is not loaded or does not say."""
     return whole_number(files.read(f"/sys/module/{name}/refcnt"))

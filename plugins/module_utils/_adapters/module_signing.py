@@ -63,17 +63,14 @@ def enrolled(certificate: str) -> bool | None:
 
 
 def enrolled_keys(call: Callable[[Sequence[str]], Result]) -> frozenset[str] | None:
-    """Return the serial numbers of the certificates that shim knows; None where nobody can tell."""
+    """Return the serial numbers of the certificates that shim knows; None where nobody can tell. mokutil prints certificates as C(openssl x509 -text)
+    does.
+    """
     try:
         answer = call(("mokutil", "--list-enrolled"))
     except CommandError:
         return None
-    return parse_enrolled(answer.stdout)
-
-
-def parse_enrolled(text: str) -> frozenset[str]:
-    """Return the serial numbers in C(mokutil --list-enrolled), which prints certificates as C(openssl x509 -text) does."""
-    return frozenset(serial(short or long) for short, long in _SERIAL.findall(text))
+    return frozenset(serial(short or long) for short, long in _SERIAL.findall(answer.stdout))
 
 
 def serial(text: str) -> str:

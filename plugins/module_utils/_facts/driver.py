@@ -69,7 +69,7 @@ def read_driver(
         **driver_source(files, packages or (), loaded is not None or disk is not None),
         "packages": None if packages is None else {one.name: one.version for one in packages if is_driver(one.name)},
         "holds": holds,
-        "nouveau_loaded": kernel.is_loaded(files, "nouveau"),
+        "nouveau_loaded": files.exists("/sys/module/nouveau"),
         "modules": list(modules),
         **_read_parameters(files),
         **read_next_kernel(source, disk),
