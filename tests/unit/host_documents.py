@@ -97,32 +97,60 @@ def installed_program(metrics="", daemons=()):
     }
 
 
-_INSTANCE = {
-    "id": 1,
-    "profile": "3g.40gb",
-    "profile_id": 9,
-    "start": 4,
-    "size": 4,
-    "memory_mib": 40448,
-    "processes": [{"pid": 7, "name": "python3", "memory_mib": 5, "type": "C"}],
-    "compute_instances": [
-        {"id": 0, "profile": "3g.40gb", "profile_id": 2, "uuid": "MIG-1", "index": 0, "processes": []}
-    ],
-}
+#: Where the GPUs of a host with eight are on the PCI bus.
+ADDRESSES = tuple(f"0000:{bus:02x}:00.0" for bus in (0x18, 0x2A, 0x3A, 0x5D, 0x9A, 0xAB, 0xBA, 0xDB))
+MIG_ON = {"supported": True, "current": True, "pending": True}
+
+
+def h100(index=0, **parts):
+    """Return the facts of an H100; without C(parts) MIG is off, and nobody uses it."""
+    return {
+        "index": index,
+        "minor": index,
+        "uuid": f"GPU-{index}",
+        "pci_address": ADDRESSES[index],
+        "name": "NVIDIA H100 80GB HBM3",
+        "board": "h100-80gb-sxm",
+        "architecture": "hopper",
+        "memory_mib": 81559,
+        "compute_mode": "default",
+        "persistence_mode": True,
+        "mig": {"supported": True, "current": False, "pending": False},
+        "processes": [],
+        "gpu_instances": [],
+        **parts,
+    }
+
+
+def h100_settings(limit=700, ecc=True, **clocks):
+    """Return C(settings) of an H100; without C(clocks) nothing is locked."""
+    most = {"graphics": 1980, "max": [2619, 1980], "application": [2619, 1980], "default": [2619, 1980]}
+    return {
+        "power_w": {"limit": limit, "default": 700, "min": 200, "max": 700},
+        "ecc": {"current": ecc, "pending": ecc},
+        "clocks_mhz": {**most, **clocks},
+    }
+
+
+def gpu_instance(number, profile, start, size, processes=()):
+    """Return the facts of a GPU instance with one compute instance, C(MIG-<number>), on which C(processes) are."""
+    compute = {"id": 0, "profile": profile, "profile_id": 2, "uuid": f"MIG-{number}", "processes": list(processes)}
+    return {
+        "id": number,
+        "profile": profile,
+        "profile_id": 9,
+        "start": start,
+        "size": size,
+        "memory_mib": None,
+        "processes": list(processes),
+        "compute_instances": [compute],
+    }
+
+
 GPU = {
-    "index": 0,
-    "minor": 0,
-    "uuid": "GPU-0",
-    "pci_address": "0000:18:00.0",
-    "name": "NVIDIA H100 80GB HBM3",
-    "board": "h100-80gb-sxm",
-    "architecture": "hopper",
-    "memory_mib": 81559,
-    "compute_mode": "default",
-    "persistence_mode": True,
-    "mig": {"supported": True, "current": True, "pending": True},
+    **h100(mig=MIG_ON),
     "processes": [{"pid": 812, "name": "python3", "memory_mib": 1200, "type": "C"}],
-    "gpu_instances": [_INSTANCE],
+    "gpu_instances": [gpu_instance(1, "3g.40gb", 4, 4, [{"pid": 7, "name": "python3", "memory_mib": 5, "type": "C"}])],
     "errors": {"remap_pending": False, "remap_failed": False, "uncorrected": 0},
     "profiles": [
         {
@@ -264,7 +292,7 @@ UNLISTED = {
     "name": "NVIDIA X1000 96GB",
     "board": None,
     "memory_mib": 98304,
-    "mig": {"supported": True, "current": True, "pending": True},
+    "mig": MIG_ON,
     "profiles": [
         {
             "name": name,

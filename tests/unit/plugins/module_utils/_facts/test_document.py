@@ -15,9 +15,9 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts import gpus
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts import nvml as nvml_part
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.document import pynvml_is_wanted, read_document
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.nvml import unavailable
+from ansible_collections.gpufleet.nvidia.tests.unit.host_documents import ADDRESSES, h100, h100_settings
 
 LIB = "/usr/lib/x86_64-linux-gnu"
-ADDRESSES = [f"0000:{bus:02x}:00.0" for bus in (0x18, 0x2A, 0x3A, 0x5D, 0x9A, 0xAB, 0xBA, 0xDB)]
 
 
 @pytest.fixture(autouse=True)
@@ -35,31 +35,8 @@ def with_nvml(monkeypatch, answer):
 
 
 def gpu(index):
-    return {
-        "index": index,
-        "minor": index,
-        "uuid": f"GPU-8a5e2c0{index}-0f5b-4f0a-9d0c-5a3c0f6b7d1{index}",
-        "pci_address": ADDRESSES[index],
-        "name": "NVIDIA H100 80GB HBM3",
-        "board": "h100-80gb-sxm",
-        "architecture": "hopper",
-        "memory_mib": 81559,
-        "compute_mode": "default",
-        "persistence_mode": True,
-        "mig": {"supported": True, "current": False, "pending": False},
-        "settings": {
-            "power_w": {"limit": 700, "default": 700, "min": 200, "max": 700},
-            "ecc": {"current": True, "pending": True},
-            "clocks_mhz": {
-                "graphics": 1980,
-                "max": [2619, 1980],
-                "application": [2619, 1980],
-                "default": [2619, 1980],
-            },
-        },
-        "processes": [],
-        "gpu_instances": [],
-    }
+    uuid = f"GPU-8a5e2c0{index}-0f5b-4f0a-9d0c-5a3c0f6b7d1{index}"
+    return h100(index, uuid=uuid, settings=h100_settings())
 
 
 def nvml(gpus, unknown=None):

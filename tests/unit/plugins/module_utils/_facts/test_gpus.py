@@ -23,25 +23,9 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_lib
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts import gpus
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.gpus import read_gpus, slowest
+from ansible_collections.gpufleet.nvidia.tests.unit.host_documents import MIG_ON, h100
 
-H100 = GpuState(
-    {
-        "index": 0,
-        "minor": 0,
-        "uuid": "GPU-0",
-        "pci_address": "0000:18:00.0",
-        "name": "NVIDIA H100 80GB HBM3",
-        "board": "h100-80gb-sxm",
-        "architecture": "hopper",
-        "memory_mib": 81559,
-        "compute_mode": "default",
-        "persistence_mode": True,
-        "mig": {"supported": True, "current": True, "pending": True},
-        "processes": [],
-        "gpu_instances": [],
-    },
-    device_id="0x233010DE",
-)
+H100 = GpuState(h100(mig=MIG_ON), device_id="0x233010DE")
 LOST = GpuState(lost_gpu(1), unknown={"handle": "nvmlDeviceGetHandleByIndex failed: GPU is lost (GPU_IS_LOST)"})
 PROFILE = {"name": "1g.10gb", "id": 19, "memory_mib": 9728, "max_instances": 7, "starts": [0, 1], "size": 1}
 

@@ -6,51 +6,22 @@
 
 from __future__ import annotations
 
-ADDRESSES = ("0000:18:00.0", "0000:2a:00.0")
+from ansible_collections.gpufleet.nvidia.tests.unit.host_documents import ADDRESSES as EIGHT
+from ansible_collections.gpufleet.nvidia.tests.unit.host_documents import MIG_ON, gpu_instance, h100, h100_settings
+
+ADDRESSES = EIGHT[:2]
 LAYOUT = [{"profile": "3g.40gb", "start": 4, "size": 4, "compute": [3]}]
 
 
 def _gpu(index):
-    return {
-        "index": index,
-        "minor": index,
-        "uuid": f"GPU-{index}",
-        "pci_address": ADDRESSES[index],
-        "name": "NVIDIA H100 80GB HBM3",
-        "board": "h100-80gb-sxm",
-        "memory_mib": 81559,
-        "compute_mode": "default",
-        "persistence_mode": True,
-        "mig": {"supported": True, "current": True, "pending": True},
-        "processes": [],
-        "settings": {
-            "power_w": {"limit": 500, "default": 700, "min": 200, "max": 700},
-            "ecc": {"current": True, "pending": True},
-            "clocks_mhz": {
-                "graphics": 1410,
-                "max": [2619, 1980],
-                "application": [2619, 1980],
-                "default": [2619, 1980],
-                "locked_graphics": [1410, 1410],
-            },
-        },
-        "errors": {"remap_pending": False, "remap_failed": False, "uncorrected": 0},
-        "recovery_action": "none",
-        "gpu_instances": [
-            {
-                "id": 1,
-                "profile": "3g.40gb",
-                "profile_id": 9,
-                "start": 4,
-                "size": 4,
-                "memory_mib": 40448,
-                "processes": [],
-                "compute_instances": [
-                    {"id": 0, "profile": "3g.40gb", "profile_id": 2, "uuid": f"MIG-{index}", "processes": []}
-                ],
-            }
-        ],
-    }
+    return h100(
+        index,
+        mig=dict(MIG_ON),
+        settings=h100_settings(500, graphics=1410, locked_graphics=[1410, 1410]),
+        errors={"remap_pending": False, "remap_failed": False, "uncorrected": 0},
+        recovery_action="none",
+        gpu_instances=[gpu_instance(index, "3g.40gb", 4, 4)],
+    )
 
 
 def _recorded(index):

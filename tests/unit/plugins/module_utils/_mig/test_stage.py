@@ -9,7 +9,7 @@ import copy
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig import stage as stage_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Verdict
-from ansible_collections.gpufleet.nvidia.tests.unit.host_documents import by_document
+from ansible_collections.gpufleet.nvidia.tests.unit.host_documents import by_document, gpu_instance, h100
 
 LAYOUT = [{"devices": "all", "instances": {"3g.40gb": 1, "2g.20gb": 1, "1g.10gb": 2}}]
 DESIRED = {"nvidia_mig_strategy": "mixed", "nvidia_mig_layout": LAYOUT, "nvidia_mig_disruption": "refuse"}
@@ -19,35 +19,16 @@ PLACES = (("2g.20gb", 0, 2), ("1g.10gb", 2, 1), ("1g.10gb", 3, 1), ("3g.40gb", 4
 stage = by_document(stage_of.stage)
 
 
-def instance(number, profile, start, size, processes=()):
-    compute = {"id": 0, "profile": profile, "profile_id": 0, "uuid": f"MIG-{number}", "processes": list(processes)}
-    return {
-        "id": number,
-        "profile": profile,
-        "start": start,
-        "size": size,
-        "memory_mib": None,
-        "processes": list(processes),
-        "compute_instances": [compute],
-    }
-
-
 def facts(*, mode=True, pending=None, places=PLACES, recorded=PLACES, busy=(), architecture="hopper"):
-    gpu = {
-        "index": 0,
-        "uuid": "GPU-1",
-        "pci_address": "0000:18:00.0",
-        "name": "NVIDIA H100 80GB HBM3",
-        "board": "h100-80gb-sxm",
-        "architecture": architecture,
-        "memory_mib": 81559,
-        "mig": {"supported": True, "current": mode, "pending": mode if pending is None else pending},
-        "processes": [],
-        "gpu_instances": [
-            instance(number, *place, processes=[{"pid": 812, "name": "python3"}] if place in busy else ())
+    gpu = h100(
+        uuid="GPU-1",
+        architecture=architecture,
+        mig={"supported": True, "current": mode, "pending": mode if pending is None else pending},
+        gpu_instances=[
+            gpu_instance(number, *place, processes=[{"pid": 812, "name": "python3"}] if place in busy else ())
             for number, place in enumerate(places, start=1)
         ],
-    }
+    )
     entries = [{"profile": p, "start": s, "size": z, "compute": [int(p[0])]} for p, s, z in recorded or ()]
     record = {"uuid": "GPU-1", "pci_address": "0000:18:00.0", "name": gpu["name"], "mig": True, "instances": entries}
     return {

@@ -25,6 +25,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._settings.desired 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._settings.plan import EccPolicy, plan
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._settings.stage import stage
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._settings.state import GpuWithSettings
+from ansible_collections.gpufleet.nvidia.tests.unit.host_documents import h100, h100_settings
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._mig.virtual_gpus import VirtualHost, build
 
 RESET = EccPolicy()
@@ -36,25 +37,7 @@ def variables(**options):
 
 
 def gpu(index=0, power=700, ecc=True, **changes):
-    return {
-        "index": index,
-        "pci_address": f"0000:{18 + index}:00.0",
-        "uuid": f"GPU-{index}",
-        "name": "NVIDIA H100 80GB HBM3",
-        "processes": [],
-        "gpu_instances": [],
-        "settings": {
-            "power_w": {"limit": power, "default": 700, "min": 200, "max": 700},
-            "ecc": {"current": ecc, "pending": ecc},
-            "clocks_mhz": {
-                "graphics": 1980,
-                "max": [2619, 1980],
-                "application": [2619, 1980],
-                "default": [2619, 1980],
-            },
-        },
-        **changes,
-    }
+    return h100(index, **{"settings": h100_settings(power, ecc), **changes})
 
 
 def facts(*gpus, record=None):
@@ -174,7 +157,7 @@ def test_every_gpu_is_set_and_the_host_remembers():
     assert texts(found) == [
         "set the power limit GPU 0 (0000:18:00.0) to 500 W",
         "lock the graphics clock GPU 0 (0000:18:00.0) to 1200 to 1500 MHz",
-        "lock the graphics clock GPU 1 (0000:19:00.0) to 1200 to 1500 MHz",
+        "lock the graphics clock GPU 1 (0000:2a:00.0) to 1200 to 1500 MHz",
         "record the settings of the GPUs in /etc/gpufleet/settings.json",
     ]
 
