@@ -31,7 +31,7 @@ class ActionModule(ClusterAction):
         "recorded": {"type": "str", "default": ""},
         "target": {"type": "str", "default": ""},
         "namespaces": OWN_NAMESPACES,
-        "timeout": {"type": "int", "default": 600},
+        "timeout": {"type": "int", "default": 300},
         "poll": {"type": "float", "default": 2.0},
     }
 

@@ -64,7 +64,12 @@ def planned(machine: VirtualMachine, limit: float = 60) -> RepairPlan:
         "recorded": {},
     }
     smi = machine.smi("-L")
-    xids = [error for _number, error in errors_in(log.read_text(), facts["pci"])]
+    xids = [
+        error
+        for _number, error in errors_in(
+            log.read_text(), [(device["kind"], device["address"]) for device in facts["pci"]]
+        )
+    ]
     evidence = Evidence(view_of(facts), CommandAnswer(smi.returncode, smi.stdout), xids, [])
     return plan_repair(evidence, Described(), RepairRecord(), Policy(NOW))
 

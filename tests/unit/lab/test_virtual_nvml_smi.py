@@ -210,5 +210,5 @@ def test_an_xid_is_written_as_the_driver_writes_it(machine: VirtualMachine, tmp_
     text = "GPU has fallen off the bus."
     machine.gpu("xid", "--gpu", "1", "--number", "79", "--text", text)
     assert log.read_text().endswith(f";NVRM: Xid (PCI:0000:2a:00): 79, {text}\n")
-    pci = [{"address": "0000:2a:00.0", "kind": "gpu"}]
+    pci = [("gpu", "0000:2a:00.0")]
     assert [(xid.number, xid.pci_address) for _, xid in errors_in(log.read_text(), pci)] == [(79, "0000:2a:00")]

@@ -30,6 +30,7 @@ OTHERWISE = {
     "gpu_node_plugin_selectors-node verify_node.restart": {"default"},
     "gpu_node_settle_time-node verify_node.settle": {"default"},
     "gpu_node_ready_timeout-node verify_node.timeout": {"default"},
+    "gpu_node_ready_timeout-node node_operands.timeout": {"default"},
     # Without a namespace there is no lease, without a layout the module does not know what is meant.
     "gpu_node_lease_namespace-node heal_node.lease_namespace": {"default"},
     "gpu_node_lease_namespace-node upgrade_node.lease_namespace": {"default"},
