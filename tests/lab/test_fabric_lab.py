@@ -204,3 +204,20 @@ def test_the_removal_of_the_driver_leaves_nothing_of_the_fabric(fleet):
     assert "packages" in fleet.module(HOST, "driver", {"state": "absent", "repository": source})
     assert fleet.lab.status(HOST, f"test -e {AT_BOOT}") != 0
     assert installed(fleet, "nvidia-fabricmanager") in ("", f"config-files {NEW}-1")
+
+
+@pytest.mark.by_name
+def test_a_virtual_machine_with_one_gpu_gets_no_fabric_manager(make_fleet):
+    """Its driver reports no fabric, as NVIDIA's 580.159.04 did in one with an H100 and one with an H200."""
+    alone = "vm-b200"
+    fleet = make_fleet(
+        "fabric-alone", {"name": alone, "group": "alone", "boards": [{"board": "b200-180gb", "count": 1}]}
+    )
+    pool = {name: value for name, value in POOL.items() if name.startswith(("nvidia_toolkit", "nvidia_mig"))}
+    fleet.describe({"alone": {"hosts": [alone], "vars": pool}})
+    played = fleet.play("site")
+    assert played.rc == 0, played.text
+    assert not installed(fleet, "nvidia-fabricmanager", alone) and not installed(fleet, "nvlsm", alone)
+    assert fleet.facts(alone)["fabric"]["state"] is None and fleet.facts(alone)["gpus"][0].get("fabric") is None
+    assert fleet.play("verify").rc == 0
+    assert fleet.play("site").quiet(alone)
