@@ -484,6 +484,22 @@ sed -i "s/$(uname -r)/{os.path.basename(_NEXT)}/" {_NEXT}/build/include/generate
         undo=f"{_APT} install --reinstall nvidia-kernel-open-dkms",
     ),
     Row(
+        "a kernel is installed whose headers no repository offers",
+        (),
+        f"""cp -a /lib/modules/$(uname -r) {_NEXT}; rm -rf {_NEXT}/updates {_NEXT}/build; depmod {os.path.basename(_NEXT)}
+touch /boot/vmlinuz-{os.path.basename(_NEXT)}; touch --date='1 minute' /var/lib/apt/lists""",
+        pool=PLAIN,
+        refused="the kernel",
+        undo=f"rm -rf {_NEXT} /boot/vmlinuz-{os.path.basename(_NEXT)}",
+    ),
+    Row(
+        "the file of the loaded module cannot be read, and DKMS does not have it",
+        (),
+        "dkms remove nvidia/$(modinfo -F version nvidia) --all; mount -t tmpfs none /lib/modules",
+        pool=PLAIN,
+        undo=f"umount /lib/modules; {_APT} install --reinstall nvidia-kernel-open-dkms",
+    ),
+    Row(
         "the driver comes from the GPU Operator's driver container",
         (),
         f"mkdir -p /run/nvidia/driver/usr/bin; cp /usr/bin/nvidia-smi /run/nvidia/driver/usr/bin; systemctl stop nvidia-persistenced; {_PURGE}",
@@ -495,6 +511,15 @@ sed -i "s/$(uname -r)/{os.path.basename(_NEXT)}/" {_NEXT}/build/include/generate
         "the driver comes from another vendor's repository",
         (),
         "cp /var/lib/dpkg/status /root/status; sed -i 's/^Maintainer: NVIDIA.*/Maintainer: negativo17.org/' /var/lib/dpkg/status",
+        pool=PLAIN,
+        refused="nvidia_driver_source",
+        undo="cp /root/status /var/lib/dpkg/status",
+    ),
+    Row(
+        "packages of the driver come from another vendor's repository, too",
+        (),
+        "cp /var/lib/dpkg/status /root/status; "
+        "sed -i '/^Package: nvidia-persistenced$/,/^$/s/^Maintainer: .*/Maintainer: negativo17.org/' /var/lib/dpkg/status",
         pool=PLAIN,
         refused="nvidia_driver_source",
         undo="cp /root/status /var/lib/dpkg/status",

@@ -72,6 +72,7 @@ class DkmsFacts(View):
 class DriverFacts(View):
     loaded_version: str | None = has(_NAME)
     on_disk_version: str | None = has(_NAME)
+    on_disk_unread: bool = has(boolean, False)
     library_version: str | None = has(_NAME)
     flavour: str | None = has(_NAME)
     source: str | None = has(_NAME)

@@ -209,6 +209,10 @@ class HostFiles:
         status = self._status(path)
         return status.st_size if status else None
 
+    def modified(self, path: str) -> float | None:
+        status = self._status(path)
+        return status.st_mtime if status else None
+
     def device_major(self, path: str) -> int | None:
         status = self._status(path)
         return os.major(status.st_rdev) if status and stat.S_ISCHR(status.st_mode) else None

@@ -155,6 +155,14 @@ def module_on_disk(files: HostFiles, kernel: str, run: Runner) -> tuple[DiskModu
     return None, reason
 
 
+def may_be_on_disk(files: HostFiles, kernel: str) -> bool:
+    """Return whether there is the file of the module nvidia, or C(modules.dep) cannot be read."""
+    folder = f"/lib/modules/{kernel}"
+    index = files.read(f"{folder}/modules.dep")
+    paths = [line.partition(":")[0] for line in (index or "").splitlines() if _names_in_index(line)]
+    return index is None or any(files.exists(f"{folder}/{path}") for path in paths)
+
+
 def _read_module(files: HostFiles, kernel: str, name: str, index: str) -> DiskModule | None:
     """Return what the file of a module itself says; None where it cannot be read, or is compressed with what Python does not know."""
     paths = (line.partition(":")[0] for line in index.splitlines())

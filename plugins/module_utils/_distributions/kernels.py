@@ -26,6 +26,16 @@ class Headers:
     name: str
     version: str = ""
 
+    @property
+    def spelled(self) -> str:
+        """How facts call what no repository offers: by the name, and the version where that selects the kernel."""
+        return f"{self.name}-{self.version}" if self.version else self.name
+
+    def is_version(self, version: str) -> bool:
+        """Return whether a package version is that of the kernel, or of a rebuild of it; 6.12.2 is not of 6.12.20."""
+        rest = version[len(self.version) :]
+        return version.startswith(self.version) and not (self.version and rest[:1].isdigit())
+
 
 @dataclass(frozen=True)
 class Kernel:

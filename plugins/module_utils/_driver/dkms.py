@@ -121,6 +121,9 @@ def build_steps(host: Host, desired: DesiredDriver) -> list[Step]:
     known = [build for build in host.builds if build.version == host.version]
     if names_of(host, desired).module != DKMS or not (known or host.kernel in host.unbuilt):
         return []
+    if not known and host.unread:
+        # What nobody can read may be there.
+        return []
     if not known:
         packages = ", ".join(name for name in host.packages if "dkms" in name or "kernel" in name)
         raise Refused(
@@ -142,6 +145,15 @@ def build_steps(host: Host, desired: DesiredDriver) -> list[Step]:
     return steps
 
 
+def unread_warnings(host: Host) -> list[str]:
+    """Return what to know of a module that is loaded, and whose file cannot be read (permissions, a file system that is not mounted, a container)."""
+    if not host.unread:
+        return []
+    return [
+        f"driver {host.loaded} is loaded, and whether kernel {host.kernel} has its module on the disk cannot be read: it may be missing after a reboot"
+    ]
+
+
 def with_modules(host: Host, steps: Iterable[Step]) -> Host:
     """Return the host as it is after the modules were built."""
     built = any(step.kind is Kind.BUILD_MODULE and step.target == host.kernel for step in steps)
@@ -161,30 +173,20 @@ def lacking(host: Host, kernels: Collection[str], offered: Iterable[Package]) ->
             if package is not None:
                 found.append(package)
             elif position == 0:
-                raise _no_headers(host, kernel, item.name)
-    return (*found, *later_packages(host, known))
-
-
-def _no_headers(host: Host, kernel: str, name: str) -> NotOffered:
-    reason = f"modules have to be built for the running kernel {kernel}"
-    if kernel != host.kernel:
-        reason = f"the kernel {kernel} is booted next and has no module of the driver"
-    return NotOffered(
-        "the kernel",
-        f"{reason}, but the repositories do not offer its headers ({name})",
-        "Boot the newest kernel of the distribution, whose headers are offered, or add the repository that has them.",
-    )
+                reason = f"modules have to be built for the running kernel {kernel}"
+                if kernel != host.kernel:
+                    reason = f"the kernel {kernel} is booted next and has no module of the driver"
+                raise NotOffered(
+                    "the kernel",
+                    f"{reason}, but the repositories do not offer its headers ({item.name})",
+                    "Boot the newest kernel of the distribution, whose headers are offered, or add the repository that has them.",
+                )
+    later = (_newest(item, known) for item in later_lacking(host))
+    return (*found, *(package for package in later if package is not None))
 
 
 def _without_headers(host: Host, kernels: Collection[str]) -> list[str]:
     return [kernel for kernel in kernels if not (host.headers if kernel == host.kernel else host.next_headers)]
-
-
-def later_packages(host: Host, offered: Iterable[Package]) -> tuple[Package, ...]:
-    """Return the packages to install for the kernels after the running one, of those that are offered."""
-    known = tuple(offered)
-    found = [_newest(item, known) for item in later_lacking(host)]
-    return tuple(package for package in found if package is not None)
 
 
 def later_lacking(host: Host) -> tuple[Headers, ...]:
@@ -197,8 +199,12 @@ def later_lacking(host: Host) -> tuple[Headers, ...]:
 
 def as_recorded(host: Host) -> tuple[Package, ...]:
     """Return what the repositories offer of headers as far as the facts tell: all but what they did not have when they were last asked."""
+    kernels = _without_headers(host, {host.kernel, *host.unbuilt})
     now = [
-        item for kernel in _without_headers(host, host.unbuilt) for item in headers(host.distribution.kernels, kernel)
+        item
+        for kernel in kernels
+        for item in headers(host.distribution.kernels, kernel)
+        if item.spelled not in host.not_offered
     ]
     later = [item for item in later_lacking(host) if item.name not in host.not_offered]
     return tuple(Package(item.name, item.version) for item in (*now, *later))
@@ -237,12 +243,6 @@ def header_names(host: Host, kernels: Collection[str]) -> tuple[str, ...]:
 def _newest(item: Headers, offered: Iterable[Package]) -> Package | None:
     """Return the package to ask for: at its version where that selects the kernel, else at the manager's choice."""
     for package in offered:
-        if package.name == item.name and _is_of(package.version, item.version):
+        if package.name == item.name and item.is_version(package.version):
             return package if item.version else Package(item.name)
     return None
-
-
-def _is_of(version: str, kernel: str) -> bool:
-    """Return whether a package version is that of a kernel, or of a rebuild of it; 6.12.2 is not of 6.12.20."""
-    rest = version[len(kernel) :]
-    return version.startswith(kernel) and not (kernel and rest[:1].isdigit())

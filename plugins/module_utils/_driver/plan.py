@@ -21,7 +21,7 @@ from .._plan import Plan, Refused, Step
 from .._steps import Kind
 from . import dkms, secure_boot
 from .desired import PREFIX, DesiredDriver
-from .dkms import as_recorded, build_warnings, lacking, not_offered
+from .dkms import as_recorded, build_warnings, lacking, not_offered, unread_warnings
 from .fabric import imex_warnings
 from .floors import shortfall, warnings
 from .packages import DKMS, closure, of_other_branch, of_other_generation
@@ -159,7 +159,12 @@ def plan_present(
     """
     unasked = repositories is None
     first_refusal([*refusals(host, desired), *(() if unasked else secure_boot.module_refusals(host, desired))])
-    notes = [*board_warnings(host), *imex_warnings(host, desired), *secure_boot.unread_warnings(host, desired)]
+    notes = [
+        *board_warnings(host),
+        *unread_warnings(host),
+        *imex_warnings(host, desired),
+        *secure_boot.unread_warnings(host, desired),
+    ]
     builds = names_of(host, desired).module == DKMS
     repositories = repositories or Repositories(offered=as_recorded(host) if builds else ())
     steps = SET.repair_steps(host.interrupted, "an earlier run was cut off")
@@ -181,6 +186,8 @@ def plan_present(
     first_refusal(space_refusals(host))
     if unasked or not (repositories.configured or repositories.offered):
         unknown = _UNASKED if unasked else "the repository is not configured yet, so what it offers is not known"
+        if builds and unasked:
+            lacking(host, {host.kernel, *host.unbuilt}, repositories.offered)
         notes.extend(_version_warnings(judged_version(host, desired), desired))
         steps.extend(secure_boot.key_steps(host) if keyless else [_unresolved_step(host, desired, why, noticed)])
         return DriverPlan(_plan(host, steps, {}, notes), unknown=unknown)

@@ -107,6 +107,14 @@ def source_refusals(host: Host, desired: DesiredDriver) -> list[Refused]:
     archive = from_ubuntu_archive(host.packages)
     if host.distribution.archive == "ubuntu" and archive and wanted == "nvidia":
         installed = "distribution"
+    if installed == "nvidia" and host.vendor:
+        return [
+            Refused(
+                f"{PREFIX}source",
+                f"packages of the driver are from NVIDIA's repository and others from {host.vendor}, and they define the same files",
+                f"Disable the repository of {host.vendor}, remove the driver with {PREFIX}state: absent and then run again.",
+            )
+        ]
     if installed is None or installed == wanted or not host.packages:
         return []
     first, name = (f"Set {PREFIX}source: {installed}, or remove", _SOURCES.get(installed, ""))

@@ -80,6 +80,7 @@ class Host:
         C(next_headers) whether one can be built.
     :param kernel_packages: names of the installed packages that follow a kernel or bring headers; None where they are not known.
     :param not_offered: which packages with headers of later kernels the repositories did not have when they were last asked.
+    :param unread: whether the driver is loaded and the file of its module cannot be read.
     :param packages: installed packages of the driver, by name.
     :param loaded: version of the loaded module; C(on_disk) of the module file; C(library) of user space.
     :param source: who installed the driver: C(nvidia), C(distribution), a key of L(FOREIGN), C(vendor) for packages of C(vendor), or None.
@@ -105,6 +106,7 @@ class Host:
     next_headers: bool = True
     kernel_packages: tuple[str, ...] | None = None
     not_offered: tuple[str, ...] = ()
+    unread: bool = False
     secure_boot: bool | None = None
     signing: Signing | None = None
     packages: Mapping[str, str] = field(default_factory=dict)
@@ -196,6 +198,7 @@ def from_facts(facts: Facts, **seen: Any) -> Host:
         "loaded": driver.loaded_version,
         "on_disk": driver.on_disk_version,
         "library": driver.library_version,
+        "unread": driver.on_disk_unread,
         "flavour": driver.flavour,
         "source": driver.source,
         "vendor": driver.vendor or "",
@@ -219,6 +222,8 @@ def from_facts(facts: Facts, **seen: Any) -> Host:
         "container": bool(host.container),
         "toolkit": facts.toolkit.version or "",
     }
+    if values["unread"] and values["loaded"] == values["library"]:
+        values["on_disk"] = values["loaded"]
     return Host(**{**values, **seen})
 
 

@@ -28,7 +28,7 @@ from .environment import (
     read_runtimes,
     read_toolkit,
 )
-from .host import read_host
+from .host import missing_headers, read_host
 from .mps import read_mps, read_mps_control
 from .services import Services
 
@@ -57,6 +57,7 @@ def read_contents(
     host = read_host(source)
     driver, packages = read_driver(source, host["package_manager"], services)
     host["kernel_packages"] = None if packages is None else kernel_packages(packages)
+    host["headers_not_offered"] += missing_headers(source, host, driver)
     nvml = nvml_answer()
     gpus = nvml["gpus"]
     allocations = read_allocations(source.files)

@@ -18,6 +18,7 @@ from .._adapters.host_reader import HostReader
 from .._adapters.installed_packages import InstalledPackage, from_nvidia, is_driver, other_vendor, read_packages
 from .._adapters.kernel import DiskModule
 from .._formats import module_parameters as parameters
+from .._formats.driver_versions import driver_version_in
 from .._formats.host_names import DRIVER_CONTAINER, LIBRARY
 from .nvml import library_path, library_version
 from .services import Services
@@ -28,7 +29,7 @@ _CONTAINER_MARK = f"{DRIVER_CONTAINER}/usr/bin/nvidia-smi"
 
 
 def driver_source(files: HostFiles, packages: Sequence[InstalledPackage], present: bool) -> dict[str, str | None]:
-    """Return C(source), who the driver is from, None where there is none; with its C(vendor) where that is neither NVIDIA nor the distribution.
+    """Return C(source), who the driver is from, None where there is none; with C(vendor), who else it is from, neither NVIDIA nor the distribution.
     C(present): whether there is a module or a library at all.
     """
     # The libraries for programs of a newer CUDA come with images of containers, whose driver is that of their host.
@@ -36,10 +37,15 @@ def driver_source(files: HostFiles, packages: Sequence[InstalledPackage], presen
         package for package in packages if is_driver(package.name) and not package.name.startswith("cuda-compat")
     ]
     if drivers:
-        if any(from_nvidia(package) for package in drivers):
-            return {"source": "nvidia"}
-        vendor = other_vendor(drivers)
-        return {"source": "vendor", "vendor": vendor} if vendor else {"source": "distribution"}
+        of_nvidia = any(from_nvidia(package) for package in drivers)
+        # A site may build modules for NVIDIA's driver, or call a package of its own so, which has no driver's version.
+        vendor = other_vendor(
+            one
+            for one in drivers
+            if not of_nvidia or (driver_version_in(one.version) and not one.name.startswith("kmod-nvidia"))
+        )
+        source = "nvidia" if of_nvidia else "vendor" if vendor else "distribution"
+        return {"source": source, "vendor": vendor} if vendor else {"source": source}
     if any(files.exists(mark) for mark in _RUNFILE_MARKS):
         return {"source": "runfile"}
     return {"source": None if not present else "container" if files.exists(_CONTAINER_MARK) else "outside"}
@@ -61,9 +67,12 @@ def read_driver(
         visible = files.is_directory("/sys/module")
         source.note("driver.loaded_version", "the module nvidia is not loaded" if visible else "/sys is not visible")
     packages, holds = read_packages(source, manager)
+    known = disk is not None and disk.version is not None
+    unread = loaded is not None and not known and kernel.may_be_on_disk(files, kernel.running_kernel())
     return {
         "loaded_version": loaded,
         "on_disk_version": disk.version if disk else None,
+        **({"on_disk_unread": True} if unread else {}),
         "library_version": _read_library(source),
         "flavour": kernel.loaded_flavour(files) or (disk.flavour if disk else None),
         **driver_source(files, packages or (), loaded is not None or disk is not None),

@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .._adapters import kernel
@@ -83,6 +84,57 @@ def read_host(source: HostReader) -> dict[str, Any]:
         "headers_not_offered": not_offered_names(files.read(NOT_OFFERED), release_name),
         "container": _in_container(files),
     }
+
+
+#: How package managers list the versions of packages from the lists that they have, for reading the facts of a host fetches nothing; and where one stands.
+_LISTED = {
+    "apt": (("apt-cache", "madison"), r"^ *{} \| *([^ |]+)"),
+    "dnf": (("dnf", "--cacheonly", "-q", "repoquery", "--qf=%{name}|%{version}-%{release}\\n"), r"\b{}\|([^\s|\\]+)"),
+    "zypper": (
+        ("zypper", "--no-refresh", "--xmlout", "search", "--details", "--match-exact", "--type", "package"),
+        r'name="{}"[^>]*edition="([^"]+)"(?![^>]*\(System Packages\))',
+    ),
+}
+
+
+def missing_headers(source: HostReader, host: Mapping[str, Any], driver: Mapping[str, Any]) -> list[str]:
+    """Return the packages with headers of kernels without any that are in no package list of a host whose driver DKMS builds, as C(Headers.spelled).
+    Lists that may be older than the kernel prove nothing: those of rpm have to have a later one, apt's to be fetched after it was installed.
+    """
+    following = driver.get("next_kernel") or {"headers": True}
+    kernels = {host["kernel"]: host["kernel_headers"], following.get("release"): following["headers"]}
+    without = [kernel for kernel, there in kernels.items() if kernel and not there]
+    builds = any(build["name"].startswith("nvidia") for build in driver["dkms"])
+    command, pattern = _LISTED.get(str(host["package_manager"]), ((), ""))
+    if not (without and builds and command):
+        return []
+    # No host that is as described needs these.
+    from .._distributions.distributions import find
+    from .._distributions.kernels import headers
+    from .._facts_view import DistributionFacts
+    from .._plan import Refused
+
+    try:
+        kinds = find(DistributionFacts(**host["distribution"])).kernels
+    except Refused:
+        return []
+    wanted = {release: headers(kinds, release)[0] for release in without}
+    listed, found = source.output("host.headers_not_offered", (*command, *(item.name for item in wanted.values()))), []
+    if listed is None:
+        return []
+    for release, item in wanted.items():
+        versions = re.findall(pattern.format(re.escape(item.name)), listed, re.MULTILINE)
+        newer = any(_parts(version) > _parts(item.version) for version in versions)
+        if not item.version:
+            fetched, made = map(source.files.modified, ("/var/lib/apt/lists", f"/lib/modules/{release}"))
+            newer = fetched is not None and made is not None and fetched > made
+        if newer and not any(map(item.is_version, versions)):
+            found.append(item.spelled)
+    return found
+
+
+def _parts(version: str) -> list[int]:
+    return [int(digits) for digits in re.findall(r"[0-9]{1,9}", version)]
 
 
 def package_manager(files: HostFiles) -> str | None:

@@ -22,6 +22,7 @@ from .._adapters.command import CommandError, Result, find, run
 from .._adapters.files import HostFiles, list_directory, read_bytes, read_text
 from .._formats.documents import read_json
 from .._formats.numbers import whole_number
+from .._runtimes import DISTRIBUTIONS
 from .._versions import numbers, version_in
 from . import containerd, crio, docker, rancher
 from .containerd_keys import imports_of, read_all
@@ -286,11 +287,9 @@ class Rancher(Engine):
         return _summary(containerd.effective(files.get(self._places.generated, "")))
 
     def service(self) -> Service:
-        for unit in self._places.units:
-            found = _service(unit, runner=self._run)
-            if found.active:
-                return found
-        return Service(unit=self._places.units[0])
+        units = [f"{unit}.service" for unit in DISTRIBUTIONS[self.name].units]
+        services = (_service(unit, runner=self._run) for unit in units)
+        return next((one for one in services if one.active), Service(unit=units[0]))
 
     def in_force(self) -> Effective:
         return containerd.effective(_text(self._places.generated) or "")

@@ -13,10 +13,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .._facts_view import RuntimeFacts
+from .._injection import is_switched_off
 from .._plan import Plan, Refused, Step
 from .._steps import Kind
 from . import docker
-from .desired import NAME, DesiredRuntime, Effective, FileChange, Files
+from .desired import BINARY, NAME, DesiredRuntime, Effective, FileChange, Files
 
 #: systemd's KillMode values with which the containers' shims outlive a restart of the runtime.
 _KEEPING = ("process", "none")
@@ -106,17 +107,17 @@ def plan(
     )
 
 
-def plan_effective(
-    runtime: str, desired: DesiredRuntime, effective: Effective, found: RuntimeFacts
-) -> tuple[Step, ...]:
-    """Return what has to change in what a runtime has in force. Which files that takes, only the host itself can tell.
-
-    :param found: the facts of the runtime, which say by what else the configured runtime differs from the default one.
-    """
+def plan_effective(runtime: str, desired: DesiredRuntime, found: RuntimeFacts) -> tuple[Step, ...]:
+    """Return what has to change in what a runtime has in force, by its facts. Which files that takes, only the host itself can tell."""
+    # Facts of an older reading, without a key, prove nothing.
+    binary = (found.binary if found.says("binary") else BINARY) or "not named"
+    effective = Effective(
+        binary if found.nvidia is True else None,
+        found.default_runtime,
+        False if is_switched_off(runtime, found) else None,
+    )
     steps = [_step(gap.kind, runtime, f"it {gap.found}", gap.runtime) for gap in effective.gaps(desired)]
-    if effective.binary is not None:
-        steps.extend(_drift(runtime, found))
-    return tuple(steps)
+    return (*steps, *(_drift(runtime, found) if effective.binary is not None else ()))
 
 
 def file_diffs(changes: tuple[FileChange, ...]) -> list[dict[str, str]]:

@@ -49,19 +49,16 @@ class Places:
     template: str
     template_v3: str
     default_runtime: str
-    units: tuple[str, ...]
 
 
 def places(distribution: str) -> Places:
     """Return the paths of C(k3s) or C(rke2)."""
     folder = f"/var/lib/rancher/{distribution}/agent/etc/containerd"
-    units = ("k3s", "k3s-agent") if distribution == "k3s" else ("rke2-server", "rke2-agent")
     return Places(
         generated=f"{folder}/config.toml",
         template=f"{folder}/config.toml.tmpl",
         template_v3=f"{folder}/config-v3.toml.tmpl",
         default_runtime=f"/etc/rancher/{distribution}/config.yaml.d/99-gpufleet-nvidia.yaml",
-        units=tuple(f"{unit}.service" for unit in units),
     )
 
 

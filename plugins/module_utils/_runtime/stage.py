@@ -18,7 +18,7 @@ from .._plan import STOPPED, Refused, StagePlan, Step
 from .._runtimes import RUNTIMES
 from .._steps import Kind
 from .._versions import product_version
-from .desired import BINARY, DesiredRuntime, Effective, FileFault, from_variables, refuse
+from .desired import BINARY, FileFault, from_variables, refuse
 from .plan import move_disturbs, plan_effective
 from .rancher import refuse_former
 
@@ -71,7 +71,7 @@ def stage(facts: Facts, desired: Mapping[str, Any]) -> StagePlan:
     if unusable is not None:
         return StagePlan("runtime", True, refusals=(unusable,))
     why = f"it is in the way of {runtime}, and an earlier toolkit left it"
-    steps = steps_from_facts(runtime, found, wanted)
+    steps = plan_effective(runtime, wanted, found)
     if steps and found.active is not False and restart != "never":
         restarted = _restarted(runtime, steps)
         data = {
@@ -121,15 +121,3 @@ def _unread_folder(facts: Facts, runtime: str, found: RuntimeFacts, desired: Map
         f"they are {', '.join(found.cdi_folders)}, and the toolkit writes {own}: containers would get no GPU",
         f"Add {folder} to them, or have the toolkit write there (NVIDIA_CTK_CDI_OUTPUT_FILE_PATH in nvidia-cdi-refresh.env).",
     )
-
-
-def steps_from_facts(runtime: str, found: RuntimeFacts, desired: DesiredRuntime) -> tuple[Step, ...]:
-    """Return what has to change according to the facts of a runtime."""
-    # Facts of an older reading, without a key, prove nothing.
-    binary = (found.binary if found.says("binary") else BINARY) or "not named"
-    effective = Effective(
-        binary if found.nvidia is True else None,
-        found.default_runtime,
-        False if injection.is_switched_off(runtime, found) else None,
-    )
-    return plan_effective(runtime, desired, effective, found)

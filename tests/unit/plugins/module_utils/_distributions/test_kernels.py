@@ -472,3 +472,53 @@ def test_packages_of_kernels(name, yes):
 )
 def test_nvidias_kernel_is_no_package_of_the_driver(name, yes):
     assert in_family(name) is yes
+
+
+NO_HEADERS = {"kernel_headers": False, "headers_not_offered": ["linux-headers-6.1.0-50-amd64"]}
+BUILD = {"name": "nvidia", "version": VERSION, "kernel": None, "state": "added"}
+
+
+@pytest.mark.parametrize("change", [{"on_disk_version": None}, {"packages": {}}])
+def test_headers_that_nobody_offers_are_refused_in_the_plan_in_the_words_of_the_module(change):
+    given = settled("linux-headers-amd64")
+    given["driver"].update(change, dkms=[BUILD])
+    # A kernel without headers is nobody's concern while it has its module.
+    assert not stage({**given, "host": {**given["host"], "kernel_headers": False}}, {}).refusals
+    given["host"].update(NO_HEADERS)
+    (refusal,) = stage(given, {}).refusals
+    on = host(("debian", "12"), "6.1.0-50-amd64")
+    with pytest.raises(Refused, match=r"do not offer its headers \(linux-headers-6.1.0-50-amd64\)") as by_module:
+        lacking(on, [on.kernel], [])
+    assert refusal.message == by_module.value.message
+    given["driver"].update(on_disk_version=VERSION, packages=settled()["driver"]["packages"])
+    assert not stage(given, {}).needed
+
+
+def test_headers_of_the_next_kernel_that_nobody_offers_are_refused_too():
+    given = settled("linux-headers-amd64")
+    given["driver"].update(dkms=[BUILD], next_kernel={"release": "6.1.0-51-amd64", "version": None, "headers": False})
+    assert [step.kind.key for step in stage(given, {}).steps] == ["install_prerequisites", "build_module"]
+    given["host"]["headers_not_offered"] = ["linux-headers-6.1.0-51-amd64"]
+    (refusal,) = stage(given, {}).refusals
+    assert "6.1.0-51-amd64 is booted next and has no module" in refusal.reason
+
+
+@pytest.mark.parametrize(
+    ("driver", "steps", "warned"),
+    [
+        ({}, [], True),
+        # DKMS has its source: it may build it as ever.
+        ({"dkms": [BUILD]}, [], True),
+        # Another driver is loaded than the packages are of, which a reload shows.
+        ({"loaded_version": "580.126.09"}, ["reload_driver"], True),
+    ],
+)
+def test_a_module_that_is_loaded_and_cannot_be_read_on_the_disk_is_not_missing(driver, steps, warned):
+    given = settled("linux-headers-amd64")
+    given["driver"].update({"on_disk_version": None, "on_disk_unread": True, "dkms": [], **driver})
+    plan = stage(given, {})
+    assert ([step.kind.key for step in plan.steps], plan.refusals) == (steps, ())
+    assert ("cannot be read: it may be missing after a reboot" in " ".join(plan.warnings)) is warned
+    # What is known to be missing is refused, as before.
+    given["driver"].update(on_disk_unread=False, dkms=[])
+    assert stage(given, {}).refusals[0].thing == "driver"

@@ -229,6 +229,11 @@ def test_sources_are_never_mixed_and_the_way_out_is_named():
             "is from negativo17.org, and packages of NVIDIA's repository",
             "unmanaged, or remove the driver first with",
         ),
+        (
+            "nvidia",
+            "are from NVIDIA's repository and others from negativo17.org, and they define the same files",
+            "Disable the repository of negativo17.org, remove the driver with nvidia_driver_state: absent and then",
+        ),
     ],
 )
 def test_a_driver_of_somebody_else_is_called_what_it_is(source, who, remedy):

@@ -108,6 +108,30 @@ def test_a_module_without_a_version(tree):
     assert "/sys is not visible" in unknown["driver.loaded_version"]
 
 
+@pytest.mark.parametrize(
+    ("index", "answer", "unread"),
+    [
+        # A container, or a file system that is not mounted.
+        (None, (1, "modinfo: ERROR: Module nvidia not found."), True),
+        ("updates/dkms/nvidia.ko.zst:\n", (1, "modinfo: ERROR: could not get modinfo: Permission denied"), True),
+        ("updates/dkms/nvidia.ko:\n", "license: GPL\n", True),
+        ("kernel/drivers/net/x.ko:\n", (1, "modinfo: ERROR: Module nvidia not found."), False),
+        # Nobody told depmod.
+        ("kernel/gone/nvidia.ko:\n", (1, "modinfo: ERROR: could not get modinfo from 'nvidia': No such file"), False),
+        ("updates/dkms/nvidia.ko:\n", "version: 580.126.09\n", False),
+    ],
+)
+def test_a_module_that_is_loaded_and_cannot_be_read_on_the_disk(tree, index, answer, unread):
+    if index is not None:
+        tree.write("/lib/modules/6.1.0-50-amd64/modules.dep", index)
+        for name in ("nvidia.ko", "nvidia.ko.zst"):
+            tree.write(f"/lib/modules/6.1.0-50-amd64/updates/dkms/{name}")
+    tree.answers["modinfo"] = answer
+    assert "on_disk_unread" not in read(tree)[0]
+    loaded(tree)
+    assert read(tree)[0].get("on_disk_unread", False) is unread
+
+
 def test_dkms_is_told(tree):
     tree.folder("/var/lib/dkms/nvidia/580.126.09/source")
     assert read(tree)[0]["dkms"] == [{"name": "nvidia", "version": "580.126.09", "kernel": None, "state": "added"}]
@@ -157,6 +181,8 @@ DEBIAN = InstalledPackage(
 )
 #: Under names that NVIDIA's repositories have, too.
 NEGATIVO = InstalledPackage("nvidia-driver-cuda", "3:580.126.09-1.el9", "negativo17.org")
+#: What a site builds itself does not make the driver somebody else's.
+SITE, KMOD = InstalledPackage("nvidia-site", "1.2-1", "Site"), InstalledPackage("kmod-nvidia", "580.126.09-1", "Site")
 TOOLKIT = InstalledPackage("nvidia-container-toolkit", "1.20.2-1", "NVIDIA CORPORATION <cudatools@nvidia.com>")
 
 
@@ -170,8 +196,7 @@ COMPAT = InstalledPackage("cuda-compat-13-0", "580.95.05-0ubuntu1", "cudatools <
         ([NVIDIA], True, None, "nvidia"),
         ([DEBIAN, TOOLKIT], True, None, "distribution"),
         ([NEGATIVO], True, None, "vendor"),
-        # A package that a site has built itself does not make the driver somebody else's.
-        ([NEGATIVO, NVIDIA], True, None, "nvidia"),
+        ([NVIDIA, SITE, KMOD], True, None, "nvidia"),
         ([TOOLKIT], True, None, "outside"),
         ([COMPAT], True, None, "outside"),
         ([TOOLKIT], True, "/run/nvidia/driver/usr/bin/nvidia-smi", "container"),
@@ -186,6 +211,10 @@ def test_source(tree, packages, present, mark, source):
         tree.write(mark)
     found = driver_source(tree.files, packages, present)
     assert found["source"] == source and found.get("vendor") == (NEGATIVO.vendor if source == "vendor" else None)
+
+
+def test_packages_of_two_vendors(tree):
+    assert driver_source(tree.files, [NEGATIVO, NVIDIA], True) == {"source": "nvidia", "vendor": "negativo17.org"}
 
 
 def test_services(tree):

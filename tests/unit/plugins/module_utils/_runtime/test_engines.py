@@ -252,7 +252,7 @@ class TestRancher:
         from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime import rancher
 
         names = ("generated", "template", "template_v3", "default_runtime")
-        where = rancher.Places(*(str(tmp_path / name) for name in names), units=("k3s.service", "k3s-agent.service"))
+        where = rancher.Places(*(str(tmp_path / name) for name in names))
         monkeypatch.setattr(module.rancher, "places", lambda _name: where)
         monkeypatch.setattr(module, "find", lambda name: f"/usr/local/bin/{name}")
         programs = Programs({("/usr/local/bin/k3s",): "--default-runtime value\n", ("systemctl",): shown("inactive")})
