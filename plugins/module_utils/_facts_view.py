@@ -319,6 +319,7 @@ class LoggedFacts(View):
 class HealthFacts(View):
     nvidia_smi: AnswerFacts | None = has(of(AnswerFacts))
     cuda_program: str | None = has(_TEXT)
+    not_initialized: Mapping[str, str] | None = has(_VERSIONS)
     xids: tuple[LoggedFacts, ...] | None = has(items(of(LoggedFacts)))
     sxids: tuple[LoggedFacts, ...] | None = has(items(of(LoggedFacts)))
 

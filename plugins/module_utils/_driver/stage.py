@@ -73,10 +73,8 @@ def stage(facts: Facts, desired: Mapping[str, Any]) -> StagePlan:
 
 def _unmanaged_warnings(desired: Mapping[str, Any]) -> tuple[str, ...]:
     found = []
-    if desired.get("nvidia_driver_module_parameters") or desired.get("nvidia_driver_coherent_memory") not in (
-        None,
-        "default",
-    ):
+    coherent = desired.get("nvidia_driver_coherent_memory") or "default"
+    if desired.get("nvidia_driver_module_parameters") or coherent != "default":
         found.append("nvidia_driver_state is unmanaged, so the requested module parameters are not set")
     if desired.get("nvidia_driver_imex") not in (None, "unmanaged"):
         found.append("nvidia_driver_state is unmanaged, so the requested IMEX is not set up")

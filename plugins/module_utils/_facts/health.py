@@ -16,7 +16,7 @@ from .._adapters.command import CommandError
 from .._adapters.host_reader import HostReader
 from .._health.report import CommandAnswer, Xid
 from .._health.software import DEMO_SUITE, PROGRAMS
-from .._health.xid import distinct, errors_in
+from .._health.xid import distinct, errors_in, not_initialized
 
 #: Seconds. A GPU that hangs keeps nvidia-smi for minutes; eight GPUs without persistence mode take about ten seconds.
 NVIDIA_SMI_LIMIT = 60.0
@@ -32,11 +32,13 @@ def read_health(source: HostReader, devices: Sequence[Mapping[str, Any]] | None)
     present = source.files.find_program("nvidia-smi") is not None
     log = kernel_log()
     known = [(device["kind"], str(device["address"])) for device in devices or ()]
+    failed = not_initialized(log or "", known)
     errors = distinct(error for _number, error in errors_in(log or "", known))
     return {
         # -L lists the GPUs, which makes it talk to every one of them.
         "nvidia_smi": asdict(answer_of(("nvidia-smi", "-L"), NVIDIA_SMI_LIMIT)) if present else None,
         "cuda_program": _cuda_program(source),
+        **({"not_initialized": failed} if failed else {}),
         "xids": None if log is None else [asdict(error) for error in errors if isinstance(error, Xid)],
         "sxids": None if log is None else [asdict(error) for error in errors if not isinstance(error, Xid)],
     }

@@ -95,6 +95,10 @@ def nvml(evidence: Evidence) -> Outcome:
         if others:
             remedy = f"Give the GPUs back to the driver nvidia: unbind them from {', '.join(others)} and reboot"
             return failed(f"NVML does not see {', '.join(missing)}, bound to {', '.join(others)}", remedy)
+        codes = (evidence.facts.health.not_initialized if evidence.facts.health else None) or {}
+        logged = [f"{address} (RmInitAdapter failed: {codes[address]})" for address in missing if address in codes]
+        if logged:
+            return failed(f"the driver cannot initialize {', '.join(logged)}", _NOT_INITIALIZED)
         return failed(f"NVML does not see {', '.join(missing)}", _FALLEN)
     if not gpus:
         return failed("NVML sees no GPU", _FALLEN)
@@ -103,6 +107,7 @@ def nvml(evidence: Evidence) -> Outcome:
     return passed(f"NVML sees {len(gpus)} GPUs{machines}")
 
 
+_NOT_INITIALIZED = "Drain and power-cycle the host, check the seating and the power cables of the board, and try another driver; if it stays, replace it"
 _FALLEN = "Look for Xid 79 and NVRM messages in the kernel's log, then drain and power-cycle the host"
 
 

@@ -36,6 +36,7 @@ _ERRORS: Mapping[str, tuple[type[LoggedError], re.Pattern[str]]] = {
         re.compile(rf"nvidia-nvswitch[0-9]+: SXid \(PCI:({_BUS}\.[0-7])\): ([0-9]{{1,5}})\b(?:,\s*(.*))?"),
     ),
 }
+_NOT_INITIALIZED = re.compile(rf"NVRM: GPU ({_BUS}\.[0-7]): RmInitAdapter failed! \(([0-9A-Fa-fx:]{{1,64}})\)")
 #: Of one error, how many texts are kept, the newest: programs that fail again and again log a new one each time.
 _MOST = 20
 
@@ -49,6 +50,13 @@ def errors_in(log: str, devices: Iterable[tuple[Any, str]]) -> Iterator[tuple[in
             match = pattern.match(record.group(2))
             if match and (kind, match.group(1).lower()) in known:
                 yield int(record.group(1)), error(int(match.group(2)), match.group(1), (match.group(3) or "").strip())
+
+
+def not_initialized(log: str, devices: Iterable[tuple[Any, str]]) -> dict[str, str]:
+    """Return the driver's last code for each device that it could not initialize since the boot, by address. C(devices): kinds and addresses."""
+    known = {address.lower() for _kind, address in devices}
+    found = filter(None, (_NOT_INITIALIZED.match(record.group(2)) for record in _RECORD.finditer(log)))
+    return {match.group(1).lower(): match.group(2) for match in found if match.group(1).lower() in known}
 
 
 def distinct(errors: Iterable[LoggedError]) -> list[LoggedError]:

@@ -61,6 +61,7 @@ def test_the_part_of_the_document(tree, monkeypatch):
         assert health.read_health(source, PCI)["cuda_program"] == path
     monkeypatch.setattr(health, "kernel_log", lambda: None)
     unread = health.read_health(source, PCI)
+    assert "not_initialized" not in unread
     assert unread["xids"] is None and unread["sxids"] is None
 
 

@@ -82,6 +82,9 @@ def test_nvml(evidence, facts):
     judge(hardware.nvml(evidence()), "failed", "cannot reach GPU 1")
     del facts["gpus"][1]
     judge(hardware.nvml(evidence()), "failed", "does not see 0000:2a:00.0", "power-cycle")
+    facts["health"] = {"not_initialized": {"0000:2a:00.0": "0x62:0x65:1792", "0000:18:00.0": "0x1:0x2:3"}}
+    said = "the driver cannot initialize 0000:2a:00.0 (RmInitAdapter failed: 0x62:0x65:1792)"
+    judge(hardware.nvml(evidence()), "failed", said, "power cables")
     facts["pci"][1]["kernel_driver"] = "NovaCore"
     judge(hardware.nvml(evidence()), "failed", ", bound to NovaCore", "unbind")
     facts["pci"][1]["kernel_driver"] = "vfio-pci"

@@ -13,7 +13,12 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.health impo
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import CardFacts
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.metrics import ErrorCounts, counted
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import Sxid, Xid
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.xid import distinct, errors_in, xid
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.xid import (
+    distinct,
+    errors_in,
+    not_initialized,
+    xid,
+)
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.xid_catalogue import (
     ALWAYS_FATAL_SXIDS,
     CATALOGUE,
@@ -284,3 +289,24 @@ def test_errors_of_the_switches(evidence, number, text, expected):
 def test_a_log_without_errors_and_one_that_cannot_be_read(evidence):
     assert xid(evidence()).evidence == "none since the boot"
     assert xid(evidence(xids=None)).status == "skipped"
+
+
+def test_gpus_that_the_driver_could_not_initialize():
+    """As the driver logs it, open or not, at every attempt, and as a user might have it printed."""
+    failed = "4,{},1,-;NVRM: GPU {}: RmInitAdapter failed! ({})\n"
+    log = "".join(
+        (
+            "4,1,1,-;NVRM: RmInitAdapter: Cannot initialize GSP firmware RM\n",
+            failed.format(2, "0000:18:00.0", "0x62:0x65:1792"),
+            "4,3,1,-;NVRM: GPU 0000:18:00.0: rm_init_adapter failed, device minor number 0\n",
+            failed.format(4, "0000:18:00.0", "0x62:0x40:2168"),
+            failed.format(5, "10000:2a:00.0", "0x26:0x56:1463"),
+            failed.format(6, "0000:99:00.0", "0x26:0x56:1463"),
+            failed.format(7, "0000:05:00.0", "$(reboot)"),
+            "12,8,1,-;NVRM: GPU 0000:05:00.0: RmInitAdapter failed! (0x1:0x2:3)\n",
+            "4,9,1,-;tmpfs: Unknown parameter 'NVRM: GPU 0000:05:00.0: RmInitAdapter failed! (0x1:0x2:3)'\n",
+        )
+    )
+    # The addresses are those of the bus.
+    assert not_initialized(log, PCI) == {"0000:18:00.0": "0x62:0x40:2168", "10000:2a:00.0": "0x26:0x56:1463"}
+    assert not_initialized(log, ()) == not_initialized("", PCI) == {}
