@@ -85,7 +85,7 @@ def plan_removal(present: ProgramFacts) -> Plan:
     why = "it is no longer needed"
     there = {name: unit for name, unit in (present.units or {}).items() if name in BOOT_UNITS}
     steps = [Step(Kind.DISABLE_SERVICE, name, why) for name, unit in sorted(there.items()) if unit.state != DISABLED]
-    steps += [_removed_unit(name, why) for name, unit in sorted(there.items()) if _has_file(unit)]
+    steps += _removed_files(there, why)
     steps += _metrics_removal(present)
     if present.sha256 is not None:
         steps.append(Step(Kind.REMOVE_FILE, HOST_PROGRAM, why))
@@ -117,12 +117,10 @@ def _unit_steps(present: BootUnitFacts | None, name: str, text: str) -> list[Ste
 _AT_BOOT = (*BOOT_UNITS, METRICS_TIMER)
 
 
-def _has_file(unit: BootUnitFacts) -> bool:
-    return unit.sha256 is not None or unit.state == MASKED
-
-
-def _removed_unit(name: str, why: str) -> Step:
-    return Step(Kind.REMOVE_FILE, f"{UNIT_DIRECTORY}/{name}", why, data={"unit": name})
+def _removed_files(found: Mapping[str, BootUnitFacts], why: str) -> list[Step]:
+    """Return the steps that remove the files of units, or the masks in their place."""
+    there = sorted(name for name, unit in found.items() if unit.sha256 is not None or unit.state == MASKED)
+    return [Step(Kind.REMOVE_FILE, f"{UNIT_DIRECTORY}/{name}", why, data={"unit": name}) for name in there]
 
 
 def _without_metrics(present: ProgramFacts, why: str) -> Step:
@@ -135,7 +133,7 @@ def _metrics_removal(present: ProgramFacts) -> list[Step]:
     there = {name: unit for name, unit in (present.units or {}).items() if name in OF_METRICS}
     running = present.metrics_active or any(unit.state != DISABLED for unit in there.values())
     steps = [Step(Kind.DISABLE_SERVICE, METRICS_TIMER, why)] if running else []
-    steps += [_removed_unit(name, why) for name, unit in sorted(there.items()) if _has_file(unit)]
+    steps += _removed_files(there, why)
     return [*steps, _without_metrics(present, why)] if present.metrics_directory else steps
 
 
