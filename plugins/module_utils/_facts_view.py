@@ -302,17 +302,27 @@ class ProgramFacts(View):
 
 @dataclass(frozen=True)
 class AnswerFacts(View):
-    """What a program answered; C(rc) is None where it did not."""
+    """How a command ended: its exit status, or None where it did not start or not end, and what it said."""
 
-    text: str = needs(OUTPUT)
     rc: int | None = has(number(-255, 255))
+    text: str = needs(OUTPUT, "")
 
 
 @dataclass(frozen=True)
 class LoggedFacts(View):
+    """An error that a driver wrote to the kernel's log since the host booted."""
+
     number: int = needs(number(0, 65535))
     pci_address: str = needs(_NAME)
     text: str = needs(OUTPUT)
+
+
+class Xid(LoggedFacts):
+    """Of a GPU."""
+
+
+class Sxid(LoggedFacts):
+    """Of an NVSwitch."""
 
 
 @dataclass(frozen=True)
@@ -320,8 +330,8 @@ class HealthFacts(View):
     nvidia_smi: AnswerFacts | None = has(of(AnswerFacts))
     cuda_program: str | None = has(_TEXT)
     not_initialized: Mapping[str, str] | None = has(_VERSIONS)
-    xids: tuple[LoggedFacts, ...] | None = has(items(of(LoggedFacts)))
-    sxids: tuple[LoggedFacts, ...] | None = has(items(of(LoggedFacts)))
+    xids: tuple[Xid, ...] | None = has(items(of(Xid)))
+    sxids: tuple[Sxid, ...] | None = has(items(of(Sxid)))
 
 
 @dataclass(frozen=True)

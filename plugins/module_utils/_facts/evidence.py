@@ -13,9 +13,9 @@ from dataclasses import replace
 
 from .._adapters import command
 from .._adapters.host_reader import HostReader
-from .._facts_view import Facts, view_of
+from .._facts_view import AnswerFacts, Facts, view_of
 from .._health.nvlink import is_forming
-from .._health.report import SUBSETS, CommandAnswer, DcgmRun, Evidence, evidence_of
+from .._health.report import SUBSETS, DcgmRun, Evidence, evidence_of
 from .._health.software import is_auto, obstacle, reason_unproven
 from .._users import users_of
 from .document import pynvml_is_wanted, read_document
@@ -67,7 +67,7 @@ def collect(
 def _diagnosis(facts: Facts, level: int, limit: float) -> DcgmRun:
     """Run the diagnostic; from level 2 on it loads the GPUs, which somebody else's program would suffer from."""
     if command.find("dcgmi") is None:
-        return DcgmRun(level, CommandAnswer(None, ""), installed=False)
+        return DcgmRun(level, AnswerFacts(None, ""), installed=False)
     used = [str(gpu.index) for gpu in facts.gpus or () if users_of(gpu).everybody]
     why = f"level {level} was not run, because GPU {', '.join(used)} is in use" if used and level > 1 else ""
     level = 1 if why else level

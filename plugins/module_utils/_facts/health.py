@@ -14,7 +14,7 @@ from typing import Any
 from .._adapters import command
 from .._adapters.command import CommandError
 from .._adapters.host_reader import HostReader
-from .._health.report import CommandAnswer, Xid
+from .._facts_view import AnswerFacts, Xid
 from .._health.software import DEMO_SUITE, PROGRAMS
 from .._health.xid import distinct, errors_in, not_initialized
 
@@ -53,13 +53,13 @@ def _cuda_program(source: HostReader) -> str | None:
     return None
 
 
-def answer_of(arguments: Sequence[str], limit: float) -> CommandAnswer:
+def answer_of(arguments: Sequence[str], limit: float) -> AnswerFacts:
     """Run a command and return how it ended; never fails."""
     try:
         result = command.run(arguments, timeout=limit)
     except CommandError as error:
-        return CommandAnswer(None, error.reason)
-    return CommandAnswer(result.rc, f"{result.stdout}\n{result.stderr}".strip())
+        return AnswerFacts(None, error.reason)
+    return AnswerFacts(result.rc, f"{result.stdout}\n{result.stderr}".strip())
 
 
 def kernel_log(path: str = KERNEL_LOG) -> str | None:

@@ -21,12 +21,12 @@ from enum import Enum, unique
 from typing import Any
 
 from .._boards.cards import cards_on_bus
-from .._facts_view import CardFacts, Facts
+from .._facts_view import CardFacts, Facts, Xid
 from .._formats.documents import read_json
 from .._gpu_facts import MemoryErrorFacts
 from .hardware import version_differences
 from .records import recorded_daemons
-from .report import FAILED, PASSED, SKIPPED, UNPROVEN, WARNING, Evidence, HealthReport, Xid
+from .report import FAILED, PASSED, SKIPPED, UNPROVEN, WARNING, Evidence, HealthReport
 from .xid import action_of, errors_in, severity_of_sxid
 
 GAUGE = "gauge"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from enum import Enum, unique
 
-from .report import Sxid, Xid
+from .._facts_view import Sxid, Xid
 from .xid import bucket_of, recovery_after, severity_of_sxid
 from .xid_catalogue import ALWAYS_FATAL_SXIDS, Bucket
 

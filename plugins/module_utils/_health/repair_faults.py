@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from .._boards.cards import all_cards, own_switches
-from .._facts_view import CardFacts, Facts
+from .._facts_view import CardFacts, Facts, Sxid, Xid
 from .._formats.cdi_state import cdi_of
 from .._formats.host_names import CDI_UNIT, FABRIC_UNIT, MIG_UNIT, PERSISTENCE_UNIT, SETTINGS_UNIT, SHARING_UNIT
 from .._gpu_facts import GpuFacts
@@ -25,7 +25,7 @@ from . import nvlink, software
 from .hardware import NO_RECOVERY, recovery_of
 from .records import broken_daemons, record_differences
 from .repair_actions import Action, of_recovery, of_sxid, of_xid
-from .report import FAILED, Evidence, Sxid, Xid
+from .report import FAILED, Evidence
 from .xid import QUIET_ACTIONS, action_of, bus_address
 from .xid_catalogue import CATALOGUE
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Callable
 
-from .._facts_view import Facts, HealthFacts
+from .._facts_view import AnswerFacts, Facts, HealthFacts, Sxid, Xid
 
 PASSED = "passed"
 FAILED = "failed"
@@ -29,38 +29,13 @@ LOAD_ON_DISK = "Run gpufleet.nvidia.upgrade, which empties the host and loads th
 
 
 @dataclass(frozen=True)
-class CommandAnswer:
-    """How a command ended: its exit status, or None where it did not start or not end, and what it said."""
-
-    rc: int | None
-    text: str
-
-
-@dataclass(frozen=True)
 class DcgmRun:
     """How C(dcgmi diag) ended, and why it ran at a lower level than was asked for, or empty."""
 
     level: int
-    answer: CommandAnswer
+    answer: AnswerFacts
     installed: bool = True
     why: str = ""
-
-
-@dataclass(frozen=True)
-class LoggedError:
-    """An error that a driver wrote to the kernel's log since the host booted."""
-
-    number: int
-    pci_address: str
-    text: str
-
-
-class Xid(LoggedError):
-    """Of a GPU."""
-
-
-class Sxid(LoggedError):
-    """Of an NVSwitch."""
 
 
 @dataclass(frozen=True)
@@ -73,10 +48,10 @@ class Evidence:
     """
 
     facts: Facts
-    nvidia_smi: CommandAnswer | None = None
+    nvidia_smi: AnswerFacts | None = None
     xids: Sequence[Xid] | None = None
     sxids: Sequence[Sxid] | None = None
-    cuda: CommandAnswer | None = None
+    cuda: AnswerFacts | None = None
     cuda_by_dcgm: DcgmRun | None = None
     cuda_unproven: str = ""
     dcgm: DcgmRun | None = None
@@ -187,10 +162,4 @@ SUBSETS = ("errors", "health")
 def evidence_of(facts: Facts) -> Evidence:
     """Return the evidence that is in facts with the parts of C(SUBSETS)."""
     health = facts.health or HealthFacts()
-    smi, xids, sxids = health.nvidia_smi, health.xids, health.sxids
-    return Evidence(
-        facts=facts,
-        nvidia_smi=None if smi is None else CommandAnswer(smi.rc, smi.text),
-        xids=None if xids is None else [Xid(xid.number, xid.pci_address, xid.text) for xid in xids],
-        sxids=None if sxids is None else [Sxid(sxid.number, sxid.pci_address, sxid.text) for sxid in sxids],
-    )
+    return Evidence(facts, health.nvidia_smi, health.xids, health.sxids)

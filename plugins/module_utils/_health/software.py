@@ -14,10 +14,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .._facts_view import Facts, MpsDaemonFacts
+from .._facts_view import AnswerFacts, Facts, MpsDaemonFacts
 from .._formats.documents import read_json
 from .._users import users_of
-from .report import FAILED, CommandAnswer, DcgmRun, Evidence, Outcome, failed, passed, skipped, unproven, warning
+from .report import FAILED, DcgmRun, Evidence, Outcome, failed, passed, skipped, unproven, warning
 
 #: What the first version and all since have around the tests.
 _ROOTS = ("DCGM Diagnostic", "DCGM GPU Diagnostic")
@@ -240,7 +240,7 @@ def cuda(evidence: Evidence) -> Outcome:
     return skipped("CUDA is not proven: no command was given (nvidia_health_cuda_check)")
 
 
-def _by_program(answer: CommandAnswer) -> Outcome:
+def _by_program(answer: AnswerFacts) -> Outcome:
     last = _last_line(answer.text)
     if answer.rc == 0:
         return passed(last)

@@ -19,8 +19,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from .._adapters.nvml_library import RECOVERY_ACTIONS
+from .._facts_view import LoggedFacts, Sxid, Xid
 from .hardware import NO_RECOVERY, recovery_of
-from .report import Evidence, LoggedError, Outcome, Sxid, Xid, passed, skipped, warning
+from .report import Evidence, Outcome, passed, skipped, warning
 from .xid_catalogue import ALWAYS_FATAL_SXIDS, CATALOGUE, DATE, NAMES, Bucket
 
 #: C(priority,number,microseconds,flags;text) (Documentation/ABI/testing/dev-kmsg of the kernel, which escapes the ends of lines in a text). Lines
@@ -29,7 +30,7 @@ from .xid_catalogue import ALWAYS_FATAL_SXIDS, CATALOGUE, DATE, NAMES, Bucket
 _RECORD = re.compile(r"^[0-7],([0-9]{1,19}),[0-9]+,-(?:,[^;]*)?;(.*)$", re.MULTILINE)
 _BUS = "[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}"
 #: By the kind of the device. An error in a MIG instance names it: C(NVRM: Xid (PCI:0000:01:00 GPU-I:05): 94, ...).
-_ERRORS: Mapping[str, tuple[type[LoggedError], re.Pattern[str]]] = {
+_ERRORS: Mapping[str, tuple[type[LoggedFacts], re.Pattern[str]]] = {
     "gpu": (Xid, re.compile(rf"NVRM: Xid \(PCI:({_BUS})(?: GPU-[^)]*)?\): ([0-9]{{1,5}})\b(?:,\s*(.*))?")),
     "nvswitch": (
         Sxid,
@@ -41,7 +42,7 @@ _NOT_INITIALIZED = re.compile(rf"NVRM: GPU ({_BUS}\.[0-7]): RmInitAdapter failed
 _MOST = 20
 
 
-def errors_in(log: str, devices: Iterable[tuple[Any, str]]) -> Iterator[tuple[int, LoggedError]]:
+def errors_in(log: str, devices: Iterable[tuple[Any, str]]) -> Iterator[tuple[int, LoggedFacts]]:
     """Return the Xid errors of GPUs and the SXid errors of NVSwitches, each with the number of its record. C(devices): kinds and addresses."""
     known = {(kind, address.lower()) for kind, address in devices}
     known |= {(kind, address.rpartition(".")[0]) for kind, address in known if kind == "gpu"}
@@ -59,9 +60,9 @@ def not_initialized(log: str, devices: Iterable[tuple[Any, str]]) -> dict[str, s
     return {match.group(1).lower(): match.group(2) for match in found if match.group(1).lower() in known}
 
 
-def distinct(errors: Iterable[LoggedError]) -> list[LoggedError]:
+def distinct(errors: Iterable[LoggedFacts]) -> list[LoggedFacts]:
     """Return every error once, in the order of the log, and of each number on a device the newest."""
-    kept: list[LoggedError] = []
+    kept: list[LoggedFacts] = []
     counts: dict[tuple[type, int, str], int] = {}
     for error in reversed(list(dict.fromkeys(errors))):
         key = (type(error), error.number, error.pci_address)
@@ -163,13 +164,13 @@ def action_of(error: Xid) -> str:
     return "unknown" if bucket is None else bucket.value.lower() or "unnamed"
 
 
-def severity_of_sxid(error: LoggedError) -> str:
+def severity_of_sxid(error: LoggedFacts) -> str:
     """Return C(fatal) or C(non_fatal); an NVSwitch's error that does not say which is taken for fatal."""
     harmless = error.number not in ALWAYS_FATAL_SXIDS and error.text.lower().startswith("non-fatal")
     return "non_fatal" if harmless else "fatal"
 
 
-def _grouped(errors: Sequence[LoggedError]) -> Mapping[tuple[int, str], list[str]]:
+def _grouped(errors: Sequence[LoggedFacts]) -> Mapping[tuple[int, str], list[str]]:
     """Return the texts of the errors of each number and place, in the order of the log."""
     groups: dict[tuple[int, str], list[str]] = {}
     for error in errors:

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts import nvml
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import view_of
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import AnswerFacts, view_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_actions import Action
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_faults import Described
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_plan import Policy, RepairPlan, plan_repair
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_record import RepairRecord
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import CommandAnswer, Evidence
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import Evidence
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.xid import errors_in
 from virtual_machine import VERSION
 
@@ -64,13 +64,9 @@ def planned(machine: VirtualMachine, limit: float = 60) -> RepairPlan:
         "recorded": {},
     }
     smi = machine.smi("-L")
-    xids = [
-        error
-        for _number, error in errors_in(
-            log.read_text(), [(device["kind"], device["address"]) for device in facts["pci"]]
-        )
-    ]
-    evidence = Evidence(view_of(facts), CommandAnswer(smi.returncode, smi.stdout), xids, [])
+    devices = [(device["kind"], device["address"]) for device in facts["pci"]]
+    xids = [error for _number, error in errors_in(log.read_text(), devices)]
+    evidence = Evidence(view_of(facts), AnswerFacts(smi.returncode, smi.stdout), xids, [])
     return plan_repair(evidence, Described(), RepairRecord(), Policy(NOW))
 
 

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts import evidence as collected
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import CommandAnswer, Sxid, Xid
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import AnswerFacts, Sxid, Xid
 
 PLACE = {"profile": "1g.10gb", "start": 0, "size": 1}
 
@@ -15,7 +15,7 @@ def test_everything_is_collected(tree, monkeypatch):
 
     def answer_of(arguments, limit):
         asked.append((tuple(arguments), limit))
-        return CommandAnswer(0, "fine")
+        return AnswerFacts(0, "fine")
 
     def read_document(_source, _archive, subsets):
         assert subsets == ("errors", "health")
@@ -32,11 +32,11 @@ def test_everything_is_collected(tree, monkeypatch):
     monkeypatch.setattr(collected, "read_document", read_document)
 
     evidence = collected.collect(tree.source(), None, [], 120)
-    assert (evidence.nvidia_smi, evidence.xids) == (CommandAnswer(0, "fine"), [Xid(79, "x", "y")])
-    assert evidence.sxids == [Sxid(20034, "s", "t")]
+    assert (evidence.nvidia_smi, evidence.xids) == (AnswerFacts(0, "fine"), (Xid(79, "x", "y"),))
+    assert evidence.sxids == (Sxid(20034, "s", "t"),)
     assert evidence.cuda is None and asked == []
 
-    assert collected.collect(tree.source(), None, ["/opt/vectorAdd"], 5).cuda == CommandAnswer(0, "fine")
+    assert collected.collect(tree.source(), None, ["/opt/vectorAdd"], 5).cuda == AnswerFacts(0, "fine")
     assert asked == [(("/opt/vectorAdd",), 5)]
 
 
@@ -56,7 +56,7 @@ def test_gpus_that_are_being_registered_with_their_fabric_are_waited_for(tree, m
 def test_the_diagnostic_does_not_load_gpus_that_are_in_use(tree, monkeypatch):
     asked, facts = [], {"health": {}, "gpus": [{"index": 0, "processes": []}, {"index": 1, "processes": []}]}
     monkeypatch.setattr(
-        collected, "answer_of", lambda arguments, limit: asked.append((arguments[3], limit)) or CommandAnswer(0, "")
+        collected, "answer_of", lambda arguments, limit: asked.append((arguments[3], limit)) or AnswerFacts(0, "")
     )
     monkeypatch.setattr(collected, "read_document", lambda *_given, **_more: facts)
     monkeypatch.setattr(collected.command, "find", lambda name: f"/usr/bin/{name}")
@@ -87,7 +87,7 @@ def test_auto_takes_what_the_host_has(tree, monkeypatch):
     asked, facts = [], {"health": {"cuda_program": "/opt/vectorAdd"}, "dcgm": {"dcgmi": "/usr/bin/dcgmi"}}
     facts["gpus"] = [{"index": 0, "compute_mode": "default", "processes": []}]
     monkeypatch.setattr(
-        collected, "answer_of", lambda arguments, limit: asked.append((*arguments, limit)) or CommandAnswer(0, "fine")
+        collected, "answer_of", lambda arguments, limit: asked.append((*arguments, limit)) or AnswerFacts(0, "fine")
     )
     monkeypatch.setattr(collected, "read_document", lambda *_given, **_more: facts)
     monkeypatch.setattr(collected.command, "find", lambda name: f"/usr/bin/{name}")
@@ -97,7 +97,7 @@ def test_auto_takes_what_the_host_has(tree, monkeypatch):
         asked.clear()
         return collected.collect(tree.source(), None, ["auto"], 120, *dcgm)
 
-    assert collect().cuda == CommandAnswer(0, "fine") and asked == [("/opt/vectorAdd", 120)]
+    assert collect().cuda == AnswerFacts(0, "fine") and asked == [("/opt/vectorAdd", 120)]
     facts["mps"] = [{"pid": 1}]
     found = collect()
     assert found.cuda is None and found.cuda_by_dcgm.level == 1 and asked == [diagnosed]
@@ -111,9 +111,7 @@ def test_auto_takes_what_the_host_has(tree, monkeypatch):
 
 def test_a_host_engine_on_a_socket_is_asked_there(tree, monkeypatch, tmp_path):
     asked, facts = [], {"health": {}, "dcgm": {"dcgmi": "/usr/bin/dcgmi"}, "gpus": []}
-    monkeypatch.setattr(
-        collected, "answer_of", lambda arguments, _limit: asked.append(arguments) or CommandAnswer(0, "")
-    )
+    monkeypatch.setattr(collected, "answer_of", lambda arguments, _limit: asked.append(arguments) or AnswerFacts(0, ""))
     monkeypatch.setattr(collected, "read_document", lambda *_given, **_more: facts)
     monkeypatch.setattr(collected.command, "find", lambda program: f"/usr/bin/{program}")
     monkeypatch.setattr(collected, "ENGINE_SOCKET", str(tmp_path / "nv-hostengine"))
@@ -127,9 +125,7 @@ def test_a_host_engine_on_a_socket_is_asked_there(tree, monkeypatch, tmp_path):
 def test_no_program_runs_twice_where_pynvml_has_to_be_sent_first(tree, monkeypatch):
     asked = []
     facts = {"health": {}, "nvml": {"code": "pynvml_missing"}, "dcgm": {"dcgmi": "/usr/bin/dcgmi"}, "gpus": None}
-    monkeypatch.setattr(
-        collected, "answer_of", lambda arguments, _limit: asked.append(arguments) or CommandAnswer(0, "")
-    )
+    monkeypatch.setattr(collected, "answer_of", lambda arguments, _limit: asked.append(arguments) or AnswerFacts(0, ""))
     monkeypatch.setattr(collected.command, "find", lambda program: f"/usr/bin/{program}")
     monkeypatch.setattr(collected, "pynvml_is_wanted", lambda _files, code: code == "pynvml_missing")
     monkeypatch.setattr(collected, "read_document", lambda *_given, **_more: facts)

@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts import health
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import CommandAnswer
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import AnswerFacts
 
 XID = "NVRM: Xid (PCI:0000:18:00): 79, GPU has fallen off the bus"
 SXID = "nvidia-nvswitch0: SXid (PCI:0000:05:00.0): 20034, Fatal, Link 30 LTSSM Fault Up"
@@ -15,8 +15,8 @@ PCI = [{"address": "0000:18:00.0", "kind": "gpu"}, {"address": "0000:05:00.0", "
 
 
 def test_how_commands_end():
-    assert health.answer_of(("/bin/sh", "-c", "echo out; echo err >&2; exit 3"), 10.0) == CommandAnswer(3, "out\n\nerr")
-    assert health.answer_of(("/bin/sleep", "30"), 0.2) == CommandAnswer(None, "no answer within 0.2 s")
+    assert health.answer_of(("/bin/sh", "-c", "echo out; echo err >&2; exit 3"), 10.0) == AnswerFacts(3, "out\n\nerr")
+    assert health.answer_of(("/bin/sleep", "30"), 0.2) == AnswerFacts(None, "no answer within 0.2 s")
     assert health.answer_of(("/no/such/vectorAdd",), 1.0).rc is None
 
 
@@ -45,7 +45,7 @@ def test_records_that_are_overwritten_while_reading(tmp_path, monkeypatch):
 
 def test_the_part_of_the_document(tree, monkeypatch):
     monkeypatch.setattr(health, "kernel_log", lambda: f"4,1,2,-;{XID}\n4,1,3,-;{SXID}\n")
-    monkeypatch.setattr(health, "answer_of", lambda arguments, _limit: CommandAnswer(0, " ".join(arguments)))
+    monkeypatch.setattr(health, "answer_of", lambda arguments, _limit: AnswerFacts(0, " ".join(arguments)))
     source = tree.source()
     assert health.read_health(source, PCI) == {
         "nvidia_smi": None,

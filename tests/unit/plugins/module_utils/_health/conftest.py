@@ -7,7 +7,8 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import CommandAnswer, Evidence
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import AnswerFacts
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import Evidence
 from ansible_collections.gpufleet.nvidia.tests.unit.host_documents import seen
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._health.hosts import healthy_facts
 
@@ -22,7 +23,7 @@ def evidence(facts):
     """Evidence over the facts fixture, which a test may have changed; keyword arguments replace the rest."""
 
     def build(**given):
-        answers = {"nvidia_smi": CommandAnswer(0, "GPU 0: NVIDIA H100"), "xids": [], "cuda": CommandAnswer(0, "PASSED")}
+        answers = {"nvidia_smi": AnswerFacts(0, "GPU 0: NVIDIA H100"), "xids": [], "cuda": AnswerFacts(0, "PASSED")}
         return Evidence(facts=seen(facts), **{**answers, **given})
 
     return build

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import AnswerFacts, Xid
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.checks import CHECKS
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.metrics import (
     ErrorCounts,
@@ -17,19 +18,13 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.metrics im
     expose,
     readings,
 )
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import (
-    CommandAnswer,
-    Evidence,
-    HealthReport,
-    Xid,
-    evaluate,
-)
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import Evidence, HealthReport, evaluate
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.xid import distinct, errors_in
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.write_metrics import drift
 from ansible_collections.gpufleet.nvidia.tests.unit.host_documents import seen
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._health.hosts import healthy_facts
 
-_ANSWERS = CommandAnswer(0, "GPU 0: NVIDIA H100")
+_ANSWERS = AnswerFacts(0, "GPU 0: NVIDIA H100")
 
 
 @dataclass(frozen=True)
@@ -45,7 +40,7 @@ class Fault:
     check: str
     spoil: Callable[[dict[str, Any]], None] = lambda _facts: None
     log: str = ""
-    nvidia_smi: CommandAnswer = _ANSWERS
+    nvidia_smi: AnswerFacts = _ANSWERS
 
     def evidence(self) -> Evidence:
         facts = healthy_facts()
@@ -139,7 +134,7 @@ HEALTHY = Fault("none")
 FAULTS = {
     "GpufleetDriverVersionsDiffer": Fault("driver", _driver),
     "GpufleetNextKernelWithoutDriver": Fault("next_kernel", _next_kernel),
-    "GpufleetNvidiaSmiFails": Fault("nvidia_smi", nvidia_smi=CommandAnswer(None, "no answer within 60 s")),
+    "GpufleetNvidiaSmiFails": Fault("nvidia_smi", nvidia_smi=AnswerFacts(None, "no answer within 60 s")),
     "GpufleetNvmlNotRead": Fault("nvml", _no_nvml),
     "GpufleetGpuLost": Fault("nvml", _lost),
     "GpufleetRecoveryNeeded": Fault("recovery", _recovery),

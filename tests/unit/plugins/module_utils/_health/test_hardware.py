@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_library import RECOVERY_ACTIONS
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import view_of
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import AnswerFacts, view_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health import hardware
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.hardware import (
     EXIT_STATUSES,
@@ -18,7 +18,6 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.hardware i
     module_problem,
     recovery,
 )
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import CommandAnswer
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._health.hosts import judge
 
 
@@ -64,9 +63,9 @@ def test_a_container_has_no_module_on_its_disk(evidence, facts):
 @pytest.mark.parametrize(
     ("answer", "status", "text"),
     [
-        (CommandAnswer(0, "GPU 0"), "passed", "ended with 0"),
-        (CommandAnswer(15, "lost"), "failed", "fallen off the bus"),
-        (CommandAnswer(None, "no answer within 60 s"), "failed", "no answer within 60 s"),
+        (AnswerFacts(0, "GPU 0"), "passed", "ended with 0"),
+        (AnswerFacts(15, "lost"), "failed", "fallen off the bus"),
+        (AnswerFacts(None, "no answer within 60 s"), "failed", "no answer within 60 s"),
         (None, "warning", "not installed"),
     ],
 )

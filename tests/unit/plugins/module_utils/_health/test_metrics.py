@@ -10,7 +10,7 @@ import re
 from types import SimpleNamespace
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import CardFacts, view_of
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import CardFacts, Sxid, Xid, view_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health import metrics
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health import metrics as readings_module
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.metrics import (
@@ -24,7 +24,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.metrics im
     readings,
     unread,
 )
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import Evidence, HealthReport, Sxid, Xid
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import Evidence, HealthReport
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.xid import (
     QUIET_ACTIONS,
     action_of,

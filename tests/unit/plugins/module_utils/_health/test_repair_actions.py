@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_library import RECOVERY_ACTIONS
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import Sxid, Xid
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_actions import (
     STRONGER,
     Action,
@@ -16,7 +17,6 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_act
     of_xid,
     strongest,
 )
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import Sxid, Xid
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.xid_catalogue import CATALOGUE
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime
 
 import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import AnswerFacts, Sxid, Xid
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_actions import Action
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_faults import Described
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_plan import (
@@ -19,7 +20,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_pla
     users_of_gpus,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_record import Attempt, RepairRecord
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import CommandAnswer, Evidence, Sxid, Xid
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import Evidence
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.xid_catalogue import ALWAYS_FATAL_SXIDS, CATALOGUE
 from ansible_collections.gpufleet.nvidia.tests.unit.host_documents import seen
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._health.hosts import ADDRESSES, healthy_facts
@@ -54,7 +55,7 @@ def plan(
     **policy,
 ):
     evidence = Evidence(
-        seen(facts_of(spoil, mps, architecture)), smi or CommandAnswer(0, "GPU 0"), list(xids), list(sxids)
+        seen(facts_of(spoil, mps, architecture)), smi or AnswerFacts(0, "GPU 0"), list(xids), list(sxids)
     )
     return plan_repair(evidence, described or Described(), record or RepairRecord(), Policy(NOW, **policy))
 
@@ -205,7 +206,7 @@ def test_starting_a_fabric_manager_that_does_not_run_disturbs_nobody():
 
 
 def test_a_hung_nvidia_smi_takes_a_reboot_and_everybody():
-    found = plan(smi=CommandAnswer(None, "no answer within 60 s"))
+    found = plan(smi=AnswerFacts(None, "no answer within 60 s"))
     assert found.action is Action.REBOOT and found.emptied == ADDRESSES and found.untouched == ()
 
 
@@ -271,7 +272,7 @@ def test_a_second_sign_of_the_driver_confirms_an_error(sign):
 
 
 def test_an_nvidia_smi_that_fails_confirms_an_error():
-    assert plan(silent, xids=[XID], smi=CommandAnswer(15, "GPU is lost")).action is Action.RESET_GPU
+    assert plan(silent, xids=[XID], smi=AnswerFacts(15, "GPU is lost")).action is Action.RESET_GPU
 
 
 def _degraded(facts):

@@ -5,9 +5,9 @@
 from __future__ import annotations
 
 import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import AnswerFacts
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.checks import CHECKS, NAMES
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import (
-    CommandAnswer,
     DcgmRun,
     HealthCheck,
     HealthReport,
@@ -93,7 +93,7 @@ def test_every_need_is_a_check_that_runs_before():
 
 
 def test_a_healthy_host_passes_every_check(evidence):
-    diagnosed = DcgmRun(2, CommandAnswer(0, dcgm_outputs.HEALTHY))
+    diagnosed = DcgmRun(2, AnswerFacts(0, dcgm_outputs.HEALTHY))
     report = evaluate(CHECKS, evidence(dcgm=diagnosed))
     assert statuses(report) == dict.fromkeys(NAMES, "passed")
     assert report.message == "Every check passed."

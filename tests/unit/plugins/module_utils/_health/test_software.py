@@ -9,10 +9,11 @@ from __future__ import annotations
 import json
 
 import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import AnswerFacts
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health import software
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.checks import CHECKS, answer, judged
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.records import broken_daemons, sharing_differences
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import CommandAnswer, DcgmRun, evaluate
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import DcgmRun, evaluate
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.software import (
     UnreadableDiagnosis,
     cuda,
@@ -78,10 +79,10 @@ SAMPLE = "/usr/local/cuda/extras/demo_suite/vectorAdd"
     ("answer", "status", "text"),
     [
         (None, "skipped", "no command"),
-        (CommandAnswer(0, "Vector addition\nTest PASSED\n"), "passed", "Test PASSED"),
-        (CommandAnswer(1, "error 802: system not yet initialized"), "failed", "ended with 1: error 802"),
-        (CommandAnswer(None, "no answer within 120 s"), "failed", "did not end: no answer within 120 s"),
-        (CommandAnswer(0, ""), "passed", "no output"),
+        (AnswerFacts(0, "Vector addition\nTest PASSED\n"), "passed", "Test PASSED"),
+        (AnswerFacts(1, "error 802: system not yet initialized"), "failed", "ended with 1: error 802"),
+        (AnswerFacts(None, "no answer within 120 s"), "failed", "did not end: no answer within 120 s"),
+        (AnswerFacts(0, ""), "passed", "no output"),
     ],
 )
 def test_by_a_program(evidence, answer, status, text):
@@ -98,13 +99,13 @@ def test_by_a_program(evidence, answer, status, text):
     ],
 )
 def test_by_dcgm(evidence, text, rc, status, said):
-    found = cuda(evidence(cuda=None, cuda_by_dcgm=DcgmRun(1, CommandAnswer(rc, text))))
+    found = cuda(evidence(cuda=None, cuda_by_dcgm=DcgmRun(1, AnswerFacts(rc, text))))
     assert found.status == status and said in found.evidence
 
 
 def test_what_dcgm_finds_is_a_failure_of_cuda_too(evidence):
     broken = outputs.spoiled(outputs.LEVEL_2, status="Fail", warnings=[{"warning": "x", "error_severity": 2}])
-    found = DcgmRun(1, CommandAnswer(1, broken))
+    found = DcgmRun(1, AnswerFacts(1, broken))
     assert cuda(evidence(cuda=None, cuda_by_dcgm=found)).status == "failed"
     # Where a level is asked for, the same finding is the check dcgm's.
     report = evaluate(CHECKS, evidence(cuda=None, cuda_by_dcgm=found, dcgm=found))
@@ -152,7 +153,7 @@ def test_an_acceptance_that_is_owed_is_a_failure_where_the_pool_asks_for_a_level
     assert check.evaluate(evidence()).status == "skipped"
     found = check.evaluate(evidence(owed=True))
     assert found.status == "failed" and "has not accepted it since" in found.evidence
-    diagnosed = evidence(owed=True, dcgm=DcgmRun(2, CommandAnswer(0, outputs.HEALTHY)))
+    diagnosed = evidence(owed=True, dcgm=DcgmRun(2, AnswerFacts(0, outputs.HEALTHY)))
     assert check.evaluate(diagnosed).status == "passed"
     facts |= {"health": {}}
     facts["recorded"]["acceptance_owed"] = True
@@ -206,37 +207,37 @@ def test_what_is_no_result_is_said(text, said):
     [
         (None, "skipped", "no level was given"),
         (
-            DcgmRun(2, CommandAnswer(None, ""), installed=False),
+            DcgmRun(2, AnswerFacts(None, ""), installed=False),
             "failed",
             "level 2 is requested, but dcgmi is not installed",
         ),
-        (DcgmRun(2, CommandAnswer(None, "no answer within 5 s")), "failed", "did not end: no answer within 5 s"),
-        (DcgmRun(1, CommandAnswer(1, outputs.NO_HOST_ENGINE)), "failed", "unable to establish a connection"),
-        (DcgmRun(1, CommandAnswer(226, outputs.LEVEL_1)), "warning", "Persistence mode for GPU 0 is disabled"),
+        (DcgmRun(2, AnswerFacts(None, "no answer within 5 s")), "failed", "did not end: no answer within 5 s"),
+        (DcgmRun(1, AnswerFacts(1, outputs.NO_HOST_ENGINE)), "failed", "unable to establish a connection"),
+        (DcgmRun(1, AnswerFacts(226, outputs.LEVEL_1)), "warning", "Persistence mode for GPU 0 is disabled"),
         (
-            DcgmRun(2, CommandAnswer(0, outputs.HEALTHY)),
+            DcgmRun(2, AnswerFacts(0, outputs.HEALTHY)),
             "passed",
             "level 2 of DCGM 4.5.2: memory, pcie, software passed",
         ),
         (
-            DcgmRun(2, CommandAnswer(0, outputs.spoiled(outputs.LEVEL_2_SKIPPED, status="Pass", warnings=[]))),
+            DcgmRun(2, AnswerFacts(0, outputs.spoiled(outputs.LEVEL_2_SKIPPED, status="Pass", warnings=[]))),
             "passed",
             "software passed, memory, pcie skipped",
         ),
-        (DcgmRun(2, CommandAnswer(0, outputs.VERSION_3)), "warning", "nothing passed, GPU Memory, PCIe skipped"),
+        (DcgmRun(2, AnswerFacts(0, outputs.VERSION_3)), "warning", "nothing passed, GPU Memory, PCIe skipped"),
         (
-            DcgmRun(2, CommandAnswer(226, outputs.spoiled(outputs.LEVEL_2, warnings=[ISOLATE]))),
+            DcgmRun(2, AnswerFacts(226, outputs.spoiled(outputs.LEVEL_2, warnings=[ISOLATE]))),
             "failed",
             "software failed on GPU 0: Detected 1 volatile double-bit ECC error(s) in GPU 0.",
         ),
         # A failure without a reason is one all the same.
         (
-            DcgmRun(2, CommandAnswer(0, outputs.spoiled(outputs.LEVEL_2, warnings=[]))),
+            DcgmRun(2, AnswerFacts(0, outputs.spoiled(outputs.LEVEL_2, warnings=[]))),
             "failed",
             "software failed on GPU 0",
         ),
         (
-            DcgmRun(1, CommandAnswer(0, outputs.HEALTHY), why="level 3 was not run, because GPU 0 is in use"),
+            DcgmRun(1, AnswerFacts(0, outputs.HEALTHY), why="level 3 was not run, because GPU 0 is in use"),
             "warning",
             "level 3 was not run, because GPU 0 is in use",
         ),
@@ -254,13 +255,13 @@ IN_USE = "level 2 was not run, because GPU 0 is in use"
     ("diagnosis", "accepted"),
     [
         (None, False),
-        (DcgmRun(2, CommandAnswer(0, outputs.HEALTHY)), True),
+        (DcgmRun(2, AnswerFacts(0, outputs.HEALTHY)), True),
         # A matter of configuration is a warning, as it is for site.
-        (DcgmRun(2, CommandAnswer(226, outputs.LEVEL_2)), True),
-        (DcgmRun(1, CommandAnswer(0, outputs.HEALTHY), why=IN_USE), False),
-        (DcgmRun(2, CommandAnswer(226, outputs.spoiled(outputs.LEVEL_2, status="Fail", warnings=[ISOLATE]))), False),
-        (DcgmRun(2, CommandAnswer(1, outputs.NO_HOST_ENGINE)), False),
-        (DcgmRun(2, CommandAnswer(None, ""), installed=False), False),
+        (DcgmRun(2, AnswerFacts(226, outputs.LEVEL_2)), True),
+        (DcgmRun(1, AnswerFacts(0, outputs.HEALTHY), why=IN_USE), False),
+        (DcgmRun(2, AnswerFacts(226, outputs.spoiled(outputs.LEVEL_2, status="Fail", warnings=[ISOLATE]))), False),
+        (DcgmRun(2, AnswerFacts(1, outputs.NO_HOST_ENGINE)), False),
+        (DcgmRun(2, AnswerFacts(None, ""), installed=False), False),
     ],
     ids=["none was run", "healthy", "configuration", "level 1 only", "broken", "no answer", "not installed"],
 )
@@ -272,7 +273,7 @@ def test_what_pays_an_acceptance(evidence, diagnosis, accepted):
 def test_a_host_that_is_not_healthy_is_not_accepted(evidence, facts):
     facts["pci"] = []
     parameters = {"checks": ["pci", "dcgm"], "fail": False}
-    answered = answer(evidence(dcgm=DcgmRun(2, CommandAnswer(0, outputs.HEALTHY))), parameters, False)
+    answered = answer(evidence(dcgm=DcgmRun(2, AnswerFacts(0, outputs.HEALTHY))), parameters, False)
     assert (answered["failed_check"], answered["accepted"]) == ("pci", False)
 
 
@@ -282,5 +283,5 @@ def test_a_host_that_is_not_healthy_is_not_accepted(evidence, facts):
 )
 def test_what_is_missing_is_named(evidence, facts, cuda, package):
     facts["nvml"] = {"available": True, "cuda_version": cuda}
-    outcome = dcgm(evidence(dcgm=DcgmRun(1, CommandAnswer(None, ""), installed=False)))
+    outcome = dcgm(evidence(dcgm=DcgmRun(1, AnswerFacts(None, ""), installed=False)))
     assert f"datacenter-gpu-manager{package}" in outcome.next_step

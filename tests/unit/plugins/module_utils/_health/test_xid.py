@@ -10,9 +10,8 @@ import secrets
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.health import kernel_log
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import CardFacts
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import CardFacts, Sxid, Xid
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.metrics import ErrorCounts, counted
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import Sxid, Xid
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.xid import (
     distinct,
     errors_in,

@@ -14,13 +14,14 @@ from pathlib import Path
 
 import pytest
 import yaml
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import Xid
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.checks import NAMES
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.hardware import RECOVERIES
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.metrics import METRICS
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_faults import Described
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_plan import Policy, plan_repair
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_record import RepairRecord
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import Evidence, Xid
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import Evidence
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.xid import QUIET_ACTIONS, action_of, xid
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.xid_catalogue import CATALOGUE
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import encode
