@@ -245,11 +245,10 @@ def _parts(name: str, text: str) -> tuple[str, list[Part]]:
 
 def _checks(name: str, text: str, parts: Sequence[Part]) -> dict[str, _Check | str]:
     """Return what checks each configuration, object and values of a file, by a name that says where it is, or the kind of what is not checked."""
-    operators = [part.document for part in parts if operator_objects.is_operator(part.document)]
-    daemon_sets = [part.document for part in parts if part.kind == "DaemonSet"]
+    beside = [one.document for one in parts if one.kind == "DaemonSet" or operator_objects.is_operator(one.document)]
     found: dict[str, _Check | str] = {}
     for part in parts:
-        for place, check in _of_part(name, text, part, part is parts[0], operators, daemon_sets):
+        for place, check in _of_part(name, text if part is parts[0] else "", part, beside):
             if not (isinstance(check, str) and place in found):
                 # Objects of one file may have the same keys.
                 place = place if place not in found else f"{part.place[:-1]} {place.partition('[')[2]}"
@@ -267,25 +266,19 @@ def _is_empty(text: str) -> bool:
 
 
 def _of_part(
-    name: str,
-    text: str,
-    part: Part,
-    first: bool,
-    operators: Sequence[Mapping[str, Any]],
-    daemon_sets: Sequence[Mapping[str, Any]],
+    name: str, text: str, part: Part, beside: Sequence[Mapping[str, Any]]
 ) -> Iterator[tuple[str, _Check | str]]:
+    """Yield what checks a part of a file. C(text): that of the file, if it begins with the part; C(beside): operators' objects and DaemonSets of the file."""
     document = part.document
     if part.text:
         yield part.place, "template" if is_placeholder(part.text) else partial(_text, part.text, (), None)
     elif not part.chart and not _is_object(document) and _is_configuration(document):
-        if first:
-            yield name, partial(_text, text, (), None)
-        else:
-            yield f"{name}[configuration]", partial(_text, json.dumps(document, default=str), (), None)
+        place = name if text else f"{name}[configuration]"
+        yield place, partial(_text, text or json.dumps(document, default=str), (), None)
     else:
-        others = tuple(other for other in operators if other is not document)
+        others = tuple(one for one in beside if one is not document and operator_objects.is_operator(one))
         check = _check_of(document, others, part.chart, part.version)
-        readers = [document, *(one for one in daemon_sets if _mounts(one, document))]
+        readers = [document, *(one for one in beside if _mounts(one, document))]
         started_with, inside = next(filter(None, map(_started_with, readers)), ()), list(_inside(part))
         if check or (started_with and not inside):
             yield part.place, partial(_both, check, () if inside else started_with)

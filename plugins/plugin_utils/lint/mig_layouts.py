@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...module_utils._boards.lookup import BOARDS
+from ...module_utils._mig.geometry import geometry, shortage
 from ...module_utils._mig.mig_parted import VERSION, read
 from ...module_utils._mig.profiles import nearest, parse
 from ...module_utils._plan import Refused
@@ -68,7 +69,8 @@ def _profiles(devices: set[str], wanted: Mapping[str, Any], path: str, report: R
     """Check profiles against the boards that the filter names, where the table has them all, else against all boards."""
     named = [board for board in BOARDS if devices & set(board.pci_device_ids)]
     all_known = bool(devices) and devices <= {one for board in named for one in board.pci_device_ids}
-    known = {profile.name: profile for board in (named if all_known else BOARDS) for profile in board.profiles}
+    boards = named if all_known else BOARDS
+    known = {profile.name: profile for board in boards for profile in board.profiles}
     whose = " and ".join(board.key for board in named) if all_known else "no board of the table"
     if wanted and not known:
         reason = f"{whose} {'have' if len(named) > 1 else 'has'} no MIG"
@@ -83,3 +85,11 @@ def _profiles(devices: set[str], wanted: Mapping[str, Any], path: str, report: R
         # The GB of a name are computed from the memory that a driver reports: other boards, and other drivers, name them a little differently.
         say = report.note if alike(name, candidates[0], _DIFFER_BY) else report.warning
         say(f"{path}['{name}']", reason, f"Did you mean {' or '.join(candidates)}?")
+    # Of a board that does not have all of them, or whose places are not known, nothing is known; a compute instance is no profile.
+    having = [
+        board.profiles for board in boards if set(wanted) <= {one.name for one in board.profiles if one.placements}
+    ]
+    lacks = [shortage(geometry(one), tuple(wanted.get(each.name, 0) for each in one)) for one in having if wanted]
+    if lacks and all(lacks):
+        reason = f"these do not fit on {'a board of the filter' if all_known else 'any board'} ({lacks[0]})"
+        report.warning(path, reason, "Ask for fewer or smaller ones.")

@@ -233,6 +233,22 @@ def test_the_same_key_in_two_config_maps_of_a_file():
             {"device-filter": ["0x27B810DE"], "devices": "all", "mig-enabled": True, "mig-devices": {"1g.5gb": 7}},
             [("error", "mig-configs.a[0].mig-devices")],
         ),
+        # No board holds so many of them.
+        *(
+            (
+                {"devices": "all", "mig-enabled": True, "mig-devices": wanted},
+                [("warning", "mig-configs.a[0].mig-devices")],
+            )
+            for wanted in ({"1g.10gb": 8}, {"3g.40gb": 3}, {"1g.20gb": 5}, {"4g.40gb": 1, "2g.20gb": 2})
+        ),
+        # An A100 of 40 GB holds four, others seven.
+        (
+            {"device-filter": "0x20b010de", "devices": "all", "mig-enabled": True, "mig-devices": {"1g.10gb": 7}},
+            [("warning", "mig-configs.a[0].mig-devices")],
+        ),
+        # Where the table has no places.
+        ({"devices": "all", "mig-enabled": True, "mig-devices": {"1g.34gb": 7}}, []),
+        ({"devices": "all", "mig-enabled": True, "mig-devices": {"1c.3g.40gb": 6}}, []),
         # Early drivers name this one of a GB200 so.
         (
             {"device-filter": "0x294110DE", "devices": "all", "mig-enabled": True, "mig-devices": {"1g.24gb": 7}},
