@@ -97,6 +97,7 @@ TOOLS = {
         Tool("nvidia-mig-parted", "mig-parted"),
         Tool("nvidia-ctk", "nvidia-container-toolkit"),
         Tool("nvidia-cdi-hook", "nvidia-container-toolkit"),
+        Tool("nvidia-ctk-installer", "nvidia-container-toolkit"),
         Tool("gpu-kubelet-plugin", "dra-driver-nvidia-gpu", takes="3 minutes"),
         Tool("gpu-feature-discovery", "k8s-device-plugin"),
         Tool("nvidia-device-plugin", "k8s-device-plugin"),
