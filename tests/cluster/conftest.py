@@ -31,6 +31,7 @@ TIERS = {
     "test_kernel": "dkms",
     "test_operators": "upgrade",
     "test_upgrade": "upgrade",
+    "test_from_operator": "nodes",
     "test_gitops": "gitops",
     "test_gpu_operator": "nodes",
     "test_migrate": "upgrade",

@@ -40,9 +40,9 @@ def shorten(printed: str) -> str:
     return "\n".join(part for part in parts if _is_told(part)).strip() + "\n"
 
 
-def stale(printed: str) -> list[str]:
+def stale(printed: str, transcript: Path = TRANSCRIPT) -> list[str]:
     """Return what the transcript tells and a run did not print: tasks of another name, or nodes that went through other steps."""
-    told, now = (_HEADING.findall(text) for text in (TRANSCRIPT.read_text(), shorten(printed)))
+    told, now = (_HEADING.findall(text) for text in (transcript.read_text(), shorten(printed)))
     before, after = ([heading for heading in found if _STEP.search(heading)] for found in (told, now))
     return sorted(set(told) - set(now)) + ([] if before == after else before)
 
