@@ -62,6 +62,8 @@ class NextKernelFacts(View):
 
 @dataclass(frozen=True)
 class DkmsFacts(View):
+    """A DKMS build of the driver's modules, C(name) being what DKMS calls them."""
+
     name: str | None = has(_NAME)
     version: str | None = has(_NAME)
     kernel: str | None = has(_NAME)
@@ -121,6 +123,8 @@ class RuntimeFacts(View):
 
 @dataclass(frozen=True)
 class CardFacts(View):
+    """A device on the PCI bus, seen without a driver. C(architecture), of a GPU: None where it is not in the table of boards."""
+
     address: str = needs(_NAME)
     device_id: str | None = has(_NAME)
     subsystem_id: str | None = has(_NAME)
@@ -129,6 +133,10 @@ class CardFacts(View):
     board: str | None = has(_NAME)
     architecture: str | None = has(_NAME)
     numa_node: int | None = has(number(-1, 65535))
+
+    @property
+    def title(self) -> str:
+        return f"{self.board or self.device_id} ({self.address})"
 
 
 @dataclass(frozen=True)

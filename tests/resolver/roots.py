@@ -20,14 +20,15 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._distributions.dis
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.apply import plan_packages
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.packages import in_family
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.runner import apply_packages, ensure_repository
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.state import Gpu, Host
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.state import Host
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.system import DriverSystem
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import CardFacts
 from repositories import Signer
 
 #: Where the root says that the package with dnf's plugin versionlock is installed.
 PLUGIN_MARK = "usr/lib/versionlock-plugin"
 
-H100 = Gpu("0000:18:00.0", "0x2330", "hopper", "h100-80gb-sxm")
+H100 = CardFacts("0000:18:00.0", "0x2330", architecture="hopper", board="h100-80gb-sxm")
 
 
 class RootedApt(Apt):

@@ -17,7 +17,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.package_
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired import DesiredDriver
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.packages import hold_names, versioned
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.state import Gpu
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import CardFacts
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.driver_versions import driver_version_in
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex import DesiredImex
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
@@ -340,7 +340,7 @@ def test_the_fabric_manager_comes_at_exactly_the_drivers_version(system):
     assert packages["nvidia-fabricmanager"] == packages["libnvidia-nscq"] == f"{LATER}-1"
 
 
-GB200 = Gpu("0000:1a:00.0", "0x2941", "blackwell", "gb200-186gb")
+GB200 = CardFacts("0000:1a:00.0", "0x2941", architecture="blackwell", board="gb200-186gb")
 RACK = DesiredImex("masked")
 
 

@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import Facts, ProgramFacts, view_of
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import CardFacts, Facts, ProgramFacts, view_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.host_names import BOOT_UNITS
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._gpu_facts import GpuFacts, gpu_view
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.metric_units import METRICS_TIMER
@@ -65,6 +65,11 @@ def seen(document: Mapping[str, Any]) -> Facts:
 def by_document(stage: Callable[[Facts, Any], StagePlan]) -> Callable[[Any, Any], StagePlan]:
     """Return a stage that plans from a facts document, completed with what every entry has."""
     return lambda document, variables: stage(seen(document), variables)
+
+
+def card(address: str, device_id: str, architecture: str | None = None, board: str | None = None) -> CardFacts:
+    """Return a GPU on the PCI bus."""
+    return CardFacts(address, device_id, kind="gpu", board=board, architecture=architecture)
 
 
 PYTHON = "/usr/bin/python3"

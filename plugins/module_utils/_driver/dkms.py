@@ -133,7 +133,7 @@ def build_steps(host: Host, desired: DesiredDriver) -> list[Step]:
         )
     steps = []
     for kernel in host.unbuilt:
-        states = sorted({build.state for build in known if build.kernel in (None, kernel)}) or ["added"]
+        states = sorted({str(build.state) for build in known if build.kernel in (None, kernel)}) or ["added"]
         data = {
             "name": known[0].name,
             "version": host.version,

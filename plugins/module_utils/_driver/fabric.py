@@ -116,7 +116,7 @@ def _imex_refusals(host: Host, desired: DesiredDriver) -> list[Refused]:
     if not desired.imex.managed or not host.gpus:
         return []
     if not is_in_rack(host):
-        boards = ", ".join(sorted({gpu.board or gpu.device_id for gpu in host.gpus}))
+        boards = ", ".join(sorted({str(gpu.board or gpu.device_id) for gpu in host.gpus}))
         return [
             Refused(
                 imex.VARIABLE,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from .._boards.architectures import ARCHITECTURES, kernel_modules
 from .._boards.lookup import first_driver
-from .._facts_view import RolledOutFacts
+from .._facts_view import CardFacts, RolledOutFacts
 from .._formats.driver_versions import branch_of, driver_key, is_lower, may_be_as_new
 from .._migration import OPERATOR, OPERATORS
 from .._plan import Refused
@@ -18,7 +18,7 @@ from .floors import shortfall
 from .packages import from_ubuntu_archive
 from .parameters import coherent_refusals
 from .selection import check_floor, follows_kernels
-from .state import Gpu, Host
+from .state import Host
 
 #: Measured on Debian 12: 785 MB for driver, headers and build tools, and a build that needs as much again for a while.
 NEEDED_MIB = {"/usr": 1200, "/var": 1000, "/boot": 60}
@@ -36,7 +36,7 @@ def board_refusals(host: Host, desired: DesiredDriver) -> list[Refused]:
             found.append(
                 Refused(
                     f"{PREFIX}{'version' if desired.version else 'branch'}",
-                    f"{gpu} is {architecture.name.capitalize()}, which branch {last} is the last one to support",
+                    f"{gpu.title} is {architecture.name.capitalize()}, which branch {last} is the last one to support",
                     f'Set {PREFIX}branch: "{last}".',
                 )
             )
@@ -48,16 +48,16 @@ def board_refusals(host: Host, desired: DesiredDriver) -> list[Refused]:
         flavours = kernel_modules(architecture.name, gpu.device_id)
         if desired.flavour not in flavours:
             found.append(_wrong_flavour(host, gpu, flavours, desired))
-    boards = {str(gpu): gpu.board for gpu in host.gpus}
+    boards = {gpu.title: gpu.board for gpu in host.gpus}
     return [*found, *coherent_refusals(desired.parameters, desired.branch_number, boards)]
 
 
-def too_old(gpu: Gpu, desired: DesiredDriver, version: str) -> Refused | None:
+def too_old(gpu: CardFacts, desired: DesiredDriver, version: str) -> Refused | None:
     """Return why a driver is older than a GPU, or None where it is not, or where no source names the GPU's first driver.
 
     :param version: of the driver; empty where only the wanted branch is known, of which a later version may do.
     """
-    first = first_driver(gpu.device_id)
+    first = first_driver(str(gpu.device_id))
     if first is None or may_be_as_new(version, desired.branch_number, first):
         return None
     oldest = driver_key(first)[0]
@@ -66,12 +66,12 @@ def too_old(gpu: Gpu, desired: DesiredDriver, version: str) -> Refused | None:
     shown = f"branch {oldest}" if first.endswith(".00") else f"driver {first}"
     return Refused(
         f"{PREFIX}{'version' if desired.version else 'branch'}",
-        f"{gpu} needs {shown} or newer, and {version or f'branch {desired.branch_number}'} is older than the board",
+        f"{gpu.title} needs {shown} or newer, and {version or f'branch {desired.branch_number}'} is older than the board",
         f'Set {PREFIX}branch: "{branch}".',
     )
 
 
-def _wrong_flavour(host: Host, gpu: Gpu, flavours: tuple[str, ...], desired: DesiredDriver) -> Refused:
+def _wrong_flavour(host: Host, gpu: CardFacts, flavours: tuple[str, ...], desired: DesiredDriver) -> Refused:
     others = [
         other
         for other in host.gpus
@@ -79,17 +79,17 @@ def _wrong_flavour(host: Host, gpu: Gpu, flavours: tuple[str, ...], desired: Des
         and not set(kernel_modules(str(other.architecture), other.device_id)) & set(flavours)
     ]
     if others:
-        remedy = f"No flavour drives both it and {others[0]}: remove one of the two from the host."
+        remedy = f"No flavour drives both it and {others[0].title}: remove one of the two from the host."
     else:
         remedy = f"Set {PREFIX}flavour: {flavours[0]}."
-    reason = f"{gpu} is driven only by the {' or '.join(flavours)} kernel modules"
+    reason = f"{gpu.title} is driven only by the {' or '.join(flavours)} kernel modules"
     return Refused(f"{PREFIX}flavour", f"{reason}, not by the {desired.flavour} ones", remedy)
 
 
 def board_warnings(host: Host) -> list[str]:
     """Return which GPUs are in no table, so that nobody could check whether the driver supports them."""
     return [
-        f"{gpu} is not in the table of boards; whether the driver supports it was not checked"
+        f"{gpu.title} is not in the table of boards; whether the driver supports it was not checked"
         for gpu in host.gpus
         if gpu.architecture not in ARCHITECTURES
     ]
@@ -264,7 +264,7 @@ def kernel_driver_refusals(host: Host) -> list[Refused]:
     taken: dict[str, list[str]] = {}
     for gpu in host.gpus:
         if gpu.kernel_driver not in (None, "nvidia", "nouveau"):
-            taken.setdefault(str(gpu.kernel_driver), []).append(str(gpu))
+            taken.setdefault(str(gpu.kernel_driver), []).append(gpu.title)
     return [
         Refused(
             ", ".join(gpus),

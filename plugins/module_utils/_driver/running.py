@@ -186,7 +186,7 @@ def not_built(host: Host, desired: DesiredDriver) -> str:
         return f"DKMS built an empty file, see /var/lib/dkms/nvidia*/{host.version}/build/make.log"
     if not host.headers:
         return f"DKMS built nothing because the headers of kernel {host.kernel} are not installed"
-    states = ", ".join(sorted({build.state for build in builds})) or "unknown to DKMS"
+    states = ", ".join(sorted({str(build.state) for build in builds})) or "unknown to DKMS"
     return f"the state of the build for kernel {host.kernel} is {states}"
 
 

@@ -15,37 +15,9 @@ from .._adapters.installed_packages import parse_versionlock
 from .._boards.cards import cards_on_bus, own_switches
 from .._distributions.distributions import Distribution, distribution_of
 from .._distributions.kernels import module_flavours
-from .._facts_view import CardFacts, DriverFacts, Facts, ImexFacts, NextKernelFacts
+from .._facts_view import CardFacts, DkmsFacts, DriverFacts, Facts, ImexFacts, NextKernelFacts
 from .._formats.host_names import FABRIC_UNIT, PERSISTENCE_UNIT
 from .packages import hold_names, in_family, versioned
-
-
-@dataclass(frozen=True)
-class Gpu:
-    """A GPU on the PCI bus, seen without a driver.
-
-    :param architecture: lower case, or None where the device is not in the table of boards.
-    :param kernel_driver: the module that has it, or None.
-    """
-
-    address: str
-    device_id: str
-    architecture: str | None = None
-    board: str | None = None
-    kernel_driver: str | None = None
-
-    def __str__(self) -> str:
-        return f"{self.board or self.device_id} ({self.address})"
-
-
-@dataclass(frozen=True)
-class Build:
-    """A DKMS build of the driver's modules, C(name) being what DKMS calls them."""
-
-    version: str
-    kernel: str | None
-    state: str
-    name: str = "nvidia"
 
 
 @dataclass(frozen=True)
@@ -98,7 +70,7 @@ class Host:
     distribution: Distribution
     machine: str
     kernel: str
-    gpus: tuple[Gpu, ...] = ()
+    gpus: tuple[CardFacts, ...] = ()
     switches: str | None = None
     headers: bool = False
     next_kernel: str = ""
@@ -119,7 +91,7 @@ class Host:
     vendor: str = ""
     nouveau_loaded: bool = False
     modules: tuple[str, ...] = ()
-    builds: tuple[Build, ...] = ()
+    builds: tuple[DkmsFacts, ...] = ()
     configured_parameters: Mapping[str, str] = field(default_factory=dict)
     loaded_parameters: Mapping[str, str] = field(default_factory=dict)
     persistence_installed: bool = False
@@ -184,7 +156,7 @@ def from_facts(facts: Facts, **seen: Any) -> Host:
         "distribution": distribution_of(host),
         "machine": host.architecture or "",
         "kernel": host.kernel or "",
-        "gpus": tuple(map(_gpu, cards_on_bus(facts))),
+        "gpus": tuple(cards_on_bus(facts)),
         "switches": own_switches(facts),
         "headers": bool(host.kernel_headers),
         "next_kernel": following.release or "",
@@ -204,11 +176,7 @@ def from_facts(facts: Facts, **seen: Any) -> Host:
         "vendor": driver.vendor or "",
         "nouveau_loaded": bool(driver.nouveau_loaded),
         "modules": driver.modules or (),
-        "builds": tuple(
-            Build(str(build.version), build.kernel, str(build.state), build.name)
-            for build in driver.dkms or ()
-            if build.name and build.name.startswith("nvidia")
-        ),
+        "builds": tuple(build for build in driver.dkms or () if build.name and build.name.startswith("nvidia")),
         "configured_parameters": dict(driver.configured_parameters or {}),
         "loaded_parameters": dict(driver.loaded_parameters or {}),
         "persistence_installed": bool(daemon.installed),
@@ -231,7 +199,3 @@ def _held_names(driver: DriverFacts) -> tuple[str, ...]:
     """Return the names that are held: dnf's locks are patterns with versions, the others are names."""
     holds = driver.holds or ()
     return tuple(sorted({*parse_versionlock("\n".join(holds)), *(set(holds) & set(driver.packages or ()))}))
-
-
-def _gpu(card: CardFacts) -> Gpu:
-    return Gpu(card.address, str(card.device_id), card.architecture, card.board, card.kernel_driver)

@@ -35,15 +35,15 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.plan impor
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.selection import names_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.stage import stage as stage_of_facts
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.state import Gpu, Host
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.state import Host
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import Kind
-from ansible_collections.gpufleet.nvidia.tests.unit.host_documents import by_document
+from ansible_collections.gpufleet.nvidia.tests.unit.host_documents import by_document, card
 
 stage = by_document(stage_of_facts)
 
 VERSION = "580.178.04"
-H100 = Gpu("0000:18:00.0", "0x2330", "hopper", "h100-80gb-sxm")
+H100 = card("0000:18:00.0", "0x2330", "hopper", "h100-80gb-sxm")
 ARCHIVE = DesiredDriver(source="distribution")
 
 

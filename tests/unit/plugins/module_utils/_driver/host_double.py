@@ -14,10 +14,11 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.reposito
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._distributions.distributions import DISTRIBUTIONS
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.previous import Remains
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.running import NOUVEAU_FILE, PERSISTENCE_DROP_IN
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.state import Gpu, Host
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.state import Host
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import ImexFacts
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.host_names import IMEX_NODES_FILE, IMEX_UNIT
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import NotInEffect
+from ansible_collections.gpufleet.nvidia.tests.unit.host_documents import card
 from ansible_collections.gpufleet.nvidia.tests.unit.package_manager import PackageManager
 
 OLD, NEW = "580.178.04", "580.190.01"
@@ -58,7 +59,7 @@ class System:
             DISTRIBUTIONS["debian", "12"],
             "x86_64",
             "6.1.0-50-amd64",
-            (Gpu("0", "0x2330", "hopper"),),
+            (card("0", "0x2330", "hopper"),),
             headers=True,
             **host,
         )

@@ -11,24 +11,25 @@ from dataclasses import replace
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.package_manager import Package
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._distributions.distributions import DISTRIBUTIONS
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.plan import Repositories
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.state import Gpu, Host
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.state import Host
+from ansible_collections.gpufleet.nvidia.tests.unit.host_documents import card
 
 OLD, NEW = "580.126.09", "580.178.04"
 
 
-H100 = Gpu("0000:18:00.0", "0x2330", "hopper", "h100-80gb-sxm")
+H100 = card("0000:18:00.0", "0x2330", "hopper", "h100-80gb-sxm")
 
 
-V100 = Gpu("0000:19:00.0", "0x1db1", "volta")
+V100 = card("0000:19:00.0", "0x1db1", "volta")
 
 
-B200 = Gpu("0000:1a:00.0", "0x2901", "blackwell", "b200")
+B200 = card("0000:1a:00.0", "0x2901", "blackwell", "b200")
 
 
-RTX_PRO_6000 = Gpu("0000:1c:00.0", "0x2bb5", "blackwell", "rtx-pro-6000-96gb")
+RTX_PRO_6000 = card("0000:1c:00.0", "0x2bb5", "blackwell", "rtx-pro-6000-96gb")
 
 
-GH200 = Gpu("0000:1b:00.0", "0x2342", "hopper")
+GH200 = card("0000:1b:00.0", "0x2342", "hopper")
 
 
 KERNEL = "6.1.0-50-amd64"

@@ -21,8 +21,9 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.running im
     persistence_drop_in,
     without_drop_in,
 )
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.state import Build, Signing
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.state import Signing
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.steps import preferences
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import DkmsFacts
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.host_names import PERSISTENCE_UNIT, wants_link
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import Kind
@@ -270,7 +271,7 @@ def test_an_installation_that_builds_nothing_is_a_failure_and_the_running_driver
 def without_module(loaded=OLD):
     """Return a host whose kernel lost the module that DKMS knows how to build, loaded as it may be."""
     system = ready()
-    system.loaded, system.builds, system.known_builds = loaded, False, (Build(OLD, None, "added"),)
+    system.loaded, system.builds, system.known_builds = loaded, False, (DkmsFacts("nvidia", OLD, None, "added"),)
     return system
 
 
@@ -296,7 +297,7 @@ def test_a_module_that_cannot_be_built_is_a_failure_with_the_first_error_of_its_
 
 def test_a_driver_whose_packages_did_not_build_for_the_next_kernel_is_built_for_it_in_the_same_run():
     system = ready()
-    system.known_builds = (Build(NEW, None, "added"),)
+    system.known_builds = (DkmsFacts("nvidia", NEW, None, "added"),)
     system.base = replace(system.base, next_kernel="6.1.0-51-amd64")
     system.build_module = lambda step: setattr(system, "base", replace(system.base, next_module=step.data["version"]))
     report = run_stage(system, DesiredDriver(version=NEW), check=False)

@@ -14,9 +14,11 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver import dkm
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired import DesiredDriver
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.plan import packages_differ
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.selection import names_of
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.state import Build, Gpu, Host
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.state import Host
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import DkmsFacts
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._packages.repository_options import DesiredRepository
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.tests.unit.host_documents import card
 from ansible_collections.gpufleet.nvidia.tests.unit.package_manager import PackageManager
 
 VERSION = "580.178.04"
@@ -26,7 +28,7 @@ REPOSITORY = SimpleNamespace(url=URL)
 
 
 def host(distribution=("rocky", "10")):
-    gpu = Gpu("0", "0x2330", "hopper")
+    gpu = card("0", "0x2330", "hopper")
     return Host(DISTRIBUTIONS[distribution], "x86_64", KERNEL, (gpu,), headers=True)
 
 
@@ -167,7 +169,7 @@ LOST = replace(
     [({None: "added"}, False), ({"6.1.0-50-amd64": "built"}, False), ({"6.1.0-50-amd64": "broken"}, True)],
 )
 def test_the_module_is_built_for_the_running_kernel_and_the_next_one(states, again):
-    builds = tuple(Build(VERSION, kernel, state, "nvidia-current") for kernel, state in states.items())
+    builds = tuple(DkmsFacts("nvidia-current", VERSION, kernel, state) for kernel, state in states.items())
     lost = replace(LOST, builds=builds, next_kernel="6.1.0-51-amd64", next_module="580.126.09")
     steps = dkms.build_steps(lost, DesiredDriver())
     assert [(step.target, step.data["name"]) for step in steps] == [

@@ -16,10 +16,9 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.apply impo
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired import DesiredDriver
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.fabric import MODULES_FILE
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.stage import stage as stage_of_facts
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.state import Gpu
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.nvlink import fabric as check_of_fabric
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import Evidence
-from ansible_collections.gpufleet.nvidia.tests.unit.host_documents import by_document, seen
+from ansible_collections.gpufleet.nvidia.tests.unit.host_documents import by_document, card, seen
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._driver.host_double import (
     NEW,
     OLD,
@@ -31,7 +30,7 @@ from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._driver
 
 stage = by_document(stage_of_facts)
 
-HGX_B200 = Gpu("0", "0x2901", "blackwell", "b200-180gb")
+HGX_B200 = card("0", "0x2901", "blackwell", "b200-180gb")
 
 
 def nvlink5_host(**changed):
@@ -71,7 +70,7 @@ def test_check_mode_loads_no_module_of_nvlink5():
     assert "load ib_umad" not in system.log
 
 
-@pytest.mark.parametrize("gpu", [Gpu("0", "0x2330", "hopper", "h100-80gb-sxm"), HGX_B200])
+@pytest.mark.parametrize("gpu", [card("0", "0x2330", "hopper", "h100-80gb-sxm"), HGX_B200])
 def test_a_host_without_the_fabric_manager_loads_no_module_of_nvlink5(gpu):
     system = nvlink5_host(lacking_modules=("ib_umad",))
     system.base = replace(system.base, gpus=(gpu,), switches="nvlink5" if gpu is HGX_B200 else None)

@@ -13,12 +13,11 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.apply impo
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired import DesiredDriver, from_options
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.previous import PreviousDriver
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.stage import stage as stage_of_facts
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.state import Gpu
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.host_names import IMEX_NODES_FILE, IMEX_UNIT
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex import DesiredImex
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._users import HOLDER, User
-from ansible_collections.gpufleet.nvidia.tests.unit.host_documents import by_document
+from ansible_collections.gpufleet.nvidia.tests.unit.host_documents import by_document, card
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._driver.host_double import (
     DAEMON,
     NEW,
@@ -31,7 +30,7 @@ from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._driver
 
 stage = by_document(stage_of_facts)
 
-GB200 = Gpu("0", "0x2941", "blackwell", "gb200-186gb")
+GB200 = card("0", "0x2941", "blackwell", "gb200-186gb")
 RACK = DesiredImex("host", ("10.0.0.1", "10.0.0.2"))
 
 

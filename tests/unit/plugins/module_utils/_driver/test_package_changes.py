@@ -32,7 +32,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.previous i
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.runner import in_lockstep, strayed
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.running import not_built
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.state import Build
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import DkmsFacts
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._driver.plan_cases import (
     BARE,
@@ -169,8 +169,11 @@ def test_holds_cover_what_brings_the_next_kernel_and_its_modules():
     ("changed", "why"),
     [
         ({}, None),
-        ({"builds": (Build(NEW, None, "added"),)}, "state of the build for kernel 6.1.0-50-amd64 is added"),
-        ({"builds": (Build(NEW, KERNEL, "broken"),)}, "empty file"),
+        (
+            {"builds": (DkmsFacts("nvidia", NEW, None, "added"),)},
+            "state of the build for kernel 6.1.0-50-amd64 is added",
+        ),
+        ({"builds": (DkmsFacts("nvidia", NEW, KERNEL, "broken"),)}, "empty file"),
         ({"headers": False}, "headers of kernel 6.1.0-50-amd64 are not installed"),
     ],
 )

@@ -24,10 +24,10 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.plan impor
     plan_present,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.selection import names_to_ask
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.state import Gpu
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import view_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex import DesiredImex
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.tests.unit.host_documents import card
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._driver.plan_cases import (
     B200,
     BARE,
@@ -136,7 +136,7 @@ def test_boards_that_cannot_run_the_driver(gpus, desired, reason):
         (B200, DesiredDriver(version="570.124.06"), r"570\.124\.06 is older than the board", "580"),
         (RTX_PRO_6000, DesiredDriver(branch="570"), r"needs driver 575\.57\.08 or newer", "580"),
         (
-            Gpu("0", "0x2941", "blackwell", "gb200-186gb"),
+            card("0", "0x2941", "blackwell", "gb200-186gb"),
             DesiredDriver(branch="535"),
             r"needs branch 570 or newer",
             "580",
@@ -152,8 +152,8 @@ def test_a_driver_that_is_older_than_the_board_is_refused(gpu, desired, reason, 
 @pytest.mark.parametrize(
     ("gpu", "branch", "version"),
     [
-        (Gpu("0", "0x2335", "hopper", "h200-141gb"), "535", "535.309.01"),
-        (Gpu("0", "0x2bb1", "blackwell", "rtx-pro-6000-96gb"), "570", "570.211.01"),
+        (card("0", "0x2335", "hopper", "h200-141gb"), "535", "535.309.01"),
+        (card("0", "0x2bb1", "blackwell", "rtx-pro-6000-96gb"), "570", "570.211.01"),
     ],
 )
 def test_a_board_runs_with_a_driver_that_has_no_mig_for_it_yet(gpu, branch, version):
@@ -175,7 +175,7 @@ def test_two_boards_that_no_flavour_drives_together_are_named():
 
 
 def test_a_board_that_is_in_no_table_is_only_warned_of():
-    plan = plan_present(replace(BARE, gpus=(Gpu("0000:01:00.0", "0xffff"),)), DesiredDriver(), offers(NEW))
+    plan = plan_present(replace(BARE, gpus=(card("0000:01:00.0", "0xffff"),)), DesiredDriver(), offers(NEW))
     assert "not in the table of boards" in plan.plan.warnings[0]
 
 
@@ -278,8 +278,8 @@ def test_a_distribution_without_a_driver_says_so(distribution):
         plan_present(host, DesiredDriver(source="distribution"), Repositories())
 
 
-HGX_B200 = Gpu("0000:1a:00.0", "0x2901", "blackwell", "b200-180gb")
-GB200 = Gpu("0000:1a:00.0", "0x2941", "blackwell", "gb200-186gb")
+HGX_B200 = card("0000:1a:00.0", "0x2901", "blackwell", "b200-180gb")
+GB200 = card("0000:1a:00.0", "0x2941", "blackwell", "gb200-186gb")
 FABRIC = (
     Package("nvidia-fabricmanager", f"{NEW}-1"),
     Package("nvlsm", "2025.06.11-1"),

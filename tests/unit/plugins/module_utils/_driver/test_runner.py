@@ -22,10 +22,11 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired im
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.plan import DriverPlan, Repositories
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.previous import PreviousDriver, Remains
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.selection import archive_of, select
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.state import Gpu, Host
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.state import Host
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._packages.repository_options import DesiredRepository
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Plan, Refused, Step
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import Kind
+from ansible_collections.gpufleet.nvidia.tests.unit.host_documents import card
 from ansible_collections.gpufleet.nvidia.tests.unit.package_manager import PackageManager
 
 OLD, NEW = "580.126.09", "580.178.04"
@@ -56,7 +57,7 @@ def made_system(manager, record=None):
 
 
 def host(distribution=DEBIAN, **seen):
-    return Host(distribution, "x86_64", "6.1.0-50-amd64", (Gpu("0", "0x2330", "hopper"),), headers=True, **seen)
+    return Host(distribution, "x86_64", "6.1.0-50-amd64", (card("0", "0x2330", "hopper"),), headers=True, **seen)
 
 
 def planned(*steps, version=NEW):
@@ -246,7 +247,7 @@ class TestFabricManager:
 
 
 UBUNTU_HOST = Host(
-    DISTRIBUTIONS["ubuntu", "24.04"], "x86_64", "6.8.0-60-generic", (Gpu("0", "0x2330", "hopper"),), headers=True
+    DISTRIBUTIONS["ubuntu", "24.04"], "x86_64", "6.8.0-60-generic", (card("0", "0x2330", "hopper"),), headers=True
 )
 
 

@@ -13,9 +13,10 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.package_
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._distributions.distributions import DISTRIBUTIONS
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired import DesiredDriver
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.plan import Repositories, plan_present
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.state import Gpu, Host, Signing
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.state import Host, Signing
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import Kind
+from ansible_collections.gpufleet.nvidia.tests.unit.host_documents import card
 
 VERSION = "580.178.04"
 CERTIFICATE = "/var/lib/dkms/mok.pub"
@@ -24,7 +25,7 @@ DEBIAN = Host(
     DISTRIBUTIONS["debian", "12"],
     "x86_64",
     "6.1.0-50-amd64",
-    (Gpu("0000:18:00.0", "0x2330", "hopper"),),
+    (card("0000:18:00.0", "0x2330", "hopper"),),
     headers=True,
     secure_boot=True,
     signing=FRESH,
