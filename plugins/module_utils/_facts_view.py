@@ -141,6 +141,8 @@ class CardFacts(View):
 
 @dataclass(frozen=True)
 class MpsDaemonFacts(View):
+    """An MPS control daemon. C(devices): UUIDs that it was started for; empty for all GPUs."""
+
     pid: int = needs(ID)
     pipe_directory: str | None = has(_TEXT)
     responds: bool | None = has(boolean)
@@ -150,6 +152,9 @@ class MpsDaemonFacts(View):
     clients: int | None = has(number(0, 65536))
     servers: tuple[int, ...] | None = has(items(ID))
     devices: tuple[str, ...] | None = has(_FEW_NAMES)
+
+    def serves(self, devices: Sequence[str]) -> bool:
+        return not self.devices or bool(set(self.devices) & set(devices))
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from ..module_utils._boards.lookup import MACHINE_DRIVERS, described_board
 from ..module_utils._dcgm.stage import stage as dcgm
 from ..module_utils._driver.stage import stage as driver
 from ..module_utils._facts_view import Facts
+from ..module_utils._formats.numbers import whole_number
 from ..module_utils._host.stage import PROGRAM
 from ..module_utils._host.stage import stage as boot
 from ..module_utils._mig.stage import stage as mig
@@ -174,22 +175,29 @@ def _of_machines(facts: Facts, desired: Mapping[str, Any]) -> Refused | None:
     """Return that virtual machines have other GPUs than the description gives them: by PCI address, or so many."""
     if facts.pci is None:
         return None
-    cards, given = cards_of_machines(facts), desired.get(PASSTHROUGH) or []
+    cards, given = cards_of_machines(facts), desired.get(PASSTHROUGH)
+    addresses, count = given_to_machines(given)
     there = [card.address for card in cards]
     drivers = {str(card.kernel_driver) for card in cards} or MACHINE_DRIVERS
-    if isinstance(given, list):
-        addresses = sorted(_address(str(one)) for one in given)
-        described, same = ", ".join(addresses) or "none", addresses == there
-    else:
-        described, same = f"{given} GPUs", not isinstance(given, bool) and str(given) == str(len(there))
-    if same:
+    if count == len(there) if addresses is None else addresses == there:
         return None
+    described = f"{given} GPUs" if addresses is None else ", ".join(addresses) or "none"
     return Refused(
         PASSTHROUGH,
         f"the description gives {described[:300]} to virtual machines, and their kernel drivers ({', '.join(sorted(drivers))}) have "
         f"{', '.join(there) or 'none'}",
         "Correct the variable, or bind the GPUs to the other driver and reboot.",
     )
+
+
+def given_to_machines(given: Any) -> tuple[list[str] | None, int | None]:
+    """Return the PCI addresses of the GPUs that a description gives to virtual machines, None where it only counts them, and how many; None where it
+    does not say that.
+    """
+    if isinstance(given or [], (list, tuple)):
+        addresses = sorted(_address(str(one)) for one in given or ())
+        return addresses, len(addresses)
+    return None, None if isinstance(given, bool) else whole_number(str(given))
 
 
 def _address(text: str) -> str:

@@ -18,6 +18,7 @@ from .._adapters.mps_control import MpsControl, MpsControl3, MpsError, MpsNotRun
 from .._adapters.nvml_gpus import Nvml
 from .._adapters.nvml_library import HOST_PROGRAM, NvmlError
 from .._adapters.processes import ProgramProcess, add_allocations, program_processes, read_allocations
+from .._facts_view import MpsDaemonFacts
 from .._formats.documents import read_json
 from .._gpu_facts import GpuFacts, gpu_view
 from .._plan import Plan, Step
@@ -27,7 +28,7 @@ from .._steps import Kind
 from .._users import PROCESS, User
 from . import mps_instances, mps_units
 from .host import SHM, UNREADABLE, Daemon, HostSharing, recorded_sharing
-from .state import ForeignDaemon, Observed, ObservedDaemon, Server, SharedGpu, pods_of
+from .state import Observed, ObservedDaemon, Server, SharedGpu, pods_of
 
 RECORD = "/etc/gpufleet/sharing.json"
 UNITS = "/etc/systemd/system"
@@ -152,7 +153,7 @@ def _wait_for_answer(control: MpsControl | MpsControl3) -> None:
         time.sleep(_PAUSE)
 
 
-def _foreign_daemons(processes: Sequence[ProgramProcess]) -> tuple[ForeignDaemon, ...]:
+def _foreign_daemons(processes: Sequence[ProgramProcess]) -> tuple[MpsDaemonFacts, ...]:
     """Return the control daemons that are none of ours: ours are known by their units, or by their pipe directories."""
     described = [configured(name) for name in _names()] + list((recorded() or HostSharing()).daemons)
     ours = {daemon.pipe_directory for daemon in described if daemon}
@@ -167,7 +168,8 @@ def _foreign_daemons(processes: Sequence[ProgramProcess]) -> tuple[ForeignDaemon
         pipe = environment.get("CUDA_MPS_PIPE_DIRECTORY") or ""
         if not process.foreign and pipe in ours:
             continue
-        found.append(ForeignDaemon(process.pid, mps_instances.named_devices(environment), process.foreign, pipe))
+        devices = mps_instances.named_devices(environment)
+        found.append(MpsDaemonFacts(process.pid, pipe, in_container=process.foreign, devices=devices))
     return tuple(found)
 
 

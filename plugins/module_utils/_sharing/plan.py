@@ -16,13 +16,14 @@ from dataclasses import replace
 from typing import Any
 
 from .._boards.architectures import FIRST_BRANCH_WITH_MPS_MULTI_USER
+from .._facts_view import MpsDaemonFacts
 from .._formats.mps_commands import limit_text
 from .._plan import Plan, Refused, Step
 from .._steps import Kind
 from .._users import mps_clients, named, names
 from .host import DEFAULT, SHM, Daemon, HostSharing
 from .mps_instances import DEFAULT_PIPE_DIRECTORY
-from .state import ForeignDaemon, Observed, ObservedDaemon, SharedGpu
+from .state import Observed, ObservedDaemon, SharedGpu
 
 
 def plan(observed: Observed, wanted: HostSharing, disruption: str = "refuse") -> Plan:
@@ -138,7 +139,7 @@ def _refuse_two_daemons(observed: Observed, wanted: HostSharing) -> None:
                 raise second_daemon(foreign)
 
 
-def second_daemon(foreign: ForeignDaemon) -> Refused:
+def second_daemon(foreign: MpsDaemonFacts) -> Refused:
     """Return that GPUs have an MPS daemon that their pool does not want."""
     where = "in a container, probably the device plugin's" if foreign.in_container else "on the host"
     if foreign.in_container:

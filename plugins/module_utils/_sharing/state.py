@@ -64,24 +64,10 @@ class SharedGpu:
 
 
 @dataclass(frozen=True)
-class ForeignDaemon:
-    """An MPS control daemon that is not the host program's, such as that of the device plugin. C(devices): UUIDs that it was started for; empty for
-    all GPUs.
-    """
-
-    pid: int
-    devices: tuple[str, ...] = ()
-    in_container: bool = False
-    pipe_directory: str = ""
-
-    def serves(self, devices: Sequence[str]) -> bool:
-        return not self.devices or bool(set(self.devices) & set(devices))
-
-
-@dataclass(frozen=True)
 class Observed:
     """The sharing of a host as it was read.
 
+    :param foreign_daemons: MPS control daemons that are not the host program's, such as that of the device plugin.
     :param multi_user: whether its release can let clients of several users share a server.
     :param shm_mounted: whether the shared memory of pods' MPS is mounted, or would be after a reboot.
     """
@@ -92,7 +78,7 @@ class Observed:
     installed: bool = True
     multi_user: bool = True
     protocol_3: bool = True
-    foreign_daemons: tuple[ForeignDaemon, ...] = ()
+    foreign_daemons: tuple[MpsDaemonFacts, ...] = ()
     shm_mounted: bool = False
 
 
@@ -115,11 +101,7 @@ def from_facts(facts: Facts, gpus: Sequence[GpuFacts], wanted: HostSharing | Non
         ),
         recorded=recorded,
         # The device plugin's goes with its pods, and what a user runs for itself does not answer root.
-        foreign_daemons=tuple(
-            ForeignDaemon(daemon.pid, daemon.devices or (), pipe_directory=pipe)
-            for pipe, daemon in answering.items()
-            if not pipe.startswith(f"{ROOT}/")
-        ),
+        foreign_daemons=tuple(daemon for pipe, daemon in answering.items() if not pipe.startswith(f"{ROOT}/")),
     )
 
 

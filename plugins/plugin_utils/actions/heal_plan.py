@@ -14,7 +14,6 @@ from typing import Any
 
 from ...module_utils._facts_view import Facts
 from ...module_utils._formats.host_names import UPGRADE_STEPS
-from ...module_utils._formats.numbers import whole_number
 from ...module_utils._formats.utc_time import in_future, text_of
 from ...module_utils._health.repair_faults import Described, find_faults, logged
 from ...module_utils._health.repair_plan import Policy, RepairPlan, plan_repair
@@ -30,6 +29,7 @@ from ..fleet.upgrade import HEAL, from_annotations
 from ..plain import is_true, plain
 from ..pools import GPU_HOSTS, node_of
 from ..role_variables import value_of
+from ..stages import PASSTHROUGH, given_to_machines
 from ..users_of_host import refuse_users
 
 
@@ -230,9 +230,10 @@ def _described(variables: Mapping[str, Any]) -> Described:
     injected = str(value_of("nvidia_toolkit_runtime", variables) or "none") != "none"
     count = sum(int(entry.get("count") or 0) for entry in gpus if isinstance(entry, dict))
     # Those of virtual machines are on the bus, too.
-    others = value_of("gpu_facts_passthrough", variables) or ()
-    given = len(others) if isinstance(others, (list, tuple)) else whole_number(str(others)) or 0
-    return Described(count + given if count else None, injected and is_true(value_of("nvidia_toolkit_cdi", variables)))
+    given = given_to_machines(value_of(PASSTHROUGH, variables))[1]
+    return Described(
+        count + (given or 0) if count else None, injected and is_true(value_of("nvidia_toolkit_cdi", variables))
+    )
 
 
 def _refuse(node: str, facts: Facts, nodes: Mapping[str, Any] | None) -> None:
