@@ -5,9 +5,6 @@
 
 from __future__ import annotations
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import DriverFacts, view_of
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._printable import printable
-
 DOCUMENTATION = r"""
 ---
 module: boot_kernel
@@ -60,8 +57,10 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.grub imp
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.host_reader import HostReader
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.kernel_update import plan_boot
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.driver import read_next_kernel
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import DriverFacts, view_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.hardware import module_problem
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Plan, Refused
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._printable import printable
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._results import refuse, succeed
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import Kind
 

@@ -101,7 +101,10 @@ def main() -> None:
     )
     parameters = module.params
     repair = Repair(parameters["_pynvml_archive"], parameters["wait"])
-    facts = repair.read()
+    try:
+        facts = repair.read()
+    except Refused as error:
+        refuse(module, error)
     if pynvml_is_wanted(HostFiles(), facts.nvml.code) and not parameters["_pynvml_archive"]:
         module.exit_json(changed=False, pynvml_missing=True)
     if module.check_mode:

@@ -158,6 +158,8 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.stopwatc
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.document import pynvml_is_wanted
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.evidence import collect
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.checks import ARGUMENTS, answer
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._results import refuse
 
 
 def main() -> None:
@@ -167,16 +169,19 @@ def main() -> None:
     )
     parameters = module.params
     files = HostFiles()
-    with Stopwatch() as watch:
-        evidence = collect(
-            HostReader(files),
-            parameters["_pynvml_archive"],
-            parameters["cuda_check"],
-            parameters["cuda_timeout"],
-            parameters["dcgm_level"],
-            parameters["dcgm_timeout"],
-            parameters["fabric_timeout"],
-        )
+    try:
+        with Stopwatch() as watch:
+            evidence = collect(
+                HostReader(files),
+                parameters["_pynvml_archive"],
+                parameters["cuda_check"],
+                parameters["cuda_timeout"],
+                parameters["dcgm_level"],
+                parameters["dcgm_timeout"],
+                parameters["fabric_timeout"],
+            )
+    except Refused as refusal:
+        refuse(module, refusal)
     if pynvml_is_wanted(files, evidence.facts.nvml.code) and not parameters["_pynvml_archive"]:
         module.exit_json(changed=False, pynvml_missing=True)
     result = {**answer(evidence, parameters, module.check_mode), "seconds": watch.seconds}

@@ -5,9 +5,6 @@
 
 from __future__ import annotations
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._gpu_facts import gpu_view
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._printable import printable
-
 DOCUMENTATION = r"""
 ---
 module: mps
@@ -104,8 +101,10 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.driver_ve
     branch_of,
     is_driver_version,
 )
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._gpu_facts import gpu_view
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._options import arguments, variables
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import NotInEffect, Plan, Refused, carry_out
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._printable import printable
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._results import refuse, succeed
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import apply as sharing_apply
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import mps_removal

@@ -82,7 +82,7 @@ BAD = {
         ["nvidia_driver_branch: branch 581 no longer gets security fixes", "Use "],
     ),
     "below-the-floor": ({"nvidia_driver_version": "580.65.06"}, ["nvidia_driver_version: ", "580.65.06"]),
-    "no-version": ({"nvidia_toolkit_version": "newest"}, ["nvidia_toolkit_version: 'newest'", "such as 1.20.0"]),
+    "no-version": ({"nvidia_toolkit_version": "newest"}, ["nvidia_toolkit_version: 'newest'", "such as 1.20.2"]),
     "unknown-pool": ({"gpu_facts_pool": "trainin"}, ["gpu_facts_pool", "trainin", "The nearest: training"]),
     "two-pools": ({}, ["gpu_facts_pool", "several groups", "night, training", "Set gpu_facts_pool"]),
 }

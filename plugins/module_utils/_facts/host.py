@@ -97,6 +97,9 @@ _LISTED = {
 }
 
 
+_APT_LISTS = "/var/lib/apt/lists"
+
+
 def missing_headers(source: HostReader, host: Mapping[str, Any], driver: Mapping[str, Any]) -> list[str]:
     """Return the packages with headers of kernels without any that are in no package list of a host whose driver DKMS builds, as C(Headers.spelled).
     Lists that may be older than the kernel prove nothing: those of rpm have to have a later one, apt's to be fetched after it was installed.
@@ -126,7 +129,10 @@ def missing_headers(source: HostReader, host: Mapping[str, Any], driver: Mapping
         versions = re.findall(pattern.format(re.escape(item.name)), listed, re.MULTILINE)
         newer = any(_parts(version) > _parts(item.version) for version in versions)
         if not item.version:
-            fetched, made = map(source.files.modified, ("/var/lib/apt/lists", f"/lib/modules/{release}"))
+            # An image whose lists were removed has the folder, and its time is that of the removal.
+            there = any("_Packages" in name for name in source.files.names(_APT_LISTS))
+            fetched = source.files.modified(_APT_LISTS) if there else None
+            made = source.files.modified(f"/lib/modules/{release}")
             newer = fetched is not None and made is not None and fetched > made
         if newer and not any(map(item.is_version, versions)):
             found.append(item.spelled)

@@ -27,6 +27,7 @@ from .._health.metric_units import METRICS_FILE, METRICS_SERVICE
 from .._health.metrics import counted, expose, parse_counts, readings, unread
 from .._health.records import cdi_difference, record_differences
 from .._health.report import evaluate
+from .._plan import Refused
 from .plan import VERSION_FILE
 from .plan import plan as plan_boot
 from .restore import fail, say
@@ -75,7 +76,12 @@ def write_metrics(directory: str) -> int:
         say(f"nothing is read while the GPUs are being changed: {error}")
         return 0
     began = time.monotonic()
-    evidence = collect(HostReader(HostFiles()), None, (), 0.0)
+    try:
+        evidence = collect(HostReader(HostFiles()), None, (), 0.0)
+    except Refused as refusal:
+        fail(f"Failed to read the host: {refusal.message}")
+        write_whole(path, expose(unread(time.time(), read_text(VERSION_FILE, links=False))))
+        return 1
     report = evaluate(CHECKS, evidence)
     errors = parse_counts(read_text(COUNTS, links=False), read_text(_BOOT_ID) or "")
     log = kernel_log()

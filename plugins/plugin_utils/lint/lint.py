@@ -265,6 +265,13 @@ def _is_empty(text: str) -> bool:
     return all(line.strip() in ("", "---") or line.lstrip().startswith("#") for line in text.splitlines())
 
 
+def _with_texts(value: Any) -> Any:
+    """Return a value with texts as keys, as JSON has them: in YAML a date is one, too."""
+    if isinstance(value, list):
+        return [_with_texts(one) for one in value]
+    return {str(key): _with_texts(one) for key, one in value.items()} if isinstance(value, dict) else value
+
+
 def _of_part(
     name: str, text: str, part: Part, beside: Sequence[Mapping[str, Any]]
 ) -> Iterator[tuple[str, _Check | str]]:
@@ -274,7 +281,7 @@ def _of_part(
         yield part.place, "template" if is_placeholder(part.text) else partial(_text, part.text, (), None)
     elif not part.chart and not _is_object(document) and _is_configuration(document):
         place = name if text else f"{name}[configuration]"
-        yield place, partial(_text, text or json.dumps(document, default=str), (), None)
+        yield place, partial(_text, text or json.dumps(_with_texts(document), default=str), (), None)
     else:
         others = tuple(one for one in beside if one is not document and operator_objects.is_operator(one))
         check = _check_of(document, others, part.chart, part.version)

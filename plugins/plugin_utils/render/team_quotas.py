@@ -142,9 +142,27 @@ def _spec(kind: str, one: Mapping[str, Any], goal: Mapping[str, Any], then: Mapp
         return {"hard": {name: str(number) for (_flavor, name), number in then.items()}}
     ours, others = filter(_is_ours, _groups(goal)), itertools.filterfalse(_is_ours, _groups(one) or _groups(goal))
     groups, old = copy.deepcopy([*ours, *others]), _cells(_groups(one))
+    _keep_foreign_flavors(one, groups)
     for key, item in _cells(groups).items():
         item.update({**old.get(key, {}), **({"nominalQuota": str(then[key])} if key in then else {})})
     return {"resourceGroups": groups}
+
+
+def _keep_foreign_flavors(one: Mapping[str, Any], groups: Iterable[dict[str, Any]]) -> None:
+    """Add the flavors that others gave the groups of ours: all flavors of a group have the same resources, so a group with others cannot take them.
+
+    :raises Refused: a flavor fits no group.
+    """
+    for flavor in (flavor for group in filter(_is_ours, _groups(one)) for flavor in group.get("flavors") or ()):
+        resources = {str(item.get("name")) for item in flavor.get("resources") or ()}
+        if str(flavor.get("name")).startswith(FLAVOR_PREFIX):
+            continue
+        group = next((group for group in groups if set(group.get("coveredResources") or ()) == resources), None)
+        if group is None:
+            reason = f"somebody added the flavor {flavor.get('name')}, which has not the resources that are described"
+            remedy = "Take it out, or give it a ClusterQueue of its own in the cohort."
+            raise Refused(f"ClusterQueue {metadata(one).get('name')}", reason, remedy)
+        group["flavors"] = [*group["flavors"], copy.deepcopy(flavor)]
 
 
 def _is_ours(group: Mapping[str, Any]) -> bool:

@@ -320,6 +320,18 @@ def test_what_others_added_to_an_object_stays(change):
     assert cluster.numbers() == {SMALL: 8}, "what somebody lowered is not raised before the nodes have changed"
 
 
+def test_a_flavor_that_others_added_to_a_queue_stays_or_is_named(change):
+    cluster, quotas = Quotas(described(DAY)), described(NIGHT)
+    (one,) = [one for one in cluster.objects if one["kind"] == "ClusterQueue"]
+    group = one["spec"]["resourceGroups"][0]
+    spot = {"name": "spot", "resources": [{"name": name, "nominalQuota": "2"} for name in group["coveredResources"]]}
+    group["flavors"].append(spot)
+    change(cluster, "lowered", quotas)
+    assert spot in one["spec"]["resourceGroups"][0]["flavors"]
+    one["spec"]["resourceGroups"][0]["flavors"][-1] = {**spot, "resources": [{"name": "cpu", "nominalQuota": "2"}]}
+    assert "the flavor spot" in change(cluster, "raised", quotas)["msg"]
+
+
 def test_whole_gpus_in_claims_are_counted_in_slices():
     offered = [
         {

@@ -32,7 +32,9 @@ def host(manager="apt", there=False):
     }
 
 
-def lists(tree, fetched=200, installed=100):
+def lists(tree, fetched=200, installed=100, names=("deb.example_dists_bookworm_main_binary-amd64_Packages",)):
+    for name in names:
+        tree.write(f"/var/lib/apt/lists/{name}", "")
     for path, moment in (
         ("/var/lib/apt/lists", fetched),
         *((f"/lib/modules/6.1.0-{n}-amd64", installed) for n in (25, 26)),
@@ -62,7 +64,7 @@ def test_what_no_list_has(tree, driver, offered, there, missing):
     assert (program, verb) == ("apt-cache", "madison")
 
 
-@pytest.mark.parametrize("moments", [{"fetched": 100, "installed": 200}, {}])
+@pytest.mark.parametrize("moments", [{"fetched": 100, "installed": 200}, {"names": ("lock",)}, {}])
 def test_lists_that_may_be_older_than_the_kernel_prove_nothing(tree, moments):
     tree.answers["apt-cache"] = ""
     source = lists(tree, **moments) if moments else tree.source()

@@ -12,6 +12,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.mps_control import MpsError, MpsNotRunning
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts import mps
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.mps import read_mps, read_mps_control
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.schema import view_of
 
 CONTROL = "nvidia-cuda-mps-control"
 SERVER = "nvidia-cuda-mps-server"
@@ -48,6 +49,16 @@ def host(tree):
 def test_no_daemon(host):
     host.process(5, [CONTROL])  # a client of the same name, which is asking
     assert read_mps(host.source()) == []
+
+
+def test_what_whoever_starts_a_daemon_puts_into_its_environment_fits_the_facts(host):
+    names = f"GPU-{'a' * 300},MIG-b\nc"
+    host.process(
+        900, [CONTROL, "-d"], environment={"CUDA_MPS_PIPE_DIRECTORY": f"/{'p' * 9000}\n", "CUDA_VISIBLE_DEVICES": names}
+    )
+    (daemon,) = read_mps(host.source())
+    view_of({"schema": 1, "mps": [daemon]})
+    assert len(daemon["devices"]) == 2
 
 
 def test_a_daemon_with_clients(host):

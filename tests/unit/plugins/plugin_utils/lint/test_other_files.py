@@ -657,6 +657,23 @@ def test_hami_reads_a_successor_in_place_of_a_field_of_older_releases():
     assert finding[2] == "Write migProfileAllowlist, with models and profiles."
 
 
+@pytest.mark.parametrize("key", ["2024-01-01", "!!binary YQ==", "4.5", "true", "null"])
+def test_a_key_that_is_no_text_ends_nothing(key):
+    """In every kind, and in a configuration behind another document."""
+    other = "apiVersion: v1\nkind: Foo\n---\n"
+    text = f"version: v1\nflags: {{migStrategy: none, {key}: 1}}\n{key}: x\n"
+    for name, before in (("f", ""), ("f[configuration]", other)):
+        assert [one.level for one in lint_files({"f": before + text})[name].findings] == ["warning", "warning"]
+    for kind in KINDS:
+        for group in GROUPS:
+            for part in ("spec", "data", "metadata", "labels"):
+                lint_files(
+                    {"f": f"{other}apiVersion: {group}\nkind: {kind}\n{part}: {{{key}: {{{key}: 1}}}}\n{key}: x\n"}
+                )
+    for top in TOPS:
+        lint_files({"f": f"{other}{top}: {{{key}: {{{key}: 1}}}}\n{key}: x\n"})
+
+
 KINDS = ("Application", "ApplicationSet", "HelmRelease", "HelmChart", "Kustomization", "List", "ConfigMap", "Node")
 KINDS += ("NodeFeatureRule", "DaemonSet", "ClusterPolicy", "NVIDIADriver", "ResourceClaim", "DeviceClass")
 GROUPS = ("argoproj.io/v1", "helm.toolkit.fluxcd.io/v2", "helm.cattle.io/v1", "kustomize.config.k8s.io/v1", "v1")
