@@ -111,6 +111,9 @@ _DRIVER = re.compile(
     r"linux-(open|signatures|objects)-nvidia|xserver-xorg-video-nvidia|firmware-nvidia-gsp|libnvcuvid|libnvoptix|"
     r"libnvsdm|nvlsm$|nvlink5"
 )
+#: Named like parts of the driver, and beside any driver or none: firmware for nouveau (Fedora's and RHEL's linux-firmware brings it), tools for MIG, GPUDirect
+#: Storage, the former Docker runtime, CUDA's compiler as Debian packages it, and the choice of a laptop's GPU.
+_BESIDE = re.compile(r"nvidia-(gpu-firmware|mig-(manager|parted)|docker2?$|fs(-|$)|gds(-|$)|cuda-|prime(-|$))")
 #: Names that only NVIDIA's own repositories have (host.md, section 2.2), for packages without a vendor. Debian's archive has nvidia-open-kernel-dkms.
 _ONLY_NVIDIA = re.compile(
     r"cuda-drivers|nvidia-open(-\d|$)|nvidia-driver-(cuda|open|pinning)|nvidia-kernel-open-dkms$|"
@@ -158,7 +161,7 @@ def other_vendor(packages: Iterable[InstalledPackage]) -> str:
 
 
 def is_driver(name: str) -> bool:
-    return bool(_DRIVER.match(name)) and not _TOOLKIT.match(name)
+    return bool(_DRIVER.match(name)) and not _TOOLKIT.match(name) and not _BESIDE.match(name)
 
 
 def is_toolkit(name: str) -> bool:

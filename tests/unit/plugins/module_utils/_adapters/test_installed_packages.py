@@ -150,7 +150,23 @@ def test_toolkit_packages(name):
     assert packages.is_toolkit(name) and not packages.is_driver(name)
 
 
-@pytest.mark.parametrize("name", ["cuda-toolkit-13-0", "libnvme1", "nvidiasettings", "python3-nvidia", "vim"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "cuda-toolkit-13-0",
+        "libnvme1",
+        "nvidiasettings",
+        "python3-nvidia",
+        "vim",
+        "nvidia-gpu-firmware",
+        "nvidia-mig-manager",
+        "nvidia-docker2",
+        "nvidia-fs-dkms",
+        "nvidia-gds-13-0",
+        "nvidia-cuda-toolkit",
+        "nvidia-prime",
+    ],
+)
 def test_other_packages(name):
     assert not packages.is_driver(name) and not packages.is_toolkit(name)
 

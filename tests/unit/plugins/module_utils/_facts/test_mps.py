@@ -53,7 +53,7 @@ def test_no_daemon(host):
 
 def test_what_whoever_starts_a_daemon_puts_into_its_environment_fits_the_facts(host):
     names, pipe = f"GPU-{'a' * 300},MIG-b\nc", f"/{'p' * 9000}\n"
-    host.daemons[pipe] = Daemon()
+    host.daemons[pipe] = Daemon(limits=["4G"] * 2)
     host.process(900, [CONTROL, "-d"], environment={"CUDA_MPS_PIPE_DIRECTORY": pipe, "CUDA_VISIBLE_DEVICES": names})
     (daemon,) = read_mps(host.source())
     view_of({"schema": 1, "mps": [daemon]})
