@@ -144,6 +144,11 @@ seconds:
   type: dict
   returned: when the host is asked
   sample: {nvml: 0.2, programs: 12.5, own: 0.4}
+refusals:
+  description: What of the host's own reading cannot be used, each with C(thing), C(reason), C(remedy), C(message).
+  type: list
+  elements: dict
+  returned: when refused
 msg:
   description: A one-line summary - the first failure with its next step, or that there is none.
   returned: always

@@ -62,6 +62,9 @@ class ActionModule(ClusterAction):
         labels = labels_of(node)
         moved = is_moved(facts, operands, lambda one: clients.of_host(labels, one), to)
         if to == OPERATOR and not moved:
+            if labels.get(clients.NOTHING) == "false":
+                reason = f"node {arguments['node']} has the label {clients.NOTHING}=false, so the GPU Operator would bring nothing"
+                raise Refused(thing, reason, "Remove the label, and run again.")
             sets = own(cluster.daemon_sets(), arguments["namespaces"])
             lacking = [one for one in operands if not clients.moved(sets, labels, [one])]
             if lacking:

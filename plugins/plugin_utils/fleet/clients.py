@@ -23,6 +23,8 @@ LABEL = f"{LABEL_PREFIX}/gpu-clients"
 PAUSED = "paused"
 #: C(controllers/state_manager.go) of the GPU Operator, and C(main.go) of its k8s-driver-manager.
 OPERATOR_PREFIX = "nvidia.com/gpu.deploy."
+#: The label of a node to which the operator, if it is C(false), brings nothing at all.
+NOTHING = f"{OPERATOR_PREFIX}operands"
 OPERATOR_PAUSED = "paused-for-driver-upgrade"
 #: Those of the operator's operands that open NVML, or that fail without a driver.
 OPERANDS = (
@@ -45,7 +47,7 @@ _OF_HOST = ("false", "pre-installed")
 
 def of_host(labels: Mapping[str, str], operand: str) -> bool:
     """Return whether the labels of a node keep an operand of the GPU Operator away for good, which its ClusterPolicy has for the cluster."""
-    return labels.get(f"{OPERATOR_PREFIX}{operand}") in _OF_HOST or labels.get(f"{OPERATOR_PREFIX}operands") == "false"
+    return labels.get(f"{OPERATOR_PREFIX}{operand}") in _OF_HOST or labels.get(NOTHING) == "false"
 
 
 def paused(labels: Mapping[str, str]) -> dict[str, str]:

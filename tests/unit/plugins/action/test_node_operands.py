@@ -189,6 +189,12 @@ def test_what_would_take_the_driver_from_pods_is_refused_before_anything_is_touc
     assert result["failed"] and text in result["msg"] and not cluster.written
 
 
+def test_nothing_goes_back_to_a_node_from_which_a_label_keeps_the_operator(run):
+    cluster = Operator({**HOSTS, "nvidia.com/gpu.deploy.operands": "false"})
+    result = run(cluster, "surveyed", BY_PACKAGES, brought_by="gpu_operator")
+    assert result["failed"] and "nvidia.com/gpu.deploy.operands=false" in result["msg"] and not cluster.written
+
+
 @pytest.mark.parametrize("names", [[], ["driver"], ["container-toolkit"]])
 def test_nothing_goes_back_to_an_operator_that_would_not_bring_it(run, names):
     result = run(Operator(HOSTS, names=names), "surveyed", BY_PACKAGES, brought_by="gpu_operator")
