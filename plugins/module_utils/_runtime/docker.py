@@ -57,7 +57,10 @@ def read(text: str) -> dict[str, Any]:
     """Return the data of C(daemon.json). Raises JsonError: it is not JSON, or holds something else where an object has to be."""
     data = load(text)
     for name in ("runtimes", "features"):
-        if not isinstance(data.get(name, {}), dict):
+        # dockerd takes null for nothing, as Go's decoder does.
+        if data.get(name, {}) is None:
+            del data[name]
+        elif not isinstance(data.get(name, {}), dict):
             raise JsonError(f"{name} is not an object")
     return data
 
@@ -65,7 +68,7 @@ def read(text: str) -> dict[str, Any]:
 def effective(text: str | None, version: tuple[int, ...] = ()) -> Effective:
     """Return what C(daemon.json) puts in force. Raises JsonError: it is not JSON."""
     data = load(text or "")
-    runtimes = data.get("runtimes", {})
+    runtimes = data.get("runtimes") or {}
     cdi = dig(data, ("features", "cdi"))
     if not isinstance(cdi, bool):
         cdi = None if version < CDI_SINCE else version >= CDI_BY_DEFAULT_SINCE

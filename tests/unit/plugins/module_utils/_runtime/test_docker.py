@@ -102,6 +102,12 @@ def test_what_cannot_be_edited_is_refused(text):
         docker.edit(NEW, text, PRESENT)
 
 
+def test_null_is_nothing_as_dockerd_takes_it():
+    text = '{"features": null, "runtimes": null, "debug": true}'
+    assert docker.read(text) == {"debug": True}
+    assert docker.effective(text).runtimes == ("runc",)
+
+
 def test_effective():
     assert docker.effective(edited("{}", DEFAULT), NEW).shortfalls(DEFAULT) == ()
     assert docker.effective(None, NEW).shortfalls(PRESENT) == (
