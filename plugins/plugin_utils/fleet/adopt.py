@@ -273,6 +273,10 @@ def _mig(reader: _Reader, served: ServedConfiguration) -> None:
         off = reader.left(["mig"], {})
         alone = f"the cluster offers whole GPUs, so site would: {_joined(off)}" if off else "the layout is left alone"
         reader.differences.append(f"mig: {alone} (nvidia_mig_layout: []). With {layout} site would: {_joined(left)}")
+    elif not found["nvidia_mig_restore"] and served.mig_manager:
+        reader.notes.append(
+            "the GPU Operator's MIG manager restores the MIG layout, so nvidia_mig_restore is false: one owner is enough."
+        )
     elif not found["nvidia_mig_restore"]:
         enabled = reader.facts.mig_parted and reader.facts.mig_parted.enabled
         reader.notes.append(

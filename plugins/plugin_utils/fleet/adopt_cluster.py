@@ -41,6 +41,7 @@ class ServedConfiguration:
     :param sharing: the variables C(nvidia_sharing_*) that mean the same; empty where nothing is shared.
     :param driver: whether a container of the GPU Operator brings its driver: not where the label of the node excludes that.
     :param toolkit: whether one brings the container toolkit.
+    :param mig_manager: whether the operator's MIG manager restores the layout.
     """
 
     node: str = ""
@@ -48,6 +49,7 @@ class ServedConfiguration:
     sharing: Mapping[str, Any] = field(default_factory=dict)
     driver: bool = False
     toolkit: bool = False
+    mig_manager: bool = False
     differences: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -107,14 +109,17 @@ class Objects:
             return str(_at(self.policy, "status", "namespace") or next(iter(named), "gpu-operator"))
         return next((str(_at(one, "metadata", "namespace") or "") for one in self.plugins), "")
 
+    @property
+    def _has_mig_manager(self) -> bool:
+        return _at(self.policy, "spec", "migManager", "enabled") is not False
+
     def variables(self) -> dict[str, Any]:
         """Return the variables C(gpu_kubernetes_*) that mean what serves this cluster."""
         found: dict[str, Any] = {}
         if self.policy is not None:
             found["gpu_kubernetes_stack"] = "gpu_operator"
-            manager = _at(self.policy, "spec", "migManager", "enabled") is not False
             labelled = any(MIG_CONFIG_LABEL in _labels(node) for node in self.nodes)
-            found["gpu_kubernetes_mig_manager"] = "operator" if manager and labelled else "host"
+            found["gpu_kubernetes_mig_manager"] = "operator" if self._has_mig_manager and labelled else "host"
             runtime_class = _at(self.policy, "spec", "operator", "runtimeClass")
             if runtime_class:
                 found["gpu_kubernetes_runtime_class"] = str(runtime_class)
@@ -220,6 +225,7 @@ class Objects:
             sharing,
             brought["driver"],
             brought["container-toolkit"],
+            bool(label) and self._has_mig_manager,
             tuple(differences),
             tuple(notes),
         )

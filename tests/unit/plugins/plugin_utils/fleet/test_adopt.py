@@ -192,6 +192,10 @@ def test_the_layout_is_what_the_gpus_have_and_the_services_configuration_is_held
         assert "cannot be read" in difference
     by_hand = adopted({**parted, "mig_parted": None})
     assert by_hand.differences == () and any("nothing restores the MIG layout" in note for note in by_hand.notes)
+    by_operator = adopted({**parted, "mig_parted": None}, ServedConfiguration(mig_manager=True))
+    assert by_operator.variables["nvidia_mig_restore"] is False
+    assert any("GPU Operator's MIG manager restores" in note for note in by_operator.notes)
+    assert not any("nothing restores" in note for note in by_operator.notes)
 
 
 def test_the_strategy_of_the_cluster_counts_where_the_layout_allows_it(parted):
