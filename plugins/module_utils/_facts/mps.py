@@ -17,7 +17,6 @@ from .._adapters.command import CommandError
 from .._adapters.host_reader import HostReader
 from .._adapters.mps_control import MpsControl, MpsControl3, MpsError, multi_user_option_of, program_in
 from .._adapters.processes import ProgramProcess, program_processes
-from .._printable import printable
 from .._sharing.mps_instances import DEFAULT_PIPE_DIRECTORY, ROOT, is_daemon, is_instance, named_devices
 
 CONTROL = "nvidia-cuda-mps-control"
@@ -26,8 +25,8 @@ SERVER = "nvidia-cuda-mps-server"
 _ROOT_IN_CONTAINER = "/mps"
 #: As many devices as a host has GPUs, and more than a daemon can serve.
 _MOST_DEVICES = 64
-#: Characters of a device's name, and of a path, that are shown.
-_LONGEST_NAME, _LONGEST_PATH = 256, 4096
+#: Characters of a device's name that the facts take.
+_LONGEST_NAME = 256
 
 
 def _is_control_daemon(process: ProgramProcess) -> bool:
@@ -64,7 +63,7 @@ def read_mps(source: HostReader) -> list[dict[str, Any]]:
         if contained and pipe is not None:
             pipe = _pipe_on_host(source, pipe) or pipe
         facts: dict[str, Any] = {
-            "pipe_directory": None if pipe is None else printable(pipe, longest=_LONGEST_PATH),
+            "pipe_directory": pipe,
             "pid": daemon.pid,
             "in_container": contained,
             "responds": None,
@@ -91,7 +90,7 @@ def read_mps(source: HostReader) -> list[dict[str, Any]]:
                 facts["limits"] = _limits(source, path, control, _devices(source, daemon))
         devices = named_devices(daemon.environment or {})
         # Whoever starts a process of this name decides what stands here.
-        shown = [printable(name, longest=_LONGEST_NAME) for name in devices[:_MOST_DEVICES]]
+        shown = [name[:_LONGEST_NAME] for name in devices[:_MOST_DEVICES]]
         found.append({**facts, **({"devices": shown} if devices else {})})
     return found
 

@@ -68,6 +68,9 @@ class _Host:
     notes: list[str] = field(default_factory=list)
     choices: Choices | None = None
     match: NodeMatch = BY_NAME
+    #: Whether the tables of settings and of IMEX have it: most hosts are in neither, and are not read again for them.
+    keeps_settings: bool = False
+    has_imex: bool = False
 
     def take(self, named: Named) -> None:
         """Expect of the host what this configuration of the device plugin makes of it."""
@@ -182,7 +185,10 @@ class ActionModule(ControllerAction):
             resources.update({f"node {name}" if name in hosts else name: one for name, one in joined.items()})
         read = [host for host, about in hosts.items() if about.text]
         documents = _LazyHosts(read, lambda host: hosts[host].document)
-        facts = _LazyHosts(read, lambda host: hosts[host].facts)
+
+        def facts_of(names: Iterable[str]) -> _LazyHosts:
+            return _LazyHosts(names, lambda host: hosts[host].facts)
+
         result: dict[str, Any] = {
             "changed": False,
             "unread": {host: about.unread for host, about in hosts.items() if about.unread},
@@ -229,11 +235,11 @@ class ActionModule(ControllerAction):
         if arguments["details"]:
             self._display.display(inspection.details(nodes, arguments["unit"], width))
         shown = {host: {**about.sharing, "confirmed": resources[host].confirmed} for host, about in hosts.items()}
-        self._display.display(host_table(facts, shown, dict(zip(hosts, nodes)), width))
-        kept = settings_table(facts, width)
+        self._display.display(host_table(facts_of(read), shown, dict(zip(hosts, nodes)), width))
+        kept = settings_table(facts_of(host for host in read if hosts[host].keeps_settings), width)
         if kept:
             self._display.display(kept)
-        racks_shown = imex_table(facts, width)
+        racks_shown = imex_table(facts_of(host for host in read if hosts[host].has_imex), width)
         if racks_shown:
             self._display.display(racks_shown)
         self._display.display(resource_table(resources, width))
@@ -250,7 +256,9 @@ def _read(host: RunHost) -> _Host:
     # The text that Ansible keeps anyway, and no copy of it.
     about = _Host(
         (registered(variables, "gpu_facts_host") or {}).get("gpu_text")
-        or json.dumps(host.document, separators=(",", ":"))
+        or json.dumps(host.document, separators=(",", ":")),
+        keeps_settings=facts.recorded.settings is not None,
+        has_imex=facts.fabric.imex is not None,
     )
     description = host.description
     if description.refusals:

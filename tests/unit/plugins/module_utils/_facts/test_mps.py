@@ -13,6 +13,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.mps_cont
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts import mps
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.mps import read_mps, read_mps_control
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.schema import view_of
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._printable import printable
 
 CONTROL = "nvidia-cuda-mps-control"
 SERVER = "nvidia-cuda-mps-server"
@@ -56,7 +57,7 @@ def test_what_whoever_starts_a_daemon_puts_into_its_environment_fits_the_facts(h
     host.daemons[pipe] = Daemon(limits=["4G"] * 2)
     host.process(900, [CONTROL, "-d"], environment={"CUDA_MPS_PIPE_DIRECTORY": pipe, "CUDA_VISIBLE_DEVICES": names})
     (daemon,) = read_mps(host.source())
-    view_of({"schema": 1, "mps": [daemon]})
+    view_of({"schema": 1, "mps": printable([daemon])})
     assert len(daemon["devices"]) == 2
 
 
