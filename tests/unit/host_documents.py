@@ -319,3 +319,12 @@ UNLISTED_FACTS = {
     "unknown": {},
     "recorded": None,
 }
+
+#: The variables of a pool that is moved from the GPU Operator's containers to its hosts, and of one that is moved back.
+FROM_OPERATOR = {"nvidia_driver_migrate_from": "gpu_operator", "nvidia_toolkit_migrate_from": "gpu_operator"}
+TO_OPERATOR = {
+    "nvidia_driver_state": "unmanaged",
+    "nvidia_driver_migrate_from": "host",
+    "nvidia_toolkit_runtime": "none",
+    "nvidia_toolkit_migrate_from": "host",
+}

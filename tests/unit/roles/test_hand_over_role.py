@@ -12,18 +12,13 @@ import pytest
 import yaml
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.host_names import UPGRADE_STEPS
 
+from ..host_documents import FROM_OPERATOR as TO_HOST
+from ..host_documents import TO_OPERATOR as BACK
 from .upgrade_harness import OLD, Site
 
 # Each of them runs a whole playbook.
 pytestmark = pytest.mark.slow
 
-TO_HOST = {"nvidia_driver_migrate_from": "gpu_operator", "nvidia_toolkit_migrate_from": "gpu_operator"}
-BACK = {
-    "nvidia_driver_state": "unmanaged",
-    "nvidia_driver_migrate_from": "host",
-    "nvidia_toolkit_runtime": "none",
-    "nvidia_toolkit_migrate_from": "host",
-}
 TARGET = "driver and container toolkit of the host"
 ON_A_HOST = ["a settings", "a mig", "a sharing", "a dcgm"]
 #: The driver that the containers had is still loaded: no package has it.

@@ -14,16 +14,11 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import collect
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.stages import plan_stages
 
+from ...host_documents import FROM_OPERATOR as TO_HOST
+from ...host_documents import TO_OPERATOR as BACK
 from .test_stages import BARE
 
 OPERATORS = "/usr/local/nvidia/toolkit/nvidia-container-runtime"
-TO_HOST = {"nvidia_driver_migrate_from": "gpu_operator", "nvidia_toolkit_migrate_from": "gpu_operator"}
-BACK = {
-    "nvidia_driver_state": "unmanaged",
-    "nvidia_driver_migrate_from": "host",
-    "nvidia_toolkit_runtime": "none",
-    "nvidia_toolkit_migrate_from": "host",
-}
 STAGES = ("driver", "toolkit", "runtime")
 
 
