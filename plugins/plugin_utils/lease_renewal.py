@@ -3,11 +3,13 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 
 """Renew a run's Lease while it lives. A step may take longer than the Lease holds, and Ansible has nothing that runs beside a task: so this is
-a process of its own, which ends with the run, however that ends, or when the Lease is another's.
+a process of its own for each Lease, which ends with the run, however that ends, or when the Lease is another's. A run that ends in order gives back
+what it has, whichever hosts it lost on the way; of one that is killed a worker may still be at a host, so its Lease expires.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import subprocess
@@ -33,13 +35,19 @@ _PATIENCE = 30.0
 def start(
     kubeconfig: str, context: str, namespace: str, holder: cluster_lease.Holder, seconds: int, folder: str
 ) -> None:
-    """Start the process that renews the Lease of this run, unless the run has it. C(seconds): for which the Lease holds."""
+    """Start the process that renews a Lease of this run, unless the run has it.
+
+    :param seconds: for which the Lease holds.
+    :param folder: which Ansible removes when a run ends in order.
+    """
+    lease = json.dumps([kubeconfig, context, namespace]).encode()
+    mark = os.path.join(folder, f"gpufleet-lease-renewal-{hashlib.sha256(lease).hexdigest()[:12]}")
     try:
-        with open(os.path.join(folder, "gpufleet-lease-renewal"), "x", encoding="ascii"):
+        with open(mark, "x", encoding="ascii"):
             pass
     except FileExistsError:
         return
-    arguments = [kubeconfig, context, namespace, holder.where, holder.process, seconds]
+    arguments = [kubeconfig, context, namespace, holder.where, holder.process, seconds, mark]
     subprocess.Popen(
         [sys.executable, __file__, json.dumps(arguments)],
         stdin=subprocess.DEVNULL,
@@ -69,9 +77,11 @@ def renew(cluster: Cluster, namespace: str, holder: cluster_lease.Holder, second
 
 
 def main() -> None:
-    kubeconfig, context, namespace, where, process, seconds = json.loads(sys.argv[1])
-    cluster = Cluster(kubeconfig, context, _PATIENCE)
-    renew(cluster, namespace, cluster_lease.Holder(where, process), int(seconds))
+    kubeconfig, context, namespace, where, process, seconds, mark = json.loads(sys.argv[1])
+    cluster, holder = Cluster(kubeconfig, context, _PATIENCE), cluster_lease.Holder(where, process)
+    renew(cluster, namespace, holder, int(seconds))
+    if not os.path.exists(mark):
+        cluster_lease.release(cluster, namespace, holder)
 
 
 if __name__ == "__main__":

@@ -5,13 +5,17 @@
 from __future__ import annotations
 
 import datetime
+import http.server
 import json
 import multiprocessing
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
+from typing import ClassVar
 
 import pytest
 from ansible.errors import AnsibleError
@@ -185,30 +189,84 @@ def test_a_lease_that_is_anothers_by_now_is_left_to_it(run):
     assert cluster.stored == before
 
 
-def test_a_run_starts_one_process_that_ends_with_it(run, tmp_path):
-    """The program itself: without a cluster that answers it waits for the run's end."""
-    kubeconfig = tmp_path / "kubeconfig"
-    cluster = {"name": "c", "cluster": {"server": "https://127.0.0.1:1"}}
-    context = {"name": "c", "context": {"cluster": "c", "user": "u"}}
+def kubeconfig_of(folder, name, server="https://127.0.0.1:1"):
+    path = folder / name
     document = {
-        "clusters": [cluster],
-        "contexts": [context],
+        "clusters": [{"name": "c", "cluster": {"server": server}}],
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
         "current-context": "c",
         "users": [{"name": "u", "user": {}}],
     }
-    kubeconfig.write_text(json.dumps(document))
+    path.write_text(json.dumps(document))
+    return path
 
-    def processes():
-        found = subprocess.run(["pgrep", "-f", str(kubeconfig)], capture_output=True, text=True, check=False)
-        return found.stdout.split()
 
-    for _step in range(3):
+def processes(kubeconfig):
+    found = subprocess.run(["pgrep", "-f", str(kubeconfig)], capture_output=True, text=True, check=False)
+    return found.stdout.split()
+
+
+def wait_until(said):
+    until = time.monotonic() + 20
+    while not said() and time.monotonic() < until:
+        time.sleep(0.2)
+    assert said()
+
+
+def test_a_run_starts_one_process_for_each_of_its_leases_that_ends_with_it(run, tmp_path):
+    """The program itself: without a cluster that answers it waits for the run's end."""
+    first, second = (kubeconfig_of(tmp_path, name) for name in ("first", "second"))
+    for kubeconfig in (first, second) * 3:
         lease_renewal.start(str(kubeconfig), "", "default", other_run(run), 3600, str(tmp_path))
     time.sleep(3)
-    assert len(processes()) == 1
+    assert [len(processes(one)) for one in (first, second)] == [1, 1]
     run.kill()
     run.wait()
-    until = time.monotonic() + 20
-    while processes() and time.monotonic() < until:
-        time.sleep(0.2)
-    assert processes() == []
+    wait_until(lambda: not processes(first) and not processes(second))
+
+
+class Api(http.server.BaseHTTPRequestHandler):
+    """A Lease that somebody has, and what becomes of it."""
+
+    written: ClassVar[list] = []
+    holder = ""
+
+    def _answer(self, document):
+        body = json.dumps(document).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def do_GET(self):
+        self._answer({"metadata": {"resourceVersion": "7"}, "spec": {"holderIdentity": self.holder}})
+
+    def do_PUT(self):
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.written.append(body["spec"].get("holderIdentity"))
+        self._answer(body)
+
+    def log_message(self, *_arguments):
+        pass
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+def test_a_run_that_ends_in_order_gives_its_lease_back_whatever_it_did_not_come_to(run, tmp_path, in_order):
+    """As where every host of a cluster was lost; a killed one has left its folder, and maybe a worker at a host."""
+    Api.holder = str(other_run(run))
+    Api.written.clear()
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Api) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        kubeconfig = kubeconfig_of(tmp_path, "kubeconfig", f"http://127.0.0.1:{server.server_port}")
+        folder = tmp_path / "local"
+        folder.mkdir()
+        lease_renewal.start(str(kubeconfig), "", "default", other_run(run), 3600, str(folder))
+        time.sleep(3)
+        if in_order:
+            shutil.rmtree(folder)
+        run.kill()
+        run.wait()
+        wait_until(lambda: not processes(kubeconfig))
+        server.shutdown()
+    assert Api.written == ([None] if in_order else [])
