@@ -58,10 +58,12 @@ class DesiredLayout(NamedTuple):
 
     :ivar gpus: by index.
     :ivar unselected: indices of GPUs that no entry selects, or that have no MIG; they are left alone.
+    :ivar left_on: indices of GPUs that no entry selects and that lose MIG.
     """
 
     gpus: dict[int, DesiredGpu]
     unselected: tuple[int, ...]
+    left_on: tuple[int, ...] = ()
 
 
 def unselected_policy(strategy: str, backend: str | None) -> str:
@@ -90,7 +92,9 @@ def desired_of(variables: Mapping[str, Any], gpus: Sequence[GpuFacts]) -> Desire
     _refuse_unread(left_on)
     off = {gpu.index: DesiredGpu(False) for gpu in left_on}
     return DesiredLayout(
-        dict(sorted({**found.gpus, **off}.items())), tuple(one for one in found.unselected if one not in off)
+        dict(sorted({**found.gpus, **off}.items())),
+        tuple(one for one in found.unselected if one not in off),
+        tuple(off),
     )
 
 

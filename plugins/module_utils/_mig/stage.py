@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +19,8 @@ from .._gpu_facts import GpuFacts, gpu_step
 from .._plan import Refused, StagePlan, Step
 from .._steps import Kind
 from .desired import DesiredLayout, Unread, desired_of, entries
-from .host_plan import MigPlan, plan_host
+from .host_plan import GpuChange, MigPlan, plan_host
+from .model import describe
 from .record import record_step
 from .state import NodeGpu, node_gpus, offered_by, why_no_reset
 
@@ -46,6 +48,7 @@ def plan_layout(gpus: Sequence[NodeGpu], variables: Mapping[str, Any], no_reset:
     empty = [str(index) for index, one in desired.gpus.items() if one.enabled and not one.instances]
     if empty:
         warnings.append(f"MIG is on without instances on GPU {', '.join(empty)}, which is then not offered to any pod")
+    warnings += _not_described([change for change in plan.changes if change.gpu.index in desired.left_on])
     unknown = list(plan.unknown)
     if plan.left_alone:
         waiting = ", ".join(map(str, plan.left_alone))
@@ -53,6 +56,14 @@ def plan_layout(gpus: Sequence[NodeGpu], variables: Mapping[str, Any], no_reset:
             f"GPU {waiting} keeps what it has for as long as it is in use (nvidia_mig_disruption: idle_only)"
         )
     return LayoutPlan(desired, plan, tuple(warnings), tuple(unknown))
+
+
+def _not_described(changes: Sequence[GpuChange]) -> list[str]:
+    """Return what is lost on GPUs that no layout describes, where nobody asked for their instances to go, and how to keep them."""
+    lost = Counter(gone.instance.profile for change in changes for gone in change.plan.destroy)
+    gpus = ", ".join(str(change.gpu.index) for change in changes if change.plan.destroy)
+    why = f"no layout describes GPU {gpus} and nvidia_mig_strategy is none, so MIG is switched off there"
+    return [f"{why} and idle instances are destroyed: {describe(lost)}. To keep them set it to mixed"] if lost else []
 
 
 def stage(facts: Facts, desired: Mapping[str, Any]) -> StagePlan:

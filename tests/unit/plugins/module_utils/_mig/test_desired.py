@@ -115,7 +115,7 @@ class TestSelection:
 
     def test_no_layout_selects_nothing(self):
         for layout in (None, [], ""):
-            assert desired_layout(layout, "none", HOST) == ({}, (0, 1, 2, 3))
+            assert desired_layout(layout, "none", HOST) == ({}, (0, 1, 2, 3), ())
 
 
 class TestReadyMade:

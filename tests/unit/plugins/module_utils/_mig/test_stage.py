@@ -87,7 +87,21 @@ def test_mig_that_is_left_on_is_disabled_under_none(places, node):
     given = {**facts(places=places), "kubelet": {"installed": node}}
     plan = stage(given, NONE)
     assert [step.kind.key for step in plan.steps] == ["destroy_gpu_instance"] * len(places) + ["disable_mig"]
-    assert (plan.refusals, plan.warnings) == ((), ())
+    assert plan.refusals == ()
+    # Nobody described these instances: what goes and what keeps them is said, beside the steps.
+    assert plan.warnings == (
+        (
+            "no layout describes GPU 0 and nvidia_mig_strategy is none, so MIG is switched off there and idle instances are destroyed: "
+            "3g.40gb + 2g.20gb + 1g.10gb x2. To keep them set it to mixed",
+        )
+        if places
+        else ()
+    )
+    named = " ".join(map(str, plan.steps))
+    assert all(f"{profile} at {start}:{size}" in named for profile, start, size in places)
+    assert not stage(given, {**NONE, "nvidia_mig_strategy": "mixed"}).steps, "what the warning advises keeps them"
+    # A layout that disables MIG asked for it.
+    assert stage(given, {**NONE, "nvidia_mig_layout": "all-disabled"}).warnings == ()
     # The DRA driver may have made the instances itself.
     assert not stage(given, {**NONE, "nvidia_sharing_backend": "dra"}).needed
 
