@@ -91,6 +91,7 @@ import traceback
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.urls import open_url
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import CommandError
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import NotUtf8
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_library import PynvmlMissing
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.openpgp import KeyRefused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.package_manager import PackageError
@@ -129,7 +130,7 @@ def main() -> None:
         refuse(module, refusal)
     except PynvmlMissing as error:
         module.fail_json(msg=str(error), pynvml_missing=True)
-    except TomlError as error:
+    except (TomlError, NotUtf8) as error:
         refuse(module, unreadable(str(error)))
     except (NotInEffect, PackageError, KeyRefused, UrlRefused, CommandError) as error:
         module.fail_json(msg=str(error), exception=traceback.format_exc())

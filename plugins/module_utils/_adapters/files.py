@@ -22,6 +22,10 @@ from typing import BinaryIO
 _PART = 1 << 20
 
 
+class NotUtf8(ValueError):
+    """A file that is read to be edited has bytes that no character stands for, which it would lose."""
+
+
 def open_regular(path: str, links: bool = True) -> BinaryIO:
     """Open a file to read it. C(links): whether C(path) may be a symbolic link. Raises OSError: it cannot be opened, or is no regular file."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | (0 if links else os.O_NOFOLLOW))
@@ -184,6 +188,14 @@ class HostFiles:
     def read(self, path: str) -> str | None:
         data = self.read_bytes(path)
         return None if data is None else data.decode("utf-8", "replace").strip()
+
+    def text(self, path: str) -> str | None:
+        """Return a whole file that is to be edited. Raises NotUtf8: it is another text than the bytes of the file."""
+        data = self.read_bytes(path)
+        try:
+            return None if data is None else data.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise NotUtf8(f"{path} is not UTF-8 (at byte {error.start})") from error
 
     def read_bytes(self, path: str) -> bytes | None:
         real = self.real(path)

@@ -14,7 +14,7 @@ from dataclasses import asdict
 from fnmatch import fnmatchcase
 from typing import Any
 
-from .._adapters.files import HostFiles
+from .._adapters.files import HostFiles, NotUtf8
 from .._adapters.host_reader import HostReader
 from .._adapters.installed_packages import InstalledPackage, is_dcgm, is_toolkit
 from .._adapters.nvml_library import HOST_PROGRAM
@@ -138,12 +138,12 @@ def read_toolkit(
     settings: dict[str, str] = {}
     if present:
         try:
-            text = source.files.read(toolkit_config.PATH)
+            text = source.files.text(toolkit_config.PATH)
             envvar = toolkit_config.accepts(text, toolkit_config.ACCEPT_ENVVAR)
             volume_mounts = toolkit_config.accepts(text, toolkit_config.ACCEPT_VOLUME_MOUNTS)
             runtimes = toolkit_config.low_level_runtimes(text)
             settings = toolkit_config.decisive(text)
-        except TomlError as error:
+        except (TomlError, NotUtf8) as error:
             source.note("toolkit.accept_envvar_unprivileged", f"{toolkit_config.PATH}: {error}")
             settings = {toolkit_config.UNREADABLE: str(error)[:256]}
     return {
@@ -313,7 +313,7 @@ def read_runtimes(source: HostReader, services: Services) -> dict[str, Any]:
             source.note(f"runtimes.{name}.nvidia", f"the configuration cannot be read: {error}")
             configuration = None
             # CRI-O's own program reads its files.
-            fault = unreadable(name, error) if name != "crio" else None
+            fault = unreadable(name, error) if name != "crio" or isinstance(error, NotUtf8) else None
         found[name] = {
             "version": version,
             "active": services.active(*runtime.units),

@@ -173,7 +173,7 @@ def parse_crio(texts: Sequence[str]) -> RuntimeConfiguration:
 
 def containerd_configuration(main: str, files: HostFiles, version: tuple[int, ...] = ()) -> RuntimeConfiguration:
     """Return what containerd's files on a host say; C(version) as in L(parse_containerd). Raises TomlError: one of them is no TOML."""
-    documents = {path: parse(text) for path, text in read_all(main, files.read, files.glob, version or (2,)).items()}
+    documents = {path: parse(text) for path, text in read_all(main, files.text, files.glob, version or (2,)).items()}
     if not documents:
         return RuntimeConfiguration()
     found = _of_containerd([document.data for document in documents.values()], version)
@@ -185,14 +185,14 @@ def rancher_configuration(distribution: str, files: HostFiles) -> RuntimeConfigu
     Raises TomlError: what it generated is no TOML.
     """
     where = rancher.places(distribution)
-    texts = {path: files.read(path) for path in (where.generated, where.template, where.template_v3)}
+    texts = {path: files.text(path) for path in (where.generated, where.template, where.template_v3)}
     there = {path: text for path, text in texts.items() if text is not None}
     return replace(containerd_configuration(where.generated, files), fault=rancher.fault(distribution, there))
 
 
 def docker_configuration(files: HostFiles) -> RuntimeConfiguration:
     path = "/etc/docker/daemon.json"
-    text = files.read(path)
+    text = files.text(path)
     return replace(parse_docker(text or ""), path=path if text is not None else None)
 
 
@@ -200,7 +200,7 @@ def crio_configuration(files: HostFiles) -> RuntimeConfiguration:
     """Return what CRI-O's files on a host say. Raises TomlError: one of them is no TOML."""
     main = "/etc/crio/crio.conf"
     paths = [path for path in (main, *files.glob("/etc/crio/crio.conf.d/*")) if files.exists(path)]
-    return replace(parse_crio([files.read(path) or "" for path in paths]), path=paths[0] if paths else None)
+    return replace(parse_crio([files.text(path) or "" for path in paths]), path=paths[0] if paths else None)
 
 
 #: Who reads the configuration of a runtime of a version, where that is known. Of k3s and RKE2 it is not containerd's.

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from .._boards.cards import gpus_on_bus
@@ -171,7 +172,9 @@ def _planned(
     sharing: Sharing, desired: Mapping[str, Any], wanted: HostSharing, facts: Facts, gpus: Sequence[GpuFacts]
 ) -> StagePlan:
     disruption = str(desired.get("nvidia_sharing_mps_disruption") or "refuse")
-    observed = from_facts(facts, gpus, wanted)
+    # A driver that the collection installs brings its control program.
+    lacking = facts.mps_control.installed is False and desired.get("nvidia_driver_state") == "unmanaged"
+    observed = replace(from_facts(facts, gpus, wanted), installed=not lacking)
     plan = sharing_plan.plan(observed, wanted, disruption)
     uuids = [str(gpu.uuid) for gpu in gpus]
     second = next((one for one in observed.foreign_daemons if one.serves(uuids)), None)

@@ -68,8 +68,7 @@ class ToolkitSystem:
         installed = self.manager.installed()
         packages = {n: v for n, v in installed.items() if is_toolkit(n) or n in OLD_PACKAGES}
         managed = self._is_configured(desired) if desired.present else True
-        found = read_bytes(PATH)
-        config = None if found is None else found.decode("utf-8", "replace")
+        config = HostFiles().text(PATH)
         units = _units() if desired.cdi else ()
         driver = loaded_version(HostFiles())
         specification, runtime = cdi_generator.path(), RuntimeConfiguration()

@@ -201,11 +201,13 @@ def test_settings_of_the_toolkit_that_decide_for_all_containers(tree):
     assert "settings" not in environment.read_toolkit(tree.source(), TOOLKIT, [])
 
 
-def test_a_broken_toolkit_configuration_is_unknown(tree):
+@pytest.mark.parametrize("content", ["= x", "# gerät\n".encode("latin-1")])
+def test_a_broken_toolkit_configuration_is_unknown(tree, content):
     tree.program("/usr/bin/nvidia-ctk")
-    tree.write("/etc/nvidia-container-runtime/config.toml", "= x")
+    tree.write("/etc/nvidia-container-runtime/config.toml", content)
     source = tree.source()
-    assert environment.read_toolkit(source, TOOLKIT, [])["accept_envvar_unprivileged"] is None
+    found = environment.read_toolkit(source, TOOLKIT, [])
+    assert found["accept_envvar_unprivileged"] is None and [*found["settings"]] == ["unreadable"]
     assert "toolkit.accept_envvar_unprivileged" in source.unknown
 
 

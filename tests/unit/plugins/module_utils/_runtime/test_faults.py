@@ -104,6 +104,27 @@ def test_the_plan_refuses_in_the_words_of_the_module(tree, runtime, version, fil
     assert [refusal.message for refusal in plan.refusals] == [message]
 
 
+LATIN = "# gerät\n".encode("latin-1")
+
+
+@pytest.mark.parametrize(
+    ("runtime", "version", "files", "path"),
+    [
+        ("containerd", "1.7.22", {MAIN: LATIN}, MAIN),
+        ("containerd", "1.7.22", {MAIN: 'version = 2\nimports = ["site.toml"]\n', SITE: LATIN}, SITE),
+        ("docker", "29.1.3", {docker.MAIN: b'{"labels": ["\xe4"]}'}, docker.MAIN),
+        ("crio", "1.34.0", {"/etc/crio/crio.conf.d/10-site.conf": LATIN}, "/etc/crio/crio.conf.d/10-site.conf"),
+        ("k3s", "1.33.1", {K3S.template_v3: LATIN}, K3S.template_v3),
+    ],
+)
+def test_a_file_that_is_not_utf_8_is_named_by_the_plan(tree, runtime, version, files, path):
+    """The module refuses to edit it, after the driver and the toolkit were changed."""
+    found = facts_of(tree, runtime, version, files)
+    plan = stage({"runtimes": json.loads(json.dumps(found))}, {**VARIABLES, "nvidia_toolkit_runtime": runtime})
+    (refusal,) = plan.refusals
+    assert f"it cannot be read or edited: {path} is not UTF-8 (at byte " in refusal.message
+
+
 def test_another_default_is_in_the_way_of_nvidia_as_the_default_alone(tree):
     message = by_module("containerd", (2, 1, 5), RIVAL, DesiredRuntime(default=True))
     assert "it makes kata the default runtime and is read last" in message

@@ -450,3 +450,18 @@ def test_a_daemon_with_clients_is_ended_only_where_that_is_allowed(clients, allo
         stage(facts, desired(**RENAMED))
     # New limits are told to it.
     assert stage(facts, desired(**{**HOST, "memory_slice": "8GiB"})).needed
+
+
+def test_a_driver_of_somebody_else_without_the_control_program_is_refused_before_anything_is_changed():
+    """A driver that the collection installs brings the program; one that it leaves alone may lack it."""
+
+    def unmanaged(**options):
+        return {**desired(**options), "nvidia_driver_state": "unmanaged"}
+
+    without = {"gpus": gpus(), "mps_control": {"installed": False, "multi_user": None}}
+    with pytest.raises(Refused, match="nvidia-cuda-mps-control is not installed"):
+        stage(without, unmanaged(**HOST))
+    assert stage(without, {**desired(**HOST), "nvidia_driver_state": "present"}).steps
+    assert stage({"gpus": gpus()}, unmanaged(**HOST)).steps
+    # The device plugin's daemon is its container's.
+    stage(without, unmanaged(mode="mps", replicas=4))
