@@ -12,7 +12,6 @@ rows that it runs.
 from __future__ import annotations
 
 import copy
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from typing import Any
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import Kind
 
+from . import recorded_facts
 from .unit.golden.corpus import Facts, Host
 from .unit.host_documents import PYTHON, installed_program
 
@@ -96,22 +96,29 @@ class Row:
 
 @cache
 def recorded() -> dict[str, Any]:
-    """Return C(hosts), the facts of a host of each pool after C(site), and C(rows), what of them was another after each row."""
-    found: dict[str, Any] = json.loads(RECORDED.read_text(encoding="utf-8"))
-    return found
+    """Return C(hosts), the facts of a host of whole GPUs after C(site) and what is another in those of the other pools, and C(rows), what of them was
+    another after each row.
+    """
+    return recorded_facts.read(RECORDED)
+
+
+def _after_site(pool: str, hosts: Mapping[str, Any]) -> Facts:
+    """Return the facts of a host of a pool as they are recorded."""
+    facts: Facts = {} if pool == PLAIN else _after_site(PLAIN, hosts)
+    return recorded_facts.changed(facts, hosts.get(pool, {}))
 
 
 def host(pool: str, row: Row | None = None) -> Host:
     """Return a host of a pool as C(site) left it, or as it is after what a row does to it."""
-    facts = copy.deepcopy(recorded()["hosts"][pool])
+    facts = _after_site(pool, recorded()["hosts"])
     # Lab hosts run the kernel of the machine, so that they have no packages of one.
     facts["host"]["kernel_packages"] = ["linux-headers-amd64", "linux-image-amd64"]
     # What changes with every commit stands in no file.
     metrics = POOLS[pool].get("nvidia_health_metrics_directory", "")
     program = _NO_PROGRAM if pool in (PLAIN, K3S) else installed_program(metrics, ["node"] if pool == MPS else [])
     facts["host_program"] = copy.deepcopy(program)
-    for path, value in recorded()["rows"][row.what].items() if row else ():
-        _put(facts, path.split("/"), copy.deepcopy(value))
+    if row:
+        facts = recorded_facts.changed(facts, recorded()["rows"][row.what])
     changed = row.cut.variables if row and row.cut else {}
     return Host(facts, {**COMMON, **POOLS[pool], **changed})
 
@@ -125,46 +132,18 @@ _NO_PROGRAM: Facts = {
     "metrics_active": False,
     "units": {},
 }
-#: What is gone in the facts of a row.
-_GONE = {"gone": True}
-
-
-def _put(facts: Facts, path: list[str], value: Any) -> None:
-    place: Any = facts
-    for name in path[:-1]:
-        place = place[int(name) if isinstance(place, list) else name]
-    last: Any = int(path[-1]) if isinstance(place, list) else path[-1]
-    if value == _GONE:
-        del place[last]
-    else:
-        place[last] = value
-
-
 #: What differs whenever a host is read.
 _ALWAYS_ANOTHER = ("holders", "boot_id", "pid", "errors", "health")
 
 
-def changes(before: Any, after: Any, path: str = "") -> dict[str, Any]:
-    """Return what is another in facts, by path."""
-    if isinstance(before, dict) and isinstance(after, dict) and _GONE not in (before, after):
-        names = [name for name in {**before, **after} if name not in _ALWAYS_ANOTHER]
-        pairs = [(name, before.get(name, _GONE), after.get(name, _GONE)) for name in names]
-    elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
-        pairs = [(str(number), *both) for number, both in enumerate(zip(before, after))]
-    else:
-        return {path: after} if before != after else {}
-    found: dict[str, Any] = {}
-    for name, was, now in pairs:
-        found |= changes(was, now, f"{path}/{name}" if path else name)
-    return found
-
-
 def record(row: Row, before: Facts, after: Facts) -> None:
     """Write down what the facts of a host were before and after a row."""
-    document = json.loads(RECORDED.read_text(encoding="utf-8")) if RECORDED.exists() else {"hosts": {}, "rows": {}}
-    document["hosts"].setdefault(row.pool, {name: value for name, value in before.items() if name != "host_program"})
-    document["rows"][row.what] = changes(before, after)
-    RECORDED.write_text(json.dumps(document, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    document = recorded_facts.read(RECORDED) if RECORDED.exists() else {"hosts": {}, "rows": {}}
+    plain = {} if row.pool == PLAIN else _after_site(PLAIN, document["hosts"])
+    facts = {name: value for name, value in before.items() if name != "host_program"}
+    document["hosts"].setdefault(row.pool, recorded_facts.changes(plain, facts))
+    document["rows"][row.what] = recorded_facts.changes(before, after, ignored=_ALWAYS_ANOTHER)
+    recorded_facts.write(RECORDED, document)
 
 
 _TOOLKIT = (

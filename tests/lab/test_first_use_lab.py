@@ -21,6 +21,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from .. import recorded_facts
+
 pytestmark = [
     pytest.mark.lab,
     pytest.mark.skipif(os.geteuid() != 0, reason="the lab needs root: run this as root"),
@@ -155,5 +157,5 @@ def _record(fleet, state: str, folder: Path) -> None:
     for host in HOSTS:
         answer = fleet.module(host, "gpu_info", {"gather": ["errors", "health", "holders"]}, "--become")
         RECORDED.mkdir(exist_ok=True)
-        text = without_this_machine(json.dumps(answer["gpu"], indent=1), folder)
-        (RECORDED / f"{host}-{state}.json").write_text(f"{text}\n", encoding="utf-8")
+        text = without_this_machine(json.dumps(answer["gpu"]), folder)
+        recorded_facts.write(RECORDED / f"{host}-{state}.json", json.loads(text))

@@ -24,14 +24,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from .host_documents import installed_program
+from .golden.corpus import recorded
 
 #: Each starts ansible-playbook.
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[2]
 TRANSCRIPTS = ROOT / "docs" / "transcripts"
-HOSTS = Path(__file__).resolve().parent / "readme_fleet"
 COLUMNS = 120
 #: What is shown: the playbook, and whether on bare hosts or after C(site).
 PLAYBOOKS = {"plan": "bare", "verify": "ready", "inspect": "ready"}
@@ -74,13 +73,8 @@ def inventory(state: str, folder: Path) -> str:
     }
     for pool in described["gpu_hosts"]["children"].values():
         for name, variables in pool["hosts"].items():
-            facts = json.loads((HOSTS / f"{name}-{state}.json").read_text(encoding="utf-8"))
-            # Lab hosts run the kernel of the machine, so that they have no packages of one.
-            facts["host"]["kernel_packages"] = ["linux-headers-amd64", "linux-image-amd64"]
-            if facts["host_program"]["sha256"]:
-                facts["host_program"] = installed_program()
             path = folder / f"{name}.json"
-            path.write_text(json.dumps(facts), encoding="utf-8")
+            path.write_text(json.dumps(recorded(name, state)), encoding="utf-8")
             variables["bench_canned_facts"] = str(path)
     return yaml.safe_dump(described, sort_keys=False)
 

@@ -9,7 +9,6 @@ Every host was recorded from a lab host, or is one of these with what the other 
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -23,6 +22,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup imp
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.schema import check_facts
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import HOST_ROLES, role_interface
 
+from ... import recorded_facts
 from ..host_documents import installed_program
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -54,7 +54,7 @@ def described(name: str) -> dict[str, Any]:
 
 def recorded(name: str, state: str) -> Facts:
     """Return the facts of one of the README's hosts, C(bare) or C(ready), as a host would say them that this commit had made so."""
-    facts = json.loads((_RECORDED / f"{name}-{state}.json").read_text(encoding="utf-8"))
+    facts = recorded_facts.read(_RECORDED / f"{name}-{state}.json")
     # Lab hosts run the kernel of the machine, so that they have no packages of one.
     facts["host"]["kernel_packages"] = ["linux-headers-amd64", "linux-image-amd64"]
     return as_of_this_commit(facts)

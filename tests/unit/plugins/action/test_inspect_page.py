@@ -18,9 +18,10 @@ from pathlib import Path
 import yaml
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions import inspect
 
+from ...golden.corpus import recorded
+
 ROOT = Path(__file__).resolve().parents[4]
 PAGE = ROOT / "docs" / "assets" / "gpus.html"
-HOSTS = ROOT / "tests" / "unit" / "readme_fleet"
 ADDRESSES = {"gpu-training-1": "10.0.0.11", "gpu-shared-1": "10.0.0.12"}
 #: What pods on an instance of a profile are called; of two of a profile only the first is taken.
 USERS = {"3g.40gb": "train-bert", "2g.20gb": "eval", "1g.10gb": "notebook"}
@@ -70,7 +71,7 @@ def checkpoint(held):
 def test_the_page_in_the_documentation_is_the_one_that_is_written(call, monkeypatch, tmp_path):
     readme = re.search(r"```yaml\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)[1]
     described = yaml.safe_load(readme)["gpu_hosts"]
-    facts = {host: json.loads((HOSTS / f"{host}-ready.json").read_text(encoding="utf-8")) for host in ADDRESSES}
+    facts = {host: recorded(host, "ready") for host in ADDRESSES}
     held = {
         "gpu-training-1": list(on_instances(facts["gpu-training-1"])),
         "gpu-shared-1": list(on_slices(facts["gpu-shared-1"])),

@@ -9,17 +9,15 @@ Nobody asks the operator's own definitions here: its releases newer than 1.11 co
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.lint.lint import lint, lint_files
 
-HOST = json.loads((Path(__file__).parents[3] / "readme_fleet" / "gpu-training-1-ready.json").read_text())
+from ....golden.corpus import TRAINING, recorded
 
-
+HOST = recorded(TRAINING, "ready")
 #: A driver that no bulletin speaks against.
 VERSION = "580.178.04"
 #: Fields of spec.driver (ClusterPolicy) or spec (NVIDIADriver), with fields of spec beside them, and where the linter finds something.
