@@ -37,13 +37,7 @@ boots_next:
   type: str
   returned: success
   sample: 6.1.0-51-amd64
-steps:
-  description: >-
-    What was done, or in check mode would be done, in order. Each step has C(kind) and C(target), identifiers that do not depend on the wording,
-    C(data), C(text), and the parts C(why) and C(disturbs) of the text.
-  type: list
-  elements: dict
-  returned: success
+steps: {description: "What was done, or would be in check mode, each as RV(gpufleet.nvidia.mig#module:steps).", type: list, elements: dict, returned: success}
 refusals: {description: "Why the request is refused, each with C(thing), C(reason), C(remedy), C(message).", type: list, elements: dict, returned: when refused}
 """
 

@@ -66,6 +66,9 @@ lacking: {description: "What is missing from the bundle, and why.", returned: wi
 refusals: {description: "Why the request is refused, each with C(thing), C(reason), C(remedy), C(message).", type: list, elements: dict, returned: when refused}
 """
 
+from collections.abc import Callable
+from contextlib import nullcontext
+
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import CommandError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import HostFiles
@@ -109,32 +112,25 @@ def main() -> None:
         module.exit_json(changed=False, pynvml_missing=True)
     if module.check_mode:
         module.exit_json(changed=True, said="", users=users_of_gpus(facts, parameters["gpus"]))
+    step, gpus = parameters["step"], parameters["gpus"]
+    steps: dict[str, Callable[[], str]] = {
+        "reset_gpu": lambda: repair.reset(gpus),
+        "drain": lambda: repair.drain(gpus),
+        "restart_service": lambda: repair.restart(parameters["services"], gpus),
+        "reload_driver": repair.reload,
+        "bring_back": repair.bring_back,
+    }
     try:
-        if parameters["step"] == "bundle":
+        if step == "bundle":
             folder, lacking = write_bundle(parameters["reason"], parameters["record"], parameters["_pynvml_archive"])
             module.exit_json(changed=True, said="written", bundle=folder, lacking=lacking)
-        if parameters["step"] in _LOCKED:
-            with exclusive(parameters["lock_timeout"]):
-                said = _step(repair, parameters)
-        else:
-            said = _step(repair, parameters)
+        with exclusive(parameters["lock_timeout"]) if step in _LOCKED else nullcontext():
+            said = steps[step]()
     except Refused as error:
         refuse(module, error)
     except (NotRepaired, CommandError, OSError) as error:
         module.fail_json(msg=f"Failed to repair: {str(error).rstrip('.')}.")
-    module.exit_json(changed=parameters["step"] != "drain", said=said)
-
-
-def _step(repair: Repair, parameters: dict) -> str:
-    if parameters["step"] == "reset_gpu":
-        return repair.reset(parameters["gpus"])
-    if parameters["step"] == "drain":
-        return repair.drain(parameters["gpus"])
-    if parameters["step"] == "restart_service":
-        return repair.restart(parameters["services"], parameters["gpus"])
-    if parameters["step"] == "reload_driver":
-        return repair.reload()
-    return repair.bring_back()
+    module.exit_json(changed=step != "drain", said=said)
 
 
 if __name__ == "__main__":

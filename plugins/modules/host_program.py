@@ -54,15 +54,8 @@ seconds:
   description: Duration of the module on the host, in seconds, as C(own). Waits for programs and for the driver are part of it.
   returned: when the host was contacted
   type: dict
-  sample:
-    own: 0.4
-steps:
-  description: >-
-    What was done, or in check mode would be done, in order. Each step has C(kind) and C(target), identifiers that do not depend on the wording,
-    C(data), C(text), and the parts C(why) and C(disturbs) of the text.
-  type: list
-  elements: dict
-  returned: success
+  sample: {own: 0.4}
+steps: {description: "What was done, or would be in check mode, each as RV(gpufleet.nvidia.mig#module:steps).", type: list, elements: dict, returned: success}
 refusals: {description: "Why the request is refused, each with C(thing), C(reason), C(remedy), C(message).", type: list, elements: dict, returned: when refused}
 """
 

@@ -49,11 +49,14 @@ def calls(path):
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: path.stem)
 def test_the_documentation_has_one_key_and_one_sentence_for_each(path):
     keys = returned(path)
+    internal = "gpufleet.nvidia.internal" in path.read_text(encoding="utf-8")
     # The plan of the whole fleet is a report of its own: by host, its stages have steps and refusals.
     assert not set(keys) & set(FORMER) - ({"plan"} if path.stem == "fleet" else set())
     for key in set(keys) & set(DOCUMENTED):
         assert (keys[key]["type"], keys[key]["elements"]) == ("list", "dict")
-        assert DOCUMENTED[key] in str(keys[key]["description"])
+        # What only playbooks call refers to a module that people call.
+        sentence = "each as RV(gpufleet.nvidia.mig#module:steps)" if internal and key == "steps" else DOCUMENTED[key]
+        assert sentence in str(keys[key]["description"])
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: path.stem)
