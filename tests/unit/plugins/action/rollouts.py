@@ -7,7 +7,9 @@
 from __future__ import annotations
 
 import datetime
+import json
 
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import ApiError
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade import NodeRecord, from_annotations
 
 TARGET = "driver 580.178.04"
@@ -16,30 +18,41 @@ OLD, NEW = "580.126.09", "580.178.04"
 AT_A = {"inventory_hostname": "a", "ansible_play_hosts": ["a"]}
 
 
-class FakeCluster:
-    """One node whose annotations and cordon are kept, and a lease."""
+def node(name="a", **labels):
+    conditions = [{"type": "Ready", "status": "True"}]
+    metadata = {"name": name, "annotations": {}, "labels": labels}
+    return {"metadata": metadata, "spec": {}, "status": {"conditions": conditions}}
 
-    def __init__(self, record=None, unschedulable=False):
-        self.annotations = {key: value for key, value in (record or NodeRecord()).annotations().items() if value}
-        self.unschedulable = unschedulable
-        self.labels = {}
+
+class Nodes:
+    """The API server of a cluster whose nodes are what is written to them, with the changes in the order in which they came, and one Lease."""
+
+    groups: tuple[str, ...] = ()
+
+    def __init__(self, *names):
+        self.kept = {name: node(name) for name in names}
+        self.changed = []
         self.held = None
 
+    def nodes(self):
+        return json.loads(json.dumps(self.kept))
+
     def node(self, name):
-        spec = {"unschedulable": True} if self.unschedulable else {}
-        return {
-            "metadata": {"name": name, "annotations": dict(self.annotations), "labels": dict(self.labels)},
-            "spec": spec,
-        }
+        if name not in self.kept:
+            raise ApiError(404, f"read node {name}", f'nodes "{name}" not found')
+        return self.nodes()[name]
 
     def api_groups(self):
-        return frozenset()
+        return frozenset(self.groups)
 
-    def change_node(self, _name, annotations, unschedulable, labels):
-        self.labels = {key: value for key, value in {**self.labels, **labels}.items() if value}
-        self.annotations = {key: value for key, value in {**self.annotations, **annotations}.items() if value}
+    def change_node(self, name, annotations, unschedulable=None, labels=()):
+        self.changed.append((name, annotations, unschedulable, dict(labels)))
+        metadata = self.kept[name]["metadata"]
+        for field, changes in (("annotations", annotations), ("labels", labels)):
+            there = {**metadata[field], **dict(changes)}
+            metadata[field] = {key: value for key, value in there.items() if value is not None}
         if unschedulable is not None:
-            self.unschedulable = unschedulable
+            self.kept[name]["spec"]["unschedulable"] = unschedulable
 
     def lease(self, _namespace, _name):
         return self.held
@@ -51,23 +64,21 @@ class FakeCluster:
         self.held = {"metadata": {"resourceVersion": "1"}, "spec": dict(spec)}
         return True
 
+
+class FakeCluster(Nodes):
+    """One node, n, of which a run has a record."""
+
+    def __init__(self, record=None, unschedulable=False):
+        super().__init__("n")
+        self.change_node("n", (record or NodeRecord()).annotations(), unschedulable)
+
+    @property
+    def unschedulable(self):
+        return self.kept["n"]["spec"]["unschedulable"]
+
     @property
     def record(self):
-        return from_annotations(self.annotations)
-
-
-def node(**labels):
-    conditions = [{"type": "Ready", "status": "True"}]
-    return {"metadata": {"annotations": {}, "labels": labels}, "spec": {}, "status": {"conditions": conditions}}
-
-
-class Nodes(FakeCluster):
-    def __init__(self, *names):
-        super().__init__()
-        self.names = names
-
-    def nodes(self):
-        return {name: node() for name in self.names}
+        return from_annotations(self.kept["n"]["metadata"]["annotations"])
 
 
 HOLDER = {"pid": 4711, "command": "python3", "devices": ["/dev/nvidia0"], "container_id": None}

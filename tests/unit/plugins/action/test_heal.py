@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import datetime
 import json
 from typing import Any
 
@@ -16,6 +15,8 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import lease_renew
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions import heal_node, heal_plan
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import ApiError
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import repair
+
+from .rollouts import Nodes
 
 GPU = {"index": 0, "minor": 0, "uuid": "GPU-0", "pci_address": "0000:18:00.0", "architecture": "hopper"}
 
@@ -37,39 +38,14 @@ def facts(asks=None, xids=(), recorded=None):
 BROKEN, WELL = facts("gpu_reset"), facts("none")
 
 
-class FakeCluster:
-    """Nodes whose annotations and cordons are kept."""
+class FakeCluster(Nodes):
+    """With what the DRA driver and NVSentinel keep in it."""
 
-    groups: tuple[str, ...] = ()
     slices: tuple[dict[str, Any], ...] = ()
     #: Name to DeviceTaintRule; None where the server has none.
     rules: dict[str, Any] | None = None
     #: The ExternalRemediationRequest that there is.
     request: dict[str, Any] | None = None
-
-    def __init__(self, *names):
-        conditions = {"conditions": [{"type": "Ready", "status": "True"}]}
-        self.kept = {
-            name: {"metadata": {"name": name, "annotations": {}}, "spec": {}, "status": conditions} for name in names
-        }
-
-    def nodes(self):
-        return json.loads(json.dumps(self.kept))
-
-    def node(self, name):
-        return self.nodes()[name]
-
-    def api_groups(self):
-        return frozenset(self.groups)
-
-    def change_node(self, name, annotations, unschedulable=None, labels=()):
-        found = self.kept[name]
-        there = {**found["metadata"].get("labels", {}), **dict(labels)}
-        found["metadata"]["labels"] = {key: value for key, value in there.items() if value is not None}
-        merged = {**found["metadata"]["annotations"], **annotations}
-        found["metadata"]["annotations"] = {key: value for key, value in merged.items() if value}
-        if unschedulable is not None:
-            found["spec"]["unschedulable"] = unschedulable
 
     def resource_slices(self):
         return list(self.slices)
@@ -92,15 +68,6 @@ class FakeCluster:
     def set_condition(self, name, told):
         others = [one for one in self.kept[name]["status"]["conditions"] if one["type"] != told["type"]]
         self.kept[name]["status"] = {"conditions": [*others, told]}
-
-    def lease(self, _namespace, _name):
-        return None
-
-    def clock(self, _namespace):
-        return datetime.datetime.now(datetime.timezone.utc)
-
-    def write_lease(self, *_arguments):
-        return True
 
 
 @pytest.fixture(autouse=True)

@@ -11,37 +11,25 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions import nod
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions import repartition_node
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import ApiError
 
+from .rollouts import Nodes
+
 
 def job(name, phase="Running"):
     return {"metadata": {"namespace": "default", "name": name, "uid": name}, "status": {"phase": phase}, "spec": {}}
 
 
-class Api:
+class Api(Nodes):
     """A cluster with the node C(n), and a clock that stands until somebody sleeps."""
 
     def __init__(self, jobs=(), **spec):
-        self.jobs, self.now, self.changed, self.asked = [*jobs], 0.0, [], []
-        self.object = {"metadata": {"name": "n", "annotations": {"kept": "1"}, "labels": {"zone": "a"}}, "spec": spec}
+        super().__init__("n")
+        self.jobs, self.now, self.asked, self.object = [*jobs], 0.0, [], self.kept["n"]
+        self.object["metadata"].update(annotations={"kept": "1"}, labels={"zone": "a"})
+        self.object["spec"].update(spec)
 
     def keep(self, **annotations):
         self.object["metadata"]["annotations"].update(annotations)
         return self
-
-    def node(self, name):
-        if name != "n":
-            raise ApiError(404, f"read node {name}", f'nodes "{name}" not found')
-        return self.object
-
-    def api_groups(self):
-        return frozenset()
-
-    def change_node(self, name, annotations, unschedulable, labels):
-        self.object["metadata"]["labels"].update(labels)
-        self.changed.append((name, annotations, unschedulable))
-        there = {**self.object["metadata"]["annotations"], **annotations}
-        self.object["metadata"]["annotations"] = {key: value for key, value in there.items() if value is not None}
-        if unschedulable is not None:
-            self.object["spec"]["unschedulable"] = unschedulable
 
     def pods_on(self, name, selector):
         self.asked.append((name, selector))

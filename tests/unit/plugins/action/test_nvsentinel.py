@@ -6,11 +6,11 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions import heal_node, repartition_node, upgrade_node
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import nvsentinel
+
+from .rollouts import Nodes
 
 NEW, OLD = nvsentinel.MANAGED
 EVENT = {"quarantineHealthEvent": "[{}]", "quarantineHealthEventIsCordoned": "True"}
@@ -22,30 +22,14 @@ ACTIONS = {
 }
 
 
-class Api:
-    """A cluster with the node C(n) that keeps every change of it."""
+class Api(Nodes):
+    """A cluster with the node C(n), and others."""
 
     def __init__(self, labels=(), groups=(nvsentinel.GROUP,), annotations=(), **spec):
-        self.metadata = {"name": "n", "labels": dict(labels), "annotations": dict(annotations)}
-        self.spec, self.groups, self.patches = spec, groups, []
-
-    def api_groups(self):
-        return frozenset(self.groups)
-
-    def node(self, _name):
-        ready = {"conditions": [{"type": "Ready", "status": "True"}]}
-        return json.loads(json.dumps({"metadata": self.metadata, "spec": self.spec, "status": ready}))
-
-    def nodes(self):
-        return {name: self.node(name) for name in "nabc"}
-
-    def change_node(self, _name, annotations, unschedulable, labels):
-        self.patches.append((unschedulable, dict(labels)))
-        for kept, changes in (("annotations", annotations), ("labels", labels)):
-            there = {**self.metadata[kept], **changes}
-            self.metadata[kept] = {key: value for key, value in there.items() if value is not None}
-        if unschedulable is not None:
-            self.spec["unschedulable"] = unschedulable
+        super().__init__(*"nabc")
+        self.groups, self.metadata, self.spec = groups, self.kept["n"]["metadata"], self.kept["n"]["spec"]
+        self.metadata.update(labels=dict(labels), annotations=dict(annotations))
+        self.spec.update(spec)
 
 
 @pytest.fixture
@@ -73,12 +57,12 @@ def test_the_label_comes_with_the_cordon_and_goes_with_the_uncordon_also_when_a_
 ):
     api = Api(before, unschedulable=cordoned)
     step(module, api, "started")
-    assert api.patches == [(True, {NEW: "false", OLD: "false"})]
+    assert [patch[2:] for patch in api.changed] == [(True, {NEW: "false", OLD: "false"})]
     # Another run finds them, and not what was before.
     step(module, api, "started")
     assert api.metadata["labels"] == {**before, NEW: "false", OLD: "false"}
     step(module, api, "done")
-    assert api.metadata["labels"] == before and api.patches[-1][0] is cordoned
+    assert api.metadata["labels"] == before and api.changed[-1][2] is cordoned
     assert nvsentinel.INITIAL not in api.metadata["annotations"]
 
 
@@ -130,9 +114,9 @@ def test_a_node_that_nvsentinel_has_is_not_taken(call, monkeypatch, step, module
     given = {"node": "n", "state": "started", "nvsentinel": mode, **ACTIONS[module]}
     result, _shown = call(module, given, {"inventory_hostname": "n"})
     assert result["failed"] and result["msg"].startswith("node n: ") and said in result["msg"]
-    assert api.patches == []
+    assert api.changed == []
     step(module, api, "started", nvsentinel="ignore")
-    assert api.patches == [(True, {})]
+    assert [patch[2:] for patch in api.changed] == [(True, {})]
 
 
 def test_a_cordon_that_nvsentinel_needs_by_the_end_stays_its_own(step):

@@ -15,7 +15,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render import team
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.fleet import Fleet
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.plugin_utils.render.stacks import TRAINING
 
-from .rollouts import FakeCluster
+from .rollouts import Nodes
 
 SMALL, MIDDLE, LARGE = (f"nvidia.com/mig-{name}" for name in ("1g.10gb", "2g.20gb", "3g.40gb"))
 #: Of eight GPUs: 16 of SMALL, 8 of MIDDLE, 8 of LARGE; and 32 of SMALL, none of MIDDLE, 8 of LARGE.
@@ -40,7 +40,7 @@ def described(layout, kind="kueue", teams=("blue",), hosts=("a",), percent=50, *
     return {cluster.name: team_quotas.described(cluster)}
 
 
-class Quotas(FakeCluster):
+class Quotas(Nodes):
     """What an API server has of them, with the controls of optimistic locking; it writes 1000 as 1k."""
 
     def __init__(self, rendered, **nodes):
