@@ -17,11 +17,13 @@ from .._migration import FORMER, TOOLKIT, VARIABLES, is_left
 from .._plan import STOPPED, Refused, StagePlan, Step
 from .._runtimes import RUNTIMES
 from .._steps import Kind
-from .._versions import product_version
+from .._versions import numbers, product_version
 from .desired import BINARY, FileFault, from_variables, refuse
 from .plan import move_disturbs, plan_effective
 from .rancher import refuse_former
 
+#: The first containerd whose library reads CDI 0.7.0, which the toolkit writes where a device belongs to a group (/dev/dri): go.mod of v1.7.15 and v1.7.16.
+_READS_GROUPS = (1, 7, 16)
 #: The package with the runtime's program.
 OWNER = "nvidia-container-toolkit-base"
 
@@ -67,7 +69,7 @@ def stage(facts: Facts, desired: Mapping[str, Any]) -> StagePlan:
             )
     except Refused as refused:
         return StagePlan("runtime", True, refusals=(refused,))
-    unusable = _absent(facts, runtime, found, desired) or _unread_folder(facts, runtime, found, desired)
+    unusable = _absent(facts, runtime, found, desired) or _unread_specification(facts, runtime, found, desired)
     if unusable is not None:
         return StagePlan("runtime", True, refusals=(unusable,))
     why = f"it is in the way of {runtime}, and an earlier toolkit left it"
@@ -110,11 +112,22 @@ def _absent(facts: Facts, runtime: str, found: RuntimeFacts, desired: Mapping[st
     )
 
 
-def _unread_folder(facts: Facts, runtime: str, found: RuntimeFacts, desired: Mapping[str, Any]) -> Refused | None:
-    """Return that a runtime which injects by CDI does not read where the toolkit writes: containers would get no GPU."""
+def _unread_specification(
+    facts: Facts, runtime: str, found: RuntimeFacts, desired: Mapping[str, Any]
+) -> Refused | None:
+    """Return that a runtime which injects by CDI does not read what, or where, the toolkit writes: containers would get no GPU."""
+    if injection.read(desired).method != injection.CDI:
+        return None
+    version = next((one.version or "" for one in facts.cdi or () if one.own), "")
+    if runtime == "containerd" and numbers(version) >= (0, 7) and numbers(found.version or "") < _READS_GROUPS:
+        return Refused(
+            f"containerd {found.version}",
+            f"it refuses CDI specifications of version {version}, which the toolkit writes for this host: containers would get no GPU",
+            f"Upgrade it to {'.'.join(map(str, _READS_GROUPS))} or later, or set {injection.VARIABLE}: {injection.VOLUME_MOUNTS}.",
+        )
     own = next((one.path for one in facts.cdi or () if one.own), DEFAULT_PATH)
     folder = own.rpartition("/")[0]
-    if not found.cdi_folders or folder in found.cdi_folders or injection.read(desired).method != injection.CDI:
+    if not found.cdi_folders or folder in found.cdi_folders:
         return None
     return Refused(
         f"the CDI folders of {runtime}",

@@ -55,6 +55,7 @@ def stage(facts: Facts, desired: Mapping[str, Any]) -> StagePlan:
     warnings = [
         *planned.warnings,
         *_without_cgroups(settings),
+        *_without_hook(settings, wanted.runtime),
         *_without_mig_monitor(facts, wanted.version, desired),
         *(_reload_warning(facts, wanted.runtime) if installs else ()),
     ]
@@ -67,6 +68,17 @@ def _without_cgroups(settings: Mapping[str, str]) -> list[str]:
     return [
         f"{PATH}, {NO_CGROUPS}: it is true, so containers that get their GPUs by NVIDIA's hook (docker --gpus, mode legacy) cannot open them unless "
         "they are rootless: set it to false"
+    ]
+
+
+def _without_hook(settings: Mapping[str, str], runtime: str) -> list[str]:
+    """Return what NVIDIA's hook refuses (nvidia-container-toolkit#1246, cmd/nvidia-container-runtime-hook, assertModeIsLegacy)."""
+    mode = settings.get(MODE, "auto")
+    if runtime != "docker" or mode in ("auto", "legacy"):
+        return []
+    return [
+        f"{PATH}, {MODE}: it is {mode}, so 'docker run --gpus' of versions that inject through the toolkit's hook fails (invoking the NVIDIA Container "
+        "Runtime Hook directly is not supported): set it to auto, or start containers with '--runtime nvidia' or '--device nvidia.com/gpu=all'"
     ]
 
 

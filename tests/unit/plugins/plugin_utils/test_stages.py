@@ -119,6 +119,19 @@ def test_settings_of_the_toolkit_with_which_no_container_gets_a_gpu_are_refused(
 
 
 @pytest.mark.parametrize(
+    ("runtime", "mode", "warned"),
+    [("docker", "cdi", True), ("docker", "jit-cdi", True), ("docker", "auto", False), ("containerd", "cdi", False)],
+)
+def test_a_mode_with_which_docker_gpus_fails_is_named(runtime, mode, warned):
+    """nvidia-container-toolkit#1246: the hook asserts that the mode is legacy."""
+    toolkit = {"packages": {}, "settings": {"nvidia-container-runtime.mode": mode}}
+    runtimes = {runtime: {"version": "29.1.3", "nvidia": True}}
+    given = desired(nvidia_toolkit_runtime=runtime)
+    plan = plan_stages(seen({**BARE, "toolkit": toolkit, "runtimes": runtimes}), given)["toolkit"]
+    assert any("'docker run --gpus'" in text and "fails" in text for text in plan.warnings) is warned
+
+
+@pytest.mark.parametrize(
     ("version", "strategy", "kubelet", "mode", "warned"),
     [
         ("1.19.1", "mixed", True, "auto", True),

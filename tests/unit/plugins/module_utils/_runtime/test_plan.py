@@ -249,6 +249,25 @@ class TestStage:
         own = [{"path": "/etc/cdi/nvidia.yaml", "own": True, "kind": "nvidia.com/gpu"}]
         assert not stage({"runtimes": {"containerd": found}, "cdi": own}, self.VARIABLES).refusals
 
+    @pytest.mark.parametrize(
+        ("containerd", "written", "refused"),
+        [("1.7.15", "0.7.0", True), ("1.7.16", "0.7.0", False), ("1.7.15", "0.5.0", False), ("2.1.5", "1.0.0", False)],
+    )
+    def test_a_specification_that_containerd_refuses_is_named_where_devices_come_by_cdi(
+        self, containerd, written, refused
+    ):
+        """nvidia-container-toolkit#1940 has the case with Podman's copy of the same library."""
+        found = {"containerd": {**self.FACTS, "version": containerd}}
+        own = [{"path": "/var/run/cdi/nvidia.yaml", "own": True, "kind": "nvidia.com/gpu", "version": written}]
+        said = [refusal.message for refusal in stage({"runtimes": found, "cdi": own}, self.VARIABLES).refusals]
+        wanted = (
+            f"containerd {containerd}: it refuses CDI specifications of version 0.7.0, which the toolkit writes for this host: containers would get no "
+            "GPU. Upgrade it to 1.7.16 or later, or set nvidia_toolkit_device_injection: volume_mounts."
+        )
+        assert said == ([wanted] if refused else [])
+        mounts = {**self.VARIABLES, "nvidia_toolkit_device_injection": "volume_mounts"}
+        assert not stage({"runtimes": found, "cdi": own}, mounts).refusals
+
     def test_not_installed_is_refused_with_what_is(self):
         assert "no container runtime is" in self.run(None).refusals[0].message
         made = stage({"runtimes": {"docker": {}}}, self.VARIABLES)
