@@ -306,3 +306,17 @@ def test_a_build_that_fails_says_the_first_error_of_its_log_or_what_dkms_said(co
     failed = kernel.build_module("nvidia", "580.1", "6.1", False)
     assert failed == "nv.c:7:9: error: implicit declaration (see /var/lib/dkms/nvidia/580.1/build/make.log)"
     assert kernel.first_error("make[2]: *** [nv.o] Error 1") and not kernel.first_error("Error! x")
+
+
+@pytest.mark.parametrize(
+    "cause",
+    [
+        "/bin/sh: line 1: g++: command not found",
+        "/bin/sh: 1: pahole: not found",
+        "ld: cannot find nv-kernel.o: No such file or directory",
+    ],
+)
+def test_what_is_missing_is_the_first_error_and_not_what_make_says_of_it(cause):
+    """open-gpu-kernel-modules#805: make's Error 127 names no program."""
+    log = f" [ nvidia-modeset ]  CXX  dp_auxretry.cpp\n{cause}\nmake[1]: *** [Makefile:219: dp_auxretry.o] Error 127\n"
+    assert kernel.first_error(log) == cause
