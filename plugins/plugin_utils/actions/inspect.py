@@ -32,7 +32,7 @@ from ..fleet.inspection import Resources, host_table, imex_table, resource_table
 from ..fleet.node_match import BY_NAME, NodeMatch
 from ..fleet.node_match import VARIABLE as NODE_MATCH
 from ..fleet.node_match import read as read_match
-from ..fleet.objects import is_cordoned, is_ready
+from ..fleet.objects import is_cordoned, is_ready, labels_of
 from ..fleet.plugin_pod import mps_limits_check
 from ..fleet.pods import Pod
 from ..fleet.pods import read as read_pod
@@ -75,17 +75,9 @@ class _Host:
     def take(self, named: Named) -> None:
         """Expect of the host what this configuration of the device plugin makes of it."""
         sharing, found = named.sharing, named.capacity
-        self.found, self.sharing, self.replicas, self.slice_mib = (
-            found,
-            _slice(sharing, found),
-            dict(found.replicas),
-            None,
-        )
-        self.hami = sharing.backend == "hami"
-        if self.hami:
-            self.replicas = {GPU: HAMI_SPLIT}
-        elif sharing.mode == "mps" and sharing.mps_manager == "host":
-            self.slice_mib = sharing.slice_mib
+        self.found, self.sharing, self.hami = found, _slice(sharing, found), sharing.backend == "hami"
+        self.replicas = {GPU: HAMI_SPLIT} if self.hami else dict(found.replicas)
+        self.slice_mib = sharing.slice_mib if sharing.mps_of_host else None
 
     @property
     def expected(self) -> dict[str, Any]:
@@ -227,24 +219,20 @@ class ActionModule(ControllerAction):
                 self._display.display(text)
             return result
         width = 0 if arguments["wide"] else terminal_width()
-        self._display.display("")
-        self._display.display(inspection.usage_table(nodes, arguments["unit"], width))
-        remarks = inspection.remarks(nodes, unplaced, strangers)
-        if remarks:
-            self._display.display(remarks)
-        if arguments["details"]:
-            self._display.display(inspection.details(nodes, arguments["unit"], width))
         shown = {host: {**about.sharing, "confirmed": resources[host].confirmed} for host, about in hosts.items()}
-        self._display.display(host_table(facts_of(read), shown, dict(zip(hosts, nodes)), width))
-        kept = settings_table(facts_of(host for host in read if hosts[host].keeps_settings), width)
-        if kept:
-            self._display.display(kept)
-        racks_shown = imex_table(facts_of(host for host in read if hosts[host].has_imex), width)
-        if racks_shown:
-            self._display.display(racks_shown)
-        self._display.display(resource_table(resources, width))
-        if arguments["note"]:
-            self._display.display(arguments["note"])
+        self._display.display("")
+        for text in (
+            inspection.usage_table(nodes, arguments["unit"], width),
+            inspection.remarks(nodes, unplaced, strangers),
+            inspection.details(nodes, arguments["unit"], width) if arguments["details"] else "",
+            host_table(facts_of(read), shown, dict(zip(hosts, nodes)), width),
+            settings_table(facts_of(host for host in read if hosts[host].keeps_settings), width),
+            imex_table(facts_of(host for host in read if hosts[host].has_imex), width),
+            resource_table(resources, width),
+            arguments["note"],
+        ):
+            if text:
+                self._display.display(text)
         return result
 
 
@@ -355,9 +343,8 @@ def _holdings(answer: Mapping[str, Any]) -> Sequence[Holding]:
 
 def _not_in_inventory(cluster: _Cluster, task_vars: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     """Return the nodes that no host of the inventory stands for, whatever the play is limited to."""
-    mine = set()
-    for host in plain((task_vars.get("groups") or {}).get(GPU_HOSTS) or []):
-        mine.add(node_of(host, task_vars["hostvars"][host]))
+    members = plain((task_vars.get("groups") or {}).get(GPU_HOSTS) or [])
+    mine = {node_of(host, task_vars["hostvars"][host]) for host in members}
     return {name: node for name, node in sorted(cluster.nodes.items()) if name not in mine}
 
 
@@ -373,11 +360,10 @@ def _joined(hosts: Iterable[_Host], cluster: _Cluster, others: Mapping[str, Mapp
     }
     found: dict[str, Resources] = {}
     for name, node in others.items() if alike else ():
-        labels = (node.get("metadata") or {}).get("labels") or {}
         shown = [
             _resources(replace(about, found=choices.labelled(node).capacity), name, cluster)
             for about, choices in alike.values()
-            if about.match.finds(about.pool, labels)
+            if about.match.finds(about.pool, labels_of(node))
         ]
         if shown:
             found[name] = min(shown, key=lambda entry: bool(entry.mismatches))

@@ -19,7 +19,7 @@ from ...module_utils._versions import numbers
 from ..lint.lint import decoded
 from .clients import of_host, placed, title
 from .names import MIG_CONFIG_LABEL, MIG_STATE_LABEL
-from .objects import DEFAULT_MORE, DEFAULT_NAMESPACE, own
+from .objects import DEFAULT_MORE, DEFAULT_NAMESPACE, labels_of, own, pod_spec
 from .sharing_configurations import CONFIGURATIONS, LABEL, UNSHARED, is_name
 
 #: Where NVIDIA's documents put a device plugin and an operator, and the collection its releases.
@@ -97,7 +97,7 @@ class Objects:
     @cached_property
     def charts(self) -> dict[str, str]:
         """The versions of the charts that installed what serves this cluster, by the name of the chart, as Helm labels its objects."""
-        given = [_labels(one).get("helm.sh/chart", "") for one in (self.policy or {}, *self.plugins)]
+        given = [labels_of(one).get("helm.sh/chart", "") for one in (self.policy or {}, *self.plugins)]
         return {match[1]: match[2] for text in given if (match := _CHART.fullmatch(str(text)))}
 
     @cached_property
@@ -118,7 +118,7 @@ class Objects:
         found: dict[str, Any] = {}
         if self.policy is not None:
             found["gpu_kubernetes_stack"] = "gpu_operator"
-            labelled = any(MIG_CONFIG_LABEL in _labels(node) for node in self.nodes)
+            labelled = any(MIG_CONFIG_LABEL in labels_of(node) for node in self.nodes)
             found["gpu_kubernetes_mig_manager"] = "operator" if self._has_mig_manager and labelled else "host"
             runtime_class = _at(self.policy, "spec", "operator", "runtimeClass")
             if runtime_class:
@@ -178,10 +178,10 @@ class Objects:
         return found[0] if len(found) == 1 else None
 
     def served(self, node: Mapping[str, Any]) -> ServedConfiguration:
-        name, labels = str(_at(node, "metadata", "name")), _labels(node)
+        name, labels = str(_at(node, "metadata", "name")), labels_of(node)
         if self.policy is not None:
             return self._by_operator(name, labels, self.policy)
-        plugins = [one for one in self.plugins if placed(_at(one, "spec", "template", "spec") or {}, labels)]
+        plugins = [one for one in self.plugins if placed(pod_spec(one), labels)]
         if not plugins:
             return ServedConfiguration(name, labels.get("nvidia.com/mig.strategy"))
         found = _by_plugin(name, labels, plugins[0], self.config_maps)
@@ -343,7 +343,7 @@ def _short(resource: str) -> str:
 
 def _plugin_container(daemon_set: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """Return the container of a DaemonSet that is the device plugin; gpu-feature-discovery and the MPS daemon have its image too."""
-    for container in _at(daemon_set, "spec", "template", "spec", "containers") or ():
+    for container in pod_spec(daemon_set).get("containers") or ():
         command = [str(one) for one in container.get("command") or ()]
         program = command[0].rpartition("/")[2] if command else ""
         if program == "nvidia-device-plugin" or (not program and container.get("name") == "nvidia-device-plugin-ctr"):
@@ -361,20 +361,16 @@ def _owned_by_operator(daemon_set: Mapping[str, Any]) -> bool:
 
 
 def _config_maps_of(daemon_set: Mapping[str, Any]) -> list[str]:
-    volumes = _at(daemon_set, "spec", "template", "spec", "volumes") or ()
+    volumes = pod_spec(daemon_set).get("volumes") or ()
     return [str(_at(volume, "configMap", "name")) for volume in volumes if _at(volume, "configMap", "name")]
 
 
 def _environment(daemon_set: Mapping[str, Any]) -> dict[str, str]:
     """Return the variables of all containers of a DaemonSet's pods; the config-manager runs beside the plugin."""
-    spec = _at(daemon_set, "spec", "template", "spec") or {}
+    spec = pod_spec(daemon_set)
     containers = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
     pairs = (entry for container in containers for entry in container.get("env") or ())
     return {str(entry.get("name")): str(entry["value"]) for entry in pairs if entry.get("value") is not None}
-
-
-def _labels(node: Mapping[str, Any]) -> dict[str, str]:
-    return dict(_at(node, "metadata", "labels") or {})
 
 
 def _at(document: Any, *path: str) -> Any:
