@@ -201,3 +201,22 @@ def test_no_host_changes_where_it_is_not_known_to_what_the_quotas_would_go(site)
     assert done.returncode != 0
     assert site.log == []
     assert "because the quotas of teams (gpu_kubernetes_quotas) cannot be computed" in done.stdout
+
+
+def test_no_host_changes_where_a_node_has_a_name_that_kubernetes_refuses(site):
+    """The last host of the last batch: its rule would match nothing."""
+    inventory = site.folder / "inventory.yml"
+    inventory.write_text(inventory.read_text().replace("    d: {}", "    d: {gpu_node_name: GPU-Node01.DC1}"))
+    values = {
+        "gpu_node_kubernetes": True,
+        "gpu_kubernetes_output_directory": f"{site.folder}/tree",
+        "gpu_facts_gpus": [{"board": "h100-80gb-sxm", "count": 1}],
+    }
+    done = site.run("repartition", "-e", json.dumps(values))
+    assert done.returncode != 0
+    assert site.log == []
+    assert "d: gpu_node_name: Kubernetes has no node of the name 'GPU-Node01.DC1'" in done.stdout
+    assert (
+        "such as gpu-node01.dc1." in done.stdout
+        and "No host is changed, because the files of the cluster" in done.stdout
+    )

@@ -6,7 +6,13 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
+import yaml
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.lint import chart_values
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.lint.finding import NOTE
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.lint.lint import lint_files
@@ -16,6 +22,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.versions im
 
 from .stacks import COMMON, FLEETS, GITOPS
 
+REPOSITORY = Path(__file__).resolve().parents[5]
 #: Kinds of the tree of which the linter knows nothing.
 NOT_CHECKED = {
     *(
@@ -35,6 +42,15 @@ NOT_CHECKED = {
 @pytest.mark.parametrize("controller", [*GITOPS, "none"])
 @pytest.mark.parametrize("stack", FLEETS)
 def test_the_own_tree_is_clean_with_warnings_as_failures(stack, controller, objects):
+    files = tree_of(stack, controller, objects)
+    verdicts = lint_files(files)
+    assert not {(name, one) for name, verdict in verdicts.items() for one in verdict.findings if one.level != NOTE}
+    checked = {name.partition("[")[0] for name, verdict in verdicts.items() if not verdict.not_checked}
+    assert {path for path in files if "/values/" in path} <= checked
+    assert {verdict.not_checked for verdict in verdicts.values()} - {""} <= NOT_CHECKED
+
+
+def tree_of(stack, controller, objects):
     pools = FLEETS[stack]
     fleet = Fleet(
         {"gpu_hosts": [f"{pool}-1" for pool in pools], **{pool: [f"{pool}-1"] for pool in pools}}, lambda *_of: None
@@ -43,12 +59,23 @@ def test_the_own_tree_is_clean_with_warnings_as_failures(stack, controller, obje
         options = {**COMMON, **GITOPS.get(controller, {}), "gpu_kubernetes_objects": objects}
         fleet.add(f"{pool}-1", {**options, **variables, "gpu_kubernetes_cluster": "one"}, lambda value: value)
     (cluster,) = fleet.clusters()
-    files = {f"clusters/one/{path}": text for path, text in cluster_tree(cluster).items() if path.endswith(".yaml")}
-    verdicts = lint_files(files)
-    assert not {(name, one) for name, verdict in verdicts.items() for one in verdict.findings if one.level != NOTE}
-    checked = {name.partition("[")[0] for name, verdict in verdicts.items() if not verdict.not_checked}
-    assert {path for path in files if "/values/" in path} <= checked
-    assert {verdict.not_checked for verdict in verdicts.values()} - {""} <= NOT_CHECKED
+    return {f"clusters/one/{path}": text for path, text in cluster_tree(cluster).items() if path.endswith(".yaml")}
+
+
+@pytest.mark.parametrize("controller", [*GITOPS, "none"])
+def test_the_published_hook_passes_on_the_own_trees(controller, tmp_path):
+    """With the files that pre-commit would give it, and with all."""
+    (hook,) = yaml.safe_load((REPOSITORY / ".pre-commit-hooks.yaml").read_text())
+    for number, stack in enumerate(FLEETS):
+        for path, text in tree_of(stack, controller, "manifests").items():
+            file = tmp_path / str(number) / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text)
+    every = [str(path.relative_to(tmp_path)) for path in sorted(tmp_path.rglob("*.yaml"))]
+    program = [sys.executable, *hook["entry"].replace("tools/", f"{REPOSITORY}/tools/").split()]
+    for files in ([path for path in every if re.search(hook["files"], path)], every):
+        done = subprocess.run([*program, *files], cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert files and (done.returncode, done.stderr) == (0, ""), done.stdout
 
 
 def test_the_keys_are_those_of_the_pinned_charts():
