@@ -6,9 +6,11 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any, Callable
 
 from ansible.errors import AnsibleFilterError
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.lint.finding import OF_A_CONFIGURATION
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.lint.lint import lint_files
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.lint.yaml import HAS_YAML
@@ -30,13 +32,14 @@ def device_plugin_lint(text: Any, facts: Any = None) -> dict[str, Any]:
         )
     if not HAS_YAML:
         raise AnsibleFilterError("device_plugin_lint needs PyYAML on the controller.")
-    if facts is not None and not isinstance(facts, dict):
-        raise AnsibleFilterError("device_plugin_lint: facts must be what gpufleet.nvidia.gpu_info returned under gpu.")
-    verdicts = lint_files({str(plain(path)): plain(one) for path, one in texts.items()}, plain(facts))
+    try:
+        verdicts = lint_files({str(plain(path)): plain(one) for path, one in texts.items()}, plain(facts))
+    except Refused as refused:
+        raise AnsibleFilterError(f"device_plugin_lint: {refused.message}") from refused
     if list(verdicts) == [""]:
         return {**verdicts[""].as_dict(), "not_checked": {}}
     findings = [
-        {**finding.as_dict(), "path": f"{name} {finding.path}".strip()}
+        {**asdict(finding), "path": f"{name} {finding.path}".strip()}
         for name, verdict in verdicts.items()
         for finding in verdict.findings
     ]

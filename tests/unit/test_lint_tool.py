@@ -57,6 +57,16 @@ def test_a_file_that_is_not_there_is_no_clean_file(tmp_path):
     assert "missing.yaml" in done.stderr
 
 
+def test_facts_with_a_field_that_does_not_fit_are_no_facts_of_a_clean_node(tmp_path):
+    facts = tmp_path / "facts.json"
+    facts.write_text(json.dumps({**NODE, "toolkit": {"accept_envvar_unprivileged": "no"}}))
+    done = run(tmp_path, VALUES, "--facts", str(facts))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(
+        "device-plugin-lint: the facts of the node: toolkit.accept_envvar_unprivileged: 'no' must be true or false."
+    )
+
+
 def test_a_file_that_is_not_utf_8_is_named(tmp_path):
     (tmp_path / "latin.yaml").write_bytes(b"version: v1\n# caf\xe9\n")
     done = run(tmp_path, "version: v1\n", "latin.yaml")

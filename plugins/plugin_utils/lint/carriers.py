@@ -6,12 +6,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any, NamedTuple
 
-from ...module_utils._formats.documents import read_yaml_documents
+from ...module_utils._formats.documents import read_json
 from .chart_values import FORMER, chart_of, charts
 from .finding import OF_A_CONFIGURATION, below, group_of, mapping, readable, sequence
+from .yaml import load_all
 
 
 class Part(NamedTuple):
@@ -61,13 +64,18 @@ def is_carrier(document: Mapping[str, Any]) -> bool:
 _KUSTOMIZATIONS = ("kustomization.yaml", "kustomization.yml", "kustomization")
 
 
+#: A text of JSON, which stays, or what JSON with comments has more than JSON: these, and a comma before a bracket that closes.
+_MORE_THAN_JSON = re.compile(r'("(?:[^"\\\n]|\\.)*")|//[^\n]*|/\*.*?\*/|,(?=(?:\s|//[^\n]*|/\*.*?\*/)*[]}])', re.DOTALL)
+
+
 def documents(text: str) -> tuple[str, list[Any]]:
-    """Return a text and its documents, changed as L(readable) does where YAML reads it only so. Raises ValueError: it does not."""
+    """Return a text and its documents, changed as L(readable) does where YAML reads it only so. Raises ValueError: it is no JSON, either."""
     try:
-        return text, read_yaml_documents(text)
+        return text, load_all(text)
     except ValueError:
-        text = readable(text)
-        return text, read_yaml_documents(text)
+        with suppress(ValueError):
+            return text, [read_json(_MORE_THAN_JSON.sub(lambda match: match[1] or "", text))]
+    return readable(text), load_all(readable(text))
 
 
 def parts_of(file: str, document: Mapping[str, Any]) -> Iterator[Part]:
@@ -141,7 +149,10 @@ def _carried(document: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any, Any]]
                 )
     elif group == _FLUX:
         chart = mapping(below(spec, "chart", "spec"))
-        yield "spec.values", spec.get("values"), chart.get("chart"), chart.get("version")
+        # An object beside it that has the version, and is called as the chart, or anyhow.
+        named = str(below(spec, "chartRef", "name") or "")
+        name = named if FORMER.get(named, named) in charts() else chart.get("chart")
+        yield "spec.values", spec.get("values"), name, named or chart.get("version")
     elif group == _K3S:
         for key in ("valuesContent", "values"):
             yield f"spec.{key}", spec.get(key), spec.get("chart"), spec.get("version")

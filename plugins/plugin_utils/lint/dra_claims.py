@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from .finding import Report, closest, group_of, join, mapping, near, sequence
+from .finding import Report, below, closest, group_of, join, mapping, near, sequence
 from .node import LintedNode
 
 KINDS = ("DeviceClass", "ResourceClaim", "ResourceClaimTemplate")
@@ -85,10 +85,9 @@ def check(document: Mapping[str, Any], report: Report) -> None:
         report.error("spec", f"{message}: the API server refuses the object", "Write spec.devices in a ResourceClaim.")
     if kind == "DeviceClass":
         _device_class(str(mapping(document.get("metadata")).get("name")), spec, report)
-    elif kind == "ResourceClaim":
-        _devices(mapping(spec.get("devices")), "spec.devices", version, report)
-    elif kind == "ResourceClaimTemplate":
-        _devices(mapping(mapping(spec.get("spec")).get("devices")), "spec.spec.devices", version, report)
+    elif kind in KINDS:
+        path = "spec.spec.devices" if template else "spec.devices"
+        _devices(mapping(below(document, *path.split("."))), path, version, report)
 
 
 def _device_class(name: str, spec: Mapping[str, Any], report: Report) -> None:
@@ -279,12 +278,7 @@ def _sharing(kind: str, sharing: Mapping[str, Any], path: str, report: Report) -
     if kind == "MigDeviceConfig" and "timeSlicingConfig" in sharing:
         message = f"MIG devices have no time slice of their own: {_STAYS}"
         report.error(f"{path}.timeSlicingConfig", message, "Remove it: pods share a MIG device by naming one claim.")
-    _known(
-        {key: value for key, value in sharing.items() if key != "timeSlicingConfig"},
-        {"strategy", *sections},
-        path,
-        report,
-    )
+    _known(sharing, {"strategy", "timeSlicingConfig", *sections}, path, report)
     strategy = str(sharing.get("strategy"))
     if strategy not in _STRATEGIES:
         report.error(

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 from ...module_utils import _injection as injection
 from . import chart_values
 from .finding import Report, below, join, mapping, sequence
-from .node import host_of
 
 PLUGIN, EXPORTER, DISCOVERY = chart_values.PLUGIN, chart_values.EXPORTER, "gpu-feature-discovery"
 #: By program, and by image where no program is named.
@@ -41,16 +40,10 @@ class _Pod(NamedTuple):
     opens_driver: bool = False
 
 
-def has_pods(document: Mapping[str, Any], chart: str = "") -> bool:
-    """Return whether an object, or values of a chart, make pods that have to see the driver."""
-    return any(True for _one in _pods(document, chart))
-
-
 def check(document: Mapping[str, Any], chart: str, report: Report) -> None:
     """Check that the pods see the driver of the node; without its facts nothing is said."""
-    host = host_of(report.host)
-    for pod in _pods(document, chart):
-        for field, reason in injection.hides_driver(pod.context, pod.runtime_class, host):
+    for pod in pods(document, chart):
+        for field, reason in injection.hides_driver(pod.context, pod.runtime_class, report.host):
             if field == "runtimeClassName":
                 if not pod.opens_driver:
                     report.error(
@@ -66,7 +59,8 @@ def check(document: Mapping[str, Any], chart: str, report: Report) -> None:
             )
 
 
-def _pods(document: Mapping[str, Any], chart: str) -> Iterator[_Pod]:
+def pods(document: Mapping[str, Any], chart: str = "") -> Iterator[_Pod]:
+    """Yield the pods that have to see the driver of an object, or of values of a chart."""
     chart = chart or chart_values.chart_of(document)
     if document.get("kind") == "DaemonSet":
         yield from _of_daemon_set(mapping(below(document, "spec", "template", "spec")))

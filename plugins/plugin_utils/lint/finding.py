@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ...module_utils._facts_view import Facts
 from ...module_utils._printable import printable
 
 #: The plugin, gpu-feature-discovery or the MPS daemon does not start with this file.
@@ -37,12 +38,11 @@ class Finding:
     message: str
     remedy: str = ""
 
-    def as_dict(self) -> dict[str, str]:
-        return {"level": self.level, "path": self.path, "message": self.message, "remedy": self.remedy}
-
 
 #: What Flux, Helm, Jinja, kustomize and envsubst replace before the file is used; it is quoted where a finding is of it.
 _PLACEHOLDER = re.compile(r"\$[{(A-Za-z_]|\{[{%]")
+#: One of them at the end of a path.
+_FILLED_IN_KEY = re.compile(r"(\$\{[^{}]*\}|\$\([^()]*\)|\{\{.*\}\}|\{%.*%\})\Z", re.DOTALL)
 #: Those that YAML reads as mappings, or not at all, unless they are quoted.
 _WITH_BRACES = re.compile(r"\{\{(.*?)\}\}|\$\{([^}\n]*)\}")
 
@@ -60,10 +60,10 @@ class Report:
 
     :param refused: whether there was an error, and C(unknown), whether a value is filled in later, so that nothing is known of it.
     :param filled_in: whether what looks like a placeholder is the value itself, as in the objects of a cluster.
-    :param host: facts of the node on which the file will be used, and C(node), what L(node.node_of) makes of them; empty where it is not known.
+    :param host: facts of the node on which the file will be used, and C(node), an L(node.LintedNode) where its GPUs are known.
     """
 
-    host: Mapping[str, Any] = field(default_factory=dict)
+    host: Facts = field(default_factory=Facts)
     node: Any = None
     findings: list[Finding] = field(default_factory=list)
     refused: bool = False
@@ -83,8 +83,7 @@ class Report:
         self._add(NOTE, path, message, remedy)
 
     def _add(self, level: str, *texts: str) -> None:
-        # A key that is filled in later ends a path.
-        if level != NOTE and not self.filled_in and (is_placeholder(texts[1]) or texts[0].endswith(("}", ")"))):
+        if level != NOTE and not self.filled_in and (is_placeholder(texts[1]) or _FILLED_IN_KEY.search(texts[0])):
             self.unknown = True
             level, texts = NOTE, (texts[0], f"{texts[1]}, unless it is filled in before", "")
         self.refused |= level == ERROR

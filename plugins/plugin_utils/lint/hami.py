@@ -18,15 +18,10 @@ from typing import Any, Callable
 from .finding import Report, is_placeholder, join, mapping, near, sequence
 from .node import LintedNode
 
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
 #: What the value of a field has to be, and whether it is.
 _Kind = tuple[str, Callable[[Any], bool]]
-_NUMBER: _Kind = ("a number", _is_number)
-_COUNT: _Kind = ("an integer from 0 on", lambda one: _is_number(one) and isinstance(one, int) and one >= 0)
+_NUMBER: _Kind = ("a number", lambda value: isinstance(value, (int, float)) and not isinstance(value, bool))
+_COUNT: _Kind = ("an integer from 0 on", lambda value: type(value) is int and value >= 0)
 _TRUTH: _Kind = ("true or false", lambda value: isinstance(value, bool))
 _TEXT: _Kind = ("a string", lambda value: not isinstance(value, (Mapping, list)))
 _LIST: _Kind = ("a list", lambda _value: True)
@@ -116,7 +111,6 @@ def _nodes(document: Mapping[str, Any], text: str, strategies: Sequence[str], re
             return
         report.note("", "whether it is JSON is known when it is filled in")
     seen: set[str] = set()
-    here = mapping(report.host.get("host")).get("name")
     for number, entry in enumerate(sequence(document.get("nodeconfig"))):
         path, given = f"nodeconfig[{number}]", mapping(entry)
         name = str(given.get("name") or "")
@@ -128,9 +122,8 @@ def _nodes(document: Mapping[str, Any], text: str, strategies: Sequence[str], re
         for key in given:
             if key.lower() not in _OF_A_NODE:
                 report.warning(join(path, key), "HAMi has no such field and ignores it", near(key, _OF_A_NODE))
-        _of_a_node(
-            {key.lower(): value for key, value in given.items()}, path, report.node if name == here else None, report
-        )
+        here = report.node if name == report.host.host.name else None
+        _of_a_node({key.lower(): value for key, value in given.items()}, path, here, report)
         # What is allocated are MIG devices that are made then, and the specification is written once, when the plugin starts.
         by_cdi = [one for one in strategies if one.startswith("cdi-")]
         if by_cdi and any(key.lower() == "operatingmode" and value == "mig" for key, value in given.items()):
@@ -167,12 +160,12 @@ def _of_a_node(given: Mapping[str, Any], path: str, node: LintedNode | None, rep
 
 def _filtered(indices: list[Any], uuids: list[Any], path: str, node: LintedNode, report: Report) -> None:
     """Check what is left out; a filter is easily taken for a choice."""
-    left = [gpu for gpu in node.gpus if gpu.get("index") not in indices and gpu.get("uuid") not in uuids]
+    left = [gpu for gpu in node.gpus if gpu.index not in indices and gpu.uuid not in uuids]
     if not left:
         message = "these are the GPUs that HAMi leaves out, and the node has no others"
         report.error(path, message, "Name those that are not for HAMi.")
     for key, named in (("index", indices), ("uuid", uuids)):
-        there = {gpu.get(key) for gpu in node.gpus}
+        there = {getattr(gpu, key) for gpu in node.gpus}
         for one in named:
             if one not in there:
                 message = f"the node has no GPU {one}"

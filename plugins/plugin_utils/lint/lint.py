@@ -4,9 +4,6 @@
 
 """The linter of device plugin configuration files: what the plugin 0.20 refuses, and what it accepts and ignores; and of
 claims, objects of the GPU Operator, HAMi's and mig-parted's configuration, values of charts and pods that have to see the driver, also inside other files.
-
-An I(error) is what the plugin, gpu-feature-discovery or the MPS daemon does not start with. A I(warning) is what they accept and
-ignore, or understand otherwise than it looks. A file without findings does what it says.
 """
 
 from __future__ import annotations
@@ -15,10 +12,12 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any, Callable, Optional
 
+from ...module_utils._facts_view import Facts
+from ...module_utils._versions import numbers
 from . import chart_values, dra_claims, driver_pods, hami, mig_layouts, node, operator_objects, rules, together, yaml
 from .carriers import Part, documents, is_carrier, parts_of
 from .decode import fold
@@ -57,7 +56,7 @@ class FileVerdict:
 
     def as_dict(self) -> dict[str, Any]:
         return {
-            "findings": [finding.as_dict() for finding in self.findings],
+            "findings": [asdict(finding) for finding in self.findings],
             "effective": dict(self.effective) if self.effective is not None else None,
             **({"not_checked": self.not_checked} if self.not_checked else {}),
         }
@@ -74,11 +73,11 @@ def lint(text: str, facts: Mapping[str, Any] | None = None) -> FileVerdict:
     :param facts: of the node on which it will be used, as M(gpufleet.nvidia.gpu_info) returns them; what depends on a node
         (its resources, MIG, the limit of MPS on old GPUs) is checked only with them.
     """
-    return _verdict(partial(_text, text, (), None), facts)
+    return _verdict(partial(_text, text, (), None), node.facts_of(facts))
 
 
-def _verdict(check: _Check, facts: Mapping[str, Any] | None) -> FileVerdict:
-    report = Report(mapping(mapping(facts).get("gpu", facts)), node.node_of(facts))
+def _verdict(check: _Check, host: Facts) -> FileVerdict:
+    report = Report(host, node.LintedNode(host) if host.gpus is not None else None)
     try:
         used = check(report)
     except TooManyFindings:
@@ -98,8 +97,7 @@ def _text(text: str, started_with: Sequence[str], strategy: str | None, report: 
         if is_placeholder(text):
             report.note("", "it is a template, which is not YAML before it is filled in: it was not checked")
         else:
-            remedy = "Save it as UTF-8." if isinstance(error.__cause__, UnicodeError) else "Correct the syntax."
-            report.error("", f"invalid YAML: {error}", remedy)
+            _invalid(str(error), report)
         return None
     if document is None:
         report.warning(
@@ -153,7 +151,7 @@ def _check_of(
         return partial(operator_objects.check, document, others)
     if mig_layouts.is_layouts(document):
         return partial(mig_layouts.check, document)
-    if chart in (chart_values.OWN, *chart_values.charts()) or driver_pods.has_pods(document):
+    if chart in (chart_values.OWN, *chart_values.charts()) or any(driver_pods.pods(document)):
         return partial(_values, document, chart, version)
     return None
 
@@ -161,6 +159,11 @@ def _check_of(
 def _values(document: Mapping[str, Any], chart: str, version: str, report: Report) -> None:
     if chart in chart_values.charts():
         chart_values.check(chart, version, document, report)
+        if chart == chart_values.PLUGIN:
+            rules.values(document, report)
+        elif chart == chart_values.OPERATOR and numbers(version) <= numbers(chart_values.charts()[chart][0]):
+            fields = operator_objects.fields()[operator_objects.POLICY]
+            operator_objects.check_fields(document, fields, "", report, of_chart=True)
     driver_pods.check(document, chart, report)
 
 
@@ -208,14 +211,15 @@ _STRATEGY = "DEVICE_LIST_STRATEGY"
 
 def lint_files(texts: Mapping[str, str], facts: Mapping[str, Any] | None = None) -> dict[str, FileVerdict]:
     """Return what the linter says of each configuration and object in files, C(texts) by path, by a name that begins with the file's, and of all that are
-    in one folder, or in one C(clusters/NAME), together.
+    in one folder, or in one C(clusters/NAME), together. Raises Refused: the facts do not fit.
     """
+    host = node.facts_of(facts)
     verdicts: dict[str, FileVerdict] = {}
     parts: list[Part] = []
     for name, text in texts.items():
-        text, found = _parts(name, text)
-        for place, check in _checks(name, text, found).items():
-            verdicts[place] = FileVerdict((), None, check) if isinstance(check, str) else _verdict(check, facts)
+        text, found, wrong = _parts(name, text)
+        for place, check in _checks(name, text, found, wrong).items():
+            verdicts[place] = FileVerdict((), None, check) if isinstance(check, str) else _verdict(check, host)
         parts += found
     patches = together.patches_of(parts)
     for cluster in together.by_cluster(parts):
@@ -225,12 +229,12 @@ def lint_files(texts: Mapping[str, str], facts: Mapping[str, Any] | None = None)
     return verdicts
 
 
-def _parts(name: str, text: str) -> tuple[str, list[Part]]:
-    """Return a text as YAML reads it, and the objects and values in it; none where it is no YAML, which L(lint) says."""
+def _parts(name: str, text: str) -> tuple[str, list[Part], str]:
+    """Return a text as YAML reads it, the objects and values in it, and why it is no YAML, if it is none."""
     try:
         text, objects = documents(text)
-    except ValueError:
-        return text, []
+    except ValueError as error:
+        return text, [], str(error)
     found: dict[str, Part] = {}
     numbers: Counter[str] = Counter()
     for part in (part for one in objects if isinstance(one, Mapping) for part in parts_of(name, one)):
@@ -240,10 +244,10 @@ def _parts(name: str, text: str) -> tuple[str, list[Part]]:
             numbers[part.place] += 1
             place = f"{part.place[:-1]} {numbers[part.place] + 1}]"
         found[place] = part._replace(place=place)
-    return text, list(found.values())
+    return text, list(found.values()), ""
 
 
-def _checks(name: str, text: str, parts: Sequence[Part]) -> dict[str, _Check | str]:
+def _checks(name: str, text: str, parts: Sequence[Part], wrong: str) -> dict[str, _Check | str]:
     """Return what checks each configuration, object and values of a file, by a name that says where it is, or the kind of what is not checked."""
     beside = [one.document for one in parts if one.kind == "DaemonSet" or operator_objects.is_operator(one.document)]
     found: dict[str, _Check | str] = {}
@@ -256,20 +260,16 @@ def _checks(name: str, text: str, parts: Sequence[Part]) -> dict[str, _Check | s
     if found or parts:
         return found
     kind = "template" if is_placeholder(text) else "a file without kind"
-    if kind == "template" or not (_KNOWN.search(text) or _is_empty(text)):
-        return {f"{name}[{kind}]": kind}
-    return {name: partial(_text, text, (), None)}
+    if kind != "template" and _KNOWN.search(text):
+        return {name: partial(_text, text, (), None)}
+    if kind != "template" and wrong and name.lower().endswith((".yaml", ".yml", ".json")):
+        return {name: partial(_invalid, wrong)}
+    return {f"{name}[{kind}]": kind}
 
 
-def _is_empty(text: str) -> bool:
-    return all(line.strip() in ("", "---") or line.lstrip().startswith("#") for line in text.splitlines())
-
-
-def _with_texts(value: Any) -> Any:
-    """Return a value with texts as keys, as JSON has them: in YAML a date is one, too."""
-    if isinstance(value, list):
-        return [_with_texts(one) for one in value]
-    return {str(key): _with_texts(one) for key, one in value.items()} if isinstance(value, dict) else value
+def _invalid(reason: str, report: Report) -> None:
+    remedy = "Save it as UTF-8." if reason.startswith("the file is not UTF-8") else "Correct the syntax."
+    report.error("", f"invalid YAML: {reason}", remedy)
 
 
 def _of_part(
@@ -281,7 +281,7 @@ def _of_part(
         yield part.place, "template" if is_placeholder(part.text) else partial(_text, part.text, (), None)
     elif not part.chart and not _is_object(document) and _is_configuration(document):
         place = name if text else f"{name}[configuration]"
-        yield place, partial(_text, text or json.dumps(_with_texts(document), default=str), (), None)
+        yield place, partial(_text, text or json.dumps(document), (), None)
     else:
         others = tuple(one for one in beside if one is not document and operator_objects.is_operator(one))
         check = _check_of(document, others, part.chart, part.version)
@@ -307,11 +307,11 @@ def _both(check: _Check | None, started_with: Sequence[str], report: Report) -> 
         node.check({}, report, started_with)
 
 
-#: What a text says that is no YAML, if it was to be something that the linter knows; of what is not UTF-8 nobody can say.
+#: What a text says that is no YAML, if it was to be something that the linter knows; of what is not UTF-8, or empty, nobody can say.
 _KNOWN = re.compile(
     r"(?:^|[{,])\s*['\"]?(?:(?:sharing|flags|mig-configs|nodeconfig|migStrategy|timeSlicing)['\"]?\s*:"
     r"|kind['\"]?\s*:\s*['\"]?(?:NVIDIADriver|ResourceClaim|DeviceClass))|^apiVersion: nvidia\.com/"
-    "|[\ud800-\udfff]",
+    r"|[\ud800-\udfff]|\A(?:\s|#.*$|---)*\Z",
     re.MULTILINE,
 )
 _FIELDS = {"version", "flags", "resources", "sharing", "imex"}

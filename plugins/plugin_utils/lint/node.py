@@ -7,13 +7,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from ...module_utils import _injection as injection
 from ...module_utils._boards.architectures import mps_clients_of_device_plugin
 from ...module_utils._boards.lookup import find_board
-from ...module_utils._facts_view import Facts, view_of
+from ...module_utils._facts.schema import check_facts
+from ...module_utils._facts_view import Facts
+from ...module_utils._gpu_facts import ComputeInstanceFacts, GpuFacts
+from ...module_utils._plan import Refused
 from ...module_utils._schema import Unfit
 from ...module_utils._sharing.mps_instances import GPU, mig_resource
 from .decode import REFUSED
@@ -23,32 +26,26 @@ from .plugin_fields import FLAGS
 
 @dataclass(frozen=True)
 class LintedNode:
-    """What the linter has to know of a node.
+    """A node whose GPUs were read."""
 
-    :param gpus: entries of C(gpus) in the facts document.
-    :param nvml: whether NVML answers; None when it is not known.
-    :param cdi: whether the driver's libraries, from which a CDI specification is made, are there; None when it is not known.
-    :param accepted: for each way in which devices reach containers, whether the node's toolkit and runtime do it; what is not known
-        is missing.
-    """
-
-    gpus: tuple[Mapping[str, Any], ...]
-    nvml: bool | None
-    cdi: bool | None
-    accepted: Mapping[str, bool] = field(default_factory=dict)
+    facts: Facts
 
     @property
-    def with_mig(self) -> tuple[Mapping[str, Any], ...]:
-        return tuple(gpu for gpu in self.gpus if _mig_enabled(gpu))
+    def gpus(self) -> tuple[GpuFacts, ...]:
+        return self.facts.gpus or ()
 
     @property
-    def without_mig(self) -> tuple[Mapping[str, Any], ...]:
-        return tuple(gpu for gpu in self.gpus if not _mig_enabled(gpu))
+    def with_mig(self) -> tuple[GpuFacts, ...]:
+        return tuple(gpu for gpu in self.gpus if gpu.mig.current)
+
+    @property
+    def without_mig(self) -> tuple[GpuFacts, ...]:
+        return tuple(gpu for gpu in self.gpus if not gpu.mig.current)
 
     @property
     def profiles(self) -> tuple[str, ...]:
-        """The profile of every MIG device of the node."""
-        return tuple(profile for gpu in self.with_mig for profile in mig_devices(gpu))
+        """The profile of every MIG device (compute instance), such as C(1g.10gb) or C(1c.3g.40gb)."""
+        return tuple(_profile_of(device) for gpu in self.with_mig for device in gpu.devices)
 
     def resources(self, strategy: str) -> set[str]:
         """Return the resources that the plugin offers on this node, before renaming."""
@@ -60,49 +57,27 @@ class LintedNode:
         return offered
 
 
-def node_of(facts: Mapping[str, Any] | None) -> LintedNode | None:
-    """Return the node that C(facts) describe: the document of M(gpufleet.nvidia.gpu_info), or its whole answer."""
-    if not facts:
-        return None
-    document = facts.get("gpu", facts)
-    gpus = document.get("gpus") if isinstance(document, Mapping) else None
-    if not isinstance(gpus, (list, tuple)):
-        return None
-    nvml = (document.get("nvml") or {}).get("available")
-    library = (document.get("driver") or {}).get("library_version")
-    return LintedNode(
-        tuple(gpu for gpu in gpus if isinstance(gpu, Mapping)),
-        nvml,
-        None if nvml is None else bool(nvml and library),
-        injection.accepted_by(host_of(document)),
-    )
+def facts_of(document: Any) -> Facts:
+    """Return what M(gpufleet.nvidia.gpu_info) says of a node, from its facts or from its whole answer; nothing where there is none.
 
-
-def host_of(document: Mapping[str, Any]) -> Facts:
-    """Return what facts say of a node beside its GPUs; nothing where they do not fit."""
-    try:
-        return view_of({name: part for name, part in document.items() if name != "gpus"})
-    except Unfit:
+    :raises Refused: they are no facts, and which field is not.
+    """
+    if document is None:
         return Facts()
+    try:
+        return check_facts(document.get("gpu", document) if isinstance(document, Mapping) else document)
+    except Unfit as unfit:
+        remedy = "Read the node again with gpufleet.nvidia.gpu_info."
+        raise Refused(f"the facts of the node: {unfit.thing}", unfit.reason, remedy) from unfit
 
 
-def mig_devices(gpu: Mapping[str, Any]) -> list[str]:
-    """Return the profile of every MIG device (compute instance) of C(gpu), such as C(1g.10gb) or C(1c.3g.40gb)."""
-    profiles = []
-    for instance in gpu.get("gpu_instances") or ():
-        for compute in instance.get("compute_instances") or ():
-            name = str(compute.get("profile") or instance.get("profile"))
-            slices, _dot, rest = name.partition("c.")
-            whole = _dot and rest.startswith(f"{slices}g.")
-            profiles.append(rest if whole else name)
-    return profiles
+def _profile_of(device: ComputeInstanceFacts) -> str:
+    slices, _dot, rest = device.profile.partition("c.")
+    return rest if rest.startswith(f"{slices}g.") else device.profile
 
 
 def check(config: Mapping[str, Any], report: Report, started_with: Sequence[str] = ()) -> None:
-    """Check a decoded configuration against the node; without one, say only what depends on one.
-
-    :param started_with: device list strategies that the plugin is started with, which beat those of the configuration.
-    """
+    """Check a decoded configuration against the node; without one, say only what depends on one. C(started_with): strategies that beat its own."""
     node: LintedNode | None = report.node
     flags = config.get("flags") or {}
     strategy = flags.get("migStrategy") or "none"
@@ -131,14 +106,16 @@ def check(config: Mapping[str, Any], report: Report, started_with: Sequence[str]
 
 def _cdi(strategies: Any, node: LintedNode | None, report: Report) -> None:
     chosen = [name for name in strategies if name.startswith("cdi-")] if isinstance(strategies, list) else []
-    if not chosen or (node is not None and node.cdi):
+    # The driver's libraries, from which a CDI specification is made.
+    host = node.facts if node else Facts()
+    if not chosen or (host.nvml.available and host.driver.library_version):
         return
     path = "flags.plugin.deviceListStrategy"
-    if node is None or node.cdi is None:
+    if node is None:
         message = f"{', '.join(chosen)} starts only where the plugin finds NVML and the driver's libraries (libcuda.so), which cannot be checked here"
         report.note(path, message, "Pass the facts of the node to the linter.")
     else:
-        missing = "the driver's libraries are" if node.nvml else "NVML is"
+        missing = "the driver's libraries are" if host.nvml.available else "NVML is"
         message = f"{', '.join(chosen)} needs NVML and libcuda.so, and {missing} not there"
         report.error(path, message, "Install the driver, or write [envvar].")
 
@@ -148,10 +125,11 @@ def _injection(strategies: Any, node: LintedNode, report: Report) -> None:
     if strategies is REFUSED:
         return
     chosen = strategies if isinstance(strategies, list) and strategies else [injection.STRATEGIES[injection.ENVVAR]]
-    if any(node.accepted.get(method, True) for method in injection.methods_of(chosen)):
+    accepted = injection.accepted_by(node.facts)
+    if any(accepted.get(method, True) for method in injection.methods_of(chosen)):
         return
     path = "flags.plugin.deviceListStrategy"
-    opened = [injection.STRATEGIES[method] for method in injection.METHODS if node.accepted.get(method)]
+    opened = [injection.STRATEGIES[method] for method in injection.METHODS if accepted.get(method)]
     remedy = f"Write [{opened[0]}]" if opened else "Configure the node's container toolkit"
     if strategies:
         message = f"this node's container toolkit and runtime do not accept {', '.join(chosen)}: unprivileged pods would get no GPU"
@@ -174,7 +152,7 @@ def _single(node: LintedNode, report: Report) -> None:
             f"single needs the same MIG mode on all GPUs, and {len(node.with_mig)} of {len(node.gpus)} have it enabled"
         )
         report.error(path, message, "Enable MIG on all GPUs of the pool, or write mixed.")
-    empty = [str(gpu.get("index")) for gpu in node.with_mig if not mig_devices(gpu)]
+    empty = [str(gpu.index) for gpu in node.with_mig if not gpu.devices]
     if empty:
         report.error(
             path, f"GPU {', '.join(empty)} has MIG enabled and no MIG devices", "Create its instances, or disable MIG."
@@ -193,7 +171,7 @@ def _mixed(node: LintedNode, report: Report) -> None:
 
 def _mps(mps: Mapping[str, Any], node: LintedNode, report: Report) -> None:
     if node.with_mig:
-        indices = ", ".join(str(gpu.get("index")) for gpu in node.with_mig)
+        indices = ", ".join(str(gpu.index) for gpu in node.with_mig)
         message = f"MPS does not share GPUs with MIG enabled (GPU {indices}): gpu-feature-discovery exits and the node gets no label at all"
         report.error("sharing.mps", message, "Use timeSlicing, or disable MIG.")
     most = mps_clients_of_device_plugin(None)
@@ -208,11 +186,10 @@ def _mps(mps: Mapping[str, Any], node: LintedNode, report: Report) -> None:
             report.error(f"sharing.mps.resources[{index}].replicas", message, f"Write {limit} or less.")
 
 
-def _architecture(gpu: Mapping[str, Any]) -> str:
+def _architecture(gpu: GpuFacts) -> str:
     """The architecture as the facts say it, else that of the board that they name."""
-    known = gpu.get("architecture")
-    board = None if known else find_board(gpu.get("device_id"), gpu.get("name"))
-    return str(known or (board.architecture if board else "")).lower()
+    board = None if gpu.architecture else find_board(gpu.device_id, gpu.name)
+    return (gpu.architecture or (board.architecture if board else "")).lower()
 
 
 def _absent(active: Mapping[str, Any], path: str, offered: set[str], report: Report) -> None:
@@ -222,7 +199,3 @@ def _absent(active: Mapping[str, Any], path: str, offered: set[str], report: Rep
             has = ", ".join(sorted(offered)) or "none"
             message = f"the node does not have {name}: it is ignored"
             report.warning(f"{path}.resources[{index}].name", message, f"The node has: {has}.")
-
-
-def _mig_enabled(gpu: Mapping[str, Any]) -> bool:
-    return bool((gpu.get("mig") or {}).get("current"))

@@ -23,8 +23,8 @@ from ...module_utils._plan import Refused
 from ...module_utils._versions import numbers
 from . import chart_values
 from .decode import describe
-from .finding import ERROR, Report, below, closest, group_of, mapping, near
-from .node import LintedNode, host_of
+from .finding import ERROR, Report, below, closest, group_of, join, mapping, near
+from .node import LintedNode
 from .node import check as check_on_node
 
 POLICY, DRIVER, CLUSTER = "ClusterPolicy", "NVIDIADriver", "GPUCluster"
@@ -33,6 +33,8 @@ _OWNER = "nvidia.com/gpu-operator.driver.owner"
 #: Where an NVIDIADriver has no nodeSelector of its own.
 _EVERY_GPU_NODE = {"nvidia.com/gpu.present": "true"}
 _BY_UPGRADE = " and upgrade the hosts with gpufleet.nvidia.upgrade"
+#: Where images are NVIDIA's; what a repository of one's own has cannot be known.
+_NVIDIA = "nvcr.io/nvidia"
 #: From this version of GPUDirect Storage on its module is built against the open kernel modules only.
 _GDS_NEEDS_OPEN = (2, 17, 5)
 
@@ -46,7 +48,7 @@ def check(document: Mapping[str, Any], others: Sequence[Mapping[str, Any]], repo
     """Check one object, beside others of the operator for the same cluster; without facts nothing is said of a node."""
     spec, kind = mapping(document.get("spec")), str(document.get("kind"))
     if kind in fields():
-        _known(spec, fields()[kind], "spec", report)
+        check_fields(spec, fields()[kind], "spec", report)
     if kind == POLICY:
         _policy(spec, report, others)
     elif kind == DRIVER:
@@ -64,16 +66,16 @@ def fields() -> Mapping[str, Any]:
     return found
 
 
-def _known(value: Any, wanted: Any, path: str, report: Report) -> None:
-    """Check fields against those of the definition: what it does not have is dropped, what is of another type is refused."""
+def check_fields(value: Any, wanted: Any, path: str, report: Report, of_chart: bool = False) -> None:
+    """Check fields, or values of the chart (C(of_chart)), whose other keys, and numbers that it makes texts of, are its own."""
     if wanted == "any" or value is None:
         return
     if isinstance(wanted, Mapping) and isinstance(value, Mapping):
         wanted = {name.rstrip("*"): one for name, one in wanted.items()}
         for name, inner in value.items():
             if name in wanted:
-                _known(inner, wanted[name], f"{path}.{name}", report)
-            else:
+                check_fields(inner, wanted[name], join(path, name), report, of_chart)
+            elif not of_chart:
                 message = (
                     "the definition of the GPU Operator 26.7 has no such field: the API server drops or refuses it"
                 )
@@ -82,12 +84,14 @@ def _known(value: Any, wanted: Any, path: str, report: Report) -> None:
                 (report.warning if slip else report.note)(f"{path}.{name}", message, near(str(name), wanted))
     elif isinstance(wanted, list) and isinstance(value, list):
         for number, item in enumerate(value):
-            _known(item, wanted[0], f"{path}[{number}]", report)
+            check_fields(item, wanted[0], f"{path}[{number}]", report, of_chart)
     else:
         kind, *choices = (
             ["mapping"] if isinstance(wanted, Mapping) else ["list"] if isinstance(wanted, list) else wanted.split()
         )
         fits = isinstance(value, _TYPES.get(kind, ())) and isinstance(value, bool) is (kind == "boolean")
+        if of_chart and not fits and (kind != "boolean" or value in ("true", "false")):
+            return
         if not fits:
             report.error(path, f"{describe(value)} where a {kind} is expected: the API server refuses the object")
         elif choices and value not in {one.strip('"') for one in choices}:
@@ -147,11 +151,11 @@ def _policy(spec: Mapping[str, Any], report: Report, others: Sequence[Mapping[st
 
 def _beside_the_host(spec: Mapping[str, Any], node: LintedNode, report: Report) -> None:
     """Check what the operator would put beside, or take from, what the host has already."""
-    for key, field, what, why, more in (
-        ("driver", "on_disk_version", "driver", "finds it and deploys no driver there, upgrades included", _BY_UPGRADE),
-        ("toolkit", "version", "the container toolkit", "installs a second one and points the runtime to it", ""),
+    driver, toolkit = node.facts.driver.on_disk_version, node.facts.toolkit.version
+    for key, version, what, why, more in (
+        ("driver", driver, "driver", "finds it and deploys no driver there, upgrades included", _BY_UPGRADE),
+        ("toolkit", toolkit, "the container toolkit", "installs a second one and points the runtime to it", ""),
     ):
-        version = below(report.host, key, field)
         if version and below(spec, key, "enabled") is not False:
             message = f"the host has {what} {version} of its own: the operator {why}"
             report.warning(f"spec.{key}.enabled", message, f"Set spec.{key}.enabled: false{more}.")
@@ -229,7 +233,7 @@ def _driver(
     if precompiled and version.startswith("sha256:"):
         message = "precompiled drivers have an image for each kernel, so a digest names none"
         report.error(f"{path}.version", message, "Write the branch.")
-    elif precompiled and is_driver_version(version) and _of_nvidia(driver.get("repository")):
+    elif precompiled and is_driver_version(version) and str(driver.get("repository") or _NVIDIA).startswith(_NVIDIA):
         message = "images of precompiled drivers are named by the branch: there is none with this version"
         report.error(f"{path}.version", message, f'Write "{branch_of(version)}".')
     elif driver.get("usePrecompiled") in (None, False) and is_branch(version):
@@ -253,15 +257,10 @@ def _driver(
         _on_boards(version, kernel_modules, path, report)
 
 
-def _of_nvidia(repository: Any) -> bool:
-    """Return whether images are those of NVIDIA; what a repository of one's own has cannot be known."""
-    return str(repository or "nvcr.io/nvidia").startswith("nvcr.io/nvidia")
-
-
 def _on_boards(version: str, kernel_modules: str, path: str, report: Report) -> None:
     """Check a driver against the GPUs of a host."""
     try:
-        host = from_facts(host_of(report.host))
+        host = from_facts(report.host)
     except Refused:
         return
     whole = version if is_driver_version(version) else ""

@@ -172,7 +172,7 @@ FLAGS: Mapping[str, Field] = {
 #: Those of C(flags.plugin).
 PLUGIN: Mapping[str, Field] = {
     "passDeviceSpecs": Field(go.boolean, False),
-    "deviceListStrategy": Field(_device_list_strategy, ["envvar"]),
+    "deviceListStrategy": Field(_device_list_strategy, ["envvar"], DEVICE_LIST_STRATEGIES),
     "deviceIDStrategy": Field(go.string, "uuid", ("uuid", "index")),
     "cdiAnnotationPrefix": Field(go.string, "cdi.k8s.io/"),
     "nvidiaCTKPath": Field(go.string, "/usr/bin/nvidia-ctk"),

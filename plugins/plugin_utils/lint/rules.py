@@ -42,6 +42,15 @@ def flags(given: Mapping[str, Any], report: Report) -> None:
     _device_list(plugin.get("deviceListStrategy"), report)
 
 
+def values(given: Mapping[str, Any], report: Report) -> None:
+    """Check values of the plugin's chart that become its environment; those that are empty do not."""
+    for name, field in {**plugin_fields.FLAGS, **plugin_fields.PLUGIN}.items():
+        value = given.get(name) or ()
+        for one in value.split(",") if isinstance(value, str) else value if isinstance(value, list) else ():
+            if field.choices and one not in field.choices:
+                report.error(name, f"{one!r} is not a valid value: the plugin exits", near(str(one), field.choices))
+
+
 def imex(given: Mapping[str, Any], report: Report) -> None:
     """Check C(imex)."""
     channels = given.get("channelIDs")

@@ -6,18 +6,23 @@
 
 The plugin reads its file with C(sigs.k8s.io/yaml) 1.6 over go-yaml 2.4 (C(resolve.go)): the first document only, YAML 1.1 booleans (C(yes),
 C(off)), octal C(010), merge keys, the last of two equal keys. This module does the same on PyYAML's nodes and says what the file's author may
-not have meant. Tags, infinity and keys that are no text are left out: nobody writes them in a configuration.
+not have meant. Infinity and keys that are no text are left out: nobody writes them in a configuration.
 """
 
 from __future__ import annotations
 
+import base64
 import math
 import re
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, Callable
 
 from ...module_utils._formats.documents import yaml_loader
 from .decode import LONGEST_NUMBER
 from .finding import Report, join
+
+#: What is told of a path that is read otherwise than it looks: the path, what happens, and a remedy.
+_Warn = Callable[[str, str, str], None]
 
 try:
     import yaml
@@ -38,31 +43,29 @@ _INTEGER = re.compile(
     r"(?P<sign>[-+]?)(?:0[xX](?P<hex>[0-9a-fA-F]+)|0[oO]?(?P<oct>[0-7]+)|0[bB](?P<bin>[01]+)|(?P<dec>0|[1-9][0-9]*))"
 )
 _BASES = {"hex": 16, "oct": 8, "bin": 2, "dec": 10}
+#: What a text with one of these tags has to be; with any other it stays a text.
+_TYPES: dict[str, Any] = {"bool": bool, "int": int, "float": (int, float), "null": type(None)}
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 
 
-class YamlError(Exception):
+class YamlError(ValueError):
     """The text is invalid YAML for the plugin."""
 
 
 def load(text: str, report: Report) -> Any:
     """Return the first document of C(text) as plain data, None for an empty one; YamlError is what the plugin would refuse."""
-    if not HAS_YAML:
-        raise YamlError("PyYAML is not installed on the controller")
     if _DIRECTIVE.match(text):
         raise YamlError("found incompatible YAML document (the plugin reads YAML 1.1)")
     try:
         # Python keeps bytes that are not UTF-8 as characters that cannot be written.
         text.encode()
-        documents = yaml_loader(text, "BaseLoader", first=True)(text)
-        value = _value(documents.get_node(), "", report) if documents.check_node() else None
     except UnicodeEncodeError as error:
         raise YamlError(f"the file is not UTF-8 (at character {error.start})") from error
-    except (yaml.YAMLError, ValueError) as error:
-        raise YamlError(" ".join(str(error).split()).removeprefix("invalid YAML: ")) from error
+    documents = _values(text, report.warning, first=True)
+    value = next(documents, None)
     try:
-        more = documents.check_node()
-    except yaml.YAMLError:
+        more = next(documents, documents) is not documents
+    except YamlError:
         # However wrong it is, the plugin never reads it.
         more = True
     if more:
@@ -72,24 +75,54 @@ def load(text: str, report: Report) -> Any:
     return value
 
 
-def _value(node: Any, path: str, report: Report) -> Any:
+def load_all(text: str) -> list[Any]:
+    """Return all documents of C(text), as whatever reads objects and values in Go does; YamlError is what it would refuse."""
+    return list(_values(text, lambda *_said: None))
+
+
+def _values(text: str, warn: _Warn, first: bool = False) -> Iterator[Any]:
+    if not HAS_YAML:
+        raise YamlError("PyYAML is not installed on the controller")
+    try:
+        loader = yaml_loader(text, "BaseLoader", first)
+        # Of PyYAML's own, a text without a tag has that of one with !!str.
+        documents = type("Loader", (loader,), {"DEFAULT_SCALAR_TAG": ""})(text)
+        while documents.check_node():
+            yield _value(documents.get_node(), "", warn)
+    except (yaml.YAMLError, ValueError) as error:
+        raise YamlError(" ".join(str(error).split()).removeprefix("invalid YAML: ")) from error
+
+
+def _value(node: Any, path: str, warn: _Warn) -> Any:
     if isinstance(node, yaml.MappingNode):
-        return _mapping(node, path, report)
+        return _mapping(node, path, warn)
     if isinstance(node, yaml.SequenceNode):
-        return [_value(child, f"{path}[{index}]", report) for index, child in enumerate(node.value)]
+        return [_value(child, f"{path}[{index}]", warn) for index, child in enumerate(node.value)]
     # An escape such as \ud800: half a character, of which Python makes a text that cannot be written.
     if any("\ud800" <= letter <= "\udfff" for letter in node.value):
         raise YamlError("found invalid Unicode character escape code")
+    if node.tag:
+        return _tagged(node.tag.rpartition(":")[2], node.value)
     if node.style:
         return node.value
     value, surprise = _plain(node.value)
     if surprise:
-        message = f"{node.value} is read as {surprise}"
-        report.warning(path, message, "Write the number in plain decimal digits.")
+        warn(path, f"{node.value} is read as {surprise}", "Write the number in plain decimal digits.")
     return value
 
 
-def _mapping(node: Any, path: str, report: Report) -> dict[str, Any]:
+def _tagged(tag: str, text: str) -> Any:
+    """Return a scalar with an explicit tag, quoted or not."""
+    if tag == "binary":
+        return base64.b64decode("".join(text.split()), validate=True).decode(errors="replace")
+    wanted = _TYPES.get(tag)
+    value = _plain(text)[0] if wanted else text
+    if wanted and not (isinstance(value, wanted) and isinstance(value, bool) is (tag == "bool")):
+        raise YamlError(f"cannot decode {text} as a !!{tag}")
+    return value
+
+
+def _mapping(node: Any, path: str, warn: _Warn) -> dict[str, Any]:
     result: dict[str, Any] = {}
     own: set[str] = set()
     for key_node, value_node in node.value:
@@ -97,31 +130,26 @@ def _mapping(node: Any, path: str, report: Report) -> dict[str, Any]:
         if not isinstance(key, str):
             raise YamlError("unsupported map key: it is a list or a mapping")
         if key == "<<" and not key_node.style:
-            _merge(value_node, path, result, report)
+            _merge(value_node, path, result, warn)
             continue
         if key in own:
-            report.warning(
-                join(path, key), "the key is given twice: the last one wins, the first is ignored", "Keep one."
-            )
+            warn(join(path, key), "the key is given twice: the last one wins, the first is ignored", "Keep one.")
         own.add(key)
-        result[key] = _value(value_node, join(path, key), report)
+        result[key] = _value(value_node, join(path, key), warn)
     return result
 
 
-def _merge(node: Any, path: str, into: dict[str, Any], report: Report) -> None:
+def _merge(node: Any, path: str, into: dict[str, Any], warn: _Warn) -> None:
     """Unlike YAML says, keys that were given before a merge are overwritten by it: go-yaml goes from top to bottom."""
     sources = node.value[::-1] if isinstance(node, yaml.SequenceNode) else [node]
     if not all(isinstance(source, yaml.MappingNode) for source in sources):
         raise YamlError("map merge requires map or sequence of maps as the value")
     for source in sources:
-        merged = _mapping(source, path, report)
+        merged = _mapping(source, path, warn)
         for key in sorted(set(into) & set(merged)):
             if into[key] != merged[key]:
-                report.warning(
-                    join(path, key),
-                    "the merge key << stands below this key and overwrites it",
-                    "Put << before the keys that override it.",
-                )
+                message = "the merge key << stands below this key and overwrites it"
+                warn(join(path, key), message, "Put << before the keys that override it.")
         into.update(merged)
 
 

@@ -7,8 +7,10 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.lint.lint import lint, lint_files
 
 MPS = "version: v1\nsharing:\n  mps:\n    resources:\n    - name: nvidia.com/gpu\n      replicas: {}\n"
@@ -24,7 +26,13 @@ def found(text, facts=None):
 def gpu(index=0, architecture="hopper", profiles=None):
     """A GPU; with profiles it has MIG enabled and these instances."""
     instances = [
-        {"id": number, "profile": profile, "compute_instances": [{"id": 0, "profile": profile}]}
+        {
+            "id": number,
+            "profile": profile,
+            "start": number,
+            "size": 1,
+            "compute_instances": [{"id": 0, "profile": profile}],
+        }
         for number, profile in enumerate(profiles or ())
     ]
     return {
@@ -188,6 +196,27 @@ def test_a_compute_instance_beside_others_is_no_device_of_the_strategy_mixed():
 
 def test_facts_without_gpus_say_nothing():
     assert found("version: v1\n", {"host": {}}) == []
+
+
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        ({"toolkit": {"version": 1.2}}, "toolkit.version"),
+        ({"gpus": [{"index": 0, "mig": {"current": "yes"}}]}, "gpus[0].mig.current"),
+        ({"gpus": [{}]}, "gpus[0].index"),
+        ({"driver": []}, "driver"),
+        ([], "the document"),
+        ("gpus", "the document"),
+        ({"gpu": None}, "the document"),
+    ],
+)
+def test_facts_that_do_not_fit_are_refused_with_their_field(wrong, named):
+    """They would count as none, and everything that depends on the node as right."""
+    for text in ("version: v1\n", "kind: Deployment\n"):
+        with pytest.raises(
+            Refused, match=rf"^the facts of the node: {re.escape(named)}: .* gpufleet\.nvidia\.gpu_info\.$"
+        ):
+            lint_files({"f": text}, wrong)
 
 
 def test_a_bomb_of_aliases_is_refused():

@@ -12,6 +12,7 @@ import pytest
 import yaml
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.lint.finding import MOST, Report
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.lint.lint import decoded, lint_files
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.lint.yaml import load_all
 
 #: A fault below config.map, as it is found wherever the values are.
 FAULTY = {"config": {"map": {"a": "version: v2"}}}
@@ -130,6 +131,70 @@ def test_of_anything_else_its_kind_is_said_once(text, kinds):
     assert not_checked(text) == kinds
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        ("f", "kind: Deployment\nspec: [\n", "a file without kind"),
+        ("f.yaml", "kind: Deployment\nspec: [\n", "error"),
+        ("a/F.YML", "a:\n\t- b\n", "error"),
+        ("f.yaml", "kind: A\n---\nkind: B\n  c: d\n", "error"),
+        ("f.json", '{"a": [1,\n', "error"),
+        ("f.json", '{"a": 1}\n{"a": 2}\n', "error"),
+        ("f.txt", "a: [\n", "a file without kind"),
+        # JSON that is no YAML, and what editors take for JSON.
+        ("f.json", '{"a": "\\ud83d\\ude00"}\n', "a file without kind"),
+        ("f.json", '// a: "b\n{"a": "// c", /* d */ "e": [1, 2, // f\n ],\n}\n', "a file without kind"),
+        # Tags of other programs.
+        ("f.yaml", "Resources: {A: !Ref b, c: !GetAtt [d, e], f: !Sub {g: h}}\n", "a file without kind"),
+        ("f.yaml", "a: !!python/name:b.c\nd: !vault |\n  $ANSIBLE_VAULT\n", "a file without kind"),
+        ("f.yaml", "kind: {{ .Values.a }}\n  b: [\n", "template"),
+        # It is YAML, whatever it is.
+        ("f.yaml", "a few words\n", "a file without kind"),
+        ("f.yaml", "- a\n", "a file without kind"),
+    ],
+)
+def test_a_file_that_is_called_yaml_and_is_none_is_wrong_whatever_it_was_to_be(name, text, expected):
+    """Of a key in a ConfigMap, and of text without such a name, nobody knows whether it was to be YAML."""
+    (verdict,) = lint_files({name: text}).values()
+    assert [expected] == [verdict.not_checked, *(one.level for one in verdict.findings)][not verdict.not_checked :]
+    in_map = lint_files({"f.yaml": yaml.safe_dump(item("v1", "ConfigMap", data={"f.yaml": text}))})
+    assert [verdict.not_checked for verdict in in_map.values()] == ["ConfigMap"]
+
+
+def test_values_with_tags_are_what_the_plugin_makes_of_them():
+    """As sigs.k8s.io/yaml 1.6 decodes them; in objects and values, too."""
+    config = "version: !!str v1\nflags: {migStrategy: !own none, failOnInitError: !!bool 'no'}\n"
+    config += "sharing: {timeSlicing: {resources: [{name: !!binary bnZpZGlhLmNvbS9ncHU=, replicas: !!int '010'}]}}\n"
+    (verdict,) = lint_files({"f.yaml": config}).values()
+    assert not verdict.findings
+    assert verdict.effective["flags"]["failOnInitError"] is False
+    assert verdict.effective["sharing"]["timeSlicing"]["resources"][0] == {**GOOD, "replicas": 8, "devices": "all"}
+    for wrong in ("!!int x", "!!bool 4", "!!int 5.0", "!!null x", "!!binary '%'", "!!float 'no'"):
+        assert [one.level for one in lint_files({"f": f"version: v1\nflags: {{a: {wrong}}}\n"})["f"].errors] == [
+            "error"
+        ]
+    for right, value in (("!!str 5", "5"), ("!!float 5", 5), ("!!null ''", None), ("!a 5", "5"), ("!!str ~", "~")):
+        assert load_all(f"a: {right}\n") == [{"a": value}]
+    coded = "kind: ConfigMap\ndata:\n  a: !!binary |\n    dmVyc2lvbjog\n    djIK\n"
+    assert list(lint_files({"f": coded})) == ["f[data.a]"] and lint_files({"f": coded})["f[data.a]"].errors
+
+
+@pytest.mark.parametrize(
+    ("key", "level"),
+    [
+        ("a(b)", "warning"),
+        ("{a}", "warning"),
+        ("a)", "warning"),
+        ("${A}", "note"),
+        ("$(A)", "note"),
+        ("{{ a }}", "note"),
+    ],
+)
+def test_a_key_that_only_ends_as_one_that_is_filled_in_keeps_its_level(key, level):
+    text = yaml.safe_dump({"version": "v1", "flags": {key: True}})
+    assert [one.level for one in lint_files({"f": text})["f"].findings] == [level]
+
+
 def test_values_of_charts_that_are_not_known_are_named():
     release = item("helm.toolkit.fluxcd.io/v2", "HelmRelease", spec={"values": {"a": 1}})
     named = {**release, "spec": {"chart": {"spec": {"chart": "grafana"}}, "values": {"a": 1}}}
@@ -197,6 +262,23 @@ def test_objects_of_the_same_kind_and_name_keep_their_findings():
     assert len(found(template("a", wrong, "gpu 2"), *(template(one, wrong) for one in "abc"))) == 4
 
 
+def test_a_release_whose_chart_is_another_object_is_known_by_its_name():
+    """The version is that object's, so that a key may be one of it."""
+    values = {"worker": {"config": {"sources": {"pci": {"deviceLabelFields": ["device"]}}}}, "master": {"resorces": {}}}
+    spec = {"chartRef": {"kind": "OCIRepository", "name": "node-feature-discovery"}, "values": values}
+    release = item("helm.toolkit.fluxcd.io/v2", "HelmRelease", spec=spec)
+    place = "f[HelmRelease/x spec.values]"
+    assert [one[:2] for one in found(release)[place]] == [("note", "master.resorces")]
+    operator = {**POLICY, "spec": REQUIRED}
+    said = [one[:2] for one in found(release, operator)[place]]
+    assert said == [("error", "worker.config.sources.pci.deviceLabelFields"), ("note", "master.resorces")]
+    # By its keys, if it has those of one.
+    spec["chartRef"]["name"] = "of-the-platform"
+    assert [one[:2] for one in found(release)[place]] == [("note", "master.resorces")]
+    spec["values"] = {"a": 1}
+    assert not_checked(yaml.safe_dump(release)) == ["values of another chart"]
+
+
 def test_any_number_of_notes_fails_nothing_and_hides_nothing():
     values = {"migStrategy": "none", **{f"other{number}": 1 for number in range(MOST + 100)}}
     name = "nvidia-device-plugin.yaml"
@@ -211,7 +293,7 @@ def test_any_number_of_notes_fails_nothing_and_hides_nothing():
 
 def test_the_same_key_in_two_config_maps_of_a_file():
     one, other = (item("v1", "ConfigMap", data={"a": f"version: {version}"}) for version in ("v2", "v3"))
-    assert list(found(one, {**other, "metadata": {"name": "y"}})) == ["f[data.a]", "f[ConfigMap/y data.a]"]
+    assert list(found(one, {**other, "metadata": {"name": "z"}})) == ["f[data.a]", "f[ConfigMap/z data.a]"]
 
 
 @pytest.mark.parametrize(
@@ -528,11 +610,32 @@ def test_the_strategy_of_the_charts_values_is_that_of_their_configurations(value
             None,
         ),
         ({"device-config": {"content": ""}, "devicePlugin": {"nodeConfiguration": {"config": ""}}}, None),
+        # What becomes the plugin's environment.
+        ({"migStrategy": "mixd"}, ("error", "migStrategy")),
+        ({"deviceListStrategy": "envvar,volume_mounts"}, ("error", "deviceListStrategy")),
+        ({"deviceListStrategy": ["volume_mounts"]}, ("error", "deviceListStrategy")),
+        ({"deviceIDStrategy": "minor"}, ("error", "deviceIDStrategy")),
+        ({"deviceListStrategy": "envvar,volume-mounts", "deviceIDStrategy": "", "migStrategy": None}, None),
+        # What becomes a field of the ClusterPolicy.
+        ({"toolkit": {}, "driver": {"enabled": 4}}, ("error", "driver.enabled")),
+        ({"toolkit": {}, "driver": {}, "mig": {"strategy": "singel"}}, ("error", "mig.strategy")),
+        ({"toolkit": {}, "driver": {"enabled": "true", "version": 580, "kernelModuleType": "open"}}, None),
+        ({"toolkit": {}, "driver": {"startupProbe": {"periodSeconds": "10"}, "imagePullSecrets": None}}, None),
     ],
 )
 def test_values_of_the_charts(values, expected):
     said = [(level, path) for level, path, _remedy in found(values).get("f[values]", [])]
     assert said == ([expected] if expected else [])
+
+
+def test_values_of_an_operator_that_is_newer_than_the_definition_may_have_other_choices():
+    chart = {"spec": {"chart": "gpu-operator", "version": "v25.3.0"}}
+    release = item(
+        "helm.toolkit.fluxcd.io/v2", "HelmRelease", spec={"chart": chart, "values": {"mig": {"strategy": "new"}}}
+    )
+    assert [one[0] for findings in found(release).values() for one in findings] == ["error"]
+    chart["spec"]["version"] = "v99.1.0"
+    assert not found(release)
 
 
 def test_values_of_another_version_of_a_chart_are_not_held_against_the_keys_of_this_one():
@@ -577,19 +680,19 @@ CONFIGURATIONS = item("v1", "ConfigMap", data={"a": "version: v1"})
             [
                 CONFIGURATIONS,
                 {"config": {"name": "x", "default": "a"}, "migStrategy": "none"},
-                {"kind": "Node", "metadata": {"name": "n", "labels": {"nvidia.com/device-plugin.config": "b"}}},
+                {"kind": "Node", "metadata": {"name": "node", "labels": {"nvidia.com/device-plugin.config": "b"}}},
             ],
-            "Node/n",
+            "Node/node",
             "metadata.labels['nvidia.com/device-plugin.config']",
         ),
-        ([{"kind": "Node", "metadata": {"name": "n", "labels": {"nvidia.com/device-plugin.config": "b"}}}], "", ""),
+        ([{"kind": "Node", "metadata": {"name": "node", "labels": {"nvidia.com/device-plugin.config": "b"}}}], "", ""),
         # It may be in the ConfigMap that is not among these files.
         (
             [
                 CONFIGURATIONS,
                 {"config": {"name": "x"}, "migStrategy": "none"},
                 {"config": {"name": "elsewhere"}, "migStrategy": "none"},
-                {"kind": "Node", "metadata": {"name": "n", "labels": {"nvidia.com/device-plugin.config": "b"}}},
+                {"kind": "Node", "metadata": {"name": "node", "labels": {"nvidia.com/device-plugin.config": "b"}}},
             ],
             "",
             "",
