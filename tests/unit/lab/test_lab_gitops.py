@@ -6,7 +6,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -145,3 +147,19 @@ def test_what_is_in_the_way_of_argo_cd_is_said_before_anything_is_built(monkeypa
     assert "XDG_CACHE_HOME" in below
     monkeypatch.setenv("XDG_CACHE_HOME", "/var/cache/elsewhere")
     assert not [text for text in needs.obstacles() if "argocd would be below /tmp" in text]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="the script ends before its look without root")
+def test_the_script_of_the_demo_ends_before_it_builds_in_a_clone_below_tmp(tmp_path):
+    """What lies in the way of Argo CD was said after forty minutes once: the script itself, with a cache that it would not find its program in."""
+    clone, cache = tmp_path / "clone", Path("/tmp") / f"of-{tmp_path.name}"
+    # Without what would build: that the script goes on would be a failure, too.
+    shutil.copytree(TESTS / "lab", clone / "tests" / "lab")
+    shutil.copytree(
+        TESTS.parent / "tools", clone / "tools", ignore=lambda _folder, names: {*names} - {"demo-cluster.sh"}
+    )
+    environment = {**os.environ, "XDG_CACHE_HOME": str(cache)}
+    script = [str(clone / "tools" / "demo-cluster.sh"), "up"]
+    ended = subprocess.run(["bash", *script], env=environment, capture_output=True, text=True, check=False, timeout=60)
+    assert ended.returncode == 1 and "argocd would be below /tmp" in ended.stderr and "XDG_CACHE_HOME" in ended.stderr
+    assert (ended.stdout, cache.exists(), (clone / "build").exists()) == ("", False, False)
