@@ -50,7 +50,9 @@ _MODINFO = re.compile(rb"\0(version|license|vermagic)=([^\0\n]{1,256})(?=\0)")
 _UNPACK: Mapping[str, Callable[[bytes], bytes]] = {".ko": bytes, ".xz": lzma.decompress, ".gz": gzip.decompress}
 _SIGNED = b"~Module signature appended~\n"
 #: error: (gcc), Error 2 (make), ERROR (modpost), and not -Werror or error.o; a program that the shell does not find, and what the linker does not.
-_ERROR = re.compile(r"(?:^|[\s:])(?:fatal )?(?:error:|ERROR:|Error \d)|\bsh: .*: (?:command )?not found|\bld: cannot find ")
+_ERROR = re.compile(
+    r"(?:^|[\s:])(?:fatal )?(?:error:|ERROR:|Error \d)|\bsh: .*: (?:command )?not found|\bld: cannot find "
+)
 #: Seconds that a build may take: nine minutes on a slow, loaded host.
 _BUILD_TIMEOUT = 3600
 
