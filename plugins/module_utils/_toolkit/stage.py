@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from .._distributions.distributions import find
@@ -54,53 +54,39 @@ def stage(facts: Facts, desired: Mapping[str, Any]) -> StagePlan:
     installs = any(step.kind is Kind.INSTALL_TOOLKIT for step in planned.steps)
     warnings = [
         *planned.warnings,
-        *_without_cgroups(settings),
-        *_without_hook(settings, wanted.runtime),
-        *_without_mig_monitor(facts, wanted.version, desired),
-        *(_reload_warning(facts, wanted.runtime) if installs else ()),
+        *_of_settings(settings, wanted.runtime, facts.kubelet.installed, wanted.version, desired),
     ]
+    named = containers_at_risk(facts, wanted.runtime) if installs else ""
+    if named:
+        # host.md, section 8.
+        warnings.append(
+            "the scripts of the packages reload systemd, which takes the GPUs from containers that NVIDIA's hook gave them to, but not from those that "
+            f"got them by CDI. Running in containers: {named}. Drain the host first, or have them stopped"
+        )
     return StagePlan("toolkit", planned.changes, planned.steps, warnings=tuple(warnings))
 
 
-def _without_cgroups(settings: Mapping[str, str]) -> list[str]:
-    if settings.get(NO_CGROUPS) != "True":
-        return []
-    return [
-        f"{PATH}, {NO_CGROUPS}: it is true, so containers that get their GPUs by NVIDIA's hook (docker --gpus, mode legacy) cannot open them unless "
-        "they are rootless: set it to false"
-    ]
-
-
-def _without_hook(settings: Mapping[str, str], runtime: str) -> list[str]:
-    """Return what NVIDIA's hook refuses (nvidia-container-toolkit#1246, cmd/nvidia-container-runtime-hook, assertModeIsLegacy)."""
+def _of_settings(
+    settings: Mapping[str, str], runtime: str, kubelet: bool | None, version: str, desired: Mapping[str, Any]
+) -> Iterator[str]:
+    """Yield which containers get no GPU, or not all of it, by the settings of the toolkit and by its version."""
     mode = settings.get(MODE, "auto")
-    if runtime != "docker" or mode in ("auto", "legacy"):
-        return []
-    return [
-        f"{PATH}, {MODE}: it is {mode}, so 'docker run --gpus' of versions that inject through the toolkit's hook fails (invoking the NVIDIA Container "
-        "Runtime Hook directly is not supported): set it to auto, or start containers with '--runtime nvidia' or '--device nvidia.com/gpu=all'"
-    ]
-
-
-def _without_mig_monitor(facts: Facts, version: str, desired: Mapping[str, Any]) -> list[str]:
-    """Return that NVML in a device plugin is refused the memory of GPUs in MIG mode (nvidia-container-toolkit#1740)."""
-    served = facts.kubelet.installed and desired.get("nvidia_sharing_backend") != "dra"
-    if not served or desired.get("nvidia_mig_strategy") in (None, "none"):
-        return []
-    if (facts.toolkit.settings or {}).get(MODE) == "legacy" or product_key(version) >= product_key(_WITH_MIG_MONITOR):
-        return []
-    return [
-        f"{PREFIX}version is {version}: before {_WITH_MIG_MONITOR} containers do not get /dev/nvidia-caps/nvidia-cap2, without which a device plugin that is "
-        f"not privileged ends with 'Insufficient Permissions' on GPUs in MIG mode. Use {DEFAULT_VERSION}"
-    ]
-
-
-def _reload_warning(facts: Facts, runtime: str) -> list[str]:
-    """Return what the packages' own scripts may do to containers: they reload systemd (host.md, section 8)."""
-    named = containers_at_risk(facts, runtime)
-    if not named:
-        return []
-    return [
-        "the scripts of the packages reload systemd, which takes the GPUs from containers that NVIDIA's hook gave them to, but not from those that "
-        f"got them by CDI. Running in containers: {named}. Drain the host first, or have them stopped"
-    ]
+    if settings.get(NO_CGROUPS) == "True":
+        yield (
+            f"{PATH}, {NO_CGROUPS}: it is true, so containers that get their GPUs by NVIDIA's hook (docker --gpus, mode legacy) cannot open them unless "
+            "they are rootless: set it to false"
+        )
+    # nvidia-container-toolkit#1246; cmd/nvidia-container-runtime-hook, assertModeIsLegacy [code].
+    if runtime == "docker" and mode not in ("auto", "legacy"):
+        yield (
+            f"{PATH}, {MODE}: it is {mode}, so 'docker run --gpus' of versions that inject through the toolkit's hook fails (invoking the NVIDIA Container "
+            "Runtime Hook directly is not supported): set it to auto, or start containers with '--runtime nvidia' or '--device nvidia.com/gpu=all'"
+        )
+    divided = desired.get("nvidia_mig_strategy") not in (None, "none")
+    served = kubelet and divided and desired.get("nvidia_sharing_backend") != "dra"
+    # NVML in the plugin is refused the memory of GPUs in MIG mode (nvidia-container-toolkit#1740).
+    if served and mode != "legacy" and product_key(version) < product_key(_WITH_MIG_MONITOR):
+        yield (
+            f"{PREFIX}version is {version}: before {_WITH_MIG_MONITOR} containers do not get /dev/nvidia-caps/nvidia-cap2, without which a device plugin "
+            f"that is not privileged ends with 'Insufficient Permissions' on GPUs in MIG mode. Use {DEFAULT_VERSION}"
+        )
