@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
@@ -107,6 +108,24 @@ def test_docker_reloads_what_it_can_and_keeps_containers():
     unknown = Service("docker.service", active=True, containers=None, keeps_containers=False)
     with pytest.raises(Refused, match="running containers would be lost"):
         actions("docker", features, service=unknown)
+
+
+@pytest.mark.parametrize("runtime", ["containerd", "docker", "k3s"])
+@pytest.mark.parametrize("restart", ["auto", "never"])
+def test_a_runtime_is_restarted_once_whatever_is_wrong_with_it(runtime, restart):
+    """Files, a former toolkit, a run that was cut off, a runtime that is dead: all of it together is one restart."""
+    changed = Files((FileChange("/etc/x", "{}", '{"debug": true}'), FileChange("/etc/y", None, "{}")))
+    moving = replace(changed, moves=("/usr/local/nvidia/toolkit",))
+    for files, before, active, pending, broken in product(
+        (Files(()), changed, moving), (BEFORE, AFTER), (True, False), (True, False), (True, False)
+    ):
+        if files is moving and active and restart == "never":
+            continue
+        service = replace(ACTIVE, active=active, restart_pending=pending)
+        found = actions(runtime, files, before, AFTER, service, restart=restart, broken=broken)
+        taken_over = [kind for kind in found if kind in ("restart_service", "reload_service", "start_service")]
+        needed = (active and (before is not AFTER or pending)) or (broken and not active)
+        assert len(taken_over) == (1 if needed and restart == "auto" else 0), (files, before, service, broken)
 
 
 def test_a_configuration_that_would_not_take_effect_is_refused():
