@@ -6,10 +6,11 @@
 
 from __future__ import annotations
 
+import time
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Optional, TypeVar
 
 from ansible import constants
 from ansible.errors import AnsibleAction, AnsibleError
@@ -23,6 +24,9 @@ from .fleet.objects import labels_of
 from .fleet.upgrade import REFUSED
 from .fleet.waves import DONE
 from .host_facts import ControllerAction
+
+#: What is waited for: the rest that is still there.
+Left = TypeVar("Left", bound=Sized)
 
 
 class ClusterAction(ControllerAction):
@@ -59,6 +63,17 @@ class ClusterAction(ControllerAction):
     def cluster(self, arguments: dict[str, Any]) -> Cluster:
         """Return the connection to the API server."""
         return Cluster(arguments["kubeconfig"], arguments["context"], arguments["api_timeout"], at_once(self._display))
+
+
+def wait_for_none(look: Callable[[], Left], seconds: float, pause: float, settle: float = 0.0) -> Left:
+    """Look until nothing is left, for C(settle) seconds without interruption, or the time is over, and return what was left the last time."""
+    until, none_since = time.monotonic() + seconds, None
+    while True:
+        left, now = look(), time.monotonic()
+        none_since = None if left else now if none_since is None else none_since
+        if now >= until if none_since is None else now - none_since >= settle:
+            return left
+        time.sleep(pause)
 
 
 Values = dict[str, Any]

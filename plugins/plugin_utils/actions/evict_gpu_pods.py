@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -15,7 +14,7 @@ from ...module_utils._facts_view import HolderFacts, open_by
 from ...module_utils._formats.kubelet_checkpoint import CHECKPOINT
 from ...module_utils._plan import Refused
 from ..cluster import Cluster, titles
-from ..cluster_action import ClusterAction
+from ..cluster_action import ClusterAction, wait_for_none
 from ..fleet.devices import Holding, claimed, gone_devices, holdings, in_use, repartition
 from ..fleet.objects import identities
 from ..fleet.pods import Evictions, Pod, evictions, read
@@ -128,11 +127,11 @@ def _holdings(
 
 def _evict(cluster: Cluster, node: str, plan: Evictions, timeout: float, poll: float) -> dict[str, str]:
     """Ask for every eviction until all pods have left; return why the others are still there."""
-    until = time.monotonic() + timeout
     asked: set[str] = {pod.uid for pod in plan.evict if pod.terminating}
     waiting: dict[str, Pod] = {pod.uid: pod for pod in plan.evict}
     refused: dict[str, str] = {}
-    while True:
+
+    def left() -> dict[str, Pod]:
         for pod in waiting.values():
             if pod.uid in asked:
                 continue
@@ -142,11 +141,11 @@ def _evict(cluster: Cluster, node: str, plan: Evictions, timeout: float, poll: f
             else:
                 refused[pod.uid] = reason
         there = {pod.uid for pod in map(read, cluster.pods_on(node)) if not pod.ended}
-        waiting = {uid: pod for uid, pod in waiting.items() if uid in there}
-        if not waiting or time.monotonic() >= until:
-            break
-        time.sleep(poll)
+        for uid in waiting.keys() - there:
+            del waiting[uid]
+        return waiting
+
     return {
         pod.title: "its eviction was accepted, but it does not terminate" if uid in asked else refused[uid]
-        for uid, pod in waiting.items()
+        for uid, pod in wait_for_none(left, timeout, poll).items()
     }

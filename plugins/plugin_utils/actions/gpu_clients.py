@@ -6,12 +6,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..cluster import titles
-from ..cluster_action import ClusterAction
+from ..cluster_action import ClusterAction, wait_for_none
 from ..fleet import clients
 from ..fleet.objects import OWN_NAMESPACES, own
 
@@ -61,14 +60,12 @@ def wait(
     poll: float,
 ) -> list[str]:
     """Wait until no pod of the DaemonSets is there, or each has one that is ready; return what is missing to that."""
-    until = time.monotonic() + timeout
-    while True:
+
+    def missing() -> list[str]:
         pods = [pod for pod in there() if clients.owner(pod) in sets]
         if pausing:
-            missing = [clients.title(pod) for pod in pods]
-        else:
-            ready = {clients.owner(pod) for pod in pods if clients.is_ready(pod)}
-            missing = [name for uid, name in sorted(sets.items()) if uid not in ready]
-        if not missing or time.monotonic() >= until:
-            return missing
-        time.sleep(poll)
+            return [clients.title(pod) for pod in pods]
+        ready = {clients.owner(pod) for pod in pods if clients.is_ready(pod)}
+        return [name for uid, name in sorted(sets.items()) if uid not in ready]
+
+    return wait_for_none(missing, timeout, poll)

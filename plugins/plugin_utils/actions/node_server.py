@@ -6,11 +6,10 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 from ..cluster import Cluster, if_there
-from ..cluster_action import ClusterAction
+from ..cluster_action import ClusterAction, wait_for_none
 from ..fleet import pods, served
 from ..fleet.objects import OWN_NAMESPACES, labels_of, own
 from ..fleet.upgrade import cut_off
@@ -62,42 +61,37 @@ class ActionModule(ClusterAction):
             return {"failed": True, "msg": f"Failed to move node {node}: {unready}"}
         if changed:
             cluster.change_node(node, {}, labels={served.MIGRATED_LABEL: server})
-        until = time.monotonic() + arguments["timeout"]
-        while True:
-            there = cluster.pods_on(node)
+        there: list[dict[str, Any]] = []
+
+        def left() -> list[str]:
+            there[:] = cluster.pods_on(node)
             slices = cluster.resource_slices() if server == served.PLUGIN else []
             sets = own(cluster.daemon_sets(), namespaces)
-            left = served.not_left(sets, own(there, namespaces), slices, {node: found}, labels, server)
-            if not left:
-                live = [pod.uid for pod in map(pods.read, there) if not pod.ended]
-                return {"changed": changed, "pods": live}
-            if time.monotonic() >= until:
-                remedy = "See what keeps it: kubectl describe pod, and the kubelet's log."
-                return {
-                    "failed": True,
-                    "changed": changed,
-                    "msg": f"Failed to move node {node} to {server}: within {arguments['timeout']} s there still is {', '.join(left)}. {remedy}",
-                }
-            time.sleep(_PAUSE)
+            return served.not_left(sets, own(there, namespaces), slices, {node: found}, labels, server)
+
+        others = wait_for_none(left, arguments["timeout"], _PAUSE)
+        if others:
+            remedy = "See what keeps it: kubectl describe pod, and the kubelet's log."
+            why = f"within {arguments['timeout']} s there still is {', '.join(others)}. {remedy}"
+            return {"failed": True, "changed": changed, "msg": f"Failed to move node {node} to {server}: {why}"}
+        return {"changed": changed, "pods": [pod.uid for pod in map(pods.read, there) if not pod.ended]}
 
     def _clear(self, cluster: Cluster, arguments: dict[str, Any]) -> dict[str, Any]:
         """Remove the resources of the device plugin; a kubelet that is just starting may write them once more."""
-        node, changed, away_since = arguments["node"], False, None
-        until = time.monotonic() + arguments["timeout"]
-        while True:
-            names = served.left_over(cluster.node(node))
-            now = time.monotonic()
-            if self._task.check_mode:
-                return {"changed": bool(names), "resources": names}
-            if names:
-                away_since, changed = None, True
-                cluster.remove_resources(node, names)
-            else:
-                away_since = now if away_since is None else away_since
-                if now - away_since >= arguments["settle"] or not changed:
-                    return {"changed": changed}
-            if now >= until:
-                why = f"the kubelet reports {', '.join(names)} again and again"
-                remedy = "Remove the device plugin's pod from the node, and run again."
-                return {"failed": True, "changed": changed, "msg": f"Failed to clear node {node}: {why}. {remedy}"}
-            time.sleep(_PAUSE)
+        node = arguments["node"]
+        names = served.left_over(cluster.node(node))
+        if self._task.check_mode or not names:
+            return {"changed": bool(names), "resources": names}
+
+        def left() -> list[str]:
+            again = served.left_over(cluster.node(node))
+            if again:
+                cluster.remove_resources(node, again)
+            return again
+
+        names = wait_for_none(left, arguments["timeout"], _PAUSE, arguments["settle"])
+        if names:
+            why = f"the kubelet reports {', '.join(names)} again and again"
+            remedy = "Remove the device plugin's pod from the node, and run again."
+            return {"failed": True, "changed": True, "msg": f"Failed to clear node {node}: {why}. {remedy}"}
+        return {"changed": True}

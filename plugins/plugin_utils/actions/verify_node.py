@@ -6,13 +6,12 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 from ...module_utils._facts.schema import check_facts
 from .. import node_expectations
 from ..cluster import Cluster, if_there
-from ..cluster_action import ClusterAction
+from ..cluster_action import ClusterAction, wait_for_none
 from ..fleet import expectations
 from ..fleet.objects import OWN_NAMESPACES
 from ..role_variables import collect
@@ -51,10 +50,10 @@ class ActionModule(ClusterAction):
             arguments = {**arguments, "settle": 0}
         else:
             restarted = _restart(cluster, name, arguments["restart"], arguments["namespaces"])
-        until = time.monotonic() + arguments["timeout"]
-        agrees_since = None
-        while True:
-            checks = node_expectations.checks(
+        checks: list[expectations.Check] = []
+
+        def failed() -> list[expectations.Check]:
+            checks[:] = node_expectations.checks(
                 name,
                 if_there(cluster.node, name),
                 lambda: cluster.pods_on(name),
@@ -65,18 +64,10 @@ class ActionModule(ClusterAction):
                 cluster.resource_slices,
                 waiting=True,
             )
-            bad = [check for check in checks if check.status == expectations.FAILED]
-            now = time.monotonic()
-            if bad:
-                agrees_since = None
-                if now >= until:
-                    break
-            else:
-                agrees_since = now if agrees_since is None else agrees_since
-                # What the kubelet was told before the restart stays on the node until it writes its status again.
-                if now - agrees_since >= arguments["settle"]:
-                    break
-            time.sleep(_PAUSE)
+            return [check for check in checks if check.status == expectations.FAILED]
+
+        # What the kubelet was told before the restart stays on the node until it writes its status again.
+        bad = wait_for_none(failed, arguments["timeout"], _PAUSE, arguments["settle"])
         result: dict[str, Any] = {
             "checks": [check.as_dict() for check in checks],
             "healthy": not bad,

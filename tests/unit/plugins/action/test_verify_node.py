@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import cluster_action
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions import verify_node
 
 GPUS = [
@@ -77,7 +78,7 @@ class Scenario:
 def verify(call, monkeypatch):
     def do(scenario, check_mode=False, variables=None, **arguments):
         monkeypatch.setattr(verify_node.ActionModule, "cluster", lambda _self, _arguments: scenario)
-        monkeypatch.setattr(verify_node, "time", scenario)
+        monkeypatch.setattr(cluster_action, "time", scenario)
         given = {"node": "n", "facts": {"gpus": GPUS}, "labels": False, "timeout": 300, **arguments}
         result, _shown = call(verify_node, given, variables or {}, check_mode)
         return result
