@@ -7,9 +7,90 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import StagePlan
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused, StagePlan
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import descriptions
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions import site_gate
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions.site_gate import HostWork
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions.site_gate import HostWork, by_pool, work_of
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import Description, describe, warnings_of
+
+from ...host_documents import seen
+
+POOLS = {"training": ["a"], "batch": ["b"]}
+READ = {
+    "schema": 1,
+    "pci": [{"address": "0000:18:00.0", "device_id": "0x2330", "kind": "gpu", "board": "h100-80gb-sxm"}],
+    "driver": {},
+    "unknown": {},
+    "health": {"nvidia_smi": None, "xids": []},
+}
+#: A driver that works, so that checks that need one are looked at.
+DRIVER = {
+    "driver": dict.fromkeys(("loaded_version", "on_disk_version", "library_version"), "580.178.04"),
+    "nvml": {"available": True},
+    "gpus": [{"index": 0, "pci_address": "0000:18:00.0"}],
+}
+
+
+DRIVER_RUNS = StagePlan("driver", True)
+UNREAD = StagePlan("toolkit", True, unread="the installed packages are not known")
+PCI, DCGM = ({"nvidia_health_checks": [name]} for name in ("pci", "dcgm"))
+OWED, NOT_OWED = ({**READ, **DRIVER, "recorded": {"acceptance_owed": owed}} for owed in (True, False))
+ON_HOST = "its health is proven on the host"
+
+
+@pytest.mark.parametrize(
+    ("planned", "variables", "facts", "state", "why"),
+    [
+        ([DRIVER_RUNS, StagePlan("mig", False)], {}, READ, "to change", "driver"),
+        # What the facts do not tell is read on the host.
+        ([UNREAD], {}, READ, "to change", "toolkit"),
+        ([], PCI, READ, "as described", ""),
+        ([], {}, {**READ, "pci": []}, "to prove", "pci"),
+        ([], {"nvidia_health_cuda_check": ["/opt/vectorAdd"]}, READ, "to prove", ON_HOST),
+        ([], {"nvidia_health_fresh": True}, READ, "to prove", ON_HOST),
+        ([], {}, {"schema": 1}, "to prove", ON_HOST),
+        # What the host has for CUDA is not run where nothing was changed.
+        ([], {**PCI, "nvidia_health_cuda_check": ["auto"]}, READ, "as described", ""),
+        ([], {**DCGM, "nvidia_health_dcgm_level": 2}, OWED, "to prove", "dcgm"),
+        # Nothing was changed: a host in service is not loaded.
+        ([], {**DCGM, "nvidia_health_dcgm_level": 2}, NOT_OWED, "as described", ""),
+        # What is not asked for any more is not owed.
+        ([], {**DCGM, "nvidia_health_dcgm_level": 0}, OWED, "as described", ""),
+    ],
+)
+def test_what_a_host_that_was_read_has_to_do(monkeypatch, planned, variables, facts, state, why):
+    monkeypatch.setattr(descriptions, "plan_stages", lambda _facts, _variables: {one.stage: one for one in planned})
+    work = work_of("a", describe("a", variables, POOLS), seen(facts))
+    assert (work.pool, work.state, work.why) == ("training", state, why)
+
+
+def test_a_refused_description_comes_before_facts_that_are_missing():
+    wrong = Description("training", {}, (Refused("nvidia_mig_layout", "it is wrong", "Mend it."),))
+    assert [str(one) for one in work_of("a", wrong, None, "it did not answer").refusals] == [
+        "nvidia_mig_layout: it is wrong. Mend it."
+    ]
+    unread = work_of("a", Description("training", {}), None, "it did not answer")
+    assert (unread.state, unread.why) == ("unread", "it did not answer")
+
+
+def test_a_line_for_each_pool_names_who_is_not_as_described():
+    hosts = [
+        *(HostWork(f"t-{number}", "training", "as described") for number in range(1000)),
+        *(HostWork(f"c-{number}", "training", "to change", "mig") for number in range(7)),
+        HostWork("b-1", "batch", "refused", "", ("no",)),
+        HostWork("x", None, "unread", "it did not answer"),
+    ]
+    assert by_pool(hosts) == [
+        "  batch: 1 refused: b-1",
+        "  in no pool: 1 unread: x (it did not answer)",
+        "  training: 1000 as described; 7 to change: c-0 (mig), c-1 (mig), c-2 (mig), c-3 (mig), c-4 (mig) and 2 more",
+    ]
+
+
+def test_a_warning_of_many_hosts_is_said_once():
+    stages = {"sharing": StagePlan("sharing", False, warnings=("one user",))}
+    assert warnings_of([("a", stages), ("b", stages)]) == ["a, b: sharing: one user"]
+
 
 GROUPS = {"gpu_hosts": ["a", "b"], "training": ["a", "b"]}
 MISSPELT = {"nvidia_mig_layot": "all-balanced"}
