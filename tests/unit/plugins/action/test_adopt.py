@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import copy
-import json
 from pathlib import Path
 
 import pytest
@@ -13,13 +12,14 @@ import yaml
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions import adopt
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import ApiError
 
+from .... import recorded_facts
 from ...mutation import examples_of, mutated, property_of, shown
 
 FACTS = Path(__file__).parents[1] / "plugin_utils" / "fleet" / "adopt"
 
 
 def read(name, **parts):
-    return {"gpu_facts_host": {"gpu": {**json.loads((FACTS / f"{name}.json").read_text(encoding="utf-8")), **parts}}}
+    return {"gpu_facts_host": {"gpu": {**recorded_facts.read(FACTS / f"{name}.json"), **parts}}}
 
 
 @pytest.fixture

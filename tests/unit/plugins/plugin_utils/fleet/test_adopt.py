@@ -17,6 +17,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.adopt_cluste
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.adopt_inventory import MARK, inventory, read_deepops
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import collect
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.stages import STAGES, plan_stages
+from ansible_collections.gpufleet.nvidia.tests import recorded_facts
 from ansible_collections.gpufleet.nvidia.tests.unit.host_documents import seen
 
 FACTS = Path(__file__).parent / "adopt"
@@ -25,17 +26,17 @@ DEFAULTS = collect({}, lambda value: value)
 
 @pytest.fixture(params=["hand", "parted"])
 def facts(request):
-    return json.loads((FACTS / f"{request.param}.json").read_text(encoding="utf-8"))
+    return recorded_facts.read(FACTS / f"{request.param}.json")
 
 
 @pytest.fixture
 def hand():
-    return json.loads((FACTS / "hand.json").read_text(encoding="utf-8"))
+    return recorded_facts.read(FACTS / "hand.json")
 
 
 @pytest.fixture
 def parted():
-    return json.loads((FACTS / "parted.json").read_text(encoding="utf-8"))
+    return recorded_facts.read(FACTS / "parted.json")
 
 
 def adopted(facts, served=None, runtime=""):

@@ -24,6 +24,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.adopt_invent
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import Racks
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import collect
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.stages import STAGES, plan_stages
+from ansible_collections.gpufleet.nvidia.tests import recorded_facts
 from ansible_collections.gpufleet.nvidia.tests.unit.host_documents import seen
 
 DEFAULTS = collect({}, lambda value: value)
@@ -34,8 +35,8 @@ MASKED = {"version": VERSION, "active": False, "enabled": False, "masked": True,
 
 
 def facts(imex, version=VERSION):
-    text = (Path(__file__).parent / "adopt" / "hand.json").read_text(encoding="utf-8").replace(VERSION, version)
-    found = json.loads(text)
+    recorded = json.dumps(recorded_facts.read(Path(__file__).parent / "adopt" / "hand.json"))
+    found = json.loads(recorded.replace(VERSION, version))
     for card in (card for card in (*found["pci"], *found["gpus"]) if card.get("board")):
         card.update(board="gb200-186gb", architecture="blackwell")
     for card in found["pci"]:
