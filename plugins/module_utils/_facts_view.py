@@ -100,6 +100,15 @@ class FileFaultFacts(View):
 
 
 @dataclass(frozen=True)
+class StartedFacts(View):
+    """A pod that C(nvidia-container-runtime) started, or a container without one; C(program): which of them it was."""
+
+    program: str = needs(_TEXT)
+    name: str = needs(_TEXT)
+    pod_uid: str | None = has(_NAME)
+
+
+@dataclass(frozen=True)
 class RuntimeFacts(View):
     version: str | None = has(_NAME)
     default_runtime: str | None = has(_NAME)
@@ -114,7 +123,7 @@ class RuntimeFacts(View):
     cgroup_drivers: Mapping[str, str] | None = has(_VERSIONS)
     monitors: Mapping[str, str | None] | None = has(mapping(_TEXT))
     leftovers: tuple[str, ...] | None = has(_TEXTS)
-    former_containers: int | None = has(number(0, 65536))
+    containers: tuple[StartedFacts, ...] = has(items(of(StartedFacts)), ())
     sandboxers: Mapping[str, str] | None = has(_VERSIONS)
     cdi_folders: tuple[str, ...] | None = has(_TEXTS)
     absent: tuple[str, ...] | None = has(_TEXTS)
@@ -290,6 +299,7 @@ class RecordedFacts(View):
     repartition_unfinished: bool | None = has(boolean)
     acceptance_owed: bool | None = has(boolean)
     upgrade_state: str | None = has(_NAME)
+    upgrade_to: str | None = has(_TEXT)
     rolled_out: RolledOutFacts = has(of(RolledOutFacts), RolledOutFacts())
 
 

@@ -12,8 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Callable
 
+from ._driver.packages import closure
 from ._facts_view import Facts
 from ._plan import Refused
+from ._toolkit.packages import OLD_PACKAGES, PACKAGES
 
 #: Who brings them, as the variables name the side that a pool leaves.
 OPERATOR, HOST = "gpu_operator", "host"
@@ -74,6 +76,11 @@ def of_operator(facts: Facts, operand: str) -> bool:
     )
 
 
+def is_of(program: str, side: str) -> bool:
+    """Return whether a program of a container toolkit is the GPU Operator's, or the host's."""
+    return program.startswith(f"{FORMER}/") is (side == OPERATOR)
+
+
 def is_moved(facts: Facts, operands: Iterable[str], by_host: Callable[[str], bool], to: str) -> bool:
     """Return whether a node has some operands from where its pool is moved to, as its host and its labels say.
 
@@ -81,7 +88,11 @@ def is_moved(facts: Facts, operands: Iterable[str], by_host: Callable[[str], boo
     """
     if to == HOST:
         return all(by_host(one) and not of_operator(facts, one) for one in operands)
-    installed = {DRIVER: facts.driver.packages, TOOLKIT: facts.toolkit.packages}
+    # What a removal takes away, and not all that is named like it.
+    installed = {
+        DRIVER: closure(facts.driver.packages or {}),
+        TOOLKIT: {*PACKAGES, *OLD_PACKAGES} & {*(facts.toolkit.packages or ())},
+    }
     return not any(by_host(one) or installed[one] for one in operands)
 
 

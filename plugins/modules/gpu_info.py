@@ -162,8 +162,8 @@ gpu:
     recorded:
       description: >-
         The MIG layout and the sharing that are restored at boot, the attempts to repair the host (C(heal)), the current step of an upgrade
-        (C(upgrade_state)), what upgrade, rollback and repartition left (C(rolled_out)), and whether a repartition (C(repartition_unfinished))
-        or the last change of MIG (C(mig_unfinished)) was interrupted.
+        (C(upgrade_state)) and what it installs (C(upgrade_to)), what upgrade, rollback and repartition left (C(rolled_out)), and whether a repartition
+        (C(repartition_unfinished)) or the last change of MIG (C(mig_unfinished)) was interrupted.
       type: dict
       returned: always
     host_program:

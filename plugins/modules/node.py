@@ -31,9 +31,10 @@ options:
         the node, and waits until the operator's pods have left or are ready.
       node_server: >-
         Chooses whether the device plugin or the DRA driver serves a node of a pool that is migrated, by the label C(gpufleet.github.io/migrated-to),
-        and waits until the other one has left. Refused if no DaemonSet would serve the node, or if a run for something else was cut off there.
+        and waits until the other one has left. Refused if no DaemonSet would serve the node.
       node_state: >-
-        Waits until no pod of O(without_pods) runs on a node, and reads it.
+        Waits until no pod of O(without_pods) runs on a node, and reads it. With O(work) refuses a host on which a run was cut off that this one does not
+        continue.
       repartition_node: >-
         Cordons a node whose MIG layout changes (O(state=started)), and returns it to service as it was found (V(done)). V(failed) returns it, too, unless
         O(layout_changed).
@@ -60,6 +61,7 @@ options:
     elements: dict
   device_nodes: {type: list, elements: str, description: Device files. The pods of the O(device_holders) that have one open are evicted too.}
   devices: {type: list, elements: str, description: "UUIDs of the only devices whose pods are evicted. If empty, none is. Not used with O(mig_plan)."}
+  disruption: {type: str, description: "Whether a container toolkit is taken from pods that stay on the node.", choices: [refuse, force]}
   driver: {type: str, description: The driver version of the host now. Empty if none is loaded.}
   every_pod: {type: bool, description: "Whether the node is drained, including pods that use no GPU. Static pods and those of DaemonSets stay."}
   facts: {type: dict, description: The facts document of M(gpufleet.nvidia.gpu_info).}
@@ -96,7 +98,6 @@ options:
   poll: {type: float, description: Seconds between two checks.}
   reason: {type: str, description: "Why the node failed, or was handed over for manual repair."}
   record: {type: dict, description: The record so far.}
-  recorded: {type: str, description: Content of the file on the host with the record of its last rollout. Empty if there is none.}
   restart:
     description: >-
       Label selectors of the pods that are deleted first, not in check mode. What the node offers counts only when pods of the same controllers have
@@ -120,6 +121,7 @@ options:
   toolkit: {type: str, description: The version of the container toolkit before the rollout. Empty if there was none.}
   wave: {type: int, description: The position of this node in its rollout.}
   without_pods: {type: str, description: "Label selector of the pods to wait for. Pods that have ended do not count. If empty, none."}
+  work: {type: str, description: "What the run is for (V(rollback), V(repartition)). If empty, the node is read only."}
 extends_documentation_fragment:
   - gpufleet.nvidia.attributes
   - gpufleet.nvidia.internal

@@ -38,7 +38,7 @@ from .._formats.toml_read import TomlError
 from .._health.metric_units import METRICS_SERVICE, METRICS_TIMER, TIMER_LINK, directory_of
 from .._mig.journal_lines import JOURNAL_PATH, is_over, lines_of
 from .._printable import LONGEST_OUTPUT
-from .._runtime import rancher
+from .._runtime.containers import started
 from .._runtime.desired import unreadable
 from .._runtime.state import READERS, RuntimeConfiguration, leftovers_of
 from .._runtimes import DISTRIBUTIONS, KUBELETS, RUNTIMES
@@ -199,9 +199,9 @@ def read_recorded(source: HostReader) -> dict[str, Any]:
 
     C(heal) is what was tried to repair the host, C(driver_previous) what the driver was before its last change. C(mig_unfinished) says whether the
     last change of MIG was cut off before its end,
-    C(upgrade_state) and C(repartition_unfinished) how far an upgrade came, and whether a repartition was cut off, C(rolled_out) which driver an upgrade
-    or a rollback left, in place of which, by whom and when, and the C(former_layout) that a repartition replaced. C(acceptance_owed) says whether
-    C(site) changed the host and C(dcgmi diag) has not accepted it since.
+    C(upgrade_state) and C(repartition_unfinished) how far an upgrade to C(upgrade_to) came, and whether a repartition was cut off, C(rolled_out) which
+    driver an upgrade or a rollback left, in place of which, by whom and when, and the C(former_layout) that a repartition replaced. C(acceptance_owed) says
+    whether C(site) changed the host and C(dcgmi diag) has not accepted it since.
     """
     found: dict[str, Any] = {}
     for name, path in {**RECORDED, "heal": HEAL_RECORD, "driver_previous": DRIVER_RECORD}.items():
@@ -245,7 +245,7 @@ def _of_rollouts(source: HostReader) -> dict[str, Any]:
     if layout:
         rolled_out["former_layout"] = layout
     return {
-        "upgrade_state": str(record.get("state") or "") or None,
+        **{f"upgrade_{name}": str(record.get(name) or "") or None for name in ("state", "to")},
         "rolled_out": rolled_out if rolled_out["driver"] or layout else None,
     }
 
@@ -324,8 +324,9 @@ def read_runtimes(source: HostReader, services: Services) -> dict[str, Any]:
         leftovers = leftovers_of(name, source.files, found[name]["active"] is False)
         if leftovers:
             found[name]["leftovers"] = leftovers
-        if rancher.FORMER in leftovers:
-            found[name]["former_containers"] = rancher.started_with_former(source.files)
+        containers = started(source.files, name)
+        if containers:
+            found[name]["containers"] = containers
         if fault:
             found[name]["fault"] = asdict(fault)
         if configuration:

@@ -34,8 +34,12 @@ def specifications(read: Sequence[Mapping[str, Any]]) -> Sequence[CdiFacts]:
     return view_of({"cdi": printable(read)}).cdi or ()
 
 
-def state_of(files: Iterable[CdiFacts]) -> CdiState:
-    """Return the state of a host with GPUs. C(files): the part C(cdi) of the facts."""
+def state_of(files: Iterable[CdiFacts], divided_by_others: bool = False) -> CdiState:
+    """Return the state of a host with GPUs.
+
+    :param files: the part C(cdi) of the facts.
+    :param divided_by_others: whether MIG instances come and go without the host's doing, after C(nvidia-cdi-refresh) has run at boot.
+    """
     found = [one for one in files if one.kind in (GPU_KIND, None)]
     # Facts of an earlier release do not say which is the collection's.
     own = next((one for one in found if (one.own if one.says("own") else one.path == DEFAULT_PATH)), None)
@@ -45,7 +49,7 @@ def state_of(files: Iterable[CdiFacts]) -> CdiState:
     right = [one for one in others if one.kind and one not in (*leftovers, *doubles) and not one.missing]
     return CdiState(
         # A host that somebody set up with one elsewhere has what it needs.
-        _stale(own) if own else "" if right else "there is none",
+        _stale(own, not divided_by_others) if own else "" if right else "there is none",
         tuple(one.path for one in leftovers),
         tuple(one.path for one in doubles),
         tuple(one.path for one in others if not one.kind),
@@ -54,7 +58,13 @@ def state_of(files: Iterable[CdiFacts]) -> CdiState:
 
 def cdi_of(facts: Facts) -> CdiState:
     """Return what facts tell. Without a driver there is nothing to describe: its stage makes the toolkit's run again."""
-    return state_of(facts.cdi or ()) if facts.gpus else CdiState()
+    # The operator's MIG manager, or mig-parted, in a cluster: their instances reach pods by the specification of the device plugin alone.
+    others = (
+        facts.kubelet.installed is True
+        and facts.recorded.mig is None
+        and any(gpu.mig.current for gpu in facts.gpus or ())
+    )
+    return state_of(facts.cdi or (), others) if facts.gpus else CdiState()
 
 
 def describes_others(one: CdiFacts) -> bool:
@@ -62,9 +72,9 @@ def describes_others(one: CdiFacts) -> bool:
     return bool(one.missing or one.stale)
 
 
-def _stale(own: CdiFacts) -> str:
+def _stale(own: CdiFacts, devices: bool) -> str:
     if not own.kind:
         return f"{own.path} cannot be read"
-    if describes_others(own):
+    if devices and describes_others(own):
         return f"{own.path} describes other devices"
     return f"{own.path} {', '.join(own.differs)}" if own.differs else ""

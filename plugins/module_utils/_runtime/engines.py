@@ -22,10 +22,12 @@ from .._adapters.command import CommandError, Result, find, run
 from .._adapters.files import HostFiles, list_directory, read_bytes, read_text
 from .._formats.documents import read_json
 from .._formats.numbers import whole_number
+from .._migration import OPERATOR, is_of
 from .._runtimes import DISTRIBUTIONS
 from .._versions import numbers, version_in
 from . import containerd, crio, docker, rancher
 from .containerd_keys import imports_of, read_all
+from .containers import started
 from .desired import BINARY, DesiredRuntime, Effective, Files
 from .plan import Merged, Service
 
@@ -271,7 +273,8 @@ class Rancher(Engine):
         edited = rancher.edit(self.name, files, desired)
         if desired.present and os.path.lexists(f"{rancher.FORMER}/{os.path.basename(BINARY)}"):
             rancher.refuse_former(self.name, desired.move_former)
-            edited = replace(edited, moves=(rancher.FORMER,), moved_of=rancher.started_with_former(HostFiles()))
+            used = sum(is_of(one["program"], OPERATOR) for one in started(HostFiles(), self.name))
+            edited = replace(edited, moves=(rancher.FORMER,), moved_of=used)
         wanted = any(c.path == self._places.default_runtime and c.after for c in edited.changed)
         if wanted and "--default-runtime" not in _output(self._run, [self._program, "agent", "--help"]):
             raise RuntimeFailure(

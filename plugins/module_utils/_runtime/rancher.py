@@ -20,7 +20,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from .._adapters.files import HostFiles
 from .._formats.toml_edit import BEGIN, END, render_tables
 from .._formats.toml_read import Path
 from .._migration import FORMER
@@ -33,8 +32,6 @@ _BLOCK = re.compile(rf"(?:\A|\n){re.escape(BEGIN)}\n.*?{re.escape(END)}(?:\n|\Z)
 _DETECTS = re.compile(r"\{\{-?\s*template\s+\"base\"\s+\.\s*-?\}\}|\.ExtraRuntimes\b")
 #: The CRI plugin in a template of each version.
 _CRI = {2: "io.containerd.grpc.v1.cri", 3: "io.containerd.cri.v1.runtime"}
-#: Where containerd's shims keep what their containers were started with.
-_TASKS = "/run/k3s/containerd/io.containerd.runtime.v2.task/k8s.io"
 #: What the base template has beside plugins.
 _WHOLE = ("root", "state", "address")
 _BASE = re.compile(r"\{\{-?\s*template\s+\"base\"")
@@ -84,11 +81,6 @@ def read_templates(where: Places, files: Mapping[str, str]) -> list[str]:
     number = _VERSION.search(files.get(where.generated, ""))
     there = [path for path in (where.template_v3, where.template) if path in files]
     return there[:1] if number and number.group(1) == "3" else there
-
-
-def started_with_former(files: HostFiles) -> int:
-    """Return how many containers were started with a former toolkit: their shims call it to end them (containerd, WriteRuntime of its runc shim [code])."""
-    return sum((files.read(f"{_TASKS}/{name}/runtime") or "").startswith(FORMER) for name in files.names(_TASKS))
 
 
 def refuse_former(distribution: str, move: bool) -> None:

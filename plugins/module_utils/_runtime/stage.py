@@ -13,7 +13,7 @@ from typing import Any
 from .. import _injection as injection
 from .._facts_view import Facts, RuntimeFacts
 from .._formats.cdi import DEFAULT_PATH
-from .._migration import FORMER, TOOLKIT, VARIABLES, is_left
+from .._migration import FORMER, OPERATOR, TOOLKIT, VARIABLES, is_left, is_of
 from .._plan import STOPPED, Refused, StagePlan, Step
 from .._runtimes import RUNTIMES
 from .._steps import Kind
@@ -64,9 +64,8 @@ def stage(facts: Facts, desired: Mapping[str, Any]) -> StagePlan:
         refuse(FileFault(fault.kind, fault.path, fault.found) if fault else None, runtime, wanted.default)
         if FORMER in leftovers:
             refuse_former(runtime, wanted.move_former)
-            disturbed = move_disturbs(
-                FORMER, runtime, found.active is True, found.former_containers or 0, restart, disruption
-            )
+            used = sum(is_of(one.program, OPERATOR) for one in found.containers)
+            disturbed = move_disturbs(FORMER, runtime, found.active is True, used, restart, disruption)
     except Refused as refused:
         return StagePlan("runtime", True, refusals=(refused,))
     unusable = _absent(facts, runtime, found, desired) or _unread_specification(facts, runtime, found, desired)

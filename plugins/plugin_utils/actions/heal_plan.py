@@ -13,7 +13,6 @@ from functools import cached_property
 from typing import Any
 
 from ...module_utils._facts_view import Facts
-from ...module_utils._formats.host_names import UPGRADE_STEPS
 from ...module_utils._formats.utc_time import in_future, text_of
 from ...module_utils._health.repair_faults import Described, find_faults, logged
 from ...module_utils._health.repair_plan import Policy, RepairPlan, plan_repair
@@ -25,7 +24,7 @@ from ..cluster import ApiError, Cluster
 from ..cluster_action import ClusterAction
 from ..descriptions import hosts_of, refusals_of_hosts
 from ..fleet import claims, device_taints, nvsentinel, objects, repair
-from ..fleet.upgrade import HEAL, from_annotations
+from ..fleet.upgrade import HEAL, NodeRecord, from_annotations, unfinished
 from ..plain import is_true, plain
 from ..pools import GPU_HOSTS, node_of
 from ..role_variables import value_of
@@ -239,7 +238,7 @@ def _described(variables: Mapping[str, Any]) -> Described:
 def _refuse(node: str, facts: Facts, nodes: Mapping[str, Any] | None) -> None:
     """Refuse a host that another run is in the middle of, or that cannot be taken out of service."""
     recorded = facts.recorded
-    state = recorded.upgrade_state or ""
+    upgrade = NodeRecord()
     if nodes is not None:
         if node not in nodes:
             raise Refused(f"node {node}", "the cluster has no such node", "Set gpu_node_name, or leave the host out.")
@@ -248,10 +247,9 @@ def _refuse(node: str, facts: Facts, nodes: Mapping[str, Any] | None) -> None:
             from_annotations(nodes[node]["metadata"].get("annotations"), HEAL)
         except Unfit as unfit:
             raise Refused(f"node {node}", f"its annotations cannot be read: {unfit.message}") from unfit
-        state = upgrade.state if upgrade.interrupted else state
-    if state in UPGRADE_STEPS:
-        remedy = "Finish it first: gpufleet.nvidia.upgrade continues it, gpufleet.nvidia.rollback rolls it back."
-        raise Refused("the host", f"an upgrade of it was cut off while {state}, or is still running", remedy)
+    refused = unfinished(NodeRecord(recorded.upgrade_state or "", target=recorded.upgrade_to or ""), upgrade)
+    if refused:
+        raise refused
     unread = (facts.unknown or {}).get("recorded.heal")
     if unread:
         # What was tried before is not known: it might be tried for ever.

@@ -6,15 +6,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from ...module_utils._migration import DRIVER, HOST, OPERATOR, TOOLKIT, VARIABLES, is_moved, refuse_stack
+from ...module_utils._facts_view import Facts
+from ...module_utils._migration import DRIVER, HOST, OPERATOR, TOOLKIT, VARIABLES, is_moved, is_of, refuse_stack
 from ...module_utils._plan import Refused
-from ..cluster import if_there, titles
+from ..cluster import Cluster, if_there, titles
 from ..cluster_action import ClusterAction
 from ..fleet import clients
-from ..fleet.objects import OWN_NAMESPACES, labels_of, own
-from ..fleet.upgrade import cut_off
+from ..fleet.objects import OWN_NAMESPACES, identities, labels_of, own
+from ..fleet.pods import read
 from ..host_facts import registered
 from ..plain import facts_of
 from .gpu_clients import wait
@@ -28,8 +30,7 @@ class ActionModule(ClusterAction):
         "state": {"type": "str", "choices": ["surveyed", "chosen"], "required": True},
         "stack": {"type": "str", "default": OPERATOR},
         "pauses": {"type": "bool", "default": True},
-        "recorded": {"type": "str", "default": ""},
-        "target": {"type": "str", "default": ""},
+        "disruption": {"type": "str", "choices": ["refuse", "force"], "default": "refuse"},
         "namespaces": OWN_NAMESPACES,
         "timeout": {"type": "int", "default": 300},
         "poll": {"type": "float", "default": 2.0},
@@ -53,14 +54,13 @@ class ActionModule(ClusterAction):
         cluster = self.cluster(arguments)
         # The plan names all hosts that are no nodes.
         node = if_there(cluster.node, arguments["node"])
-        earlier = cut_off(arguments["recorded"], node, arguments["target"])
-        if earlier:
-            return {"failed": True, "msg": earlier}
         facts, unread = facts_of(registered(task_vars, "gpu_facts_host"))
         if facts is None:
             return {"failed": True, "msg": f"Failed to read the host: {unread}"}
         labels = labels_of(node)
         moved = is_moved(facts, operands, lambda one: clients.of_host(labels, one), to)
+        if TOOLKIT in operands and not moved and arguments["disruption"] != "force":
+            self._refuse_kept(cluster, facts, labels, arguments)
         if to == OPERATOR and not moved:
             if labels.get(clients.NOTHING) == "false":
                 reason = f"node {arguments['node']} has the label {clients.NOTHING}=false, so the GPU Operator would bring nothing"
@@ -76,6 +76,36 @@ class ActionModule(ClusterAction):
                 )
                 raise Refused(thing, reason, remedy)
         return {"moved": moved}
+
+    def _refuse_kept(
+        self, cluster: Cluster, facts: Facts, labels: Mapping[str, str], arguments: Mapping[str, Any]
+    ) -> None:
+        """Refuse to take the toolkit from pods that stay on the node, as a drain leaves them: those of DaemonSets, and static ones. The others are evicted."""
+        side = HOST if arguments["brought_by"] == OPERATOR else OPERATOR
+        used = [
+            one for found in (facts.runtimes or {}).values() for one in found.containers if is_of(one.program, side)
+        ]
+        if not used:
+            return
+        sets, namespaces = cluster.daemon_sets(), arguments["namespaces"]
+        known = identities(sets)
+        leaving = {
+            uid
+            for operands in ((), arguments["operands"])
+            for uid in clients.moved(own(sets, namespaces), labels, operands)
+        }
+        there = {pod.uid: pod for pod in map(read, cluster.pods_on(arguments["node"]))}
+        evicted = {pod.uid for pod in there.values() if not (pod.mirror or pod.of_daemon_set(known))}
+        evicted |= {pod.uid for pod in there.values() if pod.controller_uid in leaving}
+        kept = [one.name for one in used if one.pod_uid not in evicted]
+        if kept:
+            program = "nvidia-container-runtime of the " + ("GPU Operator" if side == OPERATOR else "host")
+            raise Refused(
+                VARIABLES[TOOLKIT],
+                f"{titles(kept)} were started by {program} and stay on node {arguments['node']}, where nothing could enter or end them without it",
+                "Have them use another runtime (runtimeClassName, the default runtime) and start them again, or set nvidia_toolkit_disruption: force and "
+                "reboot the node afterwards.",
+            )
 
     def _choose(self, arguments: dict[str, Any]) -> dict[str, Any]:
         cluster, node, operands = self.cluster(arguments), arguments["node"], arguments["operands"]

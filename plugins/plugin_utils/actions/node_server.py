@@ -12,7 +12,6 @@ from ..cluster import Cluster, if_there
 from ..cluster_action import ClusterAction, wait_for_none
 from ..fleet import pods, served
 from ..fleet.objects import OWN_NAMESPACES, labels_of, own
-from ..fleet.upgrade import cut_off
 
 _PAUSE = 2.0
 
@@ -22,8 +21,6 @@ class ActionModule(ClusterAction):
         "node": {"type": "str", "required": True},
         "server": {"type": "str", "choices": [served.PLUGIN, served.DRA], "required": True},
         "state": {"type": "str", "choices": ["surveyed", "chosen", "cleared"], "required": True},
-        "recorded": {"type": "str", "default": ""},
-        "target": {"type": "str", "default": ""},
         "namespaces": OWN_NAMESPACES,
         "timeout": {"type": "int", "default": 300},
         "settle": {"type": "int", "default": 15},
@@ -38,15 +35,12 @@ class ActionModule(ClusterAction):
         return self._clear(cluster, arguments)
 
     def _survey(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Return whether the node was moved already, unless a run for something else was cut off on its host."""
+        """Return whether the node was moved already."""
         if not arguments["kubernetes"]:
             why = "gpu_node_kubernetes is false: a migration is between two servers of a cluster. Set it to true."
             return {"failed": True, "msg": why}
         # The plan names all hosts that are no nodes.
         node = if_there(self.cluster(arguments).node, arguments["node"])
-        earlier = cut_off(arguments["recorded"], node, arguments["target"])
-        if earlier:
-            return {"failed": True, "msg": earlier}
         return {"moved": labels_of(node).get(served.MIGRATED_LABEL) == arguments["server"]}
 
     def _choose(self, cluster: Cluster, arguments: dict[str, Any]) -> dict[str, Any]:

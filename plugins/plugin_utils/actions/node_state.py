@@ -13,6 +13,9 @@ from ..cluster import if_there, titles
 from ..cluster_action import ClusterAction
 from ..fleet.objects import annotations_of, labels_of
 from ..fleet.pods import read
+from ..fleet.upgrade import REPARTITION, ROLLBACK, NodeRecord, from_annotations, unfinished
+from ..host_facts import registered
+from ..plain import facts_of
 
 _PAUSE = 10.0
 
@@ -20,11 +23,14 @@ _PAUSE = 10.0
 class ActionModule(ClusterAction):
     OPTIONS = {
         "node": {"type": "str", "required": True},
+        "work": {"type": "str", "choices": ["", ROLLBACK, REPARTITION], "default": ""},
         "without_pods": {"type": "str", "default": ""},
         "timeout": {"type": "int", "default": 3600},
     }
 
-    def act(self, arguments: dict[str, Any], _task_vars: dict[str, Any]) -> dict[str, Any]:
+    def act(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
+        if arguments["work"]:
+            return self._refuse(arguments, task_vars)
         cluster, name, selector = self.cluster(arguments), arguments["node"], arguments["without_pods"]
         until, shown = time.monotonic() + arguments["timeout"], None
         while selector:
@@ -43,3 +49,16 @@ class ActionModule(ClusterAction):
             time.sleep(_PAUSE)
         node = if_there(cluster.node, name)
         return {"annotations": dict(annotations_of(node)), "labels": dict(labels_of(node))}
+
+    def _refuse(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
+        """Refuse a host on which a run was cut off that this one does not continue."""
+        facts, unread = facts_of(registered(task_vars, "gpu_facts_host"))
+        if facts is None:
+            return {"failed": True, "msg": f"Failed to read the host: {unread}"}
+        node = if_there(self.cluster(arguments).node, arguments["node"]) if arguments["kubernetes"] else None
+        on_host = NodeRecord(facts.recorded.upgrade_state or "", target=facts.recorded.upgrade_to or "")
+        on_node = from_annotations(annotations_of(node)) if node else NodeRecord()
+        refused = unfinished(on_host, on_node, arguments["work"] if arguments["work"] == ROLLBACK else "")
+        if refused:
+            raise refused
+        return {}

@@ -38,6 +38,7 @@ from ..fleet.upgrade import (
     if_failed,
     progress,
     turn,
+    unfinished,
     wave_node,
     would,
 )
@@ -278,9 +279,10 @@ class ActionModule(ClusterAction):
                 unread = unfit.message
                 where = f"the annotations of node {about['node']}" if node else UPGRADE_RECORD
                 self._display.warning(f"{host} is left out: its record in {where} cannot be read: {unread}")
+            refused = None if started else self._unfinished(about["recorded"], record, arguments)
             mode = nvsentinel.IGNORE if arguments["nvsentinel"] == nvsentinel.IGNORE else nvsentinel.EXCLUDE
             waits = about["needed"] and not started and not record.interrupted
-            kept = nvsentinel.held(node, mode) if node and waits else None
+            kept = refused or (nvsentinel.held(node, mode) if node and waits else None)
             if kept:
                 unread = kept.reason
                 self._display.warning(f"{host} is left out: {kept.message}")
@@ -291,6 +293,14 @@ class ActionModule(ClusterAction):
             nodes.append(wave_node(member, arguments["target"], arguments["retry"], started_here=started))
         run.refresh(nodes)
         return members, nodes
+
+    @staticmethod
+    def _unfinished(recorded: Any, record: NodeRecord, arguments: Mapping[str, Any]) -> Refused | None:
+        try:
+            on_host = from_values(recorded)
+        except Unfit:
+            on_host = NodeRecord()
+        return unfinished(on_host, record, arguments["work"], arguments["target"])
 
 
 def _is_stuck(run: UpgradeRun, arrived: float, seconds: float) -> bool:

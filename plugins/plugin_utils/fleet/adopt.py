@@ -231,7 +231,8 @@ def _toolkit(reader: _Reader, served: ServedConfiguration, preferred: str) -> No
             left = reader.left(["toolkit", "runtime"], {})
             reader.differences.append(f"toolkit: it is not set up for {name}. Site would: {_joined(left)}")
             return
-    reader.variables.update(found)
+    # What the operator's toolkit was found to do is no description of the one that may take its place.
+    reader.variables.update({} if left and served.toolkit else found)
     if found and not left:
         return
     reader.variables["nvidia_toolkit_runtime"] = "none"

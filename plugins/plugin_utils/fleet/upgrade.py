@@ -17,14 +17,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from ...module_utils._formats.documents import read_json
 from ...module_utils._formats.host_names import UPGRADE_STEPS
 from ...module_utils._formats.utc_time import lately, moment_of
 from ...module_utils._health import repair_record
 from ...module_utils._health.repair_record import found_cordoned
+from ...module_utils._plan import Refused
 from ...module_utils._schema import OUTPUT, Unfit, boolean, check, fields, number, text
 from .names import LABEL_PREFIX
-from .objects import annotations_of, is_cordoned, is_ready, labels_of
+from .objects import is_cordoned, is_ready, labels_of
 from .waves import CURRENT, DONE, FAILED, WAITING, Node
 
 PREFIX = f"{LABEL_PREFIX}/"
@@ -34,6 +34,8 @@ SKIP_LABEL = f"{PREFIX}upgrade.skip"
 ROLLING_BACK = "rolling-back"
 #: What a run is for, and what else the turn of a node can be.
 UPGRADE, MIGRATE, HAND_OVER = WORK = ("upgrade", "migrate", "hand_over")
+#: How the targets of migrations begin.
+_MIGRATIONS = ("driver and container toolkit of ", "GPUs served by ")
 #: Whose record is in a node's annotations beside that of a rollout, whose names begin with C(upgrade).
 HEAL, REPARTITION = ("heal", "repartition")
 ROLLBACK, REVERT = "rollback", "revert"
@@ -242,22 +244,27 @@ class FleetHost:
     rack: str = ""
 
 
-def cut_off(recorded: str, node: Mapping[str, Any] | None, target: str) -> str:
-    """Return why a host cannot be migrated before an earlier run for something else is finished; empty where it can.
+def unfinished(on_host: NodeRecord, on_node: NodeRecord, work: str = "", target: str = "") -> Refused | None:
+    """Return why a run must leave a host alone: another one was cut off there, or a migration failed, of which the host has a half.
 
-    :param recorded: the content of the file on the host; what cannot be read is said by the plan.
+    :param work: of the run: that of a rollout to C(target), C(ROLLBACK), or empty for what is neither.
     """
-    try:
-        earlier = from_values(read_json(recorded)) if recorded else NodeRecord()
-    except (ValueError, Unfit):
-        return ""
-    noted = annotations_of(node)
     # The node's record is written before the host's: a run that was killed between the two has ended.
-    ended = (noted.get(annotation(UPGRADE, "state")), noted.get(annotation(UPGRADE, "to"))) == (DONE, earlier.target)
-    if not earlier.interrupted or earlier.target == target or ended:
-        return ""
-    why = f"An earlier run was cut off here on its way to {earlier.target} ({earlier.state})."
-    return f"{why} Finish it first: gpufleet.nvidia.upgrade or gpufleet.nvidia.migrate continues it."
+    of_node = on_node.ours or (on_node.state and on_node.target == on_host.target)
+    record = on_node if of_node else on_host
+    migration = record.target.startswith(_MIGRATIONS)
+    if work in (MIGRATE, HAND_OVER):
+        stands = record.interrupted and record.target != target
+    else:
+        stands = record.ours if migration else record.interrupted and not work
+    if not stands:
+        return None
+    remedy = "Finish it first: gpufleet.nvidia.upgrade continues it, gpufleet.nvidia.rollback rolls it back."
+    if migration:
+        how = "gpufleet.nvidia.migrate" if record.interrupted else "gpufleet.nvidia.migrate with gpu_upgrade_retry=true"
+        remedy = f"Finish it first: {how} continues it, with the variables of its pool as they were ({record.target})."
+    ended = f"was cut off while {record.state}, or is still running" if record.interrupted else "failed"
+    return Refused("the host", f"{'a migration' if migration else 'an upgrade'} of it {ended}", remedy)
 
 
 def wave_node(member: FleetHost, target: str, retry: bool, *, started_here: bool = False) -> Node:

@@ -21,7 +21,6 @@ pytestmark = pytest.mark.slow
 
 TARGET = "driver and container toolkit of the host"
 ON_A_HOST = ["a settings", "a mig", "a sharing", "a dcgm"]
-#: The driver that the containers had is still loaded: no package has it.
 PROOF = ["a install (check)", "a drain"]
 FORWARD = [*PROOF, "a brought by host", "a reboot", "a driver", "a toolkit", *ON_A_HOST, "a health", "a resume"]
 STEPS = [state for state in UPGRADE_STEPS if state != "rolling-back"]
@@ -31,7 +30,8 @@ STEPS = [state for state in UPGRADE_STEPS if state != "rolling-back"]
 def site(tmp_path):
     found = Site(tmp_path)
     for host in found.hosts:
-        found.kernel(host).write_text(json.dumps({"host": {"kernel": "6.1"}, "driver": {}}))
+        # The driver that the containers had is still loaded: no package has it.
+        found.kernel(host).write_text(json.dumps({"host": {"kernel": "6.1"}, "driver": {"source": "outside"}}))
     describe(found, **TO_HOST)
     return found
 
@@ -75,14 +75,15 @@ def test_a_module_that_is_gone_with_its_container_needs_no_reboot_and_the_toolki
     assert (site.folder / "a" / "mounted").exists(), "the driver is not what moves"
 
 
-@pytest.mark.parametrize("packages", [{"libcuda1": "1"}, pytest.param({}, marks=pytest.mark.by_name)])
-def test_on_the_way_back_the_host_is_bare_before_the_containers_come(site, packages):
-    """Without packages: a run that was cut off after the driver container came back is continued, and removes nothing of that."""
-    driver = {"loaded_version": OLD, "on_disk_version": OLD, "packages": packages}
+@pytest.mark.parametrize("source", ["nvidia", pytest.param("container", marks=pytest.mark.by_name)])
+def test_on_the_way_back_the_host_is_bare_before_the_containers_come(site, source):
+    """A run that was cut off after the driver container came back is continued, and removes nothing of that; what else is named like a driver counts for
+    nothing."""
+    driver = {"loaded_version": OLD, "on_disk_version": OLD, "source": source, "packages": {"nvidia-vaapi-driver": "1"}}
     describe(site, **BACK, stub_found={"driver": driver, "toolkit": {"version": ""}, "host": {"kernel": "6.1"}})
     done = site.run("migrate", "--limit", "a")
     assert done.returncode == 0, done.stdout[-3000:]
-    removed = ["a install", "a brought by host"] if packages else ["a brought by host", "a reboot"]
+    removed = ["a install", "a brought by host"] if source == "nvidia" else ["a brought by host", "a reboot"]
     assert site.log == ["a drain", "a toolkit away", *removed, "a brought by gpu_operator", *ON_A_HOST, "a resume"]
     assert site.record("a")["to"] == "driver and container toolkit of the GPU Operator"
 
@@ -151,3 +152,16 @@ def test_check_mode_changes_nothing_on_the_host(site):
     assert done.returncode == 0, done.stdout[-3000:]
     assert (site.folder / "a" / "mounted").exists() and (site.folder / "a" / "nvidia" / "toolkit").exists()
     assert all(step.endswith("(check)") for step in site.log) and not site.record("a")
+
+
+@pytest.mark.by_name
+@pytest.mark.parametrize("playbook", ["upgrade", "rollback", "repartition"])
+def test_a_node_whose_migration_was_cut_off_is_touched_by_no_other_playbook(site, playbook):
+    site.keep("a", state="installing", to=TARGET)
+    recorded = {"upgrade_state": "installing", "upgrade_to": TARGET}
+    described = {"schema": 1, "driver": {"loaded_version": OLD}, "recorded": recorded}
+    before = site.record("a")
+    describe(site, nvidia_driver_migrate_from="", nvidia_toolkit_migrate_from="", stub_found=described)
+    done = site.run(playbook, "--limit", "a")
+    assert done.returncode != 0 and "gpufleet.nvidia.migrate continues it" in done.stdout + done.stderr
+    assert site.log == [] and site.record("a") == before

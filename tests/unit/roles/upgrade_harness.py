@@ -140,7 +140,11 @@ class ActionModule(stub.ActionModule):
 
 
 def _facts(version: str) -> dict:
-    return {"driver": {"loaded_version": version, "on_disk_version": version}, "toolkit": {"version": "1.20.2"}}
+    return {
+        "schema": 1,
+        "driver": {"loaded_version": version, "on_disk_version": version},
+        "toolkit": {"version": "1.20.2"},
+    }
 
 
 _PLAN = {"needed": ["driver"], "stages": {"driver": {"needed": True, "steps": []}}}

@@ -89,6 +89,33 @@ def test_jobs_that_stay_are_named_with_the_remedy_and_nothing_is_changed(ask):
     assert api.changed == []
 
 
+@pytest.mark.parametrize("kubernetes", [True, False])
+@pytest.mark.parametrize("work", ["rollback", "repartition"])
+def test_a_host_that_migrate_has_to_finish_is_refused_by_what_does_not_continue_it(call, monkeypatch, kubernetes, work):
+    api, target = Api(), "driver and container toolkit of the host"
+    monkeypatch.setattr(module.ActionModule, "cluster", lambda _self, _arguments: api)
+    facts = {"schema": 1, "recorded": {"upgrade_state": "installing", "upgrade_to": target}}
+    given = {"node": "n", "work": work, "kubernetes": kubernetes}
+
+    def asked():
+        return call(module, given, {"gpu_facts_host": {"gpu": facts}})[0]
+
+    found = asked()
+    assert found["failed"] and "gpufleet.nvidia.migrate continues it" in found["msg"] and not api.changed
+    facts["recorded"]["upgrade_to"] = "driver 580.178.04"
+    assert bool(asked().get("failed")) is (work == "repartition"), (
+        "a rollback goes back from an upgrade that was cut off"
+    )
+    if kubernetes:
+        api.keep(
+            **{f"gpufleet.github.io/upgrade-{key}": value for key, value in {"state": "failed", "to": target}.items()}
+        )
+        assert "gpu_upgrade_retry=true" in asked()["msg"]
+        facts["recorded"] = {"upgrade_state": "returning", "upgrade_to": target}
+        api.keep(**{"gpufleet.github.io/upgrade-state": "done"})
+        assert not asked().get("failed"), "the node knows of the end"
+
+
 STATE, INITIAL, REASON, OPERATOR, SINCE = (
     f"gpufleet.github.io/repartition-{name}"
     for name in ("state", "initial-unschedulable", "failed-reason", "operator", "since")

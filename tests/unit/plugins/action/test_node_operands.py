@@ -9,13 +9,12 @@ from __future__ import annotations
 import re
 
 import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._migration import FORMER
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions import node_operands
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import ApiError
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade import UPGRADE_STEPS, NodeRecord
 
 DEPLOY = "nvidia.com/gpu.deploy."
 BOTH = ["driver", "container-toolkit"]
-TARGET = "driver and container toolkit of the host"
 OPERATORS = {f"{DEPLOY}{name}": "true" for name in (*BOTH, "device-plugin")}
 HOSTS = {**OPERATORS, f"{DEPLOY}driver": "false", f"{DEPLOY}container-toolkit": "false"}
 #: Of hosts with the operator's driver and toolkit, with neither, and with their own.
@@ -27,8 +26,8 @@ BY_CONTAINER = {
 BARE = {"schema": 1, "driver": {"source": None, "packages": {}}, "toolkit": {"packages": {}}, "runtimes": {}}
 BY_PACKAGES = {
     **BARE,
-    "driver": {"source": "nvidia", "packages": {"libcuda1": "1"}},
-    "toolkit": {"packages": {"a": "1"}},
+    "driver": {"source": "nvidia", "packages": {"libcuda1": "580.126.09-1"}},
+    "toolkit": {"packages": {"nvidia-container-toolkit": "1.20.2-1"}},
 }
 
 
@@ -41,6 +40,7 @@ class Operator:
         self.annotations: dict[str, str] = {}
         self.written = []
         self.running = {name for name in names if self.labels.get(f"{DEPLOY}{name}") == "true"}
+        self.others: list[dict] = []
 
     def node(self, name):
         if name != "n":
@@ -54,7 +54,7 @@ class Operator:
                 "spec": {"template": {"spec": {"nodeSelector": {f"{DEPLOY}{name}": "true"}}}},
             }
             for name in self.names
-        ]
+        ] + [{"metadata": {"namespace": "kube-system", "name": "proxy", "uid": "proxy"}, "spec": {"template": {}}}]
 
     def change_node(self, _name, annotations, labels):
         assert annotations == {}
@@ -75,7 +75,7 @@ class Operator:
                 "status": {"conditions": [{"type": "Ready", "status": "True"}]},
             }
             for name in sorted(self.running)
-        ]
+        ] + self.others
 
 
 @pytest.fixture
@@ -202,10 +202,53 @@ def test_nothing_goes_back_to_an_operator_that_would_not_bring_it(run, names):
     assert result["failed"] and f"no DaemonSet of the GPU Operator would bring {lacking} to node n" in result["msg"]
 
 
-@pytest.mark.parametrize("state", UPGRADE_STEPS)
-def test_a_migration_that_was_cut_off_is_continued_and_another_run_is_not(run, state):
-    cluster = Operator()
-    own = {"target": TARGET, "recorded": NodeRecord(state, target=TARGET).as_text()}
-    assert run(cluster, "surveyed", **own)["moved"] is False
-    other = {**own, "recorded": NodeRecord(state, target="driver 580.178.04").as_text()}
-    assert f"on its way to driver 580.178.04 ({state}). Finish it first" in run(cluster, "surveyed", **other)["msg"]
+def other(uid, kind="ReplicaSet", owner="x", namespace="default", **annotations):
+    """A pod that requests no GPU."""
+    owners = [{"kind": kind, "uid": owner, "controller": True}]
+    metadata = {"namespace": namespace, "name": uid, "uid": uid, "ownerReferences": owners, "annotations": annotations}
+    return {"metadata": metadata}
+
+
+OPERATORS_PROGRAM, HOSTS_PROGRAM = (f"{folder}/nvidia-container-runtime" for folder in (FORMER, "/usr/bin"))
+
+
+@pytest.mark.parametrize(("to", "program"), [("host", OPERATORS_PROGRAM), ("gpu_operator", HOSTS_PROGRAM)])
+@pytest.mark.parametrize(
+    ("pod", "stays"),
+    [
+        (other("web"), False),
+        (other("bare", kind="", owner=""), False),
+        (other("agent", "DaemonSet", "proxy", "kube-system"), True),
+        # Whoever makes a pod can write an owner into it.
+        (other("agent", "DaemonSet", "nobody", "kube-system"), False),
+        (other("static", "Node", "n", "kube-system", **{"kubernetes.io/config.mirror": "hash"}), True),
+        # One of those that leave with their labels.
+        (other("toolkit", "DaemonSet", "container-toolkit", "gpu-operator"), False),
+        # Of another runtime's namespace, or of a pod that the API does not know.
+        (None, True),
+    ],
+)
+def test_a_toolkit_is_not_taken_from_pods_that_no_drain_evicts(run, to, program, pod, stays):
+    cluster = Operator(OPERATORS if to == "host" else HOSTS)
+    cluster.others = [pod] if pod else []
+    uid = pod["metadata"]["uid"] if pod else "unknown"
+    by = BY_CONTAINER if to == "host" else BY_PACKAGES
+
+    def surveyed(program, **more):
+        runtimes = {
+            "containerd": {
+                **by["runtimes"].get("containerd", {}),
+                "containers": [{"program": program, "name": "kube-system/agent", "pod_uid": uid}],
+            }
+        }
+        return run(cluster, "surveyed", {**by, "runtimes": runtimes}, brought_by=to, **more)
+
+    found = surveyed(program)
+    assert bool(found.get("failed")) is stays and not cluster.written
+    if stays:
+        assert "kube-system/agent were started by nvidia-container-runtime of the" in found["msg"]
+        assert "nvidia_toolkit_disruption: force" in found["msg"]
+        assert surveyed(program, disruption="force")["moved"] is False
+        assert surveyed(program, operands=["driver"])["moved"] is False, "only its driver moves"
+    (others,) = {OPERATORS_PROGRAM, HOSTS_PROGRAM} - {program}
+    assert not surveyed(others).get("failed"), "the toolkit that comes"

@@ -8,7 +8,6 @@ import pytest
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions import node_server
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import ApiError
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import served
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade import UPGRADE_STEPS, NodeRecord
 
 
 def daemon_set(uid, operator):
@@ -119,43 +118,19 @@ def test_nothing_of_a_tenant_serves_a_node_or_is_waited_for(run):
     assert sorted(run(cluster, "chosen")["pods"]) == ["f", "u2"]
 
 
-MIGRATION, UPGRADE = "GPUs served by dra", "driver 580.178.04"
-
-
-def survey(run, cluster, **record):
-    return run(cluster, "surveyed", target=MIGRATION, recorded=NodeRecord(**record).as_text() if record else "")
-
-
 @pytest.mark.parametrize("moved", [False, True])
 def test_a_survey_says_whether_the_node_was_moved_and_changes_nothing(run, moved):
     cluster = FakeCluster()
     cluster.labels = {served.MIGRATED_LABEL: "dra" if moved else "device-plugin"}
     before = dict(cluster.labels)
-    for record in ({}, {"state": "done", "target": UPGRADE}, {"state": "evicting", "target": MIGRATION}):
-        assert survey(run, cluster, **record) == {"changed": False, "moved": moved}
+    assert run(cluster, "surveyed") == {"changed": False, "moved": moved}
     assert cluster.labels == before
 
 
-@pytest.mark.parametrize("state", UPGRADE_STEPS)
-def test_a_host_on_which_an_upgrade_was_cut_off_is_refused_unless_its_node_knows_of_the_end(run, state):
-    cluster = FakeCluster()
-    assert survey(run, cluster, state=state, target=UPGRADE)["msg"] == (
-        f"An earlier run was cut off here on its way to driver 580.178.04 ({state}). Finish it first: gpufleet.nvidia.upgrade or "
-        "gpufleet.nvidia.migrate continues it."
-    )
-    cluster.annotations = NodeRecord("done", target="driver 575").annotations()
-    assert survey(run, cluster, state=state, target=UPGRADE)["failed"], "the end of another rollout"
-    cluster.annotations = NodeRecord("done", target=UPGRADE).annotations()
-    assert survey(run, cluster, state=state, target=UPGRADE)["moved"] is False
-
-
-def test_what_is_no_record_and_no_node_is_left_to_the_plan_and_plain_hosts_are_refused(run):
-    for text in ("[1]", "{", '{"state": "almost"}'):
-        assert run(FakeCluster(), "surveyed", recorded=text)["moved"] is False
-
+def test_what_is_no_node_is_left_to_the_plan_and_plain_hosts_are_refused(run):
     class Nobody(FakeCluster):
         def node(self, name):
             raise ApiError(404, f"read node {name}", "not found")
 
-    assert survey(run, Nobody())["moved"] is False
+    assert run(Nobody(), "surveyed")["moved"] is False
     assert run(None, "surveyed", kubernetes=False)["msg"].startswith("gpu_node_kubernetes is false: a migration is")

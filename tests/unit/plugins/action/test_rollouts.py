@@ -93,6 +93,55 @@ def test_a_node_that_nvsentinel_has_is_left_out_and_no_other(plan_cluster):
     assert plan_cluster(cluster, ("a", True), ("b", True), **given)["order"] == ["a", "b"]
 
 
+HANDED_OVER, SERVED = "driver and container toolkit of the host", "GPUs served by dra"
+
+
+@pytest.mark.parametrize(
+    ("work", "target", "found", "said"),
+    [
+        (
+            "upgrade",
+            TARGET,
+            NodeRecord("installing", target=HANDED_OVER),
+            "a migration of it was cut off while installing",
+        ),
+        ("upgrade", TARGET, NodeRecord("failed", target=SERVED), "a migration of it failed"),
+        ("migrate", SERVED, NodeRecord("verifying", target=TARGET), "an upgrade of it was cut off while verifying"),
+        (
+            "hand_over",
+            HANDED_OVER,
+            NodeRecord("evicting", target=SERVED),
+            "a migration of it was cut off while evicting",
+        ),
+    ],
+)
+@pytest.mark.parametrize("where", ["node", "host"])
+def test_what_another_playbook_has_to_finish_is_left_out_by_name_and_nothing_else(
+    call, on_cluster, work, target, found, said, where
+):
+    class Halfway(Nodes):
+        def nodes(self):
+            nodes = super().nodes()
+            if where == "node":
+                nodes["node-a"]["metadata"]["annotations"].update(
+                    {key: value for key, value in found.annotations().items() if value}
+                )
+            return nodes
+
+    on_cluster(Halfway("node-a", "node-b"))
+    known = {
+        name: {"__gpu_upgrade_host": {"node": f"node-{name}", "needed": True, "target": target}} for name in ("a", "b")
+    }
+    if where == "host":
+        known["a"]["__gpu_upgrade_record"] = found.values()
+    given = {"state": "planned", "work": work, "target": target, "hosts": ["a", "b"], "max_unavailable": "2"}
+    planned, shown = call(upgrade_waves, given, {**AT_A, "hostvars": known})
+    assert planned["order"] == ["b"]
+    assert shown.warnings[0].startswith(f"a is left out: the host: {said}")
+    ended, _shown = call(upgrade_waves, {"state": "finished"}, {**AT_A, "hostvars": known})
+    assert said in ended["report"]["a"]["failed_reason"] and "a" in ended["left"]
+
+
 def test_a_file_of_a_host_that_is_no_record_leaves_the_host_alone(call):
     hosts = {name: {"__gpu_upgrade_host": {"needed": True}, "__gpu_upgrade_record": {}} for name in ("a", "b")}
     hosts["a"]["__gpu_upgrade_record"] = [1]

@@ -122,7 +122,11 @@ def test_a_node_is_moved_when_its_labels_and_its_host_say_so_of_every_operand(op
 @pytest.mark.parametrize("operand", BOTH)
 def test_a_node_is_not_back_as_long_as_its_host_has_the_packages(operand):
     facts = host(None, None)
-    facts["driver" if operand == "driver" else "toolkit"]["packages"] = {"a": "1"}
+    part = facts["driver" if operand == "driver" else "toolkit"]
+    # Named like them, and no removal takes them away.
+    part["packages"] = {"nvidia-vaapi-driver": "0.0.11-1", "libnvidia-container1-dbgsym": "1.20.2-1"}
+    assert migration.is_moved(view_of(facts), BOTH, lambda _one: False, migration.OPERATOR)
+    part["packages"] |= {"libcuda1": "580.126.09-1"} if operand == "driver" else {"libnvidia-container1": "1.20.2-1"}
     for operands in (BOTH, (operand,)):
         assert not migration.is_moved(view_of(facts), operands, lambda _one: False, migration.OPERATOR)
     (other,) = {*BOTH} - {operand}

@@ -189,6 +189,9 @@ TOOLKIT = InstalledPackage("nvidia-container-toolkit", "1.20.2-1", "NVIDIA CORPO
 #: As an image of containers has it (recorded on an H200, whose driver was mounted): libraries, no driver.
 COMPAT = InstalledPackage("cuda-compat-13-0", "580.95.05-0ubuntu1", "cudatools <cudatools@nvidia.com>")
 
+#: Named like a driver's, and beside any.
+BESIDE = InstalledPackage("nvidia-vaapi-driver", "0.0.11-1", "Ubuntu Developers <x@lists.ubuntu.com>")
+
 
 @pytest.mark.parametrize(
     ("packages", "present", "mark", "source"),
@@ -199,6 +202,7 @@ COMPAT = InstalledPackage("cuda-compat-13-0", "580.95.05-0ubuntu1", "cudatools <
         ([NVIDIA, SITE, KMOD], True, None, "nvidia"),
         ([TOOLKIT], True, None, "outside"),
         ([COMPAT], True, None, "outside"),
+        ([BESIDE], True, "/run/nvidia/driver/usr/bin/nvidia-smi", "container"),
         ([TOOLKIT], True, "/run/nvidia/driver/usr/bin/nvidia-smi", "container"),
         ([], False, "/run/nvidia/driver/usr/bin/nvidia-smi", None),
         ([COMPAT], False, None, None),

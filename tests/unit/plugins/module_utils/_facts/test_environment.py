@@ -255,6 +255,7 @@ NOTHING_RECORDED = {
     "driver_previous": None,
     "mig_unfinished": False,
     "upgrade_state": None,
+    "upgrade_to": None,
     "rolled_out": None,
     "acceptance_owed": False,
     "repartition_unfinished": False,

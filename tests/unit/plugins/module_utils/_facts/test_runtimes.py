@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.environment import read_runtimes
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.schema import check_facts
@@ -223,13 +225,37 @@ def test_the_toolkit_of_a_former_operator_is_in_the_way_of_k3s_and_rke2(tree, ru
     tree.write("/usr/local/nvidia/toolkit/nvidia-container-runtime")
     found = read_runtimes(tree.source(local=False), Services())
     assert found[runtime]["leftovers"] == ["/usr/local/nvidia/toolkit"] and "leftovers" not in found["containerd"]
-    assert found[runtime]["former_containers"] == 0
-    tasks = "/run/k3s/containerd/io.containerd.runtime.v2.task/k8s.io"
-    for name, program in {"a": "/usr/local/nvidia/toolkit/nvidia-container-runtime", "b": "/usr/bin/runc"}.items():
-        tree.write(f"{tasks}/{name}/runtime", program)
-    found = read_runtimes(tree.source(local=False), Services())
-    assert found[runtime]["former_containers"] == 1
-    check_facts({"schema": 1, "runtimes": found})
+    assert "containers" not in found[runtime]
+
+
+@pytest.mark.parametrize(
+    ("runtime", "folder"),
+    [
+        ("containerd", "/run/containerd/io.containerd.runtime.v2.task/k8s.io"),
+        ("dockerd", "/run/containerd/io.containerd.runtime.v2.task/moby"),
+        ("k3s", "/run/k3s/containerd/io.containerd.runtime.v2.task/k8s.io"),
+        ("rke2", "/run/k3s/containerd/io.containerd.runtime.v2.task/k8s.io"),
+    ],
+)
+def test_pods_that_a_toolkits_program_has_started_are_named_once(tree, runtime, folder):
+    tree.program(f"/usr/local/bin/{runtime}")
+    operators, hosts = "/usr/local/nvidia/toolkit/nvidia-container-runtime", "/usr/bin/nvidia-container-runtime.cdi"
+    pod = {f"io.kubernetes.cri.sandbox-{key}": key for key in ("namespace", "name", "uid")}
+    bundles = {"sandbox": (operators, pod), "web": (operators, pod), "x": ("/usr/bin/runc", pod), "z": (hosts, None)}
+    for name, (program, notes) in bundles.items():
+        tree.write(f"{folder}/{name}/runtime", program)
+        tree.write(f"{folder}/{name}/config.json", json.dumps({"annotations": notes}))
+    # A runtime of the host's own, whose configuration cannot be read, and one that has ended since.
+    tree.write(f"{folder}/broken/runtime", hosts)
+    tree.write(f"{folder}/broken/config.json", "{")
+    tree.folder(f"{folder}/gone")
+    (found,) = read_runtimes(tree.source(local=False), Services()).values()
+    assert found["containers"] == [
+        {"program": hosts, "name": "broken", "pod_uid": None},
+        {"program": operators, "name": "namespace/name", "pod_uid": "uid"},
+        {"program": hosts, "name": "z", "pod_uid": None},
+    ]
+    check_facts({"schema": 1, "runtimes": {runtime: found}})
 
 
 def test_all_runtimes_without_configuration(tree):

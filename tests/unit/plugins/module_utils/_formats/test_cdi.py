@@ -239,6 +239,22 @@ def test_the_state_of_a_host(files, state):
     assert cdi_of(view_of({"cdi": files, "gpus": None})) == CdiState()
 
 
+@pytest.mark.parametrize("found", ["missing", "stale"])
+def test_devices_that_come_after_the_boot_without_the_hosts_doing_are_not_compared(found):
+    """The GPU Operator's MIG manager makes them once C(nvidia-cdi-refresh) has run; what else the file says still counts."""
+    divided_gpu = {"index": 0, "mig": {"current": True, "pending": True}}
+    document = {"cdi": [{**OWN, found: ["MIG-1"]}], "gpus": [divided_gpu], "kubelet": {"installed": True}}
+    assert cdi_of(view_of(document)) == CdiState()
+    for theirs in (
+        {"recorded": {"mig": {"schema": 1}}},
+        {"kubelet": {"installed": False}},
+        {"gpus": [{"index": 0, "mig": {"current": False, "pending": False}}]},
+    ):
+        assert cdi_of(view_of({**document, **theirs})).stale == "/var/run/cdi/nvidia.yaml describes other devices"
+    document["cdi"][0]["differs"] = ["is of driver 1"]
+    assert cdi_of(view_of(document)).stale == "/var/run/cdi/nvidia.yaml is of driver 1"
+
+
 def test_a_file_from_before_mig_is_a_leftover_and_names_of_a_sites_own_are_not():
     def entry(*devices):
         found = parse_specification("/x.yaml", GENERATED)

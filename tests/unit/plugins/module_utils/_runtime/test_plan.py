@@ -231,7 +231,8 @@ class TestStage:
         ]
 
     def test_a_former_toolkit_is_named_and_moved_only_where_the_pool_says_so(self):
-        found = {"k3s": {**self.FACTS, "version": "1.33.1", "leftovers": ["/usr/local/nvidia/toolkit"]}}
+        former = "/usr/local/nvidia/toolkit"
+        found = {"k3s": {**self.FACTS, "version": "1.33.1", "leftovers": [former]}}
         given = {**self.VARIABLES, "nvidia_toolkit_runtime": "k3s"}
         (refusal,) = stage({"runtimes": found}, given).refusals
         assert "takes nvidia-container-runtime from there before /usr/bin" in refusal.reason
@@ -240,7 +241,9 @@ class TestStage:
         made = stage({"runtimes": found}, moving)
         assert made.refusals == () and [step.kind for step in made.steps] == [Kind.MOVE_ASIDE]
         # The module refuses the same: containers run that were started with it.
-        found["k3s"].update(active=True, former_containers=2)
+        used = [{"program": f"{former}/nvidia-container-runtime", "name": str(number)} for number in range(2)]
+        others = [{"program": "/usr/bin/nvidia-container-runtime", "name": "x"}]
+        found["k3s"].update(active=True, containers=[*used, *others])
         (refusal,) = stage({"runtimes": found}, moving).refusals
         assert "2 containers that were started with it run" in refusal.reason
         (refusal,) = stage({"runtimes": found}, {**moving, "nvidia_toolkit_restart": "never"}).refusals

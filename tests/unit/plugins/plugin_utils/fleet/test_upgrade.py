@@ -28,6 +28,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade impo
     if_failed,
     progress,
     turn,
+    unfinished,
     wave_node,
 )
 
@@ -330,3 +331,41 @@ def test_a_migration_that_is_killed_at_any_step_is_finished_by_the_next_run(step
         FleetHost("n", done.record, needed=True, node=node()), "nvidia.com/gpu by the device plugin", False
     )
     assert back.phase == waves.WAITING, "the way back is another migration"
+
+
+HANDED_OVER, SERVED, NEWER = "driver and container toolkit of the host", "GPUs served by dra", "driver 580.178.04"
+
+
+@pytest.mark.parametrize("step", UPGRADE_STEPS)
+def test_each_run_finishes_what_is_its_own_and_no_other_takes_it(step):
+    migration, upgrade = NodeRecord(step, target=HANDED_OVER), NodeRecord(step, target=NEWER)
+    nothing = NodeRecord()
+    for work in ("upgrade", "rollback", ""):
+        refused = unfinished(nothing, migration, work, NEWER)
+        assert refused.reason == f"a migration of it was cut off while {step}, or is still running"
+        assert "gpufleet.nvidia.migrate continues it" in refused.remedy and HANDED_OVER in refused.remedy
+    assert not unfinished(migration, migration, "hand_over", HANDED_OVER)
+    assert unfinished(migration, migration, "migrate", SERVED)
+    # One upgrade takes over another, and a rollback goes back from it.
+    assert not unfinished(upgrade, upgrade, "upgrade", "driver branch 590") and not unfinished(
+        upgrade, upgrade, "rollback"
+    )
+    for work, target in (("", ""), ("migrate", SERVED)):
+        assert "gpufleet.nvidia.upgrade continues it" in unfinished(upgrade, upgrade, work, target).remedy
+
+
+def test_a_migration_that_failed_is_a_half_and_an_upgrade_that_failed_is_none():
+    migration, upgrade = NodeRecord("failed", target=SERVED), NodeRecord("failed", target=NEWER)
+    for work in ("upgrade", "rollback", ""):
+        assert "gpu_upgrade_retry=true" in unfinished(migration, migration, work).remedy
+        assert not unfinished(upgrade, upgrade, work)
+    assert not unfinished(migration, migration, "migrate", HANDED_OVER), "the way back"
+    for state in ("", "done", "refused"):
+        assert not unfinished(*[NodeRecord(state, target=SERVED)] * 2)
+
+
+def test_the_node_knows_of_an_end_that_its_host_was_not_told():
+    behind = NodeRecord("returning", target=SERVED)
+    assert not unfinished(behind, NodeRecord("done", target=SERVED))
+    assert unfinished(behind, NodeRecord("done", target=NEWER)), "the end of another rollout"
+    assert unfinished(behind, NodeRecord()), "the node object was made anew"
