@@ -13,5 +13,5 @@ class ActionModule(ChosenAction):
     # As it was before it had other actions.
     DEFAULT = "node_state"
     CHOICES = choices(
-        "evict_gpu_pods gpu_clients heal_node node_operands node_server node_state repartition_node upgrade_node verify_node"
+        "evict_gpu_pods gpu_clients heal_node node_operands node_server node_stack node_state repartition_node upgrade_node verify_node"
     )

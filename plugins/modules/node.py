@@ -32,6 +32,9 @@ options:
       node_server: >-
         Chooses whether the device plugin or the DRA driver serves a node of a pool that is migrated, by the label C(gpufleet.github.io/migrated-to),
         and waits until the other one has left. Refused if no DaemonSet would serve the node.
+      node_stack: >-
+        Has the device plugin of one O(stack) leave the node, and then that of the other one come, by the labels C(gpufleet.github.io/stack) and
+        C(nvidia.com/gpu.deploy.*), and waits for both. Pods that run on the node stay.
       node_state: >-
         Waits until no pod of O(without_pods) runs on a node, and reads it. With O(work) refuses a host on which a run was cut off that this one does not
         continue.
@@ -111,7 +114,8 @@ options:
     description:
       - V(paused) or V(resumed) of the pods (O(action=gpu_clients)).
       - V(surveyed) only reads which of them serves the node, V(chosen) has O(server) serve it, V(cleared) removes the device plugin's resources
-        from its status (O(action=node_server)). V(surveyed) and V(chosen) of what O(brought_by) brings (O(action=node_operands)).
+        from its status (O(action=node_server)). V(surveyed) and V(chosen) of what O(brought_by) brings (O(action=node_operands)),
+        and of O(stack) (O(action=node_stack)).
       - The step that begins, or the outcome (O(action=upgrade_node), O(action=heal_node), O(action=repartition_node)). V(done) means finished and
         verified, V(failed) out of service, V(handed-over) out of service until it is repaired manually, V(refused) in service as before, because
         nothing was changed.
@@ -140,16 +144,16 @@ EXAMPLES = r"""
 RETURN = r"""
 annotations: {description: The annotations of the node. Empty if there is no such node., type: dict, returned: node_state}
 checks: {description: "The checks, in the format of M(gpufleet.nvidia.health).", type: list, elements: dict, returned: verify_node}
-clients: {description: The DaemonSets that the labels affect., type: list, elements: str, returned: "gpu_clients, node_operands"}
+clients: {description: The DaemonSets that the labels affect., type: list, elements: str, returned: "gpu_clients, node_operands, node_stack"}
 evicted: {description: "The pods that were evicted, or in check mode would be.", type: list, elements: str, returned: evict_gpu_pods}
 gone_devices: {description: UUIDs of the devices that are destroyed or repaired., type: list, elements: str, returned: evict_gpu_pods of devices}
 healthy: {description: Whether no check failed., type: bool, returned: verify_node}
 if_failed: {description: How the node's turn ends if it fails now., type: dict, returned: "heal_node, upgrade_node"}
 in_use: {description: "Every device that pods hold, with the UIDs of these pods.", type: dict, returned: evict_gpu_pods of devices}
-labels: {description: "The labels of the node, or those that were changed.", type: dict, returned: "node_state, gpu_clients, node_operands"}
+labels: {description: "The labels of the node, or those that were changed.", type: dict, returned: "node_state, gpu_clients, node_operands, node_stack"}
 leave: {description: Pods that hold one of RV(gone_devices)., type: list, elements: str, returned: evict_gpu_pods of devices}
 not_evicted: {description: "Why pods could not be evicted, by pod. Draining the node can resolve only this.", type: dict, returned: when there are any}
-moved: {description: "Whether O(server) serves the node already, or O(brought_by) brings the O(operands).", type: bool, returned: surveyed}
+moved: {description: "Whether O(server) serves the node already, O(brought_by) brings the O(operands), or it has the O(stack).", type: bool, returned: surveyed}
 pods: {description: UIDs of the pods on the node that have not ended., type: list, elements: str, returned: node_server}
 record: {description: The new record., type: dict, returned: "heal_node, upgrade_node"}
 resources: {description: The resources that would be removed., type: list, elements: str, returned: node_server in check mode}

@@ -71,7 +71,7 @@ options:
   take_over: {type: bool, description: Whether to take over the Lease from its current holder.}
   target: {type: str, description: "What the rollout installs, as readable text. Records with another target belong to an older rollout."}
   wait: {type: int, description: "Seconds to wait for room in the budget, or until a node is ready, while this run works on no node."}
-  work: {type: str, description: "What the run does with its nodes, unless their pools are migrated.", choices: [upgrade, migrate, hand_over]}
+  work: {type: str, description: "What the run does with its nodes, unless their pools are migrated.", choices: [upgrade, migrate, hand_over, change_stack]}
 extends_documentation_fragment:
   - gpufleet.nvidia.attributes
   - gpufleet.nvidia.internal
@@ -119,8 +119,8 @@ start: {description: Whether work on the host starts now., type: bool, returned:
 stopped: {description: "Why no other host starts, or V(none).", type: str, returned: "upgrade_waves, planned and next"}
 turn:
   description:
-    - What is done with the node now. V(upgrade), V(migrate) or V(hand_over) as in O(work); V(revert) finishes a rollback after a failure, V(rollback) one
-      that was started by hand. Empty where RV(start) is false.
+    - What is done with the node now. V(upgrade), V(migrate), V(hand_over) or V(change_stack) as in O(work); V(revert) finishes a rollback after a
+      failure, V(rollback) one that was started by hand. Empty where RV(start) is false.
   type: str
   returned: upgrade_waves, next
 wait:

@@ -58,7 +58,9 @@ def expected(
             name: {**sharing_configurations.as_dict(one), **({} if labels else {"labels": {}})}
             for name, one in named.items()
         },
-        other_choices=expectations.MORE if found["gpu_kubernetes_stack"] == "gpu_operator" else expectations.OWN,
+        other_choices=expectations.MORE
+        if "gpu_operator" in (found["gpu_kubernetes_stack"], found["gpu_kubernetes_migrate_from"])
+        else expectations.OWN,
         moved_to=SERVERS[sharing.backend] if before else "",
         before=expectations.Expected(before.resources, before.labels if labels else {}, devices=before.devices)
         if before

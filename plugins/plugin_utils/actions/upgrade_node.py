@@ -18,7 +18,7 @@ from ..cluster import Cluster
 from ..cluster_action import Node, NodeStep, NodeWrite, Values
 from ..fleet.objects import annotations_of, is_cordoned
 from ..fleet.upgrade import (
-    MIGRATE,
+    LEAVES_DRIVER,
     REFUSED,
     ROLLING_BACK,
     UPGRADE,
@@ -67,8 +67,8 @@ class ActionModule(NodeStep):
     def step(self, arguments: Values, task_vars: Values, cluster: Cluster | None, node: Node) -> NodeWrite:
         state, run = arguments["state"], UpgradeRun(constants.DEFAULT_LOCAL_TMP)
         work = run.settings.get("work", UPGRADE) if run.exists else UPGRADE
-        # What goes back because it failed is not asked, and a migration changes no driver.
-        if state in (_STARTED, ROLLING_BACK) and not arguments["reason"] and work != MIGRATE:
+        # What goes back because it failed is not asked, and what changes no driver ends nobody's work.
+        if state in (_STARTED, ROLLING_BACK) and not arguments["reason"] and work not in LEAVES_DRIVER:
             # Since the run was planned, hours may have passed.
             facts, _unread = facts_of(registered(task_vars, "gpu_facts_host"))
             refuse_users({arguments["node"]: (facts, task_vars)}, nodes=cluster is not None)

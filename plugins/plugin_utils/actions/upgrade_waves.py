@@ -27,7 +27,7 @@ from ..cluster import Cluster, titles
 from ..cluster_action import ClusterAction
 from ..fleet import nvsentinel, waves
 from ..fleet.upgrade import (
-    MIGRATE,
+    LEAVES_DRIVER,
     UPGRADE,
     WORK,
     FleetHost,
@@ -121,7 +121,7 @@ class ActionModule(ClusterAction):
         order = waves.order([node for node in nodes if not members[node.name].unread])
         # Those that start, and those that a run which was cut off left in the middle.
         concerned = {*order, *(node.name for node in nodes if node.phase == waves.WORKING)}
-        asked = concerned if cluster is None or arguments["work"] != MIGRATE else ()
+        asked = concerned if cluster is None or arguments["work"] not in LEAVES_DRIVER else ()
         needed = {host: _read(hostvars[host]) for host in hosts if hosts[host]["needed"] and host in asked}
         try:
             if cluster:

@@ -41,6 +41,11 @@ OPERANDS = (
     "nvsm",
     "operator-validator",
 )
+#: Set by C(gpufleet.nvidia.migrate) alone, never by a rule: whose device plugin serves the node, as C(gpu_kubernetes_stack). Where both stacks are
+#: rendered, the releases of C(device_plugin) run on nodes with this value.
+STACK_LABEL, OWN_STACK, OPERATOR_STACK = f"{LABEL_PREFIX}/stack", "device_plugin", "gpu_operator"
+#: What has a release of its own in the stack device_plugin. The MPS daemon of the operator's plugin is placed as its plugin.
+REPLACED = ("device-plugin", "gpu-feature-discovery", "dcgm", "dcgm-exporter")
 #: Values of an operand's label with which the operator leaves it to the host: of people, and of its driver manager, which found a driver there.
 _OF_HOST = ("false", "pre-installed")
 
@@ -94,12 +99,20 @@ def moved(
     """
     there = resumed(labels)
     there, away = brought(there, operands, True), brought(there, operands, False) if operands else paused(there)
-    found = {}
-    for document in daemon_sets:
-        spec = pod_spec(document)
-        if placed(spec, there) and not placed(spec, away):
-            found[_uid(document)] = title(document)
-    return found
+    return _between(daemon_sets, there, away)
+
+
+def of_stack(daemon_sets: Iterable[Mapping[str, Any]], labels: Mapping[str, str]) -> dict[str, str]:
+    """Return the DaemonSets of the stack C(device_plugin) that run on a node only where it serves the node, UID to title."""
+    there = resumed(labels)
+    return _between(daemon_sets, {**there, STACK_LABEL: OWN_STACK}, {**there, STACK_LABEL: OPERATOR_STACK})
+
+
+def _between(
+    daemon_sets: Iterable[Mapping[str, Any]], there: Mapping[str, str], away: Mapping[str, str]
+) -> dict[str, str]:
+    specs = ((one, pod_spec(one)) for one in daemon_sets)
+    return {_uid(one): title(one) for one, spec in specs if placed(spec, there) and not placed(spec, away)}
 
 
 def placed(spec: Mapping[str, Any], labels: Mapping[str, str]) -> bool:

@@ -33,9 +33,11 @@ SKIP_LABEL = f"{PREFIX}upgrade.skip"
 
 ROLLING_BACK = "rolling-back"
 #: What a run is for, and what else the turn of a node can be.
-UPGRADE, MIGRATE, HAND_OVER = WORK = ("upgrade", "migrate", "hand_over")
+UPGRADE, MIGRATE, HAND_OVER, CHANGE_STACK = WORK = ("upgrade", "migrate", "hand_over", "change_stack")
+#: What leaves the driver of the host alone, and whoever uses it outside of pods.
+LEAVES_DRIVER = (MIGRATE, CHANGE_STACK)
 #: How the targets of migrations begin.
-_MIGRATIONS = ("driver and container toolkit of ", "GPUs served by ")
+_MIGRATIONS = ("driver and container toolkit of ", "GPUs served by ", "device plugin of ")
 #: Whose record is in a node's annotations beside that of a rollout, whose names begin with C(upgrade).
 HEAL, REPARTITION = ("heal", "repartition")
 ROLLBACK, REVERT = "rollback", "revert"
@@ -253,7 +255,7 @@ def unfinished(on_host: NodeRecord, on_node: NodeRecord, work: str = "", target:
     of_node = on_node.ours or (on_node.state and on_node.target == on_host.target)
     record = on_node if of_node else on_host
     migration = record.target.startswith(_MIGRATIONS)
-    if work in (MIGRATE, HAND_OVER):
+    if work in WORK[1:]:
         stands = record.interrupted and record.target != target
     else:
         stands = record.ours if migration else record.interrupted and not work

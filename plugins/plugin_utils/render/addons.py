@@ -47,6 +47,7 @@ def node_feature_discovery(cluster: DescribedCluster) -> str:
     ]
     if cluster.options["gitops"] != "none":
         note = "A change of stack removes this release; the operator's takes its place, and the nodes keep their labels in between."
+        parts[-1][1]["worker"]["ownerRefs"] = ["node"]
         parts.append((note, {"postDeleteCleanup": False}))
     return render_values(cluster, NODE_FEATURE_DISCOVERY, parts)
 
@@ -74,7 +75,7 @@ def _of_all_pools(cluster: DescribedCluster) -> dict[str, Any]:
     """Return the affinity to the nodes of all pools: those that Node Feature Discovery labels, and those of groups that have labels of their own."""
     groups = [item.match.labels for item in cluster.configurations if item.match.labels]
     return any_of(
-        [{"key": CONFIGURATION_LABEL, "operator": "Exists"}, NOT_PAUSED],
+        [{"key": CONFIGURATION_LABEL, "operator": "Exists"}, *cluster.only_moved, NOT_PAUSED],
         *(
             [*({"key": key, "operator": "In", "values": [value]} for key, value in labels.items()), NOT_PAUSED]
             for labels in groups

@@ -161,6 +161,12 @@ class DescribedCluster:
         """Return what the DRA driver serves: claims for GPUs, or ComputeDomains, or both."""
         return tuple(item for item in self.configurations if item.served_by_dra or item.compute_domains)
 
+    @property
+    def only_moved(self) -> list[dict[str, Any]]:
+        """What keeps the releases of one stack to the nodes that were moved to it, as long as the tree has the GPU Operator, too."""
+        moved = {"key": clients.STACK_LABEL, "operator": "In", "values": [clients.OWN_STACK]}
+        return [moved] if self.options["migrate_from"] else []
+
     def pools_that_bring(self, what: str) -> tuple[list[str], list[str]]:
         """Return the pools whose hosts bring one of L(DEPLOY_LABELS) themselves, and those whose hosts do not."""
         pools = [

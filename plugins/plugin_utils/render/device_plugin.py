@@ -26,6 +26,7 @@ from .clusters import (
     plugin_key,
 )
 from .emit import comment, yaml_text
+from .gpu_operator import strategy_of
 from .helm_values import Part, render_values
 
 CHART = "nvidia-device-plugin"
@@ -64,22 +65,34 @@ def unshared_file(strategy: str) -> str:
     return yaml_text({"version": "v1", "flags": {"migStrategy": strategy}})
 
 
-def config_map_name(configuration: PluginConfiguration) -> str:
+def config_map_name(cluster: DescribedCluster, configuration: PluginConfiguration) -> str:
     """Return a name that changes with the content: nothing watches a ConfigMap, a new name restarts the pods."""
     content = configuration.plugin_text + unshared_file(configuration.strategy)
-    content += "".join(f"{name}\n{text}" for name, text in sorted(configuration.plugin_texts.items()))
+    texts = sorted({**configuration.plugin_texts, **_of_operators_labels(cluster, configuration)}.items())
+    content += "".join(f"{name}\n{text}" for name, text in texts)
     return f"{CHART}-{configuration.name}-{content_hash(content)}"
 
 
-def config_map(configuration: PluginConfiguration, namespace: str) -> dict[str, Any]:
+def config_map(cluster: DescribedCluster, configuration: PluginConfiguration) -> dict[str, Any]:
     """Return the ConfigMap of a release that serves one pool."""
     data = {
         UNSHARED: unshared_file(configuration.strategy),
         configuration.name: configuration.plugin_text,
         **dict(sorted(configuration.plugin_texts.items())),
+        **_of_operators_labels(cluster, configuration),
     }
-    name = config_map_name(configuration)
+    name, namespace = config_map_name(cluster, configuration), cluster.options["namespace"]
     return kube_object("v1", "ConfigMap", name, MANAGED_BY, namespace, immutable=True, data=data)
+
+
+def _of_operators_labels(cluster: DescribedCluster, configuration: PluginConfiguration) -> dict[str, str]:
+    """Return, while nodes are moved from a GPU Operator, the files by the names that their labels have for its plugin."""
+    if not cluster.options["migrate_from"]:
+        return {}
+    found, named = {plugin_key(configuration): configuration.plugin_text}, configuration.plugin_texts
+    for name, text in operator_texts(cluster, strategy_of(cluster)).items():
+        found.update({hashed_key(name, text): named[name]} if name in named else {})
+    return found
 
 
 def shared_config_map(cluster: DescribedCluster, strategy: str) -> dict[str, Any]:
@@ -128,7 +141,7 @@ def values(cluster: DescribedCluster, configuration: PluginConfiguration) -> str
             + "The name ends in a hash of the content, because nothing else restarts the pods when it changes.",
             {
                 "config": {
-                    "name": config_map_name(configuration),
+                    "name": config_map_name(cluster, configuration),
                     "default": configuration.choices.default or configuration.name,
                 }
             },
@@ -141,7 +154,11 @@ def values(cluster: DescribedCluster, configuration: PluginConfiguration) -> str
         ("One release for each pool: it runs on this pool's nodes only.", {"nodeSelector": configuration.selector}),
         (
             "The pool's nodes are named above; an upgrade of the driver removes the pods for a while.",
-            {"affinity": client_affinity(*configuration.unless_labelled, *_of_migration(configuration))},
+            {
+                "affinity": client_affinity(
+                    *configuration.unless_labelled, *_of_migration(configuration), *cluster.only_moved
+                )
+            },
         ),
         ("gpu_kubernetes_runtime_class.", {"runtimeClassName": options["runtime_class"] or None}),
         (

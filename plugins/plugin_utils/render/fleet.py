@@ -204,6 +204,10 @@ class Fleet:
                     )
                 options.setdefault(short, value)
                 origin.setdefault(short, member)
+        if options["migrate_from"]:
+            refused_pools.refuse_same_stack(str(options["migrate_from"]), str(options["stack"]))
+            # As long as the tree has both, in either direction, it is the operator's, with the releases of the other beside it.
+            options["stack"] = "gpu_operator"
         return options
 
     def _configurations(

@@ -91,6 +91,20 @@ _DEFINITIONS_ELSEWHERE = (
 )
 
 
+#: Its own Node Feature Discovery, of whichever release, goes with the operator. NodeFeature objects without an owner stay, and so do the labels.
+_OUTLIVED: tuple[Part, ...] = (
+    (
+        "gpu_kubernetes_migrate_from: when this release is removed, the nodes keep their labels until the next Node Feature Discovery has read them.",
+        {
+            "node-feature-discovery": {
+                "postDeleteCleanup": False,
+                "worker": {"config": {"core": {"noOwnerRefs": True}}},
+            }
+        },
+    ),
+)
+
+
 def values(cluster: DescribedCluster, config_map: Mapping[str, Any], mig_config_map_name: str | None) -> str:
     """Return the values of the operator, whose configurations are in C(config_map) (L(device_plugin.shared_config_map))."""
     options = cluster.options
@@ -129,6 +143,7 @@ def values(cluster: DescribedCluster, config_map: Mapping[str, Any], mig_config_
         ),
         *injection.operator_parts(decided),
         ("gpu_kubernetes_node_feature_discovery.", {"nfd": {"enabled": bool(options["node_feature_discovery"])}}),
+        *(_OUTLIVED if options["node_feature_discovery"] and options["migrate_from"] else ()),
         (
             "gpu_kubernetes_dcgm_exporter, gpu_kubernetes_service_monitor.",
             {

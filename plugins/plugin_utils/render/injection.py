@@ -163,23 +163,25 @@ def _decided(cluster: DescribedCluster, item: PluginConfiguration) -> Iterator[t
     name = "" if injection.default_runtime else options["runtime_class"]
     named, class_ = f"gpu_kubernetes_runtime_class is {name}", {"runtimeClassName": name} if name else {}
     operator = options["stack"] == "gpu_operator" and bool(cluster.plugin_configurations)
+    # While nodes are moved between the two, both are there.
+    releases = not operator or options["migrate_from"]
     sees: dict[str, Any] = {"securityContext": SYS_ADMIN} if injection.driver_pods_need_sys_admin else {}
-    if options["dcgm_exporter"] and not operator:
+    if options["dcgm_exporter"] and releases:
         yield "dcgm-exporter", method, sees
         yield "dcgm-exporter", named, class_
     if item.sharing.backend == "hami":
         yield "hami", method, {"devicePlugin": hami_values(injection)}
         yield "hami", named, {"devicePlugin": class_}
-    elif not item.served_by_device_plugin:
+    if not item.served_by_device_plugin:
         return
-    elif operator:
+    if operator:
         yield "gpu-operator", method, {"cdi": {"enabled": injection.method == CDI}}
         yield "gpu-operator", method, {"devicePlugin": {"env": operator_plugin_environment(injection)}}
         yield "gpu-operator", named, {"operator": {"runtimeClass": name} if name else {}}
         if not cluster.pools_that_bring("toolkit")[1]:
             # The operator's own toolkit would accept NVIDIA_VISIBLE_DEVICES from every container.
             yield "gpu-operator", method, {"toolkit": {"enabled": False}}
-    else:
+    if releases:
         for _note, values in plugin_parts(injection):
             yield "nvidia-device-plugin", method, values
         yield "nvidia-device-plugin", method, {"gfd": {"securityContext": {"privileged": True}} if sees else {}}

@@ -21,8 +21,9 @@ from ..fleet.capacity import Capacity
 from ..fleet.node_match import VARIABLE
 from ..fleet.sharing_configurations import CHOICE, CONFIGURATIONS, DEFAULT
 from ..fleet.text import counted
-from .clusters import DescribedCluster, PluginConfiguration, plugin_key
+from .clusters import DEPLOY_LABELS, DescribedCluster, PluginConfiguration, plugin_key
 
+STACK = "gpu_kubernetes_migrate_from"
 _BY_NAME = f"{VARIABLE}: {{}} finds the nodes by name."
 
 
@@ -88,6 +89,42 @@ def refuse_hand_over(pool: str, desired: Mapping[str, Any]) -> None:
     moved = [name for operand, name in VARIABLES.items() if leaves(desired, operand)]
     if moved:
         refuse_stack(f"{moved[0]} of pool {pool}", str(desired["gpu_kubernetes_stack"]))
+
+
+def refuse_same_stack(before: str, stack: str) -> None:
+    """Refuse to move nodes from a stack to the same one."""
+    if before == stack:
+        reason = f"it is {before}, and so is gpu_kubernetes_stack"
+        other = "gpu_operator" if before == "device_plugin" else "device_plugin"
+        raise Refused(
+            STACK, reason, f"Set gpu_kubernetes_stack: {other}, to which the nodes are moved, or remove {STACK}."
+        )
+
+
+def refuse_change_of_stack(cluster: DescribedCluster) -> None:
+    """Refuse to move nodes between the device plugins of two stacks where pods, their driver or their layout would not last."""
+    if not cluster.options["migrate_from"]:
+        return
+    thing = f"{STACK} of cluster {cluster.name}"
+    for what in DEPLOY_LABELS:
+        _hosts, others = cluster.pools_that_bring(what)
+        # Where an image of the hosts brings it, the values say so.
+        given = (cluster.options["values"].get("gpu-operator") or {}).get(what)
+        if others and (given or {}).get("enabled") is not False:
+            reason = f"the GPU Operator brings the {what} to nodes of pool {others[0]}, and leaves the cluster in the end, or is only to come"
+            remedy = f"Change the stack when all hosts bring driver and container toolkit, and no pool has {' or '.join(VARIABLES.values())}."
+            raise Refused(thing, reason, remedy)
+    if cluster.options["mig_manager"] == "operator":
+        reason = "gpu_kubernetes_mig_manager is operator, and the MIG manager leaves with the GPU Operator"
+        raise Refused(thing, reason, "Set gpu_kubernetes_mig_manager: host first, and run gpufleet.nvidia.site.")
+    for item in cluster.plugin_configurations:
+        if item.match.by_property:
+            reason = f"{VARIABLE} of pool {item.pool} finds nodes that gpufleet.nvidia.migrate does not know, and nothing would serve them at the end"
+            raise Refused(thing, reason, f"{_BY_NAME} Set it as it is after the migration.")
+        if "mps" in {one.sharing.mode for one in (item.choices.own, *item.choices.named.values())}:
+            reason = f"pool {item.pool} is shared by MPS, and the clients of an MPS daemon end with the device plugin that started it"
+            remedy = "Give the pool a cluster of its own, or change the stack with nodes that are drained and nvidia_sharing_mode: none."
+            raise Refused(thing, reason, remedy)
 
 
 def refuse_spread(sharing: modes.Sharing, shown: Capacity, gpus: int) -> None:

@@ -28,6 +28,7 @@ def cluster_tree(cluster: DescribedCluster) -> dict[str, str]:
     injection.refuse_contradictions(cluster)
     refused_pools.refuse_mixed_backends(cluster)
     refused_pools.refuse_migration(cluster)
+    refused_pools.refuse_change_of_stack(cluster)
     refused_pools.refuse_matches(cluster)
     files: dict[str, str] = {}
     config_maps: list[dict[str, Any]] = []
@@ -58,13 +59,12 @@ def _plugin_releases(
     if not served:
         refused_pools.refuse_nobody_partitions(cluster)
         return []
-    namespace = str(cluster.options["namespace"])
+    releases = []
+    for item in served if cluster.options["stack"] == "device_plugin" or cluster.options["migrate_from"] else ():
+        config_maps.append(device_plugin.config_map(cluster, item))
+        name = f"{device_plugin.CHART}-{item.name}"
+        releases.append(_release(cluster, files, name, device_plugin.CHART, device_plugin.values(cluster, item)))
     if cluster.options["stack"] == "device_plugin":
-        releases = []
-        for item in served:
-            config_maps.append(device_plugin.config_map(item, namespace))
-            name = f"{device_plugin.CHART}-{item.name}"
-            releases.append(_release(cluster, files, name, device_plugin.CHART, device_plugin.values(cluster, item)))
         return releases
     shared = device_plugin.shared_config_map(cluster, gpu_operator.strategy_of(cluster))
     config_maps.append(shared)
@@ -74,7 +74,7 @@ def _plugin_releases(
         config_maps.append(mig)
         mig_name = str(mig["metadata"]["name"])
     text = gpu_operator.values(cluster, shared, mig_name)
-    return [_release(cluster, files, gpu_operator.CHART, gpu_operator.CHART, text)]
+    return [*releases, _release(cluster, files, gpu_operator.CHART, gpu_operator.CHART, text)]
 
 
 def _addon_releases(cluster: DescribedCluster, files: dict[str, str]) -> list[Release]:
@@ -82,7 +82,7 @@ def _addon_releases(cluster: DescribedCluster, files: dict[str, str]) -> list[Re
     operator = plain_objects.operator_serves(cluster)
     if cluster.options["node_feature_discovery"] and not operator:
         values[addons.NODE_FEATURE_DISCOVERY] = addons.node_feature_discovery(cluster)
-    if cluster.options["dcgm_exporter"] and not operator:
+    if cluster.options["dcgm_exporter"] and (not operator or cluster.options["migrate_from"]):
         values[addons.DCGM_EXPORTER] = addons.dcgm_exporter(cluster)
     hami, dra = cluster.with_backend("hami"), cluster.of_dra_driver
     if hami:

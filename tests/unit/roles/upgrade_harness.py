@@ -130,11 +130,11 @@ class ActionModule(stub.ActionModule):
     # Stands for the cluster of a migration from the GPU Operator, whose pods obey.
 
     def run(self, tmp=None, task_vars=None):
-        surveyed, to = self._task.args["state"] == "surveyed", self._task.args["brought_by"]
+        given = dict(self._task.args)
         self._task.args.clear()
-        if surveyed:
+        if given["state"] == "surveyed":
             return {"changed": False, "moved": task_vars.get("stub_moved", False)}
-        self._task.args["step"] = f"brought by {to}"
+        self._task.args["step"] = f"brought by {given['brought_by']}" if "brought_by" in given else f"stack {given['stack']}"
         return super().run(tmp, task_vars)
 """
 
@@ -254,7 +254,9 @@ class Site:
             for program in ("systemctl", "findmnt", "umount"):
                 text = text.replace(f"/usr/bin/{program}", f"{self.folder}/{program}")
             text = re.sub(
-                r"gpufleet[.]nvidia[.]node:\n( *action: node_operands)", r"gpufleet.nvidia.stub_operands:\n\1", text
+                r"gpufleet[.]nvidia[.]node:\n( *action: node_(operands|stack))",
+                r"gpufleet.nvidia.stub_operands:\n\1",
+                text,
             )
             text = re.sub(r"gpufleet[.]nvidia[.]host_module:\n *systemd_service:", "gpufleet.nvidia.stub:", text)
             text = text.replace("gpufleet.nvidia.gpu_info:", "gpufleet.nvidia.stub_facts:")

@@ -128,6 +128,7 @@ def test_a_node_that_is_skipped_is_not_asked_for_jobs(call, on_cluster):
         ("upgrade", "started", True),
         ("migrate", "started", False),
         ("hand_over", "started", True),
+        ("change_stack", "started", False),
         # By hand, and the playbook for it has no run of its own.
         ("", "rolling-back", True),
         ("upgrade", "evicting", False),

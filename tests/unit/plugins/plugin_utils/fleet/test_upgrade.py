@@ -354,6 +354,18 @@ def test_each_run_finishes_what_is_its_own_and_no_other_takes_it(step):
         assert "gpufleet.nvidia.upgrade continues it" in unfinished(upgrade, upgrade, work, target).remedy
 
 
+@pytest.mark.parametrize(
+    ("work", "target"),
+    [("migrate", SERVED), ("hand_over", HANDED_OVER), ("change_stack", "device plugin of its own release")],
+)
+def test_every_kind_of_migration_is_finished_by_one_for_the_same(work, target):
+    record = NodeRecord("installing", target=target)
+    assert not unfinished(record, record, work, target)
+    for other in ("device plugin of the GPU Operator", NEWER):
+        assert "gpufleet.nvidia.migrate continues it" in unfinished(record, record, work, other).remedy
+    assert "gpufleet.nvidia.migrate continues it" in unfinished(record, record, "upgrade", NEWER).remedy
+
+
 def test_a_migration_that_failed_is_a_half_and_an_upgrade_that_failed_is_none():
     migration, upgrade = NodeRecord("failed", target=SERVED), NodeRecord("failed", target=NEWER)
     for work in ("upgrade", "rollback", ""):
