@@ -25,34 +25,30 @@ from .slices import profile_memory, profile_of, slice_of
 
 # gpu-feature-discovery names this architecture otherwise than the driver's users do.
 _FAMILIES = {"ada": "ada-lovelace"}
+#: By their keys: each value, and whether it is certain.
+_Labels = dict[str, tuple[str, bool]]
 
 
 def node_labels(
     gpus: Sequence[GpuFacts], divided: Mapping[int, DesiredGpu], strategy: str, sharing: Sharing
 ) -> tuple[dict[str, str], dict[str, str]]:
     """Return the labels that are certain, and those that depend on the board's variant or on the driver."""
-    certain = {
-        "nvidia.com/mig.capable": _text(any(has_mig(gpu) for gpu in gpus)),
-        "nvidia.com/mps.capable": _text(sharing.mode == "mps"),
+    found: _Labels = {
+        "nvidia.com/mig.capable": (_text(any(has_mig(gpu) for gpu in gpus)), True),
+        "nvidia.com/mps.capable": (_text(sharing.mode == "mps"), True),
     }
-    approximate: dict[str, str] = {}
-    if not gpus:
-        return certain, approximate
-    if strategy != "none":
-        certain["nvidia.com/mig.strategy"] = strategy
-    _gpu_labels(gpus, divided, sharing, certain, approximate)
-    if strategy != "none":
-        _mig_labels(gpus, divided, strategy, sharing, certain, approximate)
+    if gpus:
+        found |= _gpu_labels(gpus, divided, sharing)
+    if gpus and strategy != "none":
+        found["nvidia.com/mig.strategy"] = strategy, True
+        found |= _mig_labels(gpus, divided, strategy, sharing)
+    certain, approximate = (
+        {key: value for key, (value, sure) in found.items() if sure is one} for one in (True, False)
+    )
     return certain, approximate
 
 
-def _gpu_labels(
-    gpus: Sequence[GpuFacts],
-    divided: Mapping[int, DesiredGpu],
-    sharing: Sharing,
-    certain: dict[str, str],
-    approximate: dict[str, str],
-) -> None:
+def _gpu_labels(gpus: Sequence[GpuFacts], divided: Mapping[int, DesiredGpu], sharing: Sharing) -> _Labels:
     """Whole GPUs override GPUs with MIG; of several products the last one that gpu-feature-discovery visits wins."""
     names = sorted({str(gpu.name) for gpu in gpus})
     whole = [gpu for gpu in gpus if not divided[gpu.index].enabled]
@@ -61,32 +57,31 @@ def _gpu_labels(
     shared = bool(whole) and sharing.replicated
     replicas = slice_of(shown.memory_mib, sharing, shown, GPU).replicas if shared else (1 if whole else 0)
     shared = replicas > 1
-    target = certain if len(names) == 1 else approximate
-    target[f"{GPU}.count"] = str(count)
-    target[f"{GPU}.replicas"] = str(replicas)
-    target[f"{GPU}.sharing-strategy"] = _strategy_label(sharing) if replicas > 1 else "none"
+    unique = len(names) == 1
+    found: _Labels = {
+        f"{GPU}.count": (str(count), unique),
+        f"{GPU}.replicas": (str(replicas), unique),
+        f"{GPU}.sharing-strategy": (_strategy_label(sharing) if replicas > 1 else "none", unique),
+    }
     suffix = "-SHARED" if shared and not sharing.rename else ""
     if shown.name:
-        _known(shown, f"{GPU}.product", product(str(shown.name)) + suffix, len(names) == 1, certain, approximate)
+        found[f"{GPU}.product"] = product(str(shown.name)) + suffix, unique and not _is_guessed(shown)
     if shown.memory_mib:
-        _known(shown, f"{GPU}.memory", str(shown.memory_mib), len(names) == 1, certain, approximate)
+        found[f"{GPU}.memory"] = str(shown.memory_mib), unique and not shown.from_table
     architecture = shown.architecture
     if architecture:
-        target[f"{GPU}.family"] = _FAMILIES.get(str(architecture), str(architecture))
+        found[f"{GPU}.family"] = _FAMILIES.get(str(architecture), str(architecture)), unique
         known = ARCHITECTURES.get(str(architecture))
         if known and len(known.compute_capabilities) == 1:
             major, _dot, minor = known.compute_capabilities[0].partition(".")
-            target[f"{GPU}.compute.major"], target[f"{GPU}.compute.minor"] = major, minor
+            found |= {f"{GPU}.compute.major": (major, unique), f"{GPU}.compute.minor": (minor, unique)}
+    return found
 
 
 def _mig_labels(
-    gpus: Sequence[GpuFacts],
-    divided: Mapping[int, DesiredGpu],
-    strategy: str,
-    sharing: Sharing,
-    certain: dict[str, str],
-    approximate: dict[str, str],
-) -> None:
+    gpus: Sequence[GpuFacts], divided: Mapping[int, DesiredGpu], strategy: str, sharing: Sharing
+) -> _Labels:
+    found: _Labels = {}
     counts: Counter[str] = Counter()
     example: dict[str, tuple[GpuFacts, str, int]] = {}
     for gpu in gpus:
@@ -100,32 +95,27 @@ def _mig_labels(
         key = GPU if strategy == "single" else mig_resource(device)
         replicas = sharing.replicas_on(profile_memory(gpu, profile), resource=key)
         shared = replicas > 1
-        certain[f"{key}.count"] = str(count)
-        certain[f"{key}.replicas"] = str(replicas)
-        certain[f"{key}.sharing-strategy"] = _strategy_label(sharing) if shared else "none"
+        found[f"{key}.count"] = str(count), True
+        found[f"{key}.replicas"] = str(replicas), True
+        found[f"{key}.sharing-strategy"] = _strategy_label(sharing) if shared else "none", True
         suffix = "-SHARED" if shared and not sharing.rename else ""
         name = f"{product(str(gpu.name))}-MIG-{product(device.replace('+', '.'))}{suffix}"
-        _known(gpu, f"{key}.product", name, True, certain, approximate)
+        found[f"{key}.product"] = name, not _is_guessed(gpu)
         row = profile_of(gpu, profile)
         memory = profile_memory(gpu, profile)
         if memory is not None:
-            approximate[f"{key}.memory"] = str(memory)
-            certain.pop(f"{key}.memory", None)
-        certain[f"{key}.slices.gi"] = device.rpartition("c.")[2].partition("g.")[0]
-        certain[f"{key}.slices.ci"] = str(width)
+            found[f"{key}.memory"] = str(memory), False
+        found[f"{key}.slices.gi"] = device.rpartition("c.")[2].partition("g.")[0], True
+        found[f"{key}.slices.ci"] = str(width), True
         if row is not None and row.multiprocessors is not None and width == row.gpu_slices:
-            certain[f"{key}.multiprocessors"] = str(row.multiprocessors)
+            found[f"{key}.multiprocessors"] = str(row.multiprocessors), True
+    return found
 
 
-def _known(
-    gpu: GpuFacts, key: str, value: str, unique: bool, certain: dict[str, str], approximate: dict[str, str]
-) -> None:
-    """Put a value that comes from the GPU itself where it belongs: the table of boards knows it about only."""
+def _is_guessed(gpu: GpuFacts) -> bool:
+    """Whether a product's name is one of several that the table of boards has for it."""
     board = board_of(gpu)
-    variants = board is not None and len(board.product_names) > 1
-    guessed = bool(gpu.from_table) and (variants or key.endswith(".memory"))
-    (approximate if guessed or not unique else certain)[key] = value
-    (certain if guessed or not unique else approximate).pop(key, None)
+    return gpu.from_table and board is not None and len(board.product_names) > 1
 
 
 def product(name: str) -> str:

@@ -145,6 +145,15 @@ def test_single_labels():
     }
 
 
+def test_a_label_of_boards_of_two_products_is_certain_or_approximate_and_not_both():
+    gpus = [*inventory("h100-80gb-sxm", 1), *inventory("h100-80gb-pcie", 2)]
+    gpus = [gpu.but(index=index) for index, gpu in enumerate(gpus)]
+    result = capacity(gpus, "single", [{"devices": "all", "instances": {"1g.10gb": 7}}], sharing())
+    assert result.labels["nvidia.com/gpu.count"] == "21"
+    assert result.approximate["nvidia.com/gpu.family"] == "hopper"
+    assert not set(result.labels) & set(result.approximate)
+
+
 @pytest.mark.parametrize(("memory", "replicas", "limit"), [(46068, 11, 4188), (81559, 19, 4292), (49152, 12, 4096)])
 def test_slices_by_mps(memory, replicas, limit):
     gpus = facts("NVIDIA L40S", 4, memory, "l40s-48gb", "ada")
