@@ -192,8 +192,8 @@ def _gpus(facts: Facts, action: Action, chosen: Sequence[Decided]) -> tuple[tupl
     subjects = [one.fault.subject for one in chosen if one.fault.subject != HOST]
     if action is Action.RESET_GPU:
         if any(one.fault.subject == HOST or one.fault.every_gpu for one in chosen):
-            # An error of the switches: they are reset with all of their GPUs.
-            every = tuple(subject_of(gpu) for gpu in facts.gpus or () if not gpu.lost)
+            # An error of the switches: they are reset with all of their GPUs. None is lost, which would need a reboot.
+            every = tuple(subject_of(gpu) for gpu in facts.gpus or ())
             return every, "an error of the NVSwitches, which are reset together with all GPUs"
         return reset_together(facts, subjects)
     if action is Action.HAND_OVER:

@@ -26,7 +26,7 @@ from ansible_collections.gpufleet.nvidia.tests.unit.host_documents import seen
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._health.hosts import ADDRESSES, healthy_facts
 
 NOW = datetime.datetime(2026, 11, 23, 12, 0, 0, tzinfo=datetime.timezone.utc)
-EARLIER, LONG_AGO = "2026-11-23T10:00:00Z", "2026-11-01T10:00:00Z"
+EARLIER, A_DAY_AGO, LONG_AGO = "2026-11-23T10:00:00Z", "2026-11-22T12:00:00Z", "2026-11-01T10:00:00Z"
 #: Without MPS, whose daemons serve all GPUs at once.
 FIRST, SECOND = ADDRESSES
 
@@ -349,7 +349,7 @@ RESET, REBOOT = Action.RESET_GPU, Action.REBOOT
         # It helped, and the fault came back: once more the same, then it is the board.
         ((attempt(RESET, "repaired"),), RESET),
         ((attempt(RESET, "repaired"), attempt(RESET, "repaired")), Action.HAND_OVER),
-        ((attempt(RESET, "repaired", LONG_AGO), attempt(RESET, "repaired", LONG_AGO)), RESET),
+        ((attempt(RESET, "repaired", A_DAY_AGO), attempt(RESET, "repaired", A_DAY_AGO)), RESET),
         # What failed goes on failing however long ago it was, until something helped.
         ((attempt(RESET, "failed", LONG_AGO), attempt(REBOOT, "failed", LONG_AGO)), Action.HAND_OVER),
         (
@@ -405,6 +405,7 @@ def test_a_run_that_was_cut_off_is_finished_although_nothing_is_wrong_any_more(s
 def test_the_reason_names_fault_and_remedy():
     text = reason_of(plan(lambda facts: facts["gpus"][0]["errors"].update(remap_failed=True)))
     assert text == f"GPU 0 ({FIRST}): it has no spare memory rows left. Have the board replaced."
+    assert reason_of(plan(asks("gpu_reset"))) == f"GPU 0 ({FIRST}): its driver asks for a reset (gpu_reset)."
 
 
 def test_users_of_a_gpu():

@@ -431,7 +431,7 @@ def test_totals_over_a_board_without_places_are_planned_where_its_driver_says_th
     assert not plan.refusals and len(plan.steps) == 4
     del found["gpus"][0]["profiles"]
     (refused,) = stage(found, wanting({"node": {"1g.18gb": 3, "3g.72gb": 1}})).refusals
-    assert "no source says where" in refused.message
+    assert "places 1g.18gb, 3g.72gb." in refused.message
 
 
 NOTEBOOK = {"pod": "team/notebook", "pod_uid": "u1", "container": "main", "resource": "nvidia.com/mig-3g.40gb"}
