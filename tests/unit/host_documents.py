@@ -63,8 +63,14 @@ def seen(document: Mapping[str, Any]) -> Facts:
 
 
 def by_document(stage: Callable[[Facts, Any], StagePlan]) -> Callable[[Any, Any], StagePlan]:
-    """Return a stage that plans from a facts document, completed with what every entry has."""
-    return lambda document, variables: stage(seen(document), variables)
+    """Return a stage that plans from a facts document, completed with what every entry has. Where it says anything at all, its module has to run."""
+
+    def planned(document: Any, variables: Any) -> StagePlan:
+        plan = stage(seen(document), variables)
+        assert plan.needed or not (plan.refusals or plan.steps or plan.unknown)
+        return plan
+
+    return planned
 
 
 def card(address: str, device_id: str, architecture: str | None = None, board: str | None = None) -> CardFacts:

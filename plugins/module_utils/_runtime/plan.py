@@ -201,7 +201,7 @@ def _drift(runtime: str, found: RuntimeFacts) -> list[Step]:
         why = "it has no runtime_type io.containerd.runc.v2, without which its containers do not start"
         steps.append(_step(Kind.CORRECT_RUNTIME, runtime, why))
     monitors = found.monitors or {}
-    others = [(name, path) for name, path in monitors.items() if name != NAME and path != monitors.get(NAME)]
+    others = [(name, path) for name, path in monitors.items() if path != monitors.get(NAME)]
     if others:
         name, path = others[0]
         why = f"its containers are watched by {_program(monitors.get(NAME))}, and those of {name} by {_program(path)}"

@@ -338,6 +338,7 @@ class TestWithoutDriver:
         assert [refusal.thing for refusal in plan.refusals] == ([thing] if thing else [])
         if thing:
             assert "has MIG from driver" in plan.refusals[0].reason
+            assert ("Use branch 5" in plan.refusals[0].remedy) == (thing == "nvidia_driver_branch")
         assert not stage(self.bare(device), {**DESIRED, **given, "nvidia_mig_layout": "all-disabled"}).refusals
 
     @pytest.mark.parametrize(("branch", "refused"), [("580", False), ("535", True)])

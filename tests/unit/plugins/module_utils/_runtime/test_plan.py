@@ -66,7 +66,9 @@ def test_an_earlier_run_that_was_cut_off_before_the_restart():
 def test_restart_never_warns():
     made = plan("containerd", DESIRED, CHANGED, BEFORE, AFTER, ACTIVE, restart="never")
     assert "restart_service" not in [step.kind.key for step in made.steps]
-    assert "keeps its former configuration" in made.warnings[-1]
+    assert made.warnings[-1].endswith(
+        "keeps its former configuration until it is restarted: its merged configuration changes"
+    )
 
 
 def test_a_unit_that_kills_containers_is_refused_unless_allowed():
@@ -174,6 +176,8 @@ class TestStage:
 
     def test_none(self):
         assert not self.run(None, nvidia_toolkit_runtime="none").needed
+        same = dict.fromkeys(("nvidia", "crun"), "/usr/libexec/crio/conmon")
+        assert not self.run({**self.FACTS, "monitors": same}).needed
 
     @pytest.mark.parametrize(
         ("found", "variables", "step"),
