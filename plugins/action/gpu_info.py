@@ -17,10 +17,10 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._printable import 
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_program import NvmlAction
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import is_true, read_facts
 
-#: An escape in JSON that may stand for what is not printable; and a string, its end or that of the text, and what makes it a name. Neither looks at a
-#: character twice: the text is a host's.
+#: An escape in JSON that may stand for what is not printable; and a string from its first escape on, its end or that of the text, and what makes it a
+#: name. Neither looks at a character twice: the text is a host's.
 _UNPRINTABLE = re.compile(r'\\[^nt"\\/]')
-_STRING = re.compile(r'"[^"\\]*(?:\\.?[^"\\]*)*(?:"(\s*:)?|\Z)')
+_ESCAPED = re.compile(r'\\.?[^"\\]*(?:\\.?[^"\\]*)*(?:"(\s*:)?|\Z)')
 
 
 class ActionModule(NvmlAction):
@@ -57,7 +57,8 @@ def _is_printable_json(text: str) -> bool:
     """Whether nothing in a text of JSON would be replaced: values may have lines, and names may not."""
     if not text.isprintable() or _UNPRINTABLE.search(text):
         return False
-    names = (one[0] for one in _STRING.finditer(text) if one[1])
+    # What has an escape outside of a string is no JSON, which is said where the text is read.
+    names = (one[0] for one in _ESCAPED.finditer(text) if one[1])
     return not any("\\n" in name or "\\t" in name for name in names)
 
 

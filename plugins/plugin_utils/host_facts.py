@@ -10,12 +10,14 @@ C(inject_facts_as_vars) is off. A host that was broken into could so name a comm
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import shlex
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from importlib import import_module
 from types import ModuleType
 from typing import Any, Callable
@@ -31,6 +33,14 @@ from ansible.vars.hostvars import HostVars
 from ..module_utils._printable import printable
 from .fleet.stage_times import sum_seconds
 from .plain import plain
+
+with suppress(ImportError):
+    # As actions (L(choices)): ansible-core imports what it packs the arguments of a module with, and unpacks its answer, where it first needs it, which
+    # is in the process of each host. Before 2.19 it has no such modules.
+    from ansible.module_utils.common.json import Direction, get_module_decoder, get_module_encoder
+
+    get_module_encoder("legacy", Direction.CONTROLLER_TO_MODULE)
+    get_module_decoder("legacy", Direction.MODULE_TO_CONTROLLER)
 
 _COLLECTION = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
 _ROLES, _PLAYBOOKS = os.path.join(_COLLECTION, "roles"), os.path.join(_COLLECTION, "playbooks")
@@ -271,6 +281,9 @@ class ControllerAction(FleetAction):
     COMMON: Mapping[str, Mapping[str, Any]] = {}
 
     def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        # The process was forked for this task. What it had by then, the answers of all hosts among it, it shares with the one that forked it, until its
+        # collector looks at it, which takes a copy, and time again and again.
+        gc.freeze()
         result = super().run(tmp, task_vars)
         _checked, arguments = self.validate_argument_spec(argument_spec={**self.COMMON, **self.OPTIONS})
         return {**result, "changed": False, **self.act(plain(arguments), described(task_vars))}

@@ -101,7 +101,7 @@ def test_a_run_is_one_line_per_pool_and_one_task_per_host(fleet):
     assert set(counted) - {"localhost"} == ALL
     assert not any(host["changed"] or host["failed"] for host in counted.values())
     # One host carries what is decided once for all of them.
-    assert sorted((counted[host]["ok"], counted[host]["skipped"]) for host in ALL) == [(1, 0), (1, 0), (4, 2)]
+    assert sorted((counted[host]["ok"], counted[host]["skipped"]) for host in ALL) == [(1, 0), (1, 0), (3, 3)]
     shown = fleet("--check", "--diff")
     assert pools_shown(shown) == LINES
     assert recap(shown) == counted
@@ -136,8 +136,12 @@ def test_a_tree_that_cannot_be_written_is_refused_before_the_hosts_are_changed(f
     (readme,) = (tmp_path / "tree/clusters").glob("*/README.md")
     readme.write_text("by hand\n", encoding="utf-8")
     with pytest.raises(AssertionError) as failed:
-        fleet()
+        fleet("-e", '{"nvidia_health_fresh": true}')
     assert "No host is changed" in str(failed.value) and "PLAY [Hosts are as" not in str(failed.value)
+    # Where no host has anything to do, the rendering itself says so, and the tree is rendered once.
+    with pytest.raises(AssertionError) as failed:
+        fleet()
+    assert "Nothing was written" in str(failed.value) and "No host is changed" not in str(failed.value)
     fleet("--skip-tags", "cluster")
     fleet("--tags", "driver")
 

@@ -4,8 +4,12 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,6 +21,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._printable import 
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import host_facts
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import (
     _READ_BY_ANSIBLE,
+    ControllerAction,
     FleetAction,
     _Facts,
     bounded,
@@ -233,3 +238,38 @@ def test_what_actions_show_can_be_printed(monkeypatch, callback, errors):
     terminal.v("\u202e")
     assert shown == [("a?[2J\nb", {"color": "red", **errors}), ("?31m", {"formatted": True}), ("?", {})]
     assert terminal.columns == 80
+
+
+def test_what_each_hosts_process_needs_is_imported_before_ansible_forks():
+    """What packs the arguments of a module and unpacks its answer, where this ansible-core has modules of their own for it."""
+    asked = (
+        "import sys; from importlib.util import find_spec; from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import host_facts; "
+        "profiles = 'ansible.module_utils._internal._json._profiles'; names = [f'{profiles}._module_legacy_{way}' for way in ('c2m', 'm2c')]; "
+        "print([name for name in names if find_spec(profiles) and find_spec(name) and name not in sys.modules])"
+    )
+    path = os.pathsep.join(filter(None, (str(REPOSITORY / "build" / "collections"), *sys.path)))
+    done = subprocess.run(
+        [sys.executable, "-c", asked],
+        env={**os.environ, "PYTHONPATH": path},
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.strip() == "[]"
+
+
+def test_an_action_on_the_controller_leaves_alone_what_its_process_came_with(monkeypatch):
+    frozen = []
+    monkeypatch.setattr(gc, "freeze", lambda: frozen.append(True))
+    monkeypatch.setattr(FleetAction, "run", lambda *_given: {})
+    monkeypatch.setattr(ControllerAction, "validate_argument_spec", lambda *_given, **_named: (None, {}))
+    monkeypatch.setattr(ControllerAction, "act", lambda *_given: {"frozen": list(frozen)})
+    assert object.__new__(ControllerAction).run(None, {})["frozen"] == [True]
+
+
+@pytest.mark.parametrize("playbook", ["site", "plan", "verify", "inspect"])
+def test_the_task_that_reads_all_hosts_has_no_condition(playbook):
+    """Each host's process would compile it anew, which is a sixth of what the task costs the controller."""
+    plays = yaml.safe_load((REPOSITORY / "playbooks" / f"{playbook}.yml").read_text(encoding="utf-8"))
+    tasks = [task for play in plays for task in play.get("tasks", ()) if task.get("register") == "gpu_facts_host"]
+    assert len(tasks) == 1 and "when" not in tasks[0]
