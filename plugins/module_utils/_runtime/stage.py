@@ -118,7 +118,8 @@ def _unread_specification(
     if injection.read(desired).method != injection.CDI:
         return None
     version = next((one.version or "" for one in facts.cdi or () if one.own), "")
-    if runtime == "containerd" and numbers(version) >= (0, 7) and numbers(found.version or "") < _READS_GROUPS:
+    # What a runtime is that does not tell its version, is not known.
+    if runtime == "containerd" and numbers(version) >= (0, 7) and () < numbers(found.version or "") < _READS_GROUPS:
         return Refused(
             f"containerd {found.version}",
             f"it refuses CDI specifications of version {version}, which the toolkit writes for this host: containers would get no GPU",

@@ -119,6 +119,18 @@ def test_settings_of_the_toolkit_with_which_no_container_gets_a_gpu_are_refused(
 
 
 @pytest.mark.parametrize(
+    ("version", "specification", "refused"),
+    [("1.7.15", "0.7.0", True), ("1.7.16", "0.7.0", False), ("1.7.15", "0.5.0", False), (None, "0.7.0", False)],
+)
+def test_a_containerd_that_does_not_read_the_hosts_specification_is_refused(version, specification, refused):
+    """nvidia-container-toolkit#1940; of a containerd that does not tell its version nothing is said."""
+    cdi = [{"path": "/var/run/cdi/nvidia.yaml", "own": True, "kind": "nvidia.com/gpu", "version": specification}]
+    runtimes = {"containerd": {"version": version, "nvidia": True}}
+    plan = plan_stages(seen({**BARE, "cdi": cdi, "runtimes": runtimes}), desired())["runtime"]
+    assert any("refuses CDI specifications of version" in one.reason for one in plan.refusals) is refused
+
+
+@pytest.mark.parametrize(
     ("runtime", "mode", "warned"),
     [("docker", "cdi", True), ("docker", "jit-cdi", True), ("docker", "auto", False), ("containerd", "cdi", False)],
 )
