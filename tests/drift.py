@@ -51,6 +51,8 @@ POOLS: dict[str, dict[str, Any]] = {
 }
 #: What the inventory says of all of them: they are no nodes of a cluster, and have Debian 12's containerd 1.6.
 COMMON = {"gpu_node_kubernetes": False, "nvidia_toolkit_device_injection": "volume_mounts"}
+#: A host among what it can restart.
+HOST = "the host"
 RECORDED = Path(__file__).parent / "unit" / "golden" / "drift.json"
 
 
@@ -81,6 +83,7 @@ class Row:
     :param cut: in place of C(by_hand).
     :param default: it is done to a lab host in every run of the lab.
     :param containerd: a release that the script finds as the program C(/opt/containerd).
+    :param reboots: C(site) reboots the host for it.
     """
 
     what: str
@@ -92,6 +95,23 @@ class Row:
     cut: Cut | None = None
     default: bool = False
     containerd: str = ""
+    reboots: bool = False
+
+    @property
+    def restarted(self) -> dict[str, int]:
+        """What C(site) restarts for it, and how often: the runtime that takes another configuration over, once, and nothing else."""
+        runtime = "k3s.service" if self.pool == K3S else "containerd.service"
+        return {**({HOST: 1} if self.reboots else {}), **({runtime: 1} if _RECONFIGURES & {*self.steps} else {})}
+
+
+#: The steps after which a runtime has another configuration.
+_RECONFIGURES = {
+    Kind.CONFIGURE_RUNTIME,
+    Kind.CORRECT_RUNTIME,
+    Kind.CORRECT_CGROUPS,
+    Kind.SET_DEFAULT_RUNTIME,
+    Kind.ENABLE_CDI,
+}
 
 
 @cache
@@ -188,6 +208,9 @@ _OTHER_CONTAINERD = (
 _DEBIANS_CONTAINERD = "install -m 755 /root/containerd /usr/bin/containerd; systemctl restart containerd"
 #: As in files that Kubespray wrote before its release 2.29.
 _SPELLED_TWICE = r"""sed -i 's|^\( *\)BinaryName = .*nvidia-container-runtime"|&\n\1binaryName = "/usr/local/bin/runc"|' /etc/containerd/config.toml"""
+_DEAD_CONTAINERD = f"""{_OTHER_CONTAINERD}; mkdir -p /etc/containerd/conf.d; sed -i '1i imports = ["/etc/containerd/conf.d/*.toml"]' /etc/containerd/config.toml
+printf 'version = 4\\n[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.nvidia]\\nruntime_type = "io.containerd.runc.v2"\\n' \
+>/etc/containerd/conf.d/99-nvidia.toml; systemctl restart containerd"""
 _TEMPLATE = "/var/lib/rancher/k3s/agent/etc/containerd/config-v3.toml.tmpl"
 
 ROWS: tuple[Row, ...] = (
@@ -281,6 +304,15 @@ ROWS: tuple[Row, ...] = (
         (Kind.DOWNGRADE_DRIVER, Kind.HOLD_PACKAGES),
         f"apt-mark unhold $(apt-mark showhold); {_APT} install nvidia-driver-pinning-595; {_APT} dist-upgrade",
         pool=PLAIN,
+    ),
+    Row(
+        "another driver is installed, loaded and in use",
+        (Kind.DOWNGRADE_DRIVER, Kind.HOLD_PACKAGES),
+        f"apt-mark unhold $(apt-mark showhold); {_APT} install nvidia-driver-pinning-595; {_APT} dist-upgrade; {_UNLOAD}; modprobe nvidia; "
+        "modprobe nvidia_uvm; systemctl start nvidia-persistenced; "
+        """systemd-run --unit=job python3 -c "import os, time; os.open('/dev/nvidiactl', os.O_PATH); time.sleep(3600)"; sleep 1""",
+        pool=PLAIN,
+        reboots=True,
     ),
     Row(
         "the container runtime is removed",
@@ -428,6 +460,7 @@ ROWS: tuple[Row, ...] = (
         (Kind.BLOCK_KERNEL_MODULE, Kind.RENEW_INITRAMFS, Kind.LOAD_DRIVER, Kind.START_SERVICE),
         f"{_UNLOAD}; virtual-gpu nouveau on",
         pool=PLAIN,
+        reboots=True,
     ),
     # What people report of other hosts.
     Row(
@@ -585,9 +618,15 @@ touch /boot/vmlinuz-{os.path.basename(_NEXT)}; touch --date='1 minute' /var/lib/
     Row(
         "a drop-in of an earlier toolkit keeps containerd from starting",
         (Kind.ENABLE_CDI, Kind.MOVE_ASIDE),
-        f"""{_OTHER_CONTAINERD}; mkdir -p /etc/containerd/conf.d; sed -i '1i imports = ["/etc/containerd/conf.d/*.toml"]' /etc/containerd/config.toml
-printf 'version = 4\\n[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.nvidia]\\nruntime_type = "io.containerd.runc.v2"\\n' \
->/etc/containerd/conf.d/99-nvidia.toml; systemctl restart containerd""",
+        _DEAD_CONTAINERD,
+        pool=PLAIN,
+        undo=f"sed -i /^imports/d /etc/containerd/config.toml; {_DEBIANS_CONTAINERD}",
+        containerd="1.7.35",
+    ),
+    Row(
+        "a drop-in of an earlier toolkit keeps containerd from starting, and the toolkit is older",
+        (*_TOOLKIT_AGAIN, Kind.ENABLE_CDI, Kind.MOVE_ASIDE),
+        f"{_APT} install {' '.join(f'{one}=1.19.1-1' for one in _TOOLKIT)}; {_DEAD_CONTAINERD}",
         pool=PLAIN,
         undo=f"sed -i /^imports/d /etc/containerd/config.toml; {_DEBIANS_CONTAINERD}",
         containerd="1.7.35",
@@ -612,6 +651,14 @@ printf 'version = 4\\n[plugins."io.containerd.cri.v1.runtime".containerd.runtime
         (Kind.CORRECT_RUNTIME, Kind.MOVE_ASIDE),
         "mkdir -p /usr/local/nvidia/toolkit; cp /usr/bin/nvidia-container-runtime /usr/local/nvidia/toolkit; systemctl restart k3s",
         pool=K3S,
+    ),
+    Row(
+        "the GPU Operator's toolkit is left where k3s looks first, and a template leaves out the runtimes that k3s finds",
+        (Kind.CONFIGURE_RUNTIME, Kind.MOVE_ASIDE),
+        "mkdir -p /usr/local/nvidia/toolkit; cp /usr/bin/nvidia-container-runtime /usr/local/nvidia/toolkit; "
+        f"sed -n '/range/q;p' /usr/local/share/k3s/base.tmpl >{_TEMPLATE}; systemctl restart k3s",
+        pool=K3S,
+        undo=f"rm {_TEMPLATE}; systemctl restart k3s",
     ),
     Row(
         "a package of Docker disables containerd's CRI plugin",

@@ -3,7 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 
 """What is done by hand to hosts after C(site) (C(tests/drift.py)): C(plan), C(verify) and C(doctor) say the same of it, and C(site) mends it and then
-has nothing more to do; or all refuse it in the same words, and nothing is touched.
+has nothing more to do; or all refuse it in the same words, and nothing is touched. Nothing is restarted twice for it: C(restarts.py) counts what the host's
+journal has.
 
 Rows share their hosts and the runs of the playbooks: as many as there are hosts at a time.
 """
@@ -21,7 +22,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.gpufleet.nvidia.tests import drift, verdicts
-from ansible_collections.gpufleet.nvidia.tests.lab import container_tools, host_files, rancher_host
+from ansible_collections.gpufleet.nvidia.tests.lab import container_tools, host_files, rancher_host, restarts
 
 pytestmark = [
     pytest.mark.lab,
@@ -45,6 +46,7 @@ class Story:
     :param asked: what C(plan), C(verify) and C(doctor) said of it then, and at the end.
     :param site: what the run of C(site) said of it, and whether it failed there.
     :param touched: files and state that it changed although it refused.
+    :param restarted: how often that run rebooted the host and restarted each of its runtimes and kubelets.
     :param again: whether a second run changed nothing.
     """
 
@@ -55,6 +57,7 @@ class Story:
     site: str = ""
     failed: bool = False
     touched: list[str] = field(default_factory=list)
+    restarted: dict[str, int] = field(default_factory=dict)
     again: bool = False
 
 
@@ -120,6 +123,12 @@ class Hosts:
     def site(self, *hosts: str) -> Any:
         return self.fleet.play("site", "--limit", ",".join(hosts))
 
+    def counted_site(self, *hosts: str) -> tuple[Any, dict[str, dict[str, int]]]:
+        """Run C(site), and return with it what it restarted on each host."""
+        since = {host: restarts.now(self.fleet.lab, host) for host in hosts}
+        ran = self.site(*hosts)
+        return ran, {host: restarts.since(self.fleet.lab, host, moment) for host, moment in since.items()}
+
     def state(self, host: str) -> dict[str, str]:
         """Return the files of a host, its packages, and what its GPUs are."""
         found = host_files.read(self.fleet.lab, host)
@@ -172,6 +181,7 @@ def _live_through(hosts: Hosts, rows: Mapping[str, drift.Row]) -> dict[str, Stor
     :param rows: host to row.
     """
     for host, row in rows.items():
+        restarts.keep(hosts.fleet.lab, host)
         hosts.prepare(host, row)
     hosts.describe({host: row.pool for host, row in rows.items()})
     stories = {host: Story(host) for host in rows}
@@ -189,17 +199,19 @@ def _live_through(hosts: Hosts, rows: Mapping[str, drift.Row]) -> dict[str, Stor
     if refused:
         with ThreadPoolExecutor() as pool:
             before = dict(zip(refused, pool.map(hosts.state, refused)))
-            ran = hosts.site(*refused)
+            ran, restarted = hosts.counted_site(*refused)
             after = dict(zip(refused, pool.map(hosts.state, refused)))
         for host in refused:
             stories[host].site, stories[host].failed = ran.text, ran.rc != 0
+            stories[host].restarted = restarted[host]
             stories[host].touched = [
                 f"{path}: {text}" for path, text in host_files.differences(before[host], after[host]).items()
             ]
             hosts.fleet.lab.sh(host, rows[host].undo)
-    ran = hosts.site(*rows)
+    ran, restarted = hosts.counted_site(*rows)
     for host, row in rows.items():
         if not row.refused:
+            stories[host].restarted = restarted[host]
             counted = ran.recap[host]
             stories[host].site, stories[host].failed = ran.text, bool(counted["failed"] or counted["unreachable"])
     again = hosts.site(*rows)
@@ -246,9 +258,10 @@ def test_it_is_named_and_mended_or_refused_and_nothing_is_touched(stories, row):
         assert story.failed
         reasons = [refusal["reason"] for stage in stages for refusal in stage["refusals"]]
         assert [text for text in reasons if text not in " ".join(story.site.split())] == [], story.site
-        assert story.touched == []
+        assert (story.touched, story.restarted) == ([], {})
     else:
         assert not story.failed, story.site
+        assert story.restarted == row.restarted, story.site
     plan, verified, diagnosed = (end[name]["host"] for name in ("plan", "verify", "doctor"))
     assert plan["verdict"] == diagnosed["verdict"] == verdicts.AS_DESCRIBED, [*verdicts.said(plan, every=True)]
     assert verified["healthy"], verified

@@ -13,7 +13,7 @@ from collections import Counter
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import view_of
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import StagePlan
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import REBOOT_NEEDED, StagePlan
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import describe
 
 from ... import drift
@@ -42,6 +42,23 @@ def test_it_is_named_or_refused_and_all_say_the_same(call, row):
     assert {step.kind for plan in found for step in plan.steps} == {*row.steps}
     assert {refusal.thing for plan in found for refusal in plan.refusals} == {row.refused} - {""}
     assert disagreements(call, {"host": host}) == []
+
+
+@pytest.mark.parametrize("row", drift.ROWS, ids=[row.what for row in drift.ROWS])
+def test_a_plan_reboots_a_host_once_and_restarts_each_runtime_once(row):
+    """C(tests/lab/restarts.py) counts what happens then. Who has the driver open, for which a host is rebooted, is not recorded."""
+    host = drift.host(row.pool, row)
+    found = stages(host)
+    rebooting = {
+        name for name, plan in found.items() for step in plan.steps if step.data.get("reboot") == REBOOT_NEEDED
+    }
+    restarting = [
+        text for plan in found.values() for step in plan.steps for text in step.disturbs if "restarts" in text
+    ]
+    # What is dead is started, which disturbs nobody.
+    dead = host.facts["runtimes"].get("containerd", {}).get("active") is False
+    assert len(rebooting) <= row.reboots
+    assert len(restarting) == (0 if dead else len(row.restarted) - row.reboots)
 
 
 def test_rows_are_recorded_once():
