@@ -337,7 +337,8 @@ def test_a_host_that_was_set_up_by_hand_is_not_changed_for_a_record_of_what_ever
 
 
 def test_time_slicing_on_mig_needs_nothing_of_the_instances():
-    shared = desired(mode="time_slicing", replicas=2, time_slice="long")
+    # More than MPS could serve.
+    shared = desired(mode="time_slicing", replicas=100, time_slice="long")
     plan = stage({"gpus": gpus()}, {**shared, "nvidia_mig_strategy": "mixed"})
     assert [step.kind.key for step in plan.steps] == ["set_time_slice", "record_sharing"]
 
