@@ -87,29 +87,20 @@ def rows_of_files(variable: str, files: Iterable[str], decode: Callable[[Any, st
 
     :raises Refused: a file cannot be read, or C(decode) refuses it.
     """
-    # A plan of a fleet asks once per host.
     found = []
     for file in files:
         try:
-            changed = os.stat(file).st_mtime_ns
-        except OSError as error:
-            raise _unreadable(variable, file, error) from error
-        found += [dict(row) for row in _read_file(variable, file, changed, decode)]
+            # A plan of a fleet asks once per host.
+            found += [dict(row) for row in _read_file(file, os.stat(file).st_mtime_ns, decode)]
+        except (OSError, ValueError) as error:
+            raise Refused(variable, f"{file} cannot be read: {error}", "Replace or remove the file.") from error
     return found
 
 
 @lru_cache(maxsize=512)
-def _read_file(variable: str, path: str, _changed: int, decode: Callable[[Any, str], list[Row]]) -> tuple[Row, ...]:
-    try:
-        with open_regular(path) as handle:
-            document = read_json(handle.read(LONGEST_JSON + 1))
-    except (OSError, ValueError) as error:
-        raise _unreadable(variable, path, error) from error
-    return tuple(decode(document, path))
-
-
-def _unreadable(variable: str, path: str, error: Exception) -> Refused:
-    return Refused(variable, f"{path} cannot be read: {error}", "Replace or remove the file.")
+def _read_file(path: str, _changed: int, decode: Callable[[Any, str], list[Row]]) -> tuple[Row, ...]:
+    with open_regular(path) as handle:
+        return tuple(decode(read_json(handle.read(LONGEST_JSON + 1)), path))
 
 
 def rows_of(document: Any, source: str) -> list[Row]:

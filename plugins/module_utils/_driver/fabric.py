@@ -70,7 +70,7 @@ def modules_step(names: Sequence[str]) -> Step:
 
 def fabric_refusals(host: Host, desired: DesiredDriver) -> list[Refused]:
     """Return why the wanted fabric manager, or IMEX, is not available on this host."""
-    return [*_manager_refusals(host, desired), *_imex_refusals(host, desired)]
+    return [*_refusals(host, desired)]
 
 
 def wants_imex(host: Host, desired: DesiredDriver) -> bool:
@@ -112,27 +112,30 @@ def imex_warnings(host: Host, desired: DesiredDriver) -> list[str]:
     ]
 
 
-def _imex_refusals(host: Host, desired: DesiredDriver) -> list[Refused]:
+def _refusals(host: Host, desired: DesiredDriver) -> Iterator[Refused]:
+    boards, in_rack = ", ".join(sorted({str(gpu.board or gpu.device_id) for gpu in host.gpus})), is_in_rack(host)
+    if desired.fabric_manager == "always" and in_rack:
+        yield Refused(
+            f"{PREFIX}fabric_manager",
+            f"it is always, but the NVLink switches of {boards} belong to the rack and have a fabric manager of their own",
+            f"Set {PREFIX}fabric_manager: auto.",
+        )
     if not desired.imex.managed or not host.gpus:
-        return []
-    if not is_in_rack(host):
-        boards = ", ".join(sorted({str(gpu.board or gpu.device_id) for gpu in host.gpus}))
-        return [
-            Refused(
-                imex.VARIABLE,
-                f"it is {desired.imex.mode}, but IMEX is for boards on the NVLink switches of a rack (GB200, GB300), not {boards}",
-                f"Set {imex.VARIABLE}: {imex.UNMANAGED}.",
-            )
-        ]
-    if not imex_packages(host, desired):
-        return [
-            Refused(
-                imex.VARIABLE,
-                f"no source confirms what the package of IMEX is called for {host.distribution.name} with {PREFIX}source: {desired.source}",
-                f"Install it yourself at the driver's version, and set {imex.VARIABLE}: {imex.UNMANAGED}.",
-            )
-        ]
-    return list(_removed_nodes(host.imex, desired))
+        return
+    if not in_rack:
+        yield Refused(
+            imex.VARIABLE,
+            f"it is {desired.imex.mode}, but IMEX is for boards on the NVLink switches of a rack (GB200, GB300), not {boards}",
+            f"Set {imex.VARIABLE}: {imex.UNMANAGED}.",
+        )
+    elif not imex_packages(host, desired):
+        yield Refused(
+            imex.VARIABLE,
+            f"no source confirms what the package of IMEX is called for {host.distribution.name} with {PREFIX}source: {desired.source}",
+            f"Install it yourself at the driver's version, and set {imex.VARIABLE}: {imex.UNMANAGED}.",
+        )
+    else:
+        yield from _removed_nodes(host.imex, desired)
 
 
 def _removed_nodes(found: ImexFacts, desired: DesiredDriver) -> Iterator[Refused]:
@@ -145,19 +148,6 @@ def _removed_nodes(found: ImexFacts, desired: DesiredDriver) -> Iterator[Refused
             "Run with an inventory that has the whole rack: a sliced job of AWX has a part of it, --limit keeps all. If these hosts have left the "
             f"rack, set {imex.VARIABLE}_remove_nodes: true for this run.",
         )
-
-
-def _manager_refusals(host: Host, desired: DesiredDriver) -> list[Refused]:
-    if desired.fabric_manager != "always" or not is_in_rack(host):
-        return []
-    boards = ", ".join(sorted({str(gpu.board) for gpu in host.gpus}))
-    return [
-        Refused(
-            f"{PREFIX}fabric_manager",
-            f"it is always, but the NVLink switches of {boards} belong to the rack and have a fabric manager of their own",
-            f"Set {PREFIX}fabric_manager: auto.",
-        )
-    ]
 
 
 _RESTARTS = "it reads its nodes only when it starts"
