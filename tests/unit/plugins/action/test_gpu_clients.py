@@ -7,6 +7,8 @@ from __future__ import annotations
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions import gpu_clients
 
+from .rollouts import Nodes
+
 LABEL = "gpufleet.github.io/gpu-clients"
 AFFINITY = {
     "nodeAffinity": {
@@ -19,29 +21,25 @@ AFFINITY = {
 }
 
 
-class FakeCluster:
+class FakeCluster(Nodes):
     """A node, and a DaemonSet whose pod comes and goes some looks after the label did."""
 
     def __init__(self, labels=(), looks=2, obeys=True):
-        self.labels, self.looks, self.obeys = dict(labels), looks, obeys
-        self.there = LABEL not in self.labels
-        self.written = []
+        super().__init__("n")
+        self.kept["n"]["metadata"]["labels"] = dict(labels)
+        self.looks, self.obeys, self.there = looks, obeys, LABEL not in self.labels
 
-    def node(self, _name):
-        return {"metadata": {"labels": dict(self.labels)}}
+    @property
+    def labels(self):
+        return self.kept["n"]["metadata"]["labels"]
+
+    @property
+    def written(self):
+        return [labels for *_rest, labels in self.changed]
 
     def daemon_sets(self):
         metadata = {"namespace": "nvidia-gpu", "name": "plugin", "uid": "u"}
         return [{"metadata": metadata, "spec": {"template": {"spec": {"affinity": AFFINITY}}}}]
-
-    def change_node(self, _name, annotations, labels):
-        assert annotations == {}
-        self.written.append(labels)
-        for key, value in labels.items():
-            if value is None:
-                self.labels.pop(key)
-            else:
-                self.labels[key] = value
 
     def pods_on(self, _name):
         self.looks -= 1
