@@ -105,6 +105,10 @@ def test_a_bare_host_is_planned_for_the_boards_on_its_bus():
         ({"pci": cards(board="nobodys")}, desired(**HOST)),
         ({"pci": []}, desired(**HOST)),
         ({"pci": cards()}, desired(**HOST, mps_scope="instance")),
+        (
+            {"pci": cards(board=None)},
+            {**desired(**HOST, mps_scope="instance"), "nvidia_mig_layout": [{"instances": {"1g.10gb": 1}}]},
+        ),
         ({"pci": cards()}, {**desired(**HOST), "nvidia_mig_strategy": "mixed"}),
     ],
 )
@@ -325,6 +329,9 @@ def test_daemons_of_whole_gpus_are_planned_where_the_stage_before_switches_mig_o
         ["set_compute_mode", "set_compute_mode", "start_mps_daemon", "record_sharing"],
         None,
     )
+    many = {**desired(mode="mps", replicas=60, mps_manager="host"), **layout}
+    with pytest.raises(Refused, match="with driver branch 580 allows at most 48 clients, not 60"):
+        stage({"gpus": gpus(**H100, **ON), "driver": {"loaded_version": "580.126.09"}}, many)
 
 
 def test_a_host_that_was_set_up_by_hand_is_not_changed_for_a_record_of_what_every_boot_brings():

@@ -228,6 +228,7 @@ def test_predecessors_go_in_the_same_transaction(host):
     host.manager.packages["nvidia-docker2"] = "2.13.0-1"
     run(host)
     assert "nvidia-docker2" not in host.manager.packages
+    assert [one.allow_downgrades for one in host.manager.asked] == [True]
     host.manager.packages["nvidia-docker2"] = "2.13.0-1"
     assert "predecessor" in plan(host.read(DESIRED), DESIRED).steps[0].why
 
