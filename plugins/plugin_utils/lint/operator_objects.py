@@ -67,8 +67,8 @@ def fields() -> Mapping[str, Any]:
 
 
 def check_fields(value: Any, wanted: Any, path: str, report: Report, of_chart: bool = False) -> None:
-    """Check fields, or values of the chart (C(of_chart)), whose other keys, and numbers that it makes texts of, are its own."""
-    if wanted == "any" or value is None:
+    """Check fields, or values of the chart (C(of_chart)), whose other keys, and numbers that it makes texts of, are its own; it leaves out empty texts."""
+    if wanted == "any" or value is None or (of_chart and value == ""):
         return
     if isinstance(wanted, Mapping) and isinstance(value, Mapping):
         wanted = {name.rstrip("*"): one for name, one in wanted.items()}

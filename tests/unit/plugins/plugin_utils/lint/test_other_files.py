@@ -620,6 +620,7 @@ def test_the_strategy_of_the_charts_values_is_that_of_their_configurations(value
         ({"toolkit": {}, "driver": {"enabled": 4}}, ("error", "driver.enabled")),
         ({"toolkit": {}, "driver": {}, "mig": {"strategy": "singel"}}, ("error", "mig.strategy")),
         ({"toolkit": {}, "driver": {"enabled": "true", "version": 580, "kernelModuleType": "open"}}, None),
+        ({"toolkit": {}, "driver": {"kernelModuleType": ""}, "mig": {"strategy": ""}}, None),
         ({"toolkit": {}, "driver": {"startupProbe": {"periodSeconds": "10"}, "imagePullSecrets": None}}, None),
     ],
 )
