@@ -91,6 +91,8 @@ class ActionModule(ClusterAction):
                 plan = plan_repair(evidence_of(facts), _described(variables), record, policy)
                 if nodes is not None:
                     chosen[host] = taints.chosen(plan, nodes[names[host]], there, variables)
+                    if plan.needed and not plan.action.whole_host and taints.are_missed(variables):
+                        plan = replace(plan, notes=(*plan.notes, _NO_TAINTS))
                     kept = nvsentinel.held(nodes[names[host]], arguments["nvsentinel"])
                     if kept and plan.needed and not record.ours:
                         raise kept
@@ -157,6 +159,9 @@ class ActionModule(ClusterAction):
         return result
 
 
+_NO_TAINTS = "the cluster serves no DeviceTaintRule of resource.k8s.io/v1, as Kubernetes does from 1.37 on, so the whole node is cordoned"
+
+
 class _Taints:
     """The devices of nodes that are tainted, also from when the DRA driver served them, or to be."""
 
@@ -179,6 +184,10 @@ class _Taints:
                 raise rules
             return []
         return device_taints.of_node(rules or (), objects.metadata(node)["name"])
+
+    def are_missed(self, variables: Mapping[str, Any]) -> bool:
+        """Return whether taints would spare the other GPUs of a node, and the cluster has none."""
+        return self._cluster is not None and _serves_claims(variables) and self._rules is None
 
     def chosen(
         self,

@@ -466,8 +466,10 @@ def test_the_devices_of_a_gpu_are_tainted_where_the_others_of_its_node_go_on(pla
 def test_the_node_is_cordoned_where_no_taint_keeps_pods_from_the_device(plan, mark, described, rules, status):
     cluster = claimed(status=status)
     cluster.rules = rules if rules is None else dict(rules)
-    planned = plan({"a": two("gpu_reset")}, cluster, size=40, described=described)[0]["plans"]["a"]
+    result, shown = plan({"a": two("gpu_reset")}, cluster, size=40, described=described)
+    planned = result["plans"]["a"]
     assert planned["taints"] == []
+    assert ("the cluster serves no DeviceTaintRule of resource.k8s.io/v1" in shown.text) is (rules is None)
     mark(cluster, "started", plan=planned)
     assert cluster.kept["a"]["spec"]["unschedulable"] and not cluster.rules
 
