@@ -263,6 +263,7 @@ class ToolkitFacts(View):
     accept_envvar_unprivileged: bool | None = has(boolean)
     accept_volume_mounts: bool | None = has(boolean)
     low_level_runtimes: tuple[str, ...] | None = has(_TEXTS)
+    hooks: Mapping[str, bool] | None = has(mapping(not_null(boolean)))
     settings: Mapping[str, str] | None = has(_VERSIONS)
 
 

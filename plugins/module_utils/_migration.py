@@ -9,13 +9,11 @@ While a pool is moved, its description says what its hosts are to become, and ea
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, Callable
+from collections.abc import Mapping
+from typing import Any
 
-from ._driver.packages import closure
 from ._facts_view import Facts
 from ._plan import Refused
-from ._toolkit.packages import OLD_PACKAGES, PACKAGES
 
 #: Who brings them, as the variables name the side that a pool leaves.
 OPERATOR, HOST = "gpu_operator", "host"
@@ -79,21 +77,6 @@ def of_operator(facts: Facts, operand: str) -> bool:
 def is_of(program: str, side: str) -> bool:
     """Return whether a program of a container toolkit is the GPU Operator's, or the host's."""
     return program.startswith(f"{FORMER}/") is (side == OPERATOR)
-
-
-def is_moved(facts: Facts, operands: Iterable[str], by_host: Callable[[str], bool], to: str) -> bool:
-    """Return whether a node has some operands from where its pool is moved to, as its host and its labels say.
-
-    :param by_host: whether the node's labels keep the operator's container away.
-    """
-    if to == HOST:
-        return all(by_host(one) and not of_operator(facts, one) for one in operands)
-    # What a removal takes away, and not all that is named like it.
-    installed = {
-        DRIVER: closure(facts.driver.packages or {}),
-        TOOLKIT: {*PACKAGES, *OLD_PACKAGES} & {*(facts.toolkit.packages or ())},
-    }
-    return not any(by_host(one) or installed[one] for one in operands)
 
 
 def is_left(facts: Facts, desired: Mapping[str, Any], operand: str) -> bool:

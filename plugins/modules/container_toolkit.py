@@ -33,6 +33,13 @@ options:
     type: str
     choices: [containerd, docker, crio, k3s, rke2]
     default: containerd
+  hooks:
+    description:
+      - Whether C(/usr/local/nvidia/toolkit) has links to C(nvidia-cdi-hook) and C(nvidia-ctk) of the host. The GPU Operator's device plugin has
+        containers run them there on all nodes as long as the operator brings its toolkit to some. If omitted, they stay as they are.
+      - Programs of the operator's own stay. O(state=absent) removes the links.
+    type: str
+    choices: [present, absent]
 extends_documentation_fragment:
   - gpufleet.nvidia.variables.container_toolkit
   - gpufleet.nvidia.attributes
@@ -116,6 +123,7 @@ ARGUMENTS = arguments(
     state={"type": "str", "choices": ["present", "absent"], "default": "present"},
     repository=REPOSITORY_OPTION,
     runtime={"type": "str", "choices": list(RUNTIMES), "default": "containerd"},
+    hooks={"type": "str", "choices": ["present", "absent"]},
     _pynvml_archive={"type": "path"},
 )
 

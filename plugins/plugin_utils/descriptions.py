@@ -19,6 +19,7 @@ from ..module_utils._gpu_facts import GpuFacts
 from ..module_utils._plan import Refused, StagePlan
 from ..module_utils._runtimes import RUNTIMES
 from ..module_utils._schema import FACTS_SCHEMA
+from ..module_utils._toolkit.desired import HOOKS
 from .fleet.capacity import gpus_of_inventory
 from .fleet.text import shortened
 from .host_facts import registered
@@ -76,7 +77,9 @@ def describe(
     try:
         pool = pool_of(host, known, value_of("gpu_facts_pool", variables, template))
         desired = collect(variables, template)
-        return Description(pool, {**desired, NODES: (racks or Racks({})).nodes_of(host, desired)})
+        racks = racks or Racks({})
+        hooks = racks.hooks_of(desired, known, lambda name: value_of(name, variables, template))
+        return Description(pool, {**desired, NODES: racks.nodes_of(host, desired), HOOKS: hooks})
     except Refused as refusal:
         return Description(pool, {}, refusals_of(refusal))
 

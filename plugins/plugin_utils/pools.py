@@ -9,17 +9,20 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from contextlib import suppress
+from typing import Any, Callable
 
 from ansible.errors import AnsibleError
 
 from ..module_utils._formats.imex import ADDRESS, HOST, MASKED, VARIABLE, in_order
+from ..module_utils._migration import OPERATOR, TOOLKIT, VARIABLES
 from ..module_utils._plan import Refused
 from .fleet.text import shortened
 from .plain import plain
 from .role_variables import value_of
 
 GPU_HOSTS = "gpu_hosts"
+_RUNTIME, _MIGRATES = "nvidia_toolkit_runtime", VARIABLES[TOOLKIT]
 _GROUP, _VERSION = f"{VARIABLE}_group", "nvidia_driver_version"
 #: The playbooks put the hosts that they work on into groups of these names while they run.
 OF_PLAYBOOKS = (
@@ -94,7 +97,8 @@ def node_of(host: str, variables: Mapping[str, Any]) -> str:
 
 
 class Racks:
-    """The racks of an inventory, and what IMEX on each of their hosts has to know of all. Each host's variables are looked at once, whoever asks.
+    """What the stages of a host have to know of others: IMEX of those of its rack, the toolkit of those of its cluster. Each host's variables are looked at
+    once, whoever asks.
 
     :param task_vars: with C(groups), and C(hostvars) for the variables of the other hosts.
     """
@@ -103,6 +107,7 @@ class Racks:
         self._groups: Mapping[str, Sequence[str]] = task_vars.get("groups") or {}
         self._hostvars = task_vars.get("hostvars") or {}
         self._members: dict[str, dict[str, str]] = {}
+        self._toolkits: dict[str, str | None] = {}
 
     def nodes_of(self, host: str, desired: Mapping[str, Any]) -> list[str]:
         """Return the addresses of the rack of C(host), in the order that they have on all of its hosts; none where IMEX does not run there.
@@ -140,6 +145,31 @@ class Racks:
         except Refused as refusal:
             whose = [peer for peer, found in rack.items() if found[ADDRESS] in refusal.reason]
             raise Refused(refusal.thing, f"{refusal.reason} ({shortened(whose)})", refusal.remedy) from None
+
+    def hooks_of(
+        self, desired: Mapping[str, Any], known: Mapping[str, Sequence[str]], of_host: Callable[[str], Any]
+    ) -> str:
+        """Return what becomes of the links to the hooks of a host that brings its toolkit: C(present) where the GPU Operator brings it to other hosts of
+        the cluster. They stay where it did, until no device plugin of the operator can name them.
+        """
+        if desired[_RUNTIME] == "none" or of_host("gpu_kubernetes_stack") != OPERATOR:
+            return "absent"
+        if desired[_MIGRATES]:
+            return "present"
+        cluster = str(of_host("gpu_kubernetes_cluster"))
+        # One host speaks for its pool.
+        return "present" if any(self._served(hosts[0]) == cluster for hosts in known.values()) else ""
+
+    def _served(self, name: str) -> str | None:
+        """Return in which cluster the GPU Operator brings the toolkit to a host; None where it does not, or nobody can tell."""
+        if name not in self._toolkits:
+            found = None
+            with suppress(AnsibleError, Refused, TypeError, KeyError):
+                variables = self._hostvars[name]
+                if value_of(_RUNTIME, variables) == "none" or value_of(_MIGRATES, variables):
+                    found = str(value_of("gpu_kubernetes_cluster", variables))
+            self._toolkits[name] = found
+        return self._toolkits[name]
 
     def _host(self, name: str) -> dict[str, str]:
         """Return what a rack has to know of one of its hosts."""

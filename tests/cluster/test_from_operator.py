@@ -54,7 +54,6 @@ TO_HOST = {
     "nvidia_driver_migrate_from": "gpu_operator",
     "nvidia_toolkit_runtime": "containerd",
     "nvidia_toolkit_version": TOOLKIT_VERSION,
-    "nvidia_toolkit_cdi": True,
     "nvidia_toolkit_migrate_from": "gpu_operator",
 }
 BACK = {
@@ -296,6 +295,57 @@ def test_driver_and_toolkit_move_to_the_host_of_a_node_in_service(operated):
     again = operated.migrate()
     assert operated.record(SINCE) == since, "a node that has been moved is not drained again"
     assert "changed=0" in again.rpartition("PLAY RECAP")[2]
+
+
+@pytest.mark.by_name
+def test_what_runs_without_a_gpu_by_the_operators_toolkit_is_evicted_or_refused_by_name(operated):
+    """Nothing could enter or end these containers without the program that started them."""
+    operated.move(BACK)
+    plain, agent = beside("Deployment", "plain", replicas=1), beside("DaemonSet", "agent")
+    for one in (plain, agent):
+        operated.kubectl("create", "-f", "-", text=json.dumps(one))
+    before = {name: wait_for(lambda name=name: running(operated, name), 120) for name in ("plain", "agent")}
+    bundles = (
+        "grep -l ^/usr/local/nvidia/toolkit/ /run/containerd/io.containerd.runtime.v2.task/k8s.io/*/runtime || true"
+    )
+    assert operated.sh(bundles), "that is how they were started"
+    operated.describe(TO_HOST)
+    operated.operator.upgrade(operated.tree)
+    refused = operated.run("migrate", "-e", json.dumps(operated.options))
+    assert refused.returncode != 0
+    assert "default/agent-" in refused.stdout and "default/plain-" not in refused.stdout
+    assert not operated.node()["spec"].get("unschedulable") and operated.brought_by("true"), "nothing was touched"
+    assert running(operated, "plain") == before["plain"]
+    operated.kubectl("delete", "daemonset", "agent", "--wait")
+    wait_for(lambda: not operated.get("pods", "-l", "app=agent")["items"], 120)
+    operated.migrate()
+    operated.has_moved()
+    assert wait_for(lambda: running(operated, "plain"), 120) != before["plain"], (
+        "one like it runs by the host's toolkit"
+    )
+    assert not operated.sh(bundles)
+    operated.kubectl("delete", "deployment", "plain")
+
+
+def beside(kind, name, **spec):
+    """What people have that runs with the runtime nvidia and requests no GPU."""
+    labels = {"app": name}
+    image = "nvcr.io/nvidia/k8s/cuda-sample:vectoradd-cuda12.5.0"
+    container = {"name": "work", "image": image, "command": ["sleep", "86400"]}
+    of_pod = {"runtimeClassName": "nvidia", "containers": [container], "terminationGracePeriodSeconds": 0}
+    template = {"metadata": {"labels": labels}, "spec": of_pod}
+    body = {"selector": {"matchLabels": labels}, "template": template, **spec}
+    return {"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": name}, "spec": body}
+
+
+def running(operated, name):
+    """The UID of the pod with this label that runs; empty where none does."""
+    pods = [
+        pod
+        for pod in operated.get("pods", "-l", f"app={name}")["items"]
+        if pod["status"]["phase"] == "Running" and "deletionTimestamp" not in pod["metadata"]
+    ]
+    return pods[0]["metadata"]["uid"] if pods else ""
 
 
 @pytest.mark.by_name

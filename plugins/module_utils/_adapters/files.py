@@ -122,6 +122,13 @@ def _same_content(one: str, other: str) -> bool:
     return False
 
 
+def write_link(path: str, target: str) -> None:
+    """Make C(path) a symbolic link to C(target), which need not be there. The directory is made when it is missing."""
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    remove(path)
+    os.symlink(target, path)
+
+
 def remove(path: str) -> bool:
     """Remove the file C(path); return whether it was there."""
     try:

@@ -17,7 +17,6 @@ from .._adapters.files import HostFiles
 from .._adapters.host_reader import HostReader
 from .._adapters.installed_packages import InstalledPackage, from_nvidia, is_driver, other_vendor, read_packages
 from .._adapters.kernel import DiskModule
-from .._driver.packages import closure
 from .._formats import module_parameters as parameters
 from .._formats.driver_versions import driver_version_in
 from .._formats.host_names import DRIVER_CONTAINER, LIBRARY
@@ -33,18 +32,17 @@ def driver_source(files: HostFiles, packages: Sequence[InstalledPackage], presen
     """Return C(source), who the driver is from, None where there is none; with C(vendor), who else it is from, neither NVIDIA nor the distribution.
     C(present): whether there is a module or a library at all.
     """
-    # What is only named like it is no driver: nvidia-vaapi-driver, libnvidia-ml-dev. The libraries for programs of a newer CUDA come with images of
-    # containers, whose driver is that of their host.
-    of_driver = closure({one.name: one.version for one in packages if is_driver(one.name)})
-    drivers = [one for one in packages if one.name in of_driver and not one.name.startswith("cuda-compat")]
+    # What is only named like it is no driver: nvidia-vaapi-driver, libnvidia-ml-dev, what a site calls so. The libraries for programs of a newer CUDA come
+    # with images of containers, whose driver is that of their host.
+    drivers = [
+        one
+        for one in packages
+        if is_driver(one.name) and driver_version_in(one.version) and not one.name.startswith("cuda-compat")
+    ]
     if drivers:
         of_nvidia = any(from_nvidia(package) for package in drivers)
-        # A site may build modules for NVIDIA's driver, or call a package of its own so, which has no driver's version.
-        vendor = other_vendor(
-            one
-            for one in drivers
-            if not of_nvidia or (driver_version_in(one.version) and not one.name.startswith("kmod-nvidia"))
-        )
+        # A site may build modules for NVIDIA's driver.
+        vendor = other_vendor(one for one in drivers if not (of_nvidia and one.name.startswith("kmod-nvidia")))
         source = "nvidia" if of_nvidia else "vendor" if vendor else "distribution"
         return {"source": source, "vendor": vendor} if vendor else {"source": source}
     if any(files.exists(mark) for mark in _RUNFILE_MARKS):

@@ -44,6 +44,7 @@ from .._runtime.state import READERS, RuntimeConfiguration, leftovers_of
 from .._runtimes import DISTRIBUTIONS, KUBELETS, RUNTIMES
 from .._sharing.mps_instances import UNIT as MPS_UNIT
 from .._toolkit import config as toolkit_config
+from .._toolkit.hooks import read_hooks
 from .._versions import numbers, product_version, version_in
 from .services import Services
 
@@ -146,6 +147,7 @@ def read_toolkit(
         except (TomlError, NotUtf8) as error:
             source.note("toolkit.accept_envvar_unprivileged", f"{toolkit_config.PATH}: {error}")
             settings = {toolkit_config.UNREADABLE: str(error)[:256]}
+    hooks = read_hooks(source.files)
     return {
         "version": version,
         "packages": installed if packages is not None else None,
@@ -154,6 +156,7 @@ def read_toolkit(
         "accept_volume_mounts": volume_mounts,
         "low_level_runtimes": runtimes,
         **({"settings": settings} if settings else {}),
+        **({"hooks": hooks} if hooks else {}),
     }
 
 

@@ -55,6 +55,7 @@ from .._sharing import mps_instances, mps_units
 from .._sharing.host import LOGS
 from .._steps import Kind
 from .._toolkit.config import PATH as TOOLKIT_SETTINGS
+from .._toolkit.hooks import LINKS
 from .._toolkit.packages import IDENTIFIER, OLD_PACKAGES, PACKAGES
 from .units import RECORDED_MIG, RECORDED_SETTINGS, RECORDED_SHARING, UNIT_DIRECTORY
 
@@ -123,6 +124,7 @@ ARTIFACTS: tuple[Artifact, ...] = (
     Artifact(RECORDED_SETTINGS, "recorded settings of the GPUs", "gpu_settings"),
     # Containers.
     *_runtimes(),
+    *_each(LINKS, "hooks for the GPU Operator's device plugin", "container_toolkit", RemovedWith.WITH_TOOLKIT),
     Artifact(TOOLKIT_SETTINGS, "how the toolkit accepts devices", "host_remains"),
     *_repository(IDENTIFIER, RemovedWith.WITH_TOOLKIT, "container_toolkit"),
     # The driver.

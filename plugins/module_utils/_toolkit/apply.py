@@ -9,11 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .._adapters import cdi_generator
+from .._adapters.files import write_link
 from .._packages.transactions import Applier, Request, configure, install, package_appliers, run, try_request
 from .._plan import Plan, Step
 from .._steps import Kind
 from .._versions import product_version
 from .desired import DesiredToolkit
+from .hooks import LINKS
 from .packages import IDENTIFIER, PACKAGES
 from .plan import check_simulation, edited, plan, select, transaction
 from .state import ToolkitState
@@ -85,6 +87,7 @@ def _appliers(system: ToolkitSystem, desired: DesiredToolkit) -> dict[Kind, Appl
 
     return {
         **package_appliers(system.manager),
+        Kind.CREATE_FILE: lambda _state, step: write_link(step.target, LINKS[step.target]),
         Kind.REMOVE_FILE: lambda _state, step: system.remove_file(step.target),
         Kind.ADD_REPOSITORY: lambda _state, _step: configure(system.manager, system.repository(desired)),
         Kind.INSTALL_TOOLKIT: lambda state, _step: install(system.manager, _request(state, desired), state.held),

@@ -15,6 +15,8 @@ from .._packages.repository_options import DesiredRepository, read_repository
 from .packages import DEFAULT_VERSION, PREFIX
 
 _SAFEST = Injection(CDI)
+#: What the run finds out of the cluster, as a variable: C(present), C(absent), or empty, where the links to the hooks stay as they are.
+HOOKS = f"{PREFIX}hooks"
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,7 @@ class DesiredToolkit:
     :param injection: how devices reach containers.
     :param runtime: the host's container runtime.
     :param cdi: whether a CDI specification is kept.
+    :param hooks: see L(HOOKS).
     """
 
     present: bool = True
@@ -32,6 +35,7 @@ class DesiredToolkit:
     injection: Injection = _SAFEST
     runtime: str = "containerd"
     cdi: bool = True
+    hooks: str = ""
     hold: bool = True
     allow_vulnerable: bool = False
     repository: DesiredRepository = field(default_factory=DesiredRepository)
@@ -45,7 +49,8 @@ def from_variables(variables: Mapping[str, Any]) -> DesiredToolkit:
     parts = ("url", "key_url", "key_file", "key_fingerprint", "username", "password")
     repository = {name: variables.get(f"{PREFIX}repository_{name}") for name in parts}
     repository["manage"] = variables[f"{PREFIX}manage_repository"]
-    return from_options({**options, "state": "present", "repository": repository}, injection)
+    hooks = variables.get(HOOKS)
+    return from_options({**options, "state": "present", "repository": repository, "hooks": hooks}, injection)
 
 
 def from_options(options: Mapping[str, Any], injection: Injection | None = None) -> DesiredToolkit:
@@ -61,6 +66,7 @@ def from_options(options: Mapping[str, Any], injection: Injection | None = None)
         injection=injection or Injection(choose(options["device_injection"], options["runtime"])),
         runtime=options["runtime"],
         cdi=options["cdi"],
+        hooks=options.get("hooks") or "",
         hold=options["hold"],
         allow_vulnerable=options["allow_vulnerable"],
         repository=read_repository(options["repository"], PREFIX),

@@ -18,6 +18,7 @@ from .._steps import Kind
 from .._versions import product_key, product_version
 from .config import PATH, edit
 from .desired import DesiredToolkit
+from .hooks import LINKS
 from .packages import IDENTIFIER, OLD_PACKAGES, PACKAGES, PREFIX, SET, TOOLKIT, check_version
 from .state import ToolkitState
 
@@ -116,6 +117,11 @@ def _present(state: ToolkitState, desired: DesiredToolkit) -> Plan:
     releasable = state.held if set(state.holds) & set(PACKAGES) else ()
     steps += SET.present_steps(state, PACKAGES, desired.version, desired.hold, releasable, install)
     steps += _settings(state, desired)
+    if desired.hooks == "present":
+        why = "the GPU Operator's device plugin has containers run it there"
+        steps += [Step(Kind.CREATE_FILE, path, why) for path in LINKS if path not in state.hooks]
+    elif desired.hooks == "absent":
+        steps += _without_hooks(state)
     if desired.cdi:
         if state.cdi_unit is False:
             why = "it keeps the CDI specification fresh after driver changes"
@@ -156,6 +162,12 @@ def _absent(state: ToolkitState, desired: DesiredToolkit) -> Plan:
     steps += [
         Step(Kind.REMOVE_FILE, path, "it is what the toolkit generated for the driver") for path in state.specifications
     ]
+    steps += _without_hooks(state)
     if desired.repository.manage and state.repository:
         steps.append(Step(Kind.REMOVE_REPOSITORY, IDENTIFIER, "it is not wanted"))
     return Plan(tuple(steps), before={"packages": dict(state.packages)}, after={"packages": {}})
+
+
+def _without_hooks(state: ToolkitState) -> list[Step]:
+    why = "it was for the GPU Operator's device plugin"
+    return [Step(Kind.REMOVE_FILE, path, why) for path, of_host in state.hooks.items() if of_host]

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,6 +31,7 @@ class ToolkitState(PackageState):
     :param driver_loaded: whether there are GPUs to describe.
     :param cdi_unit: whether C(nvidia-cdi-refresh.path) is enabled; None where there is no such unit.
     :param low_level_runtime: absolute path of the program that nvidia-container-runtime has to call; None where PATH has it.
+    :param hooks: what the GPU Operator's folder has of its device plugin's hooks (L(read_hooks)).
     :param specifications: the CDI specification that the toolkit keeps, where it is there and the toolkit is to go.
     """
 
@@ -43,6 +45,7 @@ class ToolkitState(PackageState):
     cdi_unit: bool | None = None
     low_level_runtime: str | None = None
     specifications: tuple[str, ...] = ()
+    hooks: Mapping[str, bool] = field(default_factory=dict)
 
     @property
     def held(self) -> tuple[str, ...]:
@@ -79,4 +82,5 @@ def from_facts(facts: Facts, desired: DesiredToolkit) -> ToolkitState | None:
         low_level_runtimes=runtimes or (),
         cdi=cdi_of(facts) if desired.cdi else CdiState(),
         driver_loaded=bool(facts.gpus),
+        hooks=toolkit.hooks or {},
     )

@@ -28,6 +28,7 @@ from .._runtime.state import READERS, RuntimeConfiguration
 from .._steps import ASIDE
 from .config import PATH
 from .desired import DesiredToolkit
+from .hooks import read_hooks
 from .packages import BASE, IDENTIFIER, KEY_FINGERPRINT, KEY_URL, OLD_PACKAGES, OLD_SOURCES, PREFIX, repository_url
 from .state import ToolkitState, settings
 
@@ -88,6 +89,7 @@ class ToolkitSystem:
             driver_loaded=driver is not None,
             **settings(config),
             specifications=() if desired.present or not os.path.lexists(specification) else (specification,),
+            hooks=read_hooks(HostFiles()),
             cdi_unit=len(systemd.enabled(units)) == len(units) if units else None,
         )
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from ...module_utils._formats.imex import NODES
 from ...module_utils._host.stage import metrics_directory
+from ...module_utils._toolkit.desired import HOOKS
 from ..descriptions import describe
 from ..host_facts import FleetAction, described
 from ..plain import facts_of, is_true, plain
@@ -57,6 +58,7 @@ class ActionModule(FleetAction):
             return result
         result["metrics_directory"] = metrics_directory(description.variables)
         result["imex_nodes"] = description.variables[NODES]
+        result["hooks"] = description.variables[HOOKS]
         result["stages"] = {name: stage.as_dict() for name, stage in stages.items()}
         result["needed"] = [name for name, stage in stages.items() if stage.needed]
         for stage in stages.values():

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...module_utils._facts_view import Facts
-from ...module_utils._migration import DRIVER, HOST, OPERATOR, TOOLKIT, VARIABLES, is_moved, is_of, refuse_stack
+from ...module_utils._migration import DRIVER, HOST, OPERATOR, TOOLKIT, VARIABLES, is_of, refuse_stack
 from ...module_utils._plan import Refused
 from ..cluster import Cluster, if_there, titles
 from ..cluster_action import ClusterAction
@@ -58,7 +58,7 @@ class ActionModule(ClusterAction):
         if facts is None:
             return {"failed": True, "msg": f"Failed to read the host: {unread}"}
         labels = labels_of(node)
-        moved = is_moved(facts, operands, lambda one: clients.of_host(labels, one), to)
+        moved = clients.is_moved(facts, operands, lambda one: clients.of_host(labels, one), to)
         if TOOLKIT in operands and not moved and arguments["disruption"] != "force":
             self._refuse_kept(cluster, facts, labels, arguments)
         if to == OPERATOR and not moved:

@@ -231,8 +231,10 @@ def _toolkit(reader: _Reader, served: ServedConfiguration, preferred: str) -> No
             left = reader.left(["toolkit", "runtime"], {})
             reader.differences.append(f"toolkit: it is not set up for {name}. Site would: {_joined(left)}")
             return
-    # What the operator's toolkit was found to do is no description of the one that may take its place.
-    reader.variables.update({} if left and served.toolkit else found)
+    if left and served.toolkit:
+        # Beside the operator's toolkit the host needs no specification, and the one that takes its place does.
+        found = {name: value for name, value in found.items() if name != "nvidia_toolkit_cdi"}
+    reader.variables.update(found)
     if found and not left:
         return
     reader.variables["nvidia_toolkit_runtime"] = "none"

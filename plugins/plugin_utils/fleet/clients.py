@@ -13,8 +13,12 @@ their own, which its driver manager sets to C(paused-for-driver-upgrade); values
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Callable
 
+from ...module_utils._driver.packages import closure
+from ...module_utils._facts_view import Facts
+from ...module_utils._migration import DRIVER, HOST, TOOLKIT, of_operator
+from ...module_utils._toolkit.packages import OLD_PACKAGES, PACKAGES
 from . import objects
 from .names import LABEL_PREFIX
 from .objects import metadata, pod_spec
@@ -53,6 +57,21 @@ _OF_HOST = ("false", "pre-installed")
 def of_host(labels: Mapping[str, str], operand: str) -> bool:
     """Return whether the labels of a node keep an operand of the GPU Operator away for good, which its ClusterPolicy has for the cluster."""
     return labels.get(f"{OPERATOR_PREFIX}{operand}") in _OF_HOST or labels.get(NOTHING) == "false"
+
+
+def is_moved(facts: Facts, operands: Iterable[str], by_host: Callable[[str], bool], to: str) -> bool:
+    """Return whether a node has some operands from where its pool is moved to, as its host and its labels say.
+
+    :param by_host: whether the node's labels keep the operator's container away.
+    """
+    if to == HOST:
+        return all(by_host(one) and not of_operator(facts, one) for one in operands)
+    # What a removal takes away, and not all that is named like it.
+    installed = {
+        DRIVER: closure(facts.driver.packages or {}),
+        TOOLKIT: {*PACKAGES, *OLD_PACKAGES} & {*(facts.toolkit.packages or ())},
+    }
+    return not any(by_host(one) or installed[one] for one in operands)
 
 
 def paused(labels: Mapping[str, str]) -> dict[str, str]:

@@ -58,12 +58,8 @@ def test_the_containers_leave_before_the_host_is_changed_and_what_they_left_is_m
     assert (site.record("a")["state"], site.record("a")["to"]) == ("done", TARGET)
     assert not (site.folder / "a" / "mounted").exists()
     folder, aside = site.folder / "a" / "nvidia", "toolkit.disabled-by-gpufleet"
-    assert {path.name for path in folder.iterdir()} == {"toolkit", aside, f"{aside}.~1~"}, "an earlier one is kept"
+    assert {path.name for path in folder.iterdir()} == {aside, f"{aside}.~1~"}, "an earlier one is kept"
     assert (folder / aside / "nvidia-container-runtime").exists()
-    links = {path.name: str(path.readlink()) for path in (folder / "toolkit").iterdir()}
-    assert links == {name: f"/usr/bin/{name}" for name in ("nvidia-cdi-hook", "nvidia-ctk")}, (
-        "while toolkit.enabled is true"
-    )
 
 
 def test_a_module_that_is_gone_with_its_container_needs_no_reboot_and_the_toolkit_can_move_alone(site):
@@ -164,4 +160,4 @@ def test_a_node_whose_migration_was_cut_off_is_touched_by_no_other_playbook(site
     describe(site, nvidia_driver_migrate_from="", nvidia_toolkit_migrate_from="", stub_found=described)
     done = site.run(playbook, "--limit", "a")
     assert done.returncode != 0 and "gpufleet.nvidia.migrate continues it" in done.stdout + done.stderr
-    assert site.log == [] and site.record("a") == before
+    assert site.log in ([], ["a lease absent"]) and site.record("a") == before

@@ -11,6 +11,7 @@ from itertools import product
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils import _migration as migration
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import view_of
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.clients import is_moved
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import collect
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.stages import plan_stages
 
@@ -111,10 +112,10 @@ def test_a_node_is_moved_when_its_labels_and_its_host_say_so_of_every_operand(op
         "driver": facts["driver"]["source"] is not None,
         "container-toolkit": bool(view.runtimes["containerd"].binary),
     }
-    moved = migration.is_moved(view, operands, lambda one: one in labelled, migration.HOST)
+    moved = is_moved(view, operands, lambda one: one in labelled, migration.HOST)
     assert moved is all(one in labelled and not has[one] for one in operands)
     # Back: nothing of the host's own is left, and nothing keeps the containers away.
-    assert migration.is_moved(view, operands, lambda one: one in labelled, migration.OPERATOR) is not bool(
+    assert is_moved(view, operands, lambda one: one in labelled, migration.OPERATOR) is not bool(
         {*operands} & {*labelled}
     )
 
@@ -125,9 +126,9 @@ def test_a_node_is_not_back_as_long_as_its_host_has_the_packages(operand):
     part = facts["driver" if operand == "driver" else "toolkit"]
     # Named like them, and no removal takes them away.
     part["packages"] = {"nvidia-vaapi-driver": "0.0.11-1", "libnvidia-container1-dbgsym": "1.20.2-1"}
-    assert migration.is_moved(view_of(facts), BOTH, lambda _one: False, migration.OPERATOR)
+    assert is_moved(view_of(facts), BOTH, lambda _one: False, migration.OPERATOR)
     part["packages"] |= {"libcuda1": "580.126.09-1"} if operand == "driver" else {"libnvidia-container1": "1.20.2-1"}
     for operands in (BOTH, (operand,)):
-        assert not migration.is_moved(view_of(facts), operands, lambda _one: False, migration.OPERATOR)
+        assert not is_moved(view_of(facts), operands, lambda _one: False, migration.OPERATOR)
     (other,) = {*BOTH} - {operand}
-    assert migration.is_moved(view_of(facts), (other,), lambda _one: False, migration.OPERATOR)
+    assert is_moved(view_of(facts), (other,), lambda _one: False, migration.OPERATOR)

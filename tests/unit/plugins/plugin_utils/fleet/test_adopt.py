@@ -153,6 +153,7 @@ def test_the_toolkit_of_the_operators_container_is_no_difference(hand):
     facts["runtimes"]["containerd"]["binary"] = "/usr/local/nvidia/toolkit/nvidia-container-runtime"
     one = adopted(facts, ServedConfiguration(toolkit=True))
     assert one.differences == () and "GPU Operator's container installs the container toolkit" in one.notes[-1]
+    assert "nvidia_toolkit_cdi" not in one.variables, "what takes its place needs a specification"
     assert adopted(facts).differences
 
 
