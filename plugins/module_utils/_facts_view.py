@@ -92,7 +92,9 @@ class DriverFacts(View):
 
 @dataclass(frozen=True)
 class FileFaultFacts(View):
-    """Why nothing can be set up with the files of a runtime; see C(_runtime/desired.py)."""
+    """Why nothing can be set up with a file of a runtime as it is. C(kind): a key of the table in C(_runtime/desired.py). C(found): what the file has,
+    or lacks.
+    """
 
     kind: str = needs(_NAME)
     path: str = needs(_TEXT)

@@ -5,17 +5,15 @@
 """Whether data from outside (facts, records, annotations) is what it has to be, within bounds, and what it says. Pure.
 
 A schema is a function that takes a value and its path in the document, and returns what the value says: a list is a tuple, and a mapping with known
-fields is the dataclass that L(fields) or L(of) was given. It raises L(Unfit) with the path of what does not fit. None is taken for "unknown" everywhere
-but where a field is required. L(encode) is the way back.
-
-A dataclass is its own schema where its fields are declared with L(has) and L(needs).
+fields is a dataclass, which is its own schema: its fields are declared with L(has) and L(needs), and L(of) makes the schema of it. It raises L(Unfit) with
+the path of what does not fit. None is taken for "unknown" everywhere but where a field is required. L(encode) is the way back.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from enum import Enum
 from functools import cached_property
@@ -41,14 +39,22 @@ class Unfit(Refused):
         super().__init__(_written(path) or "the document", reason)
 
 
-def check(schema: Schema, document: Any) -> Any:
-    """Hold a document against a schema, and return what it says. Raises Unfit: the first value that does not fit."""
+def check(schema: Schema, document: Any, path: str = "") -> Any:
+    """Hold a document, or the part of one at C(path), against a schema, and return what it says. Raises Unfit: the first value that does not fit."""
     if document is None:
-        raise Unfit("", "it must not be null")
+        raise Unfit(path, "it must not be null")
     try:
-        return schema(document, "")
+        return schema(document, path)
     except RecursionError as error:
-        raise Unfit("", "it is nested too deeply") from error
+        raise Unfit(path, "it is nested too deeply") from error
+
+
+def taken(schema: Schema, document: Any) -> Any:
+    """Return what a document says; None where it does not fit."""
+    try:
+        return check(schema, document)
+    except Unfit:
+        return None
 
 
 def text(longest: int = LONGEST, pattern: str = "", lines: bool = False) -> Schema:
@@ -135,6 +141,17 @@ def items(of: Schema, most: int = _MOST, least: int = 0) -> Schema:
     return schema
 
 
+def row(*columns: Schema) -> Schema:
+    """A list whose entries each have a schema of their own."""
+    entries = items(lambda item, _path: item, len(columns), len(columns))
+
+    def schema(value: Any, path: Path) -> Any:
+        listed = entries(value, path)
+        return listed and tuple(one(item, (path, place)) for place, (one, item) in enumerate(zip(columns, listed)))
+
+    return schema
+
+
 def not_null(of: Schema) -> Schema:
     """A value that is not null."""
 
@@ -146,28 +163,36 @@ def not_null(of: Schema) -> Schema:
     return schema
 
 
-def mapping(of: Schema, most: int = _MOST) -> Schema:
+def mapping(of: Schema, most: int = _MOST, least: int = 0) -> Schema:
     """A mapping whose keys are names of any kind."""
 
     def schema(value: Any, path: Path) -> Any:
         if value is None:
             return None
         _names(value, path, most)
+        if len(value) < least:
+            raise Unfit(path, f"it has {len(value)} keys, and must have at least {least}")
         return {name: of(item, (path, name)) for name, item in value.items()}
 
     return schema
 
 
-def fields(known: Mapping[str, Schema], required: Sequence[str] = (), into: Callable[..., Any] = dict) -> Schema:
-    """A mapping with known fields. Others, such as those of another release, only have to be within bounds.
+def of(made: type, version: int | None = None) -> Schema:
+    """The schema of a dataclass whose fields were declared with L(has) and L(needs): a mapping, which becomes one of it. Other fields, such as those of
+    another release, only have to be within bounds, and are left out; what is null or missing has its default.
 
-    :param required: what has to be there, and not null.
-    :param into: the dataclass that it becomes; what is null or missing has its default, and what it has no field for is left out.
+    :param version: that a record has to have as its C(schema).
     """
-    defaults = {} if into is dict else {one.name: one.default for one in dataclasses.fields(into) if one.name in known}  # type: ignore[arg-type]
-    typed = isinstance(into, type) and issubclass(into, View)
+    declared = [one for one in dataclasses.fields(made) if one.metadata]
+    called = {_called(one): one.name for one in declared}
+    defaults = {one.name: one.default for one in declared}
+    known = {_called(one): one.metadata["schema"] for one in declared}
+    required = [_called(one) for one in declared if one.metadata["required"]]
+    if version is not None:
+        known, required = {"schema": number(version, version), **known}, ["schema", *required]
+    typed = issubclass(made, View)
     # What may be null is not asked of its schema where it is, which is most of a document.
-    filled = {name for name, of in known.items() if not _takes_null(of)}
+    filled = {name for name, one in known.items() if not _takes_null(one)}
 
     def schema(value: Any, path: Path) -> Any:
         if value is None:
@@ -180,17 +205,15 @@ def fields(known: Mapping[str, Schema], required: Sequence[str] = (), into: Call
             name: None if item is None and name not in filled else known.get(name, anything)(item, (path, name))
             for name, item in value.items()
         }
-        if into is dict:
-            return found
         if not typed:
-            return into(**{name: item for name, item in found.items() if item is not None and name in defaults})
+            return made(**{called[name]: item for name, item in found.items() if item is not None and name in called})
         # A field that is not set has the default of its class: there are thousands, and most of a document's are null or missing.
-        made = object.__new__(into)  # type: ignore[arg-type]
-        made.__dict__["_given"] = given = {
+        view: Any = object.__new__(made)
+        view.__dict__["_given"] = given = {
             name: defaults[name] if item is None else item for name, item in found.items() if name in defaults
         }
-        made.__dict__.update(given)
-        return made
+        view.__dict__.update(given)
+        return view
 
     return schema
 
@@ -237,26 +260,22 @@ def kept(one: View, name: str, make: Callable[[Any], Any]) -> Any:
     return one.__dict__[name]
 
 
-def has(schema: Schema, default: Any = None) -> Any:
-    """Declare a field of a dataclass that L(of) makes a schema of; what is null or missing in a document has the default."""
+def has(schema: Schema, default: Any = None, called: str = "") -> Any:
+    """Declare a field of a dataclass that L(of) makes a schema of; what is null or missing in a document has the default. C(called): how documents name
+    it, where that is no name of a field. No field of a view has one.
+    """
     # pylint: disable-next=invalid-field-call
-    return dataclasses.field(default=default, metadata={"schema": schema, "required": False})
+    return dataclasses.field(default=default, metadata={"schema": schema, "required": False, "called": called})
 
 
-def needs(schema: Schema, default: Any = dataclasses.MISSING) -> Any:
+def needs(schema: Schema, default: Any = dataclasses.MISSING, called: str = "") -> Any:
     """Declare a field that a document has to have. C(default): of those that are made by themselves."""
     # pylint: disable-next=invalid-field-call
-    return dataclasses.field(default=default, metadata={"schema": schema, "required": True})
+    return dataclasses.field(default=default, metadata={"schema": schema, "required": True, "called": called})
 
 
-def of(made: type, version: int | None = None) -> Schema:
-    """The schema of a dataclass, whose fields were declared with L(has) and L(needs). C(version): that a record has to have as its C(schema)."""
-    declared = [one for one in dataclasses.fields(made) if one.metadata]
-    known = {one.name: one.metadata["schema"] for one in declared}
-    required = [one.name for one in declared if one.metadata["required"]]
-    if version is None:
-        return fields(known, required, made)
-    return fields({"schema": number(version, version), **known}, ["schema", *required], made)
+def _called(field: dataclasses.Field[Any]) -> str:
+    return field.metadata.get("called") or field.name
 
 
 def encode(value: Any) -> Any:
@@ -264,7 +283,7 @@ def encode(value: Any) -> Any:
     if isinstance(value, View):
         return encode(value._given)
     if dataclasses.is_dataclass(value):
-        return {field.name: encode(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        return {_called(field): encode(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, Mapping):
         return {name: encode(item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):

@@ -43,6 +43,7 @@ from ..module_utils._driver.floors import (
 from ..module_utils._facts_view import Facts
 from ..module_utils._formats.documents import LONGEST_JSON, read_json
 from ..module_utils._formats.driver_versions import branch_of, driver_key, is_branch, is_driver_version
+from ..module_utils._health.report import WARNING, Check
 from ..module_utils._plan import Refused
 from ..module_utils._schema import Unfit, items, text
 from .fleet.text import shortened
@@ -169,7 +170,7 @@ def _reason(found: list[tuple[float, str]]) -> str:
     return shortened([f"{cve} ({score})" for score, cve in several], _NAMED)
 
 
-def driver_security(facts: Facts, variables: Mapping[str, Any]) -> tuple[dict[str, str], ...]:
+def driver_security(facts: Facts, variables: Mapping[str, Any]) -> tuple[Check, ...]:
     """Return a check with what is known against the running driver; none where nothing is, or no driver runs.
 
     It is a warning and no failure: a new bulletin changes no host, and the driver works as described.
@@ -195,8 +196,8 @@ def driver_security(facts: Facts, variables: Mapping[str, Any]) -> tuple[dict[st
     return (_warning(unknown, f"Give NVIDIA's newest advisories with {ADVISORIES}"),) if unknown else ()
 
 
-def _warning(evidence: str, next_step: str) -> dict[str, str]:
-    return {"name": "driver_security", "status": "warning", "evidence": evidence, "next_step": next_step}
+def _warning(evidence: str, next_step: str) -> Check:
+    return Check("driver_security", WARNING, evidence, next_step)
 
 
 @cache

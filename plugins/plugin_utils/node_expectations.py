@@ -7,10 +7,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Callable
 
 from ..module_utils._adapters.files import read_text
 from ..module_utils._facts_view import Facts
+from ..module_utils._health.report import FAILED, PASSED, Check
 from ..module_utils._mig.state import profiles_of
 from ..module_utils._plan import Refused
 from .fleet import claims, clients, expectations, objects, plugin_pod, sharing_configurations
@@ -55,8 +57,8 @@ def expected(
         mps_replicas={name: unit.replicas for name, unit in predicted.slices.items()} if sharing.mps_of_plugin else {},
         devices=predicted.devices,
         choices={
-            name: {**sharing_configurations.as_dict(one), **({} if labels else {"labels": {}})}
-            for name, one in named.items()
+            name: shown if labels else replace(shown, labels={})
+            for name, shown in ((name, sharing_configurations.shown(one)) for name, one in named.items())
         },
         other_choices=expectations.MORE
         if "gpu_operator" in (found["gpu_kubernetes_stack"], found["gpu_kubernetes_migrate_from"])
@@ -78,7 +80,7 @@ def checks(
     restarted: Sequence[Mapping[str, Any]] = (),
     slices: Callable[[], Sequence[Mapping[str, Any]]] = tuple,
     waiting: bool = False,
-) -> tuple[expectations.Check, ...]:
+) -> tuple[Check, ...]:
     """Return what a node shows beside what it must show. The first failure is the one to fix.
 
     :param node: the object of the API; None where the cluster has none of that name.
@@ -90,18 +92,18 @@ def checks(
     """
     if node is None:
         step = "Set gpu_node_name to the node's name, or join the host to the cluster."
-        return (expectations.Check("node", expectations.FAILED, f"the cluster has no node {name}", step),)
+        return (Check("node", FAILED, f"the cluster has no node {name}", step),)
     if not objects.is_ready(node):
         step = "Look at the kubelet on the host: journalctl -u kubelet."
-        return (expectations.Check("node", expectations.FAILED, "it is not Ready", step),)
-    ready = expectations.Check("node", expectations.PASSED, "Ready")
+        return (Check("node", FAILED, "it is not Ready", step),)
+    ready = Check("node", PASSED, "Ready")
     wanted, said = expectations.chosen(node, wanted)
     there = objects.own(pods(), namespaces)
     waited = clients.not_replaced(restarted, there) if restarted else {}
     if waited:
         why = "; ".join(f"{title}: {reason}" for title, reason in waited.items())
         step = "See what keeps the pod: kubectl describe pod, and its log."
-        return (ready, expectations.Check("plugin pods", expectations.FAILED, why, step))
+        return (ready, Check("plugin pods", FAILED, why, step))
     # What keeps the plugin from its devices comes before what the node therefore does not offer.
     plugin = [plugin_pod.check(there, facts)]
     if wanted.mps_of_host:

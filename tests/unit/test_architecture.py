@@ -224,6 +224,79 @@ def test_a_new_reading_of_a_document_is_found(code, found):
     assert any(map(reads_a_document, ast.walk(ast.parse(code)))) is found
 
 
+#: What reads JSON that is no record of the product: formats of others, the answers of its own processes, and data that a domain takes in elsewhere.
+READS_OTHERS = {
+    "module_utils/_formats/cdi.py",
+    "module_utils/_formats/json_edit.py",
+    "module_utils/_health/software.py",
+    "module_utils/_runtime/engines.py",
+    "plugin_utils/driver_advisories.py",
+    "plugin_utils/host_program.py",
+    # Arguments and answers of its own processes, and the state of a run.
+    "module_utils/_facts/nvml.py",
+    "plugin_utils/lease_renewal.py",
+    "plugin_utils/upgrade_run.py",
+    # Records as they are: their domains take them in (recorded_gpus, recorded_sharing, Entry), or they are shown.
+    "action/gpu_info.py",
+    "module_utils/_facts/environment.py",
+    "module_utils/_host/main.py",
+    "module_utils/_mig/apply_run.py",
+    "module_utils/_mig/journal_lines.py",
+}
+_SCHEMAS = {"text", "number", "boolean", "items", "mapping", "not_null", "one_of", "row", "of", "anything"}
+
+
+def is_schema(value: ast.AST) -> bool:
+    called = value.func if isinstance(value, ast.Call) else value
+    return isinstance(called, ast.Name) and called.id in _SCHEMAS
+
+
+def declares_apart(tree: ast.AST) -> Iterator[str]:
+    """Name what a file says of the fields of a document beside those of a dataclass: schemas by names in a mapping."""
+    for node in ast.walk(tree):
+        values = node.values if isinstance(node, ast.Dict) else []
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "fromkeys":
+            values = node.args
+        if any(map(is_schema, values)):
+            yield f"{node.lineno}: {ast.unparse(node)[:60]}"
+
+
+def test_what_reads_json_holds_it_against_a_schema():
+    """A record is taken in by L(check), L(taken) or L(read_record), and not field by field."""
+    reads = {
+        str(file.relative_to(PLUGINS))
+        for file in files()
+        if re.search(r"\b(read_json|json\.loads)\(", text := file.read_text())
+        and not re.search(r"\b(check|taken|check_facts|facts_of)\(", text)
+    }
+    assert reads == READS_OTHERS
+
+
+def test_a_record_and_its_schema_are_one_declaration():
+    """A field of a record stands in one place: a dataclass with L(has) and L(needs), of which L(of) makes the schema and the decoder."""
+    wrong = {
+        f"{file.relative_to(PLUGINS)}:{found}"
+        for file in files()
+        if "_schema import" in (text := file.read_text())
+        for found in declares_apart(ast.parse(text))
+        if file.name != "_schema.py"
+    }
+    assert not wrong
+
+
+@pytest.mark.parametrize(
+    ("code", "found"),
+    [
+        ("known = {'version': text(256), 'schema': number(1, 1)}", True),
+        ("known = dict.fromkeys(('a', 'b'), text(8))", True),
+        ("version: str = needs(text(256))", False),
+        ("state = {work: states for work in WORK}", False),
+    ],
+)
+def test_a_schema_beside_its_dataclass_is_found(code, found):
+    assert bool(list(declares_apart(ast.parse(code)))) is found
+
+
 def test_no_module_reads_its_options_into_a_desired_state_itself():
     """The variables of the role and the options of the module are read by one function, in the domain's desired.py."""
     wrong = [

@@ -13,9 +13,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
-from .._formats.documents import read_json
-from .._plan import Refused
-from .._schema import check, items, mapping, not_null, number
+from .._formats.documents import read_record
+from .._schema import items, mapping, not_null, number
 from .command import CommandError, Result, run
 from .files import read_text, remove, write_whole
 
@@ -29,11 +28,7 @@ _LOCKS = mapping(mapping(not_null(items(number(), 2, least=2))))
 
 def parse_locks(text: str | None) -> Locks:
     """Return what was locked; empty where that cannot be read."""
-    try:
-        found: Locks = check(_LOCKS, read_json(text or "{}"))
-    except (Refused, ValueError):
-        return {}
-    return found
+    return read_record(_LOCKS, text) or {}
 
 
 def read_locks() -> Locks:

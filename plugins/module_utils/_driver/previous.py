@@ -2,6 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
+
 """The record of the driver that was there before the last change: what C(state: previous) goes back to.
 
 It is written before a transaction and marked as pending until that succeeded. A run that is cut off and repeated finds the
@@ -10,19 +11,18 @@ mark and keeps the record: what is installed then is half a driver, and nothing 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
-from .._formats.documents import read_json
-from .._schema import Unfit, check, encode, fields, mapping, not_null, number, text
+from .._formats.documents import record_text
+from .._schema import has, mapping, needs, not_null, of, text
 from .desired import REPOSITORY_NAME
 from .packages import closure
 from .state import Host
 
 PATH = "/var/lib/gpufleet/driver-previous.json"
 SCHEMA = 1
+_TEXT = text(256)
 
 
 @dataclass(frozen=True)
@@ -36,44 +36,19 @@ class PreviousDriver:
     :param toolkit: the version of the container toolkit that was there with it, or empty; a rollback by hand goes back to both.
     """
 
-    version: str
-    flavour: str = ""
-    source: str = ""
-    packages: Mapping[str, str] = field(default_factory=dict)
-    stream: str = ""
-    pending: str = ""
-    toolkit: str = ""
+    version: str = needs(_TEXT)
+    packages: Mapping[str, str] = needs(mapping(not_null(_TEXT), least=1))
+    flavour: str = has(_TEXT, "")
+    source: str = has(_TEXT, "")
+    stream: str = has(_TEXT, "")
+    pending: str = has(_TEXT, "")
+    toolkit: str = has(_TEXT, "")
 
     def as_text(self) -> str:
-        return json.dumps({"schema": SCHEMA, **encode(self)}, indent=2, sort_keys=True) + "\n"
+        return record_text(self, SCHEMA)
 
 
-_RECORD = fields(
-    {
-        "schema": number(SCHEMA, SCHEMA),
-        **dict.fromkeys(("version", "flavour", "source", "stream", "pending", "toolkit"), text(256)),
-        "packages": mapping(not_null(text(256))),
-    },
-    required=("schema", "version", "packages"),
-    into=PreviousDriver,
-)
-
-
-def parse(text: str | None) -> PreviousDriver | None:
-    """Return the record in the file's text; None where there is none or it was written by another version of this."""
-    try:
-        return from_values(read_json(text)) if text else None
-    except ValueError:
-        return None
-
-
-def from_values(document: Any) -> PreviousDriver | None:
-    """Return the record of which these are the values; None where they are none of this version's."""
-    try:
-        found: PreviousDriver = check(_RECORD, document)
-    except Unfit:
-        return None
-    return found if found.packages else None
+RECORD = of(PreviousDriver, SCHEMA)
 
 
 def to_write(host: Host, record: PreviousDriver | None, target: str, stream: str = "") -> PreviousDriver | None:
@@ -87,9 +62,9 @@ def to_write(host: Host, record: PreviousDriver | None, target: str, stream: str
         return None
     return PreviousDriver(
         host.version,
+        closure(host.packages),
         host.flavour or "",
         host.source or "",
-        closure(host.packages),
         stream,
         target or "absent",
         host.toolkit,

@@ -34,6 +34,7 @@ from .._distributions.distributions import MODULE_KEY
 from .._facts.document import read_document
 from .._facts.host import NOT_OFFERED, not_offered_text
 from .._facts_view import open_by, view_of
+from .._formats.documents import read_record
 from .._formats.host_names import wants_link
 from .._plan import NotInEffect, Refused, Step
 from .._runtime.unit_reload import reload_units, unmask
@@ -122,7 +123,8 @@ class DriverSystem:
 
     @property
     def record(self) -> previous.PreviousDriver | None:
-        return previous.parse(read_text(previous.PATH, links=False))
+        found: previous.PreviousDriver | None = read_record(previous.RECORD, read_text(previous.PATH, links=False))
+        return found
 
     def write_record(self, record: previous.PreviousDriver) -> None:
         write_whole(previous.PATH, record.as_text(), 0o600)

@@ -2,22 +2,24 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
+
 """The host itself: its name, kernel, distribution, package manager and Secure Boot."""
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from .._adapters import kernel
 from .._adapters.files import HostFiles
 from .._adapters.host_reader import HostReader
-from .._formats.documents import read_json
+from .._formats.documents import read_record, record_text
+from .._schema import items, needs, of, text
 
 #: The families that the collection knows, by os-release's ID and, where that is not listed, its ID_LIKE.
 FAMILIES = {
@@ -161,26 +163,26 @@ def _in_container(files: HostFiles) -> bool:
 #: without this record a host whose repositories lack such a package would be planned to change in every run, and no run would change it. It counts for
 #: the kernel that ran then.
 NOT_OFFERED = "/var/lib/gpufleet/driver-not-offered.json"
-_NOT_OFFERED_SCHEMA = 1
 _MOST = 64
+
+
+@dataclass(frozen=True)
+class HeadersNotOffered:
+    """What was not offered while C(kernel) ran."""
+
+    kernel: str = needs(text(256))
+    packages: tuple[str, ...] = needs(items(text(256)))
+
+
+_NOT_OFFERED = of(HeadersNotOffered, 1)
 
 
 def not_offered_text(kernel: str, names: Sequence[str]) -> str:
     """Return the record of what was not offered while C(kernel) ran."""
-    document = {"schema": _NOT_OFFERED_SCHEMA, "kernel": kernel, "packages": sorted(names)}
-    return json.dumps(document, indent=2, sort_keys=True) + "\n"
+    return record_text(HeadersNotOffered(kernel, tuple(sorted(names)[:_MOST])), 1)
 
 
 def not_offered_names(text: str | None, kernel: str) -> list[str]:
     """Return the names in the record, none where it is of another kernel or is not such a record."""
-    try:
-        document: Any = read_json(text or "")
-    except ValueError:
-        return []
-    if not isinstance(document, dict) or (document.get("schema"), document.get("kernel")) != (
-        _NOT_OFFERED_SCHEMA,
-        kernel,
-    ):
-        return []
-    names = document.get("packages")
-    return [str(name) for name in names[:_MOST]] if isinstance(names, list) else []
+    found: HeadersNotOffered | None = read_record(_NOT_OFFERED, text)
+    return list(found.packages[:_MOST]) if found and found.kernel == kernel else []

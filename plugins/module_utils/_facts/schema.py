@@ -11,12 +11,12 @@ from typing import Any
 
 from .._facts_view import Facts, view_of
 from .._gpu_facts import SLICES, GpuFacts, GpuInstanceFacts, ProfileFacts
-from .._schema import Unfit, check, fields, items, of
+from .._schema import Unfit, check, items, of
 
 #: In how many ways the MIG profiles of the GPUs of a host may be placed; planners go through all of them. All boards have 5,536 or fewer,
 #: and GPUs with the same profiles count once.
 _ARRANGEMENTS = 30_000
-_GPUS = fields({"gpus": items(of(GpuFacts), 64)}, required=("gpus",))
+_GPUS = items(of(GpuFacts), 64)
 
 
 def check_facts(document: Any) -> Facts:
@@ -28,7 +28,7 @@ def check_facts(document: Any) -> Facts:
 
 def check_gpus(gpus: Any) -> Sequence[GpuFacts]:
     """Return the part C(gpus) of the facts. Raises Unfit: it does not fit, or contradicts itself."""
-    found: Sequence[GpuFacts] = check(_GPUS, {"gpus": gpus})["gpus"]
+    found: Sequence[GpuFacts] = check(_GPUS, gpus, "gpus")
     _check_gpus(found)
     return found
 

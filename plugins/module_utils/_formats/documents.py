@@ -13,6 +13,8 @@ import json
 from itertools import takewhile
 from typing import Any
 
+from .._schema import Schema, encode, taken
+
 #: Characters of a text of JSON (the facts of a host with 16 GPUs have a tenth of it), and of one of YAML (a ConfigMap holds 1 MiB).
 LONGEST_JSON, LONGEST_YAML = 16 * 2**20, 2**20
 #: Deeper than any document that the collection reads, CustomResourceDefinitions included.
@@ -39,6 +41,19 @@ def read_json(text: str | bytes, longest: int | None = LONGEST_JSON) -> Any:
         below = (one.values() if one.__class__ is dict else one for one in level)
         level = [child for children in below for child in children if child.__class__ in _NESTED]
     return document
+
+
+def read_record(schema: Schema, text: str | None) -> Any:
+    """Return what a record in a file of ours says; None where there is none, or it is none of this version's."""
+    try:
+        return taken(schema, read_json(text)) if text else None
+    except ValueError:
+        return None
+
+
+def record_text(record: Any, version: int) -> str:
+    """Return the file of a record."""
+    return json.dumps({**encode(record), "schema": version}, indent=2, sort_keys=True) + "\n"
 
 
 def read_yaml(text: str, longest: int = LONGEST_YAML) -> Any:

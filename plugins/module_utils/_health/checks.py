@@ -67,7 +67,7 @@ def answer(evidence: Evidence, parameters: Mapping[str, Any], check_mode: bool) 
         "changed": False,
         "healthy": report.healthy,
         "accepted": report.healthy and accepts(evidence.dcgm, evidence.facts),
-        "checks": report.as_list(),
+        "checks": [check.as_dict() for check in report.checks],
         "failed_check": failure[0] if failure else None,
         "msg": report.message,
     }

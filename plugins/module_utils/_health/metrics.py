@@ -2,6 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
+
 """The metrics that the host program writes for node_exporter: the one table that the file, the documentation, the alerts and the dashboard
 are made from, and what was read of a host as their samples: the same evidence that the health checks judge, and what they say of it. Pure.
 
@@ -13,17 +14,16 @@ the kernel). What was counted is kept with the number of the last error's record
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum, unique
-from typing import Any
 
 from .._boards.cards import cards_on_bus
 from .._facts_view import CardFacts, Facts, Xid
-from .._formats.documents import read_json
+from .._formats.documents import read_record, record_text
 from .._gpu_facts import MemoryErrorFacts
+from .._schema import items, needs, number, of, row, text
 from .hardware import version_differences
 from .records import recorded_daemons
 from .report import FAILED, PASSED, SKIPPED, UNPROVEN, WARNING, Evidence, HealthReport
@@ -147,6 +147,7 @@ SCHEMA = 1
 #: More different errors than this are no sign of anything any more, and each is a time series.
 _MOST = 1000
 _Key = tuple[str, int, str]
+_Row = tuple[str, int, str, int]
 
 
 @dataclass(frozen=True)
@@ -193,53 +194,53 @@ def _number(value: float) -> str:
     return str(int(value)) if float(value).is_integer() else repr(float(value))
 
 
+_COUNTS = items(row(text(256), number(), text(64), number()), _MOST)
+
+
 @dataclass(frozen=True)
 class ErrorCounts:
-    """How many errors were logged since the boot, by PCI address, number, and action or severity. C(last): number of the last one's record, or -1."""
+    """How many errors were logged since the boot: rows of PCI address, number, action or severity, and count. C(last): number of the last one's record,
+    or -1.
+    """
 
-    boot_id: str
-    last: int = -1
-    xids: Mapping[_Key, int] = field(default_factory=dict)
-    sxids: Mapping[_Key, int] = field(default_factory=dict)
+    boot_id: str = needs(text(256))
+    last: int = needs(number(-1), -1)
+    xids: tuple[_Row, ...] = needs(_COUNTS, ())
+    sxids: tuple[_Row, ...] = needs(_COUNTS, ())
 
     def as_text(self) -> str:
-        document = {
-            "schema": SCHEMA,
-            "boot_id": self.boot_id,
-            "last": self.last,
-            "xids": [[*key, count] for key, count in sorted(self.xids.items())],
-            "sxids": [[*key, count] for key, count in sorted(self.sxids.items())],
-        }
-        return json.dumps(document) + "\n"
+        return record_text(self, SCHEMA)
+
+
+_RECORD = of(ErrorCounts, SCHEMA)
 
 
 def parse_counts(text: str | None, boot_id: str) -> ErrorCounts:
     """Return what was counted since this boot; nothing where the file is missing, of another boot, or cannot be used."""
-    try:
-        document = read_json(text or "")
-        if document["schema"] != SCHEMA or document["boot_id"] != boot_id:
-            return ErrorCounts(boot_id)
-        return ErrorCounts(boot_id, int(document["last"]), _counted(document["xids"]), _counted(document["sxids"]))
-    except (ArithmeticError, KeyError, TypeError, ValueError):
-        return ErrorCounts(boot_id)
-
-
-def _counted(rows: Any) -> dict[_Key, int]:
-    return {(str(address), int(number), str(kind)): int(count) for address, number, kind, count in rows}
+    found: ErrorCounts | None = read_record(_RECORD, text)
+    return found if found and found.boot_id == boot_id else ErrorCounts(boot_id)
 
 
 def counted(before: ErrorCounts, log: str, devices: Iterable[CardFacts]) -> ErrorCounts:
     """Return C(before) and the errors of the records of C(log) that are newer (see L(kernel_log.errors_in))."""
-    xids, sxids, last = Counter(before.xids), Counter(before.sxids), before.last
-    for number, error in errors_in(log, ((device.kind, device.address) for device in devices)):
-        if number <= before.last:
+    xids, sxids, last = _counter(before.xids), _counter(before.sxids), before.last
+    for place, error in errors_in(log, ((device.kind, device.address) for device in devices)):
+        if place <= before.last:
             continue
-        last = max(last, number)
+        last = max(last, place)
         if isinstance(error, Xid):
             _add(xids, (error.pci_address, error.number, action_of(error)))
         else:
             _add(sxids, (error.pci_address, error.number, severity_of_sxid(error)))
-    return ErrorCounts(before.boot_id, last, dict(xids), dict(sxids))
+    return ErrorCounts(before.boot_id, last, _rows(xids), _rows(sxids))
+
+
+def _counter(rows: Iterable[_Row]) -> Counter[_Key]:
+    return Counter({(address, code, kind): count for address, code, kind, count in rows})
+
+
+def _rows(counts: Counter[_Key]) -> tuple[_Row, ...]:
+    return tuple((*key, count) for key, count in sorted(counts.items()))
 
 
 def _add(counts: Counter[_Key], key: _Key) -> None:
@@ -335,10 +336,10 @@ def _memory(errors: MemoryErrorFacts, of_gpu: tuple[str, str | None]) -> Iterato
 
 
 def _errors(counts: ErrorCounts) -> Iterator[Sample]:
-    for (address, number, action), count in counts.xids.items():
-        yield Sample(Metrics.XIDS.value, count, (address, str(number), action))
-    for (address, number, severity), count in counts.sxids.items():
-        yield Sample(Metrics.SXIDS.value, count, (address, str(number), severity))
+    for address, code, action, count in counts.xids:
+        yield Sample(Metrics.XIDS.value, count, (address, str(code), action))
+    for address, code, severity, count in counts.sxids:
+        yield Sample(Metrics.SXIDS.value, count, (address, str(code), severity))
 
 
 def _mps(facts: Facts) -> Iterator[Sample]:

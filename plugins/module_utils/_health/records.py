@@ -13,11 +13,12 @@ from .._facts_view import Facts
 from .._formats.cdi_state import cdi_of
 from .._gpu_facts import GpuFacts
 from .._mig.apply_exact import plan_exact
-from .._mig.record import Unreadable, match, read_recorded_layout
+from .._mig.record import LAYOUT, RECORD_PATH, match
 from .._mig.state import node_gpus
 from .._plan import Refused, Step
+from .._schema import Unfit, check, taken
 from .._settings.desired import RECORD as SETTINGS_RECORD
-from .._settings.desired import recorded as recorded_settings
+from .._settings.desired import SETTINGS
 from .._settings.plan import EccPolicy
 from .._settings.plan import plan as plan_settings
 from .._settings.state import GpuWithSettings
@@ -53,16 +54,16 @@ def cdi_difference(facts: Facts) -> str | None:
 
 def _mig(facts: Facts, gpus: Sequence[GpuFacts]) -> str:
     try:
-        records = read_recorded_layout(facts.recorded.mig)
-    except Unreadable as error:
-        return f"/etc/gpufleet/mig.json cannot be used: {error}"
+        records = check(LAYOUT, facts.recorded.mig).gpus
+    except Unfit as error:
+        return f"{RECORD_PATH} cannot be used: {error}"
     there = [record for record in records if any(match([record], gpu) for gpu in gpus)]
     plan = plan_exact(node_gpus(facts), there, {})
     return "; ".join((*map(str, plan.steps()), *plan.missing))
 
 
 def _settings(record: Any, gpus: Sequence[GpuFacts]) -> str:
-    wanted = recorded_settings(record)
+    wanted = taken(SETTINGS, record)
     if wanted is None:
         return f"{SETTINGS_RECORD} cannot be used"
     # Facts of an earlier release have no settings.

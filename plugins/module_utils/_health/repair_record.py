@@ -11,11 +11,11 @@ help, and why nothing is tried for ever.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from .._formats.documents import record_text
 from .._schema import OUTPUT, boolean, check, encode, has, items, needs, number, of, one_of, text
 from .repair_actions import Action
 
@@ -90,7 +90,7 @@ class RepairRecord:
         return {**encode(self), "schema": SCHEMA}
 
     def as_text(self) -> str:
-        return json.dumps(self.values(), indent=2, sort_keys=True) + "\n"
+        return record_text(self, SCHEMA)
 
 
 _RECORD = of(RepairRecord, SCHEMA)

@@ -2,6 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
+
 """What the checks are made of, and the order in which they run.
 
 A check that another one needs is not run once that one has failed: the first failure is the one to fix, and what
@@ -11,10 +12,11 @@ follows from it would only hide it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Callable
 
 from .._facts_view import AnswerFacts, Facts, HealthFacts, Sxid, Xid
+from .._schema import OUTPUT, encode, items, needs, of, text
 
 PASSED = "passed"
 FAILED = "failed"
@@ -68,6 +70,22 @@ class Outcome:
 
 
 @dataclass(frozen=True)
+class Check:
+    """The outcome of a check with its name: what M(gpufleet.nvidia.health) answers of each, and what is shown of a host and of its node."""
+
+    name: str = needs(text(64))
+    status: str = needs(text(pattern="|".join((PASSED, FAILED, WARNING, SKIPPED, UNPROVEN))))
+    evidence: str = needs(OUTPUT)
+    next_step: str = needs(OUTPUT, "")
+
+    def as_dict(self) -> dict[str, str]:
+        return dict(encode(self))
+
+
+ANSWER = items(of(Check), 256)
+
+
+@dataclass(frozen=True)
 class HealthCheck:
     """One check. C(needs): checks without which this one says nothing."""
 
@@ -104,8 +122,9 @@ class HealthReport:
         text = f"The check {name} failed: {outcome.evidence}."
         return f"{text} {outcome.next_step}." if outcome.next_step else text
 
-    def as_list(self) -> list[dict[str, str]]:
-        return [{"name": name, **asdict(outcome)} for name, outcome in self.outcomes.items()]
+    @property
+    def checks(self) -> tuple[Check, ...]:
+        return tuple(Check(name, one.status, one.evidence, one.next_step) for name, one in self.outcomes.items())
 
 
 def passed(evidence: str) -> Outcome:

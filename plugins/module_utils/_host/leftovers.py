@@ -2,6 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
+
 """Everything that C(site) puts on a host or changes there, in one table: which module takes it away again, and when; and what the other modules leave
 when they have removed theirs: holds and pins of packages that stay, settings, records.
 
@@ -33,7 +34,7 @@ from .._driver.previous import PATH as PREVIOUS_DRIVER
 from .._driver.running import NOUVEAU_FILE, PERSISTENCE_DROP_IN
 from .._driver.steps import PREFERENCES_NAME
 from .._formats import host_names
-from .._formats.documents import read_json
+from .._formats.documents import read_record
 from .._formats.host_names import (
     BOOT_UNITS,
     DCGM_UNIT,
@@ -51,6 +52,7 @@ from .._health.repair_record import STEPS as HEAL_STEPS
 from .._plan import Plan, Refused, Step
 from .._runtime import containerd, crio, docker, rancher
 from .._runtimes import DISTRIBUTIONS
+from .._schema import has, of, text
 from .._sharing import mps_instances, mps_units
 from .._sharing.host import LOGS
 from .._steps import Kind
@@ -239,12 +241,20 @@ def apply(steps: Plan, manager: PackageManager, present: Leftovers) -> None:
             shutil.rmtree(step.target)
 
 
+@dataclass(frozen=True)
+class Progress:
+    """What of the record of an upgrade or of a repair says how far it came."""
+
+    state: str = has(text(64), "")
+
+
+_PROGRESS = of(Progress)
+
+
 def _is_cut_off(path: str, steps: Sequence[str]) -> bool:
-    try:
-        record = read_json(read_text(path, links=False) or "null")
-    except ValueError:
-        return True
-    return isinstance(record, dict) and record.get("state") in steps
+    written = read_text(path, links=False)
+    found: Progress | None = read_record(_PROGRESS, written)
+    return bool(written) and (found is None or found.state in steps)
 
 
 def _release(names: list[str]) -> list[Step]:

@@ -25,7 +25,8 @@ from .._mig.apply import apply as apply_mig
 from .._mig.apply_exact import plan_exact
 from .._mig.apply_machine import Machine
 from .._mig.journal import Entry, Journal
-from .._mig.record import GpuRecord, Unreadable, read_recorded_layout
+from .._mig.record import LAYOUT, GpuRecord
+from .._schema import Unfit, check
 from .._settings import apply as settings_apply
 from .._sharing import apply as sharing_apply
 from .units import RECORDED_MIG
@@ -54,8 +55,8 @@ def restore_mig() -> int:
         say(f"{RECORDED_MIG} is not there: no MIG layout to restore")
         return 0
     try:
-        records = read_recorded_layout(read_json(text))
-    except (ValueError, Unreadable) as error:
+        records = check(LAYOUT, read_json(text)).gpus
+    except (ValueError, Unfit) as error:
         fail(f"Failed to read {RECORDED_MIG}: {error}. Run gpufleet.nvidia.site (role nvidia_mig) again")
         return 1
     with open_gpus() as nvml:

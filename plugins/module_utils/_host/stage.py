@@ -16,6 +16,7 @@ from typing import Any
 from .._facts_view import Facts
 from .._health.metric_units import refused_directory
 from .._plan import Refused, StagePlan
+from .._schema import taken
 from .._settings import desired as settings
 from .._sharing import desired as sharing
 from .._sharing.host import host_sharing
@@ -57,7 +58,7 @@ def stage(facts: Facts, desired: Mapping[str, Any]) -> StagePlan:
 
 def _restores(facts: Facts, desired: Mapping[str, Any]) -> bool:
     """Whether something is restored at boot: what is recorded, and what other stages are about to record."""
-    former = settings.recorded(facts.recorded.settings)
+    former = taken(settings.SETTINGS, facts.recorded.settings)
     shared = sharing_of(facts)
     if facts.recorded.mig or (former and former.anything) or (shared and not shared.is_default):
         return True

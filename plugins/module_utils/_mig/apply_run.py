@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -154,8 +153,7 @@ def _apply(machine: Machine, prepared: Prepared) -> tuple[MigOutcome, tuple[str,
         facts = view_of({"pci": read_pci_devices(machine.files)}).but(gpus=tuple(gpu.facts for gpu in after))
         recorded = with_others(facts, outcome.plan.records(after), _recorded())
         try:
-            text = json.dumps(recorded_layout(recorded, _asked(variables)), indent=1, sort_keys=True) + "\n"
-            write_whole(RECORD_PATH, text)
+            write_whole(RECORD_PATH, recorded_layout(recorded, _asked(variables)).as_text())
         except OSError as error:
             problems.append(str(error))
     for path in _to_remove(machine, prepared.original, outcome.plan):

@@ -2,6 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
+
 """The journal of a change of MIG: written before the first destruction, closed when the change is over.
 
 It is a file of JSON lines. The first says what is intended and how every GPU was before; then comes a line for every
@@ -18,12 +19,13 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from .._adapters.files import read_text, write_whole
+from .._schema import anything, has, items, mapping, needs, of, taken, text
 from .journal_lines import JOURNAL_PATH, end_of, is_followed, is_unfinished, lines_of
-from .record import GpuRecord, Unreadable, gpu_records
+from .record import GPUS, GpuRecord
 
 
 @dataclass(frozen=True)
@@ -37,15 +39,15 @@ class Entry:
     :param followed: whether everything that has to follow the change was done, those services included.
     """
 
-    started: str
-    boot_id: str
-    program: str
-    previous: tuple[GpuRecord, ...]
-    request: Mapping[str, Any]
+    previous: tuple[GpuRecord, ...] = needs(GPUS)
+    started: str = has(text(64), "")
+    boot_id: str = has(text(64), "")
+    program: str = has(text(64), "")
+    request: Mapping[str, Any] | None = has(mapping(anything))
+    services: tuple[str, ...] = has(items(text(256)), ())
     steps: tuple[str, ...] = ()
     outcome: str | None = None
     message: str = ""
-    services: tuple[str, ...] = ()
     followed: bool = False
 
     @property
@@ -68,7 +70,7 @@ class Entry:
             "started": self.started,
             "boot_id": self.boot_id,
             "program": self.program,
-            "request": dict(self.request),
+            "request": dict(self.request or {}),
             "services": list(self.services),
         }
 
@@ -76,28 +78,22 @@ class Entry:
         return {**self.intention(), "steps": list(self.steps), "outcome": self.outcome, "message": self.message}
 
 
+_BEGUN = of(Entry)
+
+
 def parse(text: str) -> Entry | None:
     """Return what the text of a journal says; None where it does not even hold a whole first line."""
     lines = lines_of(text)
-    if not lines or not isinstance(lines[0], dict):
-        return None
-    head = lines[0]
-    try:
-        previous = gpu_records(head.get("previous"))
-    except Unreadable:
+    begun: Entry | None = taken(_BEGUN, lines[0]) if lines else None
+    if begun is None:
         return None
     said = [line for line in lines[1:] if isinstance(line, dict)]
     end = end_of(lines)
-    return Entry(
-        started=str(head.get("started", "")),
-        boot_id=str(head.get("boot_id", "")),
-        program=str(head.get("program", "")),
-        previous=previous,
-        request=head.get("request") or {},
+    return replace(
+        begun,
         steps=tuple(str(line["step"]) for line in said if "step" in line),
         outcome=str(end["outcome"]) if end else None,
         message=str(end.get("message", "")),
-        services=tuple(str(name) for name in head.get("services") or ()),
         followed=is_followed(lines),
     )
 
@@ -118,9 +114,9 @@ class Journal:
         head = {**entry.intention(), "previous": [gpu.as_dict() for gpu in entry.previous]}
         write_whole(self.path, _line(head), mode=0o600)
 
-    def step(self, text: str) -> None:
+    def step(self, words: str) -> None:
         """Say that a step is about to be taken. It is on the disk on return."""
-        self._append({"step": text})
+        self._append({"step": words})
 
     def end(self, outcome: str, message: str = "") -> None:
         """Say how the run ended. It is on the disk on return."""

@@ -9,16 +9,15 @@ The journal holds what was there before the last run; this is kept from the firs
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from .._adapters.files import read_text, write_whole
-from .._formats.documents import read_json
+from .._formats.documents import read_record
 from .journal import Journal
 from .mig_parted import entry_of
-from .record import GpuRecord, Unreadable, read_recorded_layout, recorded_layout
+from .record import LAYOUT, GpuRecord, RecordedLayout, recorded_layout
 
 #: The file's name beside the journal.
 NAME = "mig-original.json"
@@ -31,10 +30,8 @@ def path_of(journal: Journal) -> str:
 
 def read(journal: Journal) -> tuple[GpuRecord, ...]:
     """Return the GPUs that are kept; none where there is no such file, or none that can be read."""
-    try:
-        return read_recorded_layout(read_json(read_text(path_of(journal), links=False) or "null"))
-    except (ValueError, Unreadable):
-        return ()
+    found: RecordedLayout | None = read_record(LAYOUT, read_text(path_of(journal), links=False))
+    return found.gpus if found else ()
 
 
 def keep(journal: Journal, present: Iterable[GpuRecord], recorded: Iterable[GpuRecord]) -> None:
@@ -44,7 +41,7 @@ def keep(journal: Journal, present: Iterable[GpuRecord], recorded: Iterable[GpuR
     before = read(journal)
     wanted = merged(before, present, recorded)
     if wanted != before:
-        write_whole(path_of(journal), json.dumps(recorded_layout(wanted, {}), indent=1, sort_keys=True) + "\n", 0o600)
+        write_whole(path_of(journal), recorded_layout(wanted).as_text(), 0o600)
 
 
 def merged(

@@ -22,9 +22,10 @@ from typing import Any
 from .._boards.board import GpuInstanceProfile
 from .._boards.cards import all_cards
 from .._facts_view import Facts
+from .._formats.documents import record_text
 from .._gpu_facts import GpuFacts
 from .._plan import Step
-from .._schema import Unfit, boolean, check, encode, fields, has, items, needs, number, of, text
+from .._schema import Path, anything, boolean, encode, has, items, mapping, needs, number, of, taken, text
 from .._steps import Kind
 from .model import DesiredGpu, DesiredInstance, GpuInstance
 from .profiles import canonical, parse
@@ -32,10 +33,6 @@ from .profiles import canonical, parse
 RECORD_PATH = "/etc/gpufleet/mig.json"
 Profiles = Mapping[str, Sequence[GpuInstanceProfile]]
 _PLACE = number(0, 64)
-
-
-class Unreadable(Exception):
-    """A recorded state that is no such state."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +45,22 @@ class PlacedInstance:
     compute: tuple[int, ...] = needs(items(_PLACE, 64), ())
 
 
+def _in_order(places: Iterable[PlacedInstance]) -> tuple[PlacedInstance, ...]:
+    found = (
+        replace(one, compute=tuple(sorted(one.compute, reverse=True))) if len(one.compute) > 1 else one
+        for one in places
+    )
+    return tuple(sorted(found, key=lambda one: one.start))
+
+
+_PLACED = items(of(PlacedInstance), 64)
+
+
+def _on_grid(value: Any, path: Path) -> tuple[PlacedInstance, ...]:
+    """The instances of a GPU, in their order on the grid."""
+    return _in_order(_PLACED(value, path) or ())
+
+
 @dataclass(frozen=True)
 class GpuRecord:
     """One GPU as it was. C(mig): MIG mode; None for a board without MIG, which is never changed."""
@@ -56,7 +69,7 @@ class GpuRecord:
     pci_address: str = needs(text(256))
     name: str = needs(text(256))
     mig: bool | None = has(boolean)
-    instances: tuple[PlacedInstance, ...] = needs(items(of(PlacedInstance), 64), ())
+    instances: tuple[PlacedInstance, ...] = needs(_on_grid, ())
 
     @property
     def desired(self) -> DesiredGpu:
@@ -70,7 +83,21 @@ class GpuRecord:
         return dict(encode(self))
 
 
-_GPUS = fields({"gpus": items(of(GpuRecord), 1024)}, required=("gpus",))
+GPUS = items(of(GpuRecord), 1024)
+
+
+@dataclass(frozen=True)
+class RecordedLayout:
+    """What is kept under C(/etc/gpufleet/mig.json). C(request): the layout and strategy that were asked for, for people who read the file."""
+
+    gpus: tuple[GpuRecord, ...] = needs(GPUS)
+    request: Mapping[str, Any] | None = has(mapping(anything))
+
+    def as_text(self) -> str:
+        return record_text(self, 1)
+
+
+LAYOUT = of(RecordedLayout, 1)
 
 
 def placed(instances: Iterable[GpuInstance]) -> tuple[PlacedInstance, ...]:
@@ -79,23 +106,6 @@ def placed(instances: Iterable[GpuInstance]) -> tuple[PlacedInstance, ...]:
         PlacedInstance(one.profile, one.start, one.size, tuple(compute.slices for compute in one.compute))
         for one in instances
     )
-
-
-def _in_order(places: Iterable[PlacedInstance]) -> tuple[PlacedInstance, ...]:
-    found = (
-        replace(one, compute=tuple(sorted(one.compute, reverse=True))) if len(one.compute) > 1 else one
-        for one in places
-    )
-    return tuple(sorted(found, key=lambda one: one.start))
-
-
-def gpu_records(data: Any) -> tuple[GpuRecord, ...]:
-    """Read a list of GPUs from plain data, each with its instances in their order on the grid. Raises Unreadable: it is no such list."""
-    try:
-        found: Sequence[GpuRecord] = check(_GPUS, {"gpus": data})["gpus"]
-    except Unfit as unfit:
-        raise Unreadable(f"{unfit.thing}: {unfit.reason}") from unfit
-    return tuple(replace(gpu, instances=_in_order(gpu.instances)) for gpu in found)
 
 
 def match(records: Sequence[GpuRecord], gpu: GpuFacts) -> GpuRecord | None:
@@ -124,10 +134,8 @@ def with_others(facts: Facts, gpus: Iterable[GpuRecord], recorded: Iterable[GpuR
 
 def recorded_gpus(document: Any) -> tuple[GpuRecord, ...]:
     """Return the GPUs of a recorded layout; none where nothing that can be read is recorded."""
-    try:
-        return read_recorded_layout(document)
-    except Unreadable:
-        return ()
+    found: RecordedLayout | None = taken(LAYOUT, document)
+    return found.gpus if found else ()
 
 
 def record_step(document: Any, gpus: Iterable[GpuRecord], profiles: Profiles) -> Step | None:
@@ -148,15 +156,6 @@ def _canonical(gpu: GpuRecord, profiles: Profiles) -> GpuRecord:
     return replace(gpu, instances=tuple(replace(one, profile=names[one.profile]) for one in gpu.instances))
 
 
-def recorded_layout(gpus: Iterable[GpuRecord], request: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the document that is kept under C(/etc/gpufleet/mig.json). C(request): the layout and strategy that were asked for, for people who read
-    the file.
-    """
-    return {"schema": 1, "request": dict(request), "gpus": [gpu.as_dict() for gpu in gpus if gpu.mig is not None]}
-
-
-def read_recorded_layout(document: Any) -> tuple[GpuRecord, ...]:
-    """Return the GPUs of a recorded layout. Raises Unreadable: the document is of another schema, or no such document."""
-    if not isinstance(document, dict) or document.get("schema") != 1:
-        raise Unreadable("it is not a recorded MIG layout of schema 1")
-    return gpu_records(document.get("gpus"))
+def recorded_layout(gpus: Iterable[GpuRecord], request: Mapping[str, Any] | None = None) -> RecordedLayout:
+    """Return what is to be kept of GPUs."""
+    return RecordedLayout(tuple(gpu for gpu in gpus if gpu.mig is not None), request)

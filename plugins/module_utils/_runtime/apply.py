@@ -23,7 +23,7 @@ from .._formats.toml_read import TomlError
 from .._plan import Plan
 from .._runtimes import DISTRIBUTIONS
 from .._steps import ASIDE, Kind
-from .desired import DesiredRuntime, Effective, FileChange, Files, unreadable
+from .desired import DesiredRuntime, Effective, FileChange, Files, refusal, unreadable
 from .engines import PENDING_FOLDER, Engine, RuntimeFailure
 from .plan import Merged, Service, plan
 
@@ -62,7 +62,7 @@ def observe_and_plan(engine: Engine, desired: DesiredRuntime, restart: str, disr
         before, broken = _present(engine, files, edited)
         after = engine.merged(planned) if edited.changed or engine.name in DISTRIBUTIONS else before
     except (TomlError, JsonError) as error:
-        raise unreadable(engine.name, error).refusal(engine.name) from error
+        raise refusal(unreadable(engine.name, error), engine.name) from error
     service = engine.service()
     planned_steps = plan(engine.name, desired, edited, before, after, service, restart, disruption, broken)
     return RuntimeChange(planned_steps, edited.changed, before.effective, after.effective, service, edited.moves)

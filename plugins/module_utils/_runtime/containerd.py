@@ -27,6 +27,7 @@ import posixpath
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from .._facts_view import FileFaultFacts
 from .._formats.toml_edit import (
     BEGIN,
     append_tables,
@@ -42,7 +43,7 @@ from .._formats.toml_edit import (
 from .._formats.toml_read import Document, Path, dig, parse
 from .._steps import ASIDE
 from .containerd_keys import SANDBOXERS, imports_of, merged, spellings, version_by_format
-from .desired import NAME, DesiredRuntime, Effective, FileChange, FileFault, Files, refuse
+from .desired import NAME, DesiredRuntime, Effective, FileChange, Files, refuse
 
 MAIN = "/etc/containerd/config.toml"
 DROP_IN = "99-gpufleet-nvidia.toml"
@@ -329,7 +330,7 @@ def _dotted(version: tuple[int, ...]) -> str:
     return ".".join(map(str, version))
 
 
-def fault(version: tuple[int, ...], documents: Mapping[str, Document], main: str) -> FileFault | None:
+def fault(version: tuple[int, ...], documents: Mapping[str, Document], main: str) -> FileFaultFacts | None:
     """Return why containerd would not see what we write into these files, although some releases accept them silently, or another file wins.
 
     :param documents: the main file and all imported ones, in the order of imports, with leftovers and our own drop-in or without them.
@@ -339,16 +340,16 @@ def fault(version: tuple[int, ...], documents: Mapping[str, Document], main: str
     for path, document in documents.items():
         number = _config_version(document, version)
         if number > 2 and version < (2,):
-            return FileFault("too_new", path, (str(number), _dotted(version)))
+            return FileFaultFacts("too_new", path, (str(number), _dotted(version)))
         if number == 1 and version >= (2,) and (document.get(_CRI[1]) or document.get(_CRI[2])):
-            return FileFault("too_old", path, (_dotted(version),))
+            return FileFaultFacts("too_old", path, (_dotted(version),))
         switched_off = document.data.get("disabled_plugins")
         named = {name for name in switched_off if isinstance(name, str)} if isinstance(switched_off, list) else set()
         disabled = {"cri", *(cri[1] for cri in _CRI.values())} & named
         if disabled:
-            return FileFault("without_cri", path, (", ".join(sorted(disabled)),))
+            return FileFaultFacts("without_cri", path, (", ".join(sorted(disabled)),))
     if main in documents and not isinstance(documents[main].data.get("version", 1), int):
-        return FileFault("without_version", main)
+        return FileFaultFacts("without_version", main)
     # In containerd 1 the file with the last section is changed, and what we wrote ourselves goes before.
     if version < (2,) or main not in documents or is_marked(documents[main].text):
         return None
@@ -357,7 +358,7 @@ def fault(version: tuple[int, ...], documents: Mapping[str, Document], main: str
         for cri in dict.fromkeys(_CRI.values()):
             rival = documents[path].get((*cri, "containerd", "default_runtime_name"))
             if rival not in (None, NAME):
-                return FileFault("rival", path, (str(rival)[:64],))
+                return FileFaultFacts("rival", path, (str(rival)[:64],))
     return None
 
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from .._facts_view import FileFaultFacts
 from .._plan import Refused
 from .._steps import Kind
 
@@ -80,34 +81,22 @@ _FAULTS = {
 }
 
 
-@dataclass(frozen=True)
-class FileFault:
-    """Why the runtime nvidia cannot be set up with a file of the host as it is; the facts have it, too.
-
-    :param kind: a key of the table.
-    :param found: what the file has, or lacks.
-    """
-
-    kind: str
-    path: str
-    found: tuple[str, ...] = ()
-
-    def refusal(self, runtime: str) -> Refused:
-        """Return it in words."""
-        reason, remedy = _FAULTS[self.kind]
-        reason = reason.format(*self.found, "", "", runtime=runtime)
-        return Refused(self.path, reason, remedy.format(*self.found, "", path=self.path))
+def refusal(fault: FileFaultFacts, runtime: str) -> Refused:
+    """Return a fault in words."""
+    reason, remedy = _FAULTS[fault.kind]
+    reason = reason.format(*fault.found, "", "", runtime=runtime)
+    return Refused(fault.path, reason, remedy.format(*fault.found, "", path=fault.path))
 
 
-def unreadable(runtime: str, error: Exception) -> FileFault:
+def unreadable(runtime: str, error: Exception) -> FileFaultFacts:
     """Return that the files of a runtime cannot be read."""
-    return FileFault("unreadable", f"configuration of {runtime}", (str(error)[:256],))
+    return FileFaultFacts("unreadable", f"configuration of {runtime}", (str(error)[:256],))
 
 
-def refuse(fault: FileFault | None, runtime: str, default: bool) -> None:
+def refuse(fault: FileFaultFacts | None, runtime: str, default: bool) -> None:
     """Refuse files with a fault. C(default): whether nvidia is to be the default runtime. Raises Refused: there is one, which is in the way."""
     if fault is not None and fault.kind in _FAULTS and (default or fault.kind != _RIVAL):
-        raise fault.refusal(runtime)
+        raise refusal(fault, runtime)
 
 
 @dataclass(frozen=True)

@@ -20,12 +20,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from .._facts_view import FileFaultFacts
 from .._formats.toml_edit import BEGIN, END, render_tables
 from .._formats.toml_read import Path
 from .._migration import FORMER
 from .._plan import Refused
 from .containerd import RUNTIME_TYPE, effective
-from .desired import BINARY, NAME, DesiredRuntime, Effective, FileChange, FileFault, Files, refuse
+from .desired import BINARY, NAME, DesiredRuntime, Effective, FileChange, Files, refuse
 
 _BLOCK = re.compile(rf"(?:\A|\n){re.escape(BEGIN)}\n.*?{re.escape(END)}(?:\n|\Z)", re.DOTALL)
 #: Templates that keep the detection of runtimes: the base template, or its list of found runtimes.
@@ -93,7 +94,7 @@ def refuse_former(distribution: str, move: bool) -> None:
         )
 
 
-def fault(distribution: str, files: Mapping[str, str]) -> FileFault | None:
+def fault(distribution: str, files: Mapping[str, str]) -> FileFaultFacts | None:
     """Return a template with which the distribution would not start: without the base template, it has to be whole. C(files): as in L(edit)."""
     where = places(distribution)
     generated = files.get(where.generated, "")
@@ -103,7 +104,7 @@ def fault(distribution: str, files: Mapping[str, str]) -> FileFault | None:
         text = _without_block(files[path])
         missing = _missing(text)
         if missing and not as_arguments and not _BASE.search(text):
-            return FileFault("stub", path, (", ".join(missing),))
+            return FileFaultFacts("stub", path, (", ".join(missing),))
     return None
 
 

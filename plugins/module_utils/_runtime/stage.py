@@ -18,7 +18,7 @@ from .._plan import STOPPED, Refused, StagePlan, Step
 from .._runtimes import RUNTIMES
 from .._steps import Kind
 from .._versions import numbers, product_version
-from .desired import BINARY, FileFault, from_variables, refuse
+from .desired import BINARY, from_variables, refuse
 from .plan import move_disturbs, plan_effective
 from .rancher import refuse_former
 
@@ -57,11 +57,10 @@ def stage(facts: Facts, desired: Mapping[str, Any]) -> StagePlan:
     except Refused:
         return StagePlan("runtime", True, unknown=f"{VARIABLES[TOOLKIT]} is refused")
     wanted, leftovers = from_variables(desired), found.leftovers or ()
-    fault = found.fault
     restart, disruption = (str(desired.get(f"nvidia_toolkit_{name}")) for name in ("restart", "disruption"))
     disturbed: tuple[str, ...] = ()
     try:
-        refuse(FileFault(fault.kind, fault.path, fault.found) if fault else None, runtime, wanted.default)
+        refuse(found.fault, runtime, wanted.default)
         if FORMER in leftovers:
             refuse_former(runtime, wanted.move_former)
             used = sum(is_of(one.program, OPERATOR) for one in found.containers)

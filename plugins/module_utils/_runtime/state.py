@@ -16,11 +16,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Callable
 
 from .._adapters.files import HostFiles
+from .._facts_view import FileFaultFacts
 from .._formats.toml_read import dig, loads, parse
 from .._runtimes import DISTRIBUTIONS
 from . import containerd, rancher
 from .containerd_keys import SANDBOXERS, merged, read_all, top, version_by_format
-from .desired import FileFault
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class RuntimeConfiguration:
     low_level_runtime: str | None = None
     sandboxers: Mapping[str, str] = field(default_factory=dict)
     cdi_folders: tuple[str, ...] = ()
-    fault: FileFault | None = None
+    fault: FileFaultFacts | None = None
 
     @property
     def programs(self) -> tuple[str, ...]:

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -19,7 +18,7 @@ from .._adapters.nvml_gpus import Nvml
 from .._adapters.nvml_library import NvmlError
 from .._adapters.processes import add_allocations, device_holders, read_allocations
 from .._facts_view import open_by
-from .._formats.documents import read_json
+from .._formats.documents import read_record, record_text
 from .._gpu_facts import GpuFacts, gpu_view
 from .._plan import NotInEffect, Plan, Refused, Step, carry_out
 from .._printable import printable
@@ -59,11 +58,8 @@ def observe(nvml: Nvml, wanted: Settings) -> list[GpuWithSettings]:
 
 def record(path: str = RECORD) -> Settings | None:
     """Return what this host restores at boot, or None when nothing readable is recorded."""
-    text = files.read_text(path, links=False)
-    try:
-        return desired.recorded(read_json(text)) if text else None
-    except ValueError:
-        return None
+    found: Settings | None = read_record(desired.SETTINGS, files.read_text(path, links=False))
+    return found
 
 
 def apply(steps: Plan, wanted: Settings, nvml: Nvml, reset: Callable[[str], str] = reset_gpu) -> None:
@@ -107,7 +103,7 @@ def restore(nvml: Nvml, wanted: Settings) -> list[str]:
 
 def _apply(step: Step, wanted: Settings, nvml: Nvml, reset: Callable[[str], str]) -> None:
     if step.kind is Kind.RECORD_SETTINGS:
-        files.write_whole(RECORD, json.dumps(wanted.as_dict(), indent=2, sort_keys=True) + "\n")
+        files.write_whole(RECORD, record_text(wanted, desired.SCHEMA))
         return
     if step.kind is Kind.REMOVE_FILE:
         files.remove(RECORD)

@@ -13,7 +13,7 @@ from typing import Any
 
 from .._gpu_settings import Clocks
 from .._plan import Refused
-from .._schema import Unfit, boolean, check, encode, has, items, number, of
+from .._schema import boolean, encode, has, items, number, of
 
 PREFIX = "nvidia_settings_"
 SCHEMA = 1
@@ -50,16 +50,7 @@ class Settings:
         return {"schema": SCHEMA, **encode(self)}
 
 
-_SETTINGS = of(Settings, SCHEMA)
-
-
-def recorded(value: Any) -> Settings | None:
-    """Return what a record says, or None where there is none that can be read."""
-    try:
-        found: Settings = check(_SETTINGS, value)
-    except Unfit:
-        return None
-    return found
+SETTINGS = of(Settings, SCHEMA)
 
 
 def read(desired: Mapping[str, Any]) -> Settings:

@@ -11,8 +11,9 @@ from typing import Any
 
 from .._facts_view import Facts
 from .._plan import StagePlan, Step
+from .._schema import taken
 from .._steps import Kind
-from .desired import PREFIX, RECORD, read, recorded
+from .desired import PREFIX, RECORD, SETTINGS, read
 from .plan import EccPolicy, plan
 from .state import GpuWithSettings
 
@@ -26,7 +27,7 @@ def stage(facts: Facts, desired: Mapping[str, Any]) -> StagePlan:
     :raises Refused: the desired state contradicts itself, or a board of this host cannot meet it.
     """
     wanted = read(desired)
-    former = recorded(facts.recorded.settings)
+    former = taken(SETTINGS, facts.recorded.settings)
     if not wanted.anything and former is None:
         unreadable = facts.recorded.settings is not None
         steps = (Step(Kind.REMOVE_FILE, RECORD, "it cannot be read"),) if unreadable else ()

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -19,7 +18,7 @@ from .._adapters.nvml_gpus import Nvml
 from .._adapters.nvml_library import HOST_PROGRAM, NvmlError
 from .._adapters.processes import ProgramProcess, add_allocations, program_processes, read_allocations
 from .._facts_view import MpsDaemonFacts
-from .._formats.documents import read_json
+from .._formats.documents import read_record, record_text
 from .._gpu_facts import GpuFacts, gpu_view
 from .._plan import Plan, Step
 from .._printable import printable
@@ -27,7 +26,7 @@ from .._runtime.unit_reload import reload_units
 from .._steps import Kind
 from .._users import PROCESS, User
 from . import mps_instances, mps_units
-from .host import SHM, UNREADABLE, Daemon, HostSharing, recorded_sharing
+from .host import SCHEMA, SHARING, SHM, UNREADABLE, Daemon, HostSharing
 from .state import Observed, ObservedDaemon, Server, SharedGpu, pods_of
 
 RECORD = "/etc/gpufleet/sharing.json"
@@ -83,10 +82,7 @@ def observe(nvml: Nvml | None) -> Observed:
 def recorded() -> HostSharing | None:
     """Return what this host restores at boot, or None when nothing is recorded."""
     text = files.read_text(RECORD, links=False)
-    try:
-        return recorded_sharing(read_json(text)) if text else None
-    except ValueError:
-        return UNREADABLE
+    return (read_record(SHARING, text) or UNREADABLE) if text else None
 
 
 def apply(plan: Plan, wanted: HostSharing, nvml: Nvml | None) -> None:
@@ -257,7 +253,7 @@ def _apply_step(step: Step, daemons: Mapping[str, Daemon], wanted: HostSharing, 
     elif step.kind is Kind.ENABLE_MPS_DAEMON:
         _enable(step.target)
     elif step.kind is Kind.RECORD_SHARING:
-        files.write_whole(RECORD, json.dumps(wanted.as_dict(), indent=2, sort_keys=True) + "\n")
+        files.write_whole(RECORD, record_text(wanted, SCHEMA))
 
 
 def _write_units(daemons: Sequence[Daemon]) -> None:

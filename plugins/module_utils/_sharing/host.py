@@ -27,7 +27,7 @@ from .._formats.mps_commands import LONGEST_PIPE_DIRECTORY
 from .._gpu_facts import GpuFacts
 from .._mig.profiles import parse
 from .._plan import Refused
-from .._schema import Unfit, boolean, check, encode, has, items, needs, number, of, text
+from .._schema import boolean, encode, has, items, needs, number, of, taken, text
 from .arithmetic import ClientLimits, mps_limits, refuse_too_many_clients
 from .modes import PRIORITIES, Sharing
 from .mps_instances import GPU, ROOT
@@ -95,7 +95,7 @@ class HostSharing:
         return {"schema": SCHEMA, **encode(self)}
 
 
-_SHARING = of(HostSharing, SCHEMA)
+SHARING = of(HostSharing, SCHEMA)
 
 #: Stands for a record that cannot be read: it is like none that is wanted, so it is written anew.
 UNREADABLE = HostSharing(compute_mode="unreadable")
@@ -103,11 +103,7 @@ UNREADABLE = HostSharing(compute_mode="unreadable")
 
 def recorded_sharing(value: Any) -> HostSharing | None:
     """Return what a record says that a host restores at boot; None without one, C(UNREADABLE) where it says nothing that is understood."""
-    try:
-        found: HostSharing | None = None if value is None else check(_SHARING, value)
-    except Unfit:
-        return UNREADABLE
-    return found
+    return None if value is None else taken(SHARING, value) or UNREADABLE
 
 
 def host_sharing(

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 
-from .._formats.documents import read_json
+from .._formats.documents import read_record
 from .._runtimes import KUBELETS
-from .._schema import Unfit, check, encode
+from .._schema import encode
 from .host import DAEMON, SHM, Daemon
 from .mps_instances import instance
 
@@ -120,11 +120,8 @@ def daemon_of(text: str) -> Daemon | None:
     """Return the daemon that an environment file of ours describes, or None when it is not ours."""
     for line in text.splitlines():
         if line.startswith("# {"):
-            try:
-                found: Daemon = check(DAEMON, read_json(line[2:]))
-                return found
-            except (ValueError, Unfit):
-                return None
+            found: Daemon | None = read_record(DAEMON, line[2:])
+            return found
     return None
 
 

@@ -31,7 +31,7 @@ class ActionModule(ControllerAction):
             host, facts, unread, description = one.name, one.facts, one.unread, one.description
             checks = None
             if facts is not None and facts.health is not None:
-                checks = [*judged(facts, cuda_check=(AUTO,)).as_list(), *driver_security(facts, description.variables)]
+                checks = [*judged(facts, cuda_check=(AUTO,)).checks, *driver_security(facts, description.variables)]
             elif facts is not None:
                 facts, unread = None, "its facts lack the subset health, which the checks need"
             described.append(description.variables)

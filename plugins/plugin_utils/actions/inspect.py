@@ -19,6 +19,7 @@ from ansible.errors import AnsibleError
 from ...module_utils._adapters.files import write_whole
 from ...module_utils._facts_view import Facts, view_of
 from ...module_utils._health.records import sharing_differences
+from ...module_utils._health.report import FAILED
 from ...module_utils._plan import Refused
 from ...module_utils._sharing import modes
 from ...module_utils._sharing.mps_instances import GPU
@@ -27,7 +28,7 @@ from ..descriptions import RunHost, hosts_of
 from ..fleet import claims, inspection, usage
 from ..fleet.capacity import HAMI_SPLIT, Capacity
 from ..fleet.devices import Holding, holdings
-from ..fleet.expectations import FAILED, gpu_allocatable
+from ..fleet.expectations import gpu_allocatable
 from ..fleet.inspection import Resources, host_table, imex_table, resource_table, settings_table
 from ..fleet.node_match import BY_NAME, NodeMatch
 from ..fleet.node_match import VARIABLE as NODE_MATCH

@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 from ...module_utils._facts.schema import check_facts
+from ...module_utils._health.report import FAILED, Check
 from .. import node_expectations
 from ..cluster import Cluster, if_there
 from ..cluster_action import ClusterAction, wait_for_none
-from ..fleet import expectations
 from ..fleet.objects import OWN_NAMESPACES
 from ..role_variables import collect
 
@@ -50,9 +50,9 @@ class ActionModule(ClusterAction):
             arguments = {**arguments, "settle": 0}
         else:
             restarted = _restart(cluster, name, arguments["restart"], arguments["namespaces"])
-        checks: list[expectations.Check] = []
+        checks: list[Check] = []
 
-        def failed() -> list[expectations.Check]:
+        def failed() -> list[Check]:
             checks[:] = node_expectations.checks(
                 name,
                 if_there(cluster.node, name),
@@ -64,7 +64,7 @@ class ActionModule(ClusterAction):
                 cluster.resource_slices,
                 waiting=True,
             )
-            return [check for check in checks if check.status == expectations.FAILED]
+            return [check for check in checks if check.status == FAILED]
 
         # What the kubelet was told before the restart stays on the node until it writes its status again.
         bad = wait_for_none(failed, arguments["timeout"], _PAUSE, arguments["settle"])

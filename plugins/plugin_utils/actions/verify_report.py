@@ -14,6 +14,7 @@ from ansible.errors import AnsibleError
 
 from ...module_utils._facts_view import Facts
 from ...module_utils._health.checks import judged
+from ...module_utils._health.report import ANSWER, PASSED, Check
 from ...module_utils._plan import Refused
 from ...module_utils._schema import Unfit, check
 from .. import node_expectations
@@ -21,7 +22,7 @@ from ..cluster import ApiError, Cluster, at_once
 from ..descriptions import RunHost, hosts_of
 from ..driver_advisories import driver_security
 from ..fleet.objects import MORE_NAMESPACES, NAMESPACE, own_namespaces
-from ..fleet.verification import CHECKS, DESCRIPTION, FUNCTION, Verification, verification
+from ..fleet.verification import Verification, verification
 from ..host_facts import ControllerAction, registered
 from ..plain import plain, said, write_report
 from ..pools import node_of
@@ -29,7 +30,6 @@ from ..role_variables import collect
 
 #: Seconds that the API server may take for an answer.
 _TIMEOUT = 30
-_HEADINGS = {DESCRIPTION: "Description", FUNCTION: "Function"}
 _COLORS = {"passed": "green", "failed": "red", "warning": "yellow", "skipped": "cyan", "unproven": "yellow"}
 
 
@@ -79,39 +79,37 @@ class ActionModule(ControllerAction):
         return {"healthy": not bad, "msg": message, **({} if arguments["summary"] else {"hosts": document})}
 
     def _show(self, found: Verification) -> None:
-        for group, heading in _HEADINGS.items():
-            checks = [one for one in found.checks if one["group"] == group]
+        for heading, checks in (("Description", found.described), ("Function", found.function)):
             if checks:
                 self._display.display(f"  {heading}:")
-            well = [one for one in checks if group == DESCRIPTION and one["status"] == "passed"]
+            well = [one for one in checks if checks is found.described and one.status == PASSED]
             if well:
-                text = f"    {'passed':8} {', '.join(str(one['name']).removeprefix('stage ') for one in well)}"
-                self._display.display(text, color=_COLORS["passed"])
+                text = f"    {PASSED:8} {', '.join(one.name.removeprefix('stage ') for one in well)}"
+                self._display.display(text, color=_COLORS[PASSED])
             for one in (one for one in checks if one not in well):
-                text = f"    {one['status']:8} {one['name']:14} {one['evidence']}"
-                self._display.display(text, color=_COLORS.get(one["status"]))
-                if one["next_step"]:
-                    self._display.display(f"             next: {one['next_step']}")
+                self._display.display(f"    {one.status:8} {one.name:14} {one.evidence}", color=_COLORS.get(one.status))
+                if one.next_step:
+                    self._display.display(f"             next: {one.next_step}")
 
 
-def _function(host: RunHost, facts: Facts) -> tuple[Sequence[Mapping[str, Any]] | None, str]:
+def _function(host: RunHost, facts: Facts) -> tuple[Sequence[Check] | None, str]:
     """Return the checks of whether a host works, or why there are none. What the host itself was asked counts in place of what was read."""
     if facts.health is None:
         return None, "its facts lack the subset health, which the checks need"
     # A description that is refused has no variables.
     variables = host.description.variables
     options = ("checks", "cuda_check", "dcgm_level") if variables else ()
-    checks = judged(facts, *(variables[f"nvidia_health_{name}"] for name in options)).as_list()
+    checks = judged(facts, *(variables[f"nvidia_health_{name}"] for name in options)).checks
     answered = registered(host.variables, "gpu_verify_on_host")
     if not answered:
         return checks, ""
     try:
         found = plain(answered)
-        check(CHECKS, found.get("checks"))
+        said_of: Sequence[Check] = check(ANSWER, found.get("checks"))
     except (TypeError, Unfit) as error:
         return None, said(found) or f"its checks are invalid: {error}"
-    of_host = {one["name"]: one for one in found["checks"]}
-    return [of_host.get(one["name"], one) for one in checks], ""
+    of_host = {one.name: one for one in said_of}
+    return [of_host.get(one.name, one) for one in checks], ""
 
 
 class _Nodes:
@@ -136,7 +134,7 @@ class _Nodes:
             self._cluster = None
             self.unasked = str(error)
 
-    def checks(self, host: str, variables: Any, facts: Facts) -> tuple[Sequence[Mapping[str, Any]] | None, str]:
+    def checks(self, host: str, variables: Any, facts: Facts) -> tuple[Sequence[Check] | None, str]:
         """Return the checks of the node of C(host), or why there are none."""
         cluster = self._cluster
         if cluster is None:
@@ -152,9 +150,8 @@ class _Nodes:
                 there=there,
             )
             namespaces = own_namespaces({one: plain(variables.get(one)) for one in (NAMESPACE, MORE_NAMESPACES)})
-            found = node_expectations.checks(
+            return node_expectations.checks(
                 name, there, lambda: cluster.pods_on(name), wanted, facts, namespaces, slices=self._slices
-            )
+            ), ""
         except (Refused, ApiError, AnsibleError) as error:
             return None, getattr(error, "message", None) or str(error)
-        return [one.as_dict() for one in found], ""

@@ -44,12 +44,12 @@ class Diagnosis:
         lines = [f"{self.host}: {self._summary()}"]
         lines += [f"  {name + ':':12} {text}" for name, text in identity(self.facts).items()] if self.facts else []
         for title, statuses in (("What is wrong", ("failed", "warning")), ("What is not proven", ("unproven",))):
-            checks = [check for check in self.found.checks if check["status"] in statuses]
+            checks = [check for check in self.found.checks if check.status in statuses]
             lines += [f"  {title}:"] if checks else []
             for check in checks:
-                lines.append(f"    {check['status']:8} {check['name']}: {check['evidence']}")
-                if check["next_step"]:
-                    lines.append(f"             next: {check['next_step']}")
+                lines.append(f"    {check.status:8} {check.name}: {check.evidence}")
+                if check.next_step:
+                    lines.append(f"             next: {check.next_step}")
         steps = stage_lines(self.stages)
         if self.facts is not None:
             lines += (
@@ -63,7 +63,7 @@ class Diagnosis:
         return lines
 
     def _summary(self) -> str:
-        failed, warned = len(self.found.failed), sum(1 for check in self.found.checks if check["status"] == "warning")
+        failed, warned = len(self.found.failed), self.found.warned
         found = f"checks failed: {failed}, warnings: {warned}" if failed or warned else "nothing is wrong"
         return found + (f", not proven: {', '.join(self.found.unproven)}" if self.found.unproven else "")
 

@@ -1,40 +1,29 @@
 # Copyright: (c) 2026, the gpufleet.nvidia authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
+# ruff: noqa: RUF009 (the functions declare fields)
 
 """Whether a node shows what its pool's description predicts. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ...module_utils._formats.documents import read_json
+from ...module_utils._formats.documents import read_record
+from ...module_utils._health.report import FAILED, PASSED, SKIPPED, WARNING, Check
 from ...module_utils._plan import Refused
+from ...module_utils._schema import boolean, has, mapping, needs, not_null, number, of, text
 from . import served
 from .names import CONFIGURATION_LABEL, MIG_CONFIG_LABEL, MIG_STATE_LABEL
 from .objects import labels_of
 from .pods import GPU_PREFIXES, quantity
-from .sharing_configurations import LABEL
+from .sharing_configurations import LABEL, ShownChoice
 from .text import counted
 
 #: What of the device plugin's configurations is not in C(choices).
 OWN, MORE = "own", "more"
-PASSED, FAILED, WARNING, SKIPPED = "passed", "failed", "warning", "skipped"
-
-
-@dataclass(frozen=True)
-class Check:
-    """One check, in the form of those of M(gpufleet.nvidia.health)."""
-
-    name: str
-    status: str
-    evidence: str
-    next_step: str = ""
-
-    def as_dict(self) -> dict[str, str]:
-        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -45,7 +34,7 @@ class Expected:
     :param node_labels: labels that the rendered tree gives the node.
     :param devices: kind of device to count, as in ResourceSlices; empty where the DRA driver does not serve the node.
     :param mps_replicas: resource to its replicas, where the device plugin's own MPS daemon serves it.
-    :param choices: C(resources), C(labels) and C(mps_replicas) under each configuration of the device plugin that the node's label can name.
+    :param choices: what it must show under each configuration of the device plugin that the node's label can name.
     :param other_choices: what else is in the ConfigMap of the plugin: nothing (empty), C(own), the pool's own configuration, which the label
         of a rendered tree on the node names, or C(more), that of other pools as well.
     :param moved_to: while its pool is migrated, what serves a node that has been moved; else empty.
@@ -59,10 +48,85 @@ class Expected:
     mps_of_host: bool = False
     devices: Mapping[str, int] = field(default_factory=dict)
     mps_replicas: Mapping[str, int] = field(default_factory=dict)
-    choices: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    choices: Mapping[str, ShownChoice] = field(default_factory=dict)
     other_choices: str = ""
     moved_to: str = ""
     before: Expected | None = None
+
+
+_NAME = text(253)
+_COUNTS, _LABELS = mapping(not_null(number())), mapping(not_null(text()))
+_CHOICES = mapping(not_null(of(ShownChoice)))
+
+
+@dataclass(frozen=True)
+class ShownBefore:
+    """What a node of C(capacity.json) shows until it is moved, and what serves it then."""
+
+    to: str = needs(_NAME)
+    resources: Mapping[str, int] = needs(_COUNTS)
+    labels: Mapping[str, str] = needs(_LABELS)
+    devices: Mapping[str, int] | None = has(_COUNTS)
+
+
+@dataclass(frozen=True)
+class ShownNode:
+    """What a node of C(capacity.json) shows; what is null is as its configuration has it. C(selector): of each node that is found by a property."""
+
+    configuration: str = has(_NAME, "")
+    resources: Mapping[str, int] = needs(_COUNTS, None)
+    devices: Mapping[str, int] | None = has(_COUNTS)
+    labels: Mapping[str, str] | None = has(_LABELS)
+    node_labels: Mapping[str, str] | None = has(_LABELS)
+    choices: Mapping[str, ShownChoice] | None = has(_CHOICES)
+    migration: ShownBefore | None = has(of(ShownBefore))
+    selector: Mapping[str, str] | None = has(_LABELS)
+
+
+@dataclass(frozen=True)
+class ShownSlice:
+    replicas: int = needs(number())
+
+
+@dataclass(frozen=True)
+class ShownSharing:
+    mode: str = has(_NAME, "")
+    backend: str = has(_NAME, "")
+    mps_of_host: bool = has(boolean, False)
+
+
+@dataclass(frozen=True)
+class ShownConfiguration:
+    """What the nodes of a configuration have in common; C(content) is a hash, and empty in trees that do not tell."""
+
+    pool: str = has(_NAME, "")
+    content: str = has(text(63), "")
+    labels: Mapping[str, str] | None = has(_LABELS)
+    node_labels: Mapping[str, str] | None = has(_LABELS)
+    choices: Mapping[str, ShownChoice] | None = has(_CHOICES)
+    slices: Mapping[str, ShownSlice] | None = has(mapping(not_null(of(ShownSlice))))
+    sharing: ShownSharing = has(of(ShownSharing), ShownSharing())
+    each_node: ShownNode | None = has(of(ShownNode))
+
+
+_ANY = ShownConfiguration()
+
+
+@dataclass(frozen=True)
+class ShownCluster:
+    """What of a rendered C(capacity.json) is read again."""
+
+    configurations: Mapping[str, ShownConfiguration] = needs(mapping(not_null(of(ShownConfiguration))))
+    nodes: Mapping[str, ShownNode] = needs(mapping(not_null(of(ShownNode)), 10**6))
+
+
+_CLUSTER = of(ShownCluster)
+
+
+def read_capacity(text: str) -> ShownCluster | None:
+    """Return what a C(capacity.json) says; None where the text is none."""
+    found: ShownCluster | None = read_record(_CLUSTER, text)
+    return found
 
 
 def expected(text: str, source: str, node: str, there: Mapping[str, Any] | None = None) -> Expected:
@@ -71,50 +135,47 @@ def expected(text: str, source: str, node: str, there: Mapping[str, Any] | None 
     :param there: the Node object; a node that the file does not name may have joined a pool that finds its nodes by a property.
     :raises Refused: it is no such file, or it has no such node.
     """
-    try:
-        document = read_json(text)
-        configurations = document["configurations"]
-        entry = document["nodes"].get(node) or _joined(configurations, there or {})
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    document = read_capacity(text)
+    if document is None:
         remedy = "Name the capacity.json of the cluster, below gpu_kubernetes_output_directory."
-        raise Refused(source, "it is not a capacity.json that gpufleet.nvidia.render wrote", remedy) from error
+        raise Refused(source, "it is not a capacity.json that gpufleet.nvidia.render wrote", remedy)
+    entry = document.nodes.get(node) or _joined(document.configurations, there or {})
     if entry is None:
         remedy = "Render the clusters again, or name the capacity.json of the cluster that has it."
         raise Refused(source, f"it has no node {node}", remedy)
-    item = configurations.get(entry.get("configuration")) or {}
-    node_labels = entry.get("node_labels", item.get("node_labels")) or {}
-    labels = entry.get("labels", item.get("labels")) or {}
-    sharing = item.get("sharing") or {}
-    of_host = bool(sharing.get("mps_of_host"))
-    of_plugin = (sharing.get("mode"), sharing.get("backend")) == ("mps", "mps") and not of_host
+    item = document.configurations.get(entry.configuration, _ANY)
+    labels = (item.labels if entry.labels is None else entry.labels) or {}
+    node_labels = (item.node_labels if entry.node_labels is None else entry.node_labels) or {}
+    choices = (item.choices if entry.choices is None else entry.choices) or {}
+    sharing, before = item.sharing, entry.migration
+    of_plugin = (sharing.mode, sharing.backend) == ("mps", "mps") and not sharing.mps_of_host
     return Expected(
-        entry["resources"],
+        entry.resources,
         labels,
         node_labels,
         mig_manager=MIG_CONFIG_LABEL in node_labels,
-        mps_of_host=of_host,
-        mps_replicas={name: int(unit["replicas"]) for name, unit in (item.get("slices") or {}).items() if of_plugin},
-        devices=entry.get("devices") or {},
-        choices=entry.get("choices", item.get("choices")) or {},
-        **_migration(entry.get("migration"), node_labels),
+        mps_of_host=sharing.mps_of_host,
+        mps_replicas={name: unit.replicas for name, unit in (item.slices or {}).items() if of_plugin},
+        devices=entry.devices or {},
+        choices=choices,
+        moved_to=before.to if before else "",
+        before=Expected(before.resources, before.labels, node_labels, devices=before.devices or {}) if before else None,
     )
 
 
-def _migration(found: Mapping[str, Any] | None, node_labels: Mapping[str, str]) -> dict[str, Any]:
-    if not found:
-        return {}
-    before = Expected(found["resources"], found["labels"], node_labels, devices=found.get("devices") or {})
-    return {"moved_to": found["to"], "before": before}
-
-
-def _joined(configurations: Mapping[str, Any], there: Mapping[str, Any]) -> dict[str, Any] | None:
+def _joined(configurations: Mapping[str, ShownConfiguration], there: Mapping[str, Any]) -> ShownNode | None:
     """Return what the pool says of each of its nodes that the node has joined by a property."""
     labels = labels_of(there)
     for name, item in configurations.items():
-        each = item.get("each_node")
+        each = item.each_node
         # Releases of groups keep away from a node that Node Feature Discovery labelled for another pool.
-        if each and labels.get(CONFIGURATION_LABEL, name) == name and each["selector"].items() <= labels.items():
-            return {**each, "configuration": name}
+        if (
+            each
+            and labels.get(CONFIGURATION_LABEL, name) == name
+            and each.selector is not None
+            and each.selector.items() <= labels.items()
+        ):
+            return replace(each, configuration=name)
     return None
 
 
@@ -135,8 +196,9 @@ def chosen(node: Mapping[str, Any], wanted: Expected) -> tuple[Expected, tuple[C
     if shown is not None:
         # Somebody who may label nodes chose it, so it is no mistake; that it differs from the default is still worth saying.
         check = Check("configuration", PASSED, f"{LABEL}={name} chooses what the node offers")
-        resources, labels, replicas = (shown.get(key) or {} for key in ("resources", "labels", "mps_replicas"))
-        return replace(wanted, resources=resources, labels=labels, mps_replicas=replicas), (check,)
+        return replace(wanted, resources=shown.resources, labels=shown.labels, mps_replicas=shown.mps_replicas), (
+            check,
+        )
     own = labels.get(CONFIGURATION_LABEL) if wanted.other_choices else None
     if wanted.other_choices == MORE or (wanted.other_choices == OWN and own in (None, name)):
         return wanted, ()

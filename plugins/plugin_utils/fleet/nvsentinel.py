@@ -15,8 +15,9 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from ...module_utils._formats.documents import read_json
+from ...module_utils._formats.documents import read_record
 from ...module_utils._plan import Refused
+from ...module_utils._schema import mapping, text
 from .names import LABEL_PREFIX
 from .objects import annotations_of, labels_of, metadata
 
@@ -34,6 +35,7 @@ _RELEASED = f"{GROUP}/external-remediation"
 _OWNERSHIP, _COMPLETE = "NVSentinelOwnershipReleased", "ExternalRemediationComplete"
 #: What the labels were before a playbook took the node.
 INITIAL = f"{LABEL_PREFIX}/initial-nvsentinel-managed"
+_INITIAL = mapping(text())
 
 
 def is_seen(node: Mapping[str, Any] | None) -> bool:
@@ -102,16 +104,12 @@ def returned(
     node: Mapping[str, Any] | None, cordon: bool | None, mode: str
 ) -> tuple[dict[str, str | None], dict[str, str | None], bool | None]:
     """Return the labels and annotations with which a node goes back to NVSentinel, and its cordon: one that NVSentinel needs stays, and it removes it."""
-    text = annotations_of(node).get(INITIAL)
+    written = annotations_of(node).get(INITIAL)
     kept = None if cordon is False and mode != IGNORE and _quarantine(node) else cordon
-    if text is None:
+    if written is None:
         return {}, {}, kept
-    try:
-        before = read_json(text)
-    except ValueError:
-        before = None
-    values = {name: before.get(name) if isinstance(before, dict) else None for name in MANAGED}
-    return {name: value if isinstance(value, str) else None for name, value in values.items()}, {INITIAL: None}, kept
+    before = read_record(_INITIAL, written) or {}
+    return {name: before.get(name) for name in MANAGED}, {INITIAL: None}, kept
 
 
 def _quarantine(node: Mapping[str, Any] | None) -> str:

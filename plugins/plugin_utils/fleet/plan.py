@@ -10,10 +10,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ...module_utils._health.report import FAILED
 from ...module_utils._plan import REBOOT_NEEDED, REBOOT_POSSIBLE, StagePlan, Step, Verdict, hurts_pods, verdict_of
 from ...module_utils._schema import encode
 from ...module_utils._steps import gpu_of
-from .expectations import FAILED, Expected, compare
+from .expectations import Expected, compare
 from .objects import is_cordoned, is_ready
 from .pods import read
 from .text import ranges, shortened, table

@@ -2,6 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
+
 """Named configurations of the device plugin, one of which a node chooses by its label. Pure.
 
 The plugin's config-manager reads the label: a name that its ConfigMap lacks keeps a plugin from starting, and one that runs keeps what it had
@@ -17,6 +18,7 @@ from typing import Any
 
 from ...module_utils._gpu_facts import GpuFacts
 from ...module_utils._plan import Refused
+from ...module_utils._schema import mapping, needs, not_null, number, text
 from ...module_utils._sharing.desired import read as read_sharing
 from ...module_utils._sharing.modes import Sharing
 from .capacity import Capacity, capacity, merged
@@ -93,15 +95,23 @@ class Choices:
         return self.named[self.chosen] if self.chosen else self.base
 
 
-def as_dict(named: Named) -> dict[str, Any]:
-    """Return what a node shows under a configuration, as C(capacity.json) has it."""
-    shown = named.capacity
-    of_plugin = named.sharing.mps_of_plugin
-    return {
-        "resources": dict(sorted(shown.resources.items())),
-        "labels": dict(sorted(shown.labels.items())),
-        "mps_replicas": {name: unit.replicas for name, unit in sorted(shown.slices.items())} if of_plugin else {},
-    }
+_COUNTS, _LABELS = mapping(not_null(number())), mapping(not_null(text()))
+
+
+@dataclass(frozen=True)
+class ShownChoice:
+    """What a node shows under a configuration, as C(capacity.json) has it."""
+
+    resources: Mapping[str, int] = needs(_COUNTS)
+    labels: Mapping[str, str] = needs(_LABELS)
+    mps_replicas: Mapping[str, int] = needs(_COUNTS)
+
+
+def shown(named: Named) -> ShownChoice:
+    """Return what a node shows under a configuration."""
+    found, of_plugin = named.capacity, named.sharing.mps_of_plugin
+    replicas = {name: unit.replicas for name, unit in sorted(found.slices.items())} if of_plugin else {}
+    return ShownChoice(dict(sorted(found.resources.items())), dict(sorted(found.labels.items())), replicas)
 
 
 def is_name(name: str) -> bool:

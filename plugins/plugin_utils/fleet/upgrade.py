@@ -2,6 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
+
 """What a rollout knows of a node, where that is kept, and which nodes it has to work on. Pure.
 
 The record of a node lies in annotations of its Node object and in a file on the host, with the same names. A run that is cut off leaves
@@ -11,18 +12,18 @@ it there; the next run, on any machine, reads it and continues.
 from __future__ import annotations
 
 import datetime
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
+from ...module_utils._formats.documents import record_text
 from ...module_utils._formats.host_names import UPGRADE_STEPS
 from ...module_utils._formats.utc_time import lately, moment_of
 from ...module_utils._health import repair_record
 from ...module_utils._health.repair_record import found_cordoned
 from ...module_utils._plan import Refused
-from ...module_utils._schema import OUTPUT, Unfit, boolean, check, fields, number, text
+from ...module_utils._schema import OUTPUT, Unfit, boolean, check, encode, has, number, of, text
 from .names import LABEL_PREFIX
 from .objects import is_cordoned, is_ready, labels_of
 from .waves import CURRENT, DONE, FAILED, WAITING, Node
@@ -51,21 +52,7 @@ _STATES = {
     REPARTITION: (UPGRADE_STEPS[0], FAILED, REFUSED),
 }
 _WAVE = re.compile("[0-9]{1,6}")
-_FIELDS = {
-    "state": text(64),
-    **dict.fromkeys(("from", "from_toolkit", "from_kernel", "to", "driver", "former", "operator"), text(1024)),
-    "wave": number(0, 10**6),
-    "initial_unschedulable": boolean,
-    "failed_reason": OUTPUT,
-    "since": text(64),
-}
-_RECORDS = {
-    work: fields({**_FIELDS, "state": text(pattern="|".join(("", *states)))}) for work, states in _STATES.items()
-}
-
-
-#: How the record spells those fields of L(Record) that have another name there.
-_WRITTEN = {"origin": "from", "toolkit": "from_toolkit", "kernel": "from_kernel", "target": "to"}
+_TEXT = text(1024)
 
 
 @dataclass(frozen=True)
@@ -83,18 +70,18 @@ class NodeRecord:
     :param initial_unschedulable: whether somebody had cordoned the node before; it stays so.
     """
 
-    state: str = ""
-    origin: str = ""
-    target: str = ""
-    wave: int = 0
-    initial_unschedulable: bool = False
-    failed_reason: str = ""
-    operator: str = ""
-    since: str = ""
-    toolkit: str = ""
-    kernel: str = ""
-    driver: str = ""
-    former: str = ""
+    state: str = has(text(64), "")
+    origin: str = has(_TEXT, "", called="from")
+    target: str = has(_TEXT, "", called="to")
+    wave: int = has(number(0, 10**6), 0)
+    initial_unschedulable: bool = has(boolean, False)
+    failed_reason: str = has(OUTPUT, "")
+    operator: str = has(_TEXT, "")
+    since: str = has(text(64), "")
+    toolkit: str = has(_TEXT, "", called="from_toolkit")
+    kernel: str = has(_TEXT, "", called="from_kernel")
+    driver: str = has(_TEXT, "")
+    former: str = has(_TEXT, "")
 
     @property
     def interrupted(self) -> bool:
@@ -112,7 +99,7 @@ class NodeRecord:
         return self.state in _CHANGED
 
     def values(self) -> dict[str, Any]:
-        return {_WRITTEN.get(name, name): value for name, value in asdict(self).items()}
+        return dict(encode(self))
 
     def annotations(self, work: str = UPGRADE) -> dict[str, str | None]:
         """Return the annotations of the node; C(None) removes one. C(work): a rollout of either kind, C(heal) or C(repartition)."""
@@ -120,7 +107,11 @@ class NodeRecord:
 
     def as_text(self) -> str:
         """Return the file on the host."""
-        return json.dumps({"schema": 1, **self.values()}, indent=2, sort_keys=True) + "\n"
+        return record_text(self, 1)
+
+
+_RECORD = of(NodeRecord)
+_STATE = {work: text(pattern="|".join(("", *states))) for work, states in _STATES.items()}
 
 
 def annotation(work: str, field: str) -> str:
@@ -130,9 +121,9 @@ def annotation(work: str, field: str) -> str:
 
 def from_values(values: Any, work: str = UPGRADE) -> NodeRecord:
     """Return the record with these values, as L(Record.values) gives them."""
-    found = check(_RECORDS[work], values)
-    named = {name: found.get(_WRITTEN.get(name, name)) for name in NodeRecord.__dataclass_fields__}
-    return NodeRecord(**{name: value for name, value in named.items() if value is not None})
+    found: NodeRecord = check(_RECORD, values)
+    _STATE[work](found.state, "state")
+    return found
 
 
 def from_annotations(annotations: Mapping[str, str] | None, work: str = UPGRADE) -> NodeRecord:
@@ -140,7 +131,7 @@ def from_annotations(annotations: Mapping[str, str] | None, work: str = UPGRADE)
     given = {} if annotations is None else annotations
     if not isinstance(given, Mapping):
         raise Unfit("", "annotations must be a mapping")
-    found: dict[str, Any] = {name: given.get(annotation(work, name)) for name in _FIELDS}
+    found: dict[str, Any] = {name: given.get(annotation(work, name)) for name in NodeRecord().values()}
     found["wave"] = int(found["wave"]) if _WAVE.fullmatch(str(found["wave"])) else found["wave"]
     unschedulable = found["initial_unschedulable"]
     found["initial_unschedulable"] = {"true": True, "false": False}.get(str(unschedulable), unschedulable)

@@ -10,46 +10,39 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ...module_utils._health.report import FAILED, PASSED, SKIPPED, UNPROVEN, WARNING, Check
 from ...module_utils._plan import StagePlan, Step, Verdict, hurts_pods
-from ...module_utils._schema import OUTPUT, fields, items, text
 from .plan import step_lines
 
-DESCRIPTION, FUNCTION = "description", "function"
 #: The check that says why a host could not be read.
 _REACH = "reach"
-
-#: What M(gpufleet.nvidia.health) answers under C(checks).
-CHECKS = items(
-    fields(
-        {
-            "name": text(64),
-            "status": text(pattern="passed|failed|warning|skipped|unproven"),
-            "evidence": OUTPUT,
-            "next_step": OUTPUT,
-        },
-        required=("name", "status", "evidence", "next_step"),
-    ),
-    256,
-)
 
 
 @dataclass(frozen=True)
 class Verification:
-    """The checks of one host, in the order in which the first failure is the one to fix: of its description, then of its function.
-
-    Each has C(group): C(description) where site would change something else, C(function) for what no description says.
+    """The checks of one host, in the order in which the first failure is the one to fix: of its description, which fail where site would change
+    something, then of its function, for what no description says.
     """
 
-    checks: tuple[Mapping[str, Any], ...]
+    described: tuple[Check, ...]
+    function: tuple[Check, ...]
 
     @property
-    def failed(self) -> tuple[Mapping[str, Any], ...]:
-        return tuple(check for check in self.checks if check["status"] == "failed")
+    def checks(self) -> tuple[Check, ...]:
+        return (*self.described, *self.function)
+
+    @property
+    def failed(self) -> tuple[Check, ...]:
+        return tuple(check for check in self.checks if check.status == FAILED)
+
+    @property
+    def warned(self) -> int:
+        return sum(1 for check in self.checks if check.status == WARNING)
 
     @property
     def unproven(self) -> tuple[str, ...]:
         """The names of the checks that nothing on the host could show."""
-        return tuple(check["name"] for check in self.checks if check["status"] == "unproven")
+        return tuple(check.name for check in self.checks if check.status == UNPROVEN)
 
     @property
     def healthy(self) -> bool:
@@ -58,7 +51,7 @@ class Verification:
     @property
     def unread(self) -> str:
         """Why nothing is known of the host; empty where something is."""
-        return str(self.failed[0]["evidence"]) if [check["name"] for check in self.failed] == [_REACH] else ""
+        return self.failed[0].evidence if [check.name for check in self.failed] == [_REACH] else ""
 
     @property
     def summary(self) -> str:
@@ -66,28 +59,28 @@ class Verification:
         if self.unread:
             return f"could not be read: {self.unread}"
         said = []
-        for group, well, wrong in (
-            (DESCRIPTION, "as described", "not as described"),
-            (FUNCTION, "works", "does not work"),
+        for checks, well, wrong in (
+            (self.described, "as described", "not as described"),
+            (self.function, "works", "does not work"),
         ):
-            names = dict.fromkeys(check["name"] for check in self.failed if check["group"] == group)
+            names = dict.fromkeys(check.name for check in checks if check.status == FAILED)
             said.append(f"{wrong}: {', '.join(names)}" if names else well)
-        warnings = sum(1 for check in self.checks if check["status"] == "warning")
         return (
             "; ".join(said)
-            + (f", {warnings} warnings" if warnings else "")
+            + (f", {self.warned} warnings" if self.warned else "")
             + (f", not proven: {', '.join(self.unproven)}" if self.unproven else "")
         )
 
     def as_dict(self) -> dict[str, Any]:
+        groups = (("description", self.described), ("function", self.function))
         return {
             "healthy": self.healthy,
-            "failed_check": self.failed[0]["name"] if self.failed else None,
-            "checks": [dict(check) for check in self.checks],
+            "failed_check": self.failed[0].name if self.failed else None,
+            "checks": [{"group": group, **check.as_dict()} for group, checks in groups for check in checks],
         }
 
 
-def of_stages(stages: Mapping[str, StagePlan]) -> list[dict[str, str]]:
+def of_stages(stages: Mapping[str, StagePlan]) -> list[Check]:
     """Return what the stages of a host say as checks: each step that C(site) would take is a failed one, in the words of C(plan).
 
     :param stages: as L(Description.stages) returns them; those that are no stages of C(site) say why there are no others.
@@ -95,18 +88,16 @@ def of_stages(stages: Mapping[str, StagePlan]) -> list[dict[str, str]]:
     found = []
     for name, plan in stages.items():
         if plan.verdict is Verdict.AS_DESCRIBED and not plan.warnings:
-            found.append(_check(_named(name), "passed", "as described", group=DESCRIPTION))
+            found.append(_check(_named(name), PASSED, "as described"))
         for refusal in plan.refusals:
-            found.append(
-                _check(_named(name), "failed", f"{refusal.thing}: {refusal.reason}", refusal.remedy, DESCRIPTION)
-            )
+            found.append(_check(_named(name), FAILED, f"{refusal.thing}: {refusal.reason}", refusal.remedy))
         for line, steps in step_lines(plan.steps):
-            found.append(_check(_named(name), "failed", line, _leads_on(name, steps), DESCRIPTION))
+            found.append(_check(_named(name), FAILED, line, _leads_on(name, steps)))
         for reason in (plan.unknown, plan.unread):
             if reason and plan.verdict in (Verdict.TO_CHANGE, Verdict.UNREAD):
-                found.append(_check(_named(name), "failed", f"not known: {reason}", _leads_on(name, ()), DESCRIPTION))
+                found.append(_check(_named(name), FAILED, f"not known: {reason}", _leads_on(name, ())))
         for warned in plan.warnings:
-            found.append(_check(_named(name), "warning", warned, group=DESCRIPTION))
+            found.append(_check(_named(name), WARNING, warned))
     return found
 
 
@@ -136,8 +127,8 @@ _OF_NODE = ("node", "device plugin", "allocatable", "labels")
 
 def verification(
     stages: Mapping[str, StagePlan],
-    host: Sequence[Mapping[str, Any]] | None,
-    node: Sequence[Mapping[str, Any]] | None,
+    host: Sequence[Check] | None,
+    node: Sequence[Check] | None,
     *,
     unread: str = "",
     unasked: str = "",
@@ -148,30 +139,27 @@ def verification(
     :param host: the checks of its function, as M(gpufleet.nvidia.health) answers them; None where it could not be read.
     :param unasked: why the cluster could not be asked; empty when none was to be.
     """
-    checks = [*of_host(host, unread, of_stages(stages)).checks]
-    cause = next((str(check["name"]) for check in checks if check["name"] == _REACH), None)
+    checks = of_host(host, unread, of_stages(stages))
+    cause = _REACH if host is None else None
     if cause is None and any(stage.refusals for stage in stages.values()):
-        cause = next(str(check["name"]) for check in checks if check["status"] == "failed")
+        cause = checks.failed[0].name
     if node is None and unasked:
-        step = "Check the kubeconfig and that the API server can be reached."
-        node = [_check("node", "failed", unasked, step)]
+        node = [_check("node", FAILED, unasked, "Check the kubeconfig and that the API server can be reached.")]
     elif node is None:
         reason = f"the check {cause} failed" if cause else "no cluster was asked: gpu_cluster_kubeconfig is not set"
-        return Verification((*checks, *(_check(name, "skipped", reason) for name in _OF_NODE)))
-    there = {check["name"] for check in node}
-    missing = (_check(name, "skipped", "the check node failed") for name in _OF_NODE if name not in there)
-    return Verification((*checks, *({**check, "group": FUNCTION} for check in node), *missing))
+        missing = [_check(name, SKIPPED, reason) for name in _OF_NODE]
+        return Verification(checks.described, (*checks.function, *missing))
+    there = {check.name for check in node}
+    missing = [_check(name, SKIPPED, "the check node failed") for name in _OF_NODE if name not in there]
+    return Verification(checks.described, (*checks.function, *node, *missing))
 
 
-def of_host(
-    host: Sequence[Mapping[str, Any]] | None, unread: str, described: Sequence[Mapping[str, Any]] = ()
-) -> Verification:
+def of_host(host: Sequence[Check] | None, unread: str, described: Sequence[Check] = ()) -> Verification:
     """Return what is known of a host itself: its checks, or the one that says why it could not be read."""
-    if host is not None:
-        return Verification((*described, *({**check, "group": FUNCTION} for check in host)))
     step = "See the message of the task that failed, or try: ansible <host> --become -m ansible.builtin.ping"
-    return Verification((*described, _check(_REACH, "failed", unread or "the host could not be read", step)))
+    known = [_check(_REACH, FAILED, unread or "the host could not be read", step)] if host is None else host
+    return Verification(tuple(described), tuple(known))
 
 
-def _check(name: str, status: str, evidence: str, step: str = "", group: str = FUNCTION) -> dict[str, str]:
-    return {"group": group, "name": name, "status": status, "evidence": evidence.strip().rstrip("."), "next_step": step}
+def _check(name: str, status: str, evidence: str, step: str = "") -> Check:
+    return Check(name, status, evidence.strip().rstrip("."), step)

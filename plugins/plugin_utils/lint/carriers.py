@@ -150,9 +150,9 @@ def _carried(document: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any, Any]]
     elif group == _FLUX:
         chart = mapping(below(spec, "chart", "spec"))
         # An object beside it that has the version, and is called as the chart, or anyhow.
-        named = str(below(spec, "chartRef", "name") or "")
-        name = named if FORMER.get(named, named) in charts() else chart.get("chart")
-        yield "spec.values", spec.get("values"), name, named or chart.get("version")
+        reference = str(below(spec, "chartRef", "name") or "")
+        of_chart = reference if FORMER.get(reference, reference) in charts() else chart.get("chart")
+        yield "spec.values", spec.get("values"), of_chart, reference or chart.get("version")
     elif group == _K3S:
         for key in ("valuesContent", "values"):
             yield f"spec.{key}", spec.get(key), spec.get("chart"), spec.get("version")

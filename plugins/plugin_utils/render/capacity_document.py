@@ -15,16 +15,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ...module_utils._formats.documents import read_json
 from ...module_utils._plan import Refused
+from ...module_utils._schema import encode
 from ..fleet.capacity import Capacity
+from ..fleet.expectations import read_capacity
 from ..fleet.served import SERVERS
-from ..fleet.sharing_configurations import Choices
-from ..fleet.sharing_configurations import as_dict as choice_as_dict
+from ..fleet.sharing_configurations import Choices, shown
 from . import plain_objects
 from .clusters import DescribedCluster, PluginConfiguration, content_hash, pool_label
-
-_LONGEST_NAME = 63
 
 
 def capacity_document(cluster: DescribedCluster) -> dict[str, Any]:
@@ -113,7 +111,7 @@ def _choices_of(cluster: DescribedCluster, item: PluginConfiguration) -> Iterato
     common = _choices(cluster, item)
     names = plain_objects.names_of_choices(cluster, item)
     labels: dict[str, Mapping[str, str]] = {}
-    shown: dict[int, dict[str, Any]] = {}
+    of_choices: dict[int, dict[str, Any]] = {}
     for choices in item.choices_of:
         found: dict[str, Any] = {}
         if choices.chosen:
@@ -122,16 +120,16 @@ def _choices_of(cluster: DescribedCluster, item: PluginConfiguration) -> Iterato
             found["node_labels"] = labels[choices.chosen]
         if common:
             # Hosts of a kind have one object, which lives as long as the configuration.
-            if id(choices) not in shown:
+            if id(choices) not in of_choices:
                 mine = {"choices": _shown(names, choices)}
-                shown[id(choices)] = mine if mine != common else {}
-            found.update(shown[id(choices)])
+                of_choices[id(choices)] = mine if mine != common else {}
+            found.update(of_choices[id(choices)])
         yield found
 
 
 def _shown(names: Mapping[str, str], choices: Choices) -> dict[str, Any]:
     by_name = {**choices.named, "": choices.own}
-    return {label: choice_as_dict(by_name[name]) for label, name in names.items()}
+    return {label: encode(shown(by_name[name])) for label, name in names.items()}
 
 
 @dataclass(frozen=True)
@@ -159,22 +157,21 @@ def former(text: str | None, source: str) -> dict[str, Former]:
     """
     if text is None:
         return {}
-    try:
-        document = read_json(text)
-        nodes: dict[str, set[str]] = {}
-        for node, entry in document["nodes"].items():
-            nodes.setdefault(_name(entry["configuration"]), set()).add(_name(node))
-        return {
-            _name(name): Former(_name(item["pool"]), _text(item.get("content", "")), frozenset(nodes.get(name, ())))
-            for name, item in document["configurations"].items()
-        }
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    document = read_capacity(text)
+    if document is None or not all(one.pool for one in document.configurations.values()):
         raise Refused(
             source,
             "it is not a capacity.json that gpufleet.nvidia.render wrote, and the names of the configurations are read from it",
             "Restore the file from version control. If you remove it instead, the configurations get new names, which can restart the "
             "device plugin of pools with more than one configuration.",
-        ) from error
+        )
+    nodes: dict[str, set[str]] = {}
+    for node, entry in document.nodes.items():
+        nodes.setdefault(entry.configuration, set()).add(node)
+    return {
+        name: Former(item.pool, item.content, frozenset(nodes.get(name, ())))
+        for name, item in document.configurations.items()
+    }
 
 
 def names(pool: str, kinds: Iterable[ResourceKind], before: Mapping[str, Former]) -> dict[str, str]:
@@ -215,15 +212,3 @@ def names(pool: str, kinds: Iterable[ResourceKind], before: Mapping[str, Former]
             if name in own or name not in taken
         )
     return found
-
-
-def _name(value: Any) -> str:
-    if not isinstance(value, str) or not 0 < len(value) <= 253:
-        raise TypeError("a name is a text of 1 to 253 characters")
-    return value
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str) or len(value) > _LONGEST_NAME:
-        raise TypeError("a hash is a short text")
-    return value

@@ -2,6 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
+
 """Facts of hosts for the generator: those of this run, else those that an earlier run kept."""
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from ...module_utils._adapters.files import read_text, write_whole
@@ -18,7 +20,7 @@ from ...module_utils._facts.schema import check_gpus
 from ...module_utils._facts_view import CardFacts
 from ...module_utils._formats.documents import read_json
 from ...module_utils._gpu_facts import GpuFacts
-from ...module_utils._schema import Unfit, anything, check, encode, fields, mapping, number
+from ...module_utils._schema import Path, Unfit, anything, check, encode, has, mapping, needs, of
 from ..fleet.capacity import gpus_of_inventory
 from ..plain import facts_of
 from .fleet import OF_HOST
@@ -31,6 +33,28 @@ _OVERRIDES = "told"
 _KEPT = ("index", "name", "board", "device_id", "architecture", "memory_mib")
 
 
+_VARIABLES = mapping(anything, 256)
+
+
+def _overrides(value: Any, path: Path) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = _VARIABLES(value, path) or {}
+    for name in found:
+        if not name.startswith(OF_HOST):
+            raise Unfit((path, name), "no such variable describes a host")
+    return found
+
+
+@dataclass(frozen=True)
+class KeptHost:
+    """What a run kept of a host: its GPUs, and the overrides, under the name that they have in the files of earlier releases."""
+
+    gpus: Sequence[GpuFacts] = needs(lambda value, _path: check_gpus(value))
+    overrides: Mapping[str, Any] | None = has(_overrides, called=_OVERRIDES)
+
+
+_FILE = of(KeptHost, _SCHEMA)
+
+
 class KeptFacts:
     """Answers which GPUs a host had when it was last read; facts are kept between runs in a directory, if there is one."""
 
@@ -40,7 +64,7 @@ class KeptFacts:
         #: Hosts of a pool have the same GPUs: those of 10,000 are one object for each kind of host.
         self._equal: dict[str, Sequence[GpuFacts]] = {}
         #: What was read of files, by their text: it is the same for hosts of a pool.
-        self._documents: dict[str, dict[str, Any]] = {}
+        self._documents: dict[str, KeptHost] = {}
         self._overrides: dict[str, Mapping[str, Any]] = {}
         self._unread: dict[str, str] = {}
         self._kept = set(os.listdir(directory)) if directory and os.path.isdir(directory) else set()
@@ -74,12 +98,12 @@ class KeptFacts:
             else:
                 cards = cards_on_bus(facts)
         kept = self._read(host)
-        return list(kept["gpus"]) if kept else _of_bus(cards)
+        return list(kept.gpus) if kept else _of_bus(cards)
 
     def earlier(self, host: str) -> Mapping[str, Any]:
         """Return the overrides of the run that last read C(host)."""
         kept = self._read(host)
-        return dict(kept.get(_OVERRIDES) or {}) if kept else {}
+        return dict(kept.overrides or {}) if kept else {}
 
     def is_fresh(self, host: str) -> bool:
         """Whether this run has read C(host), as far as L(gpus) was asked for it."""
@@ -108,34 +132,22 @@ class KeptFacts:
         for path, text in self.outdated():
             write_whole(path, text)
 
-    def _read(self, host: str) -> dict[str, Any] | None:
+    def _read(self, host: str) -> KeptHost | None:
         """Return what an earlier run kept of a host, or None where there is nothing, or it cannot be taken."""
         if f"{host}.json" not in self._kept:
             return None
         path = os.path.join(self._directory, f"{host}.json")
         text = read_text(path, links=False) or ""
         if text in self._documents:
-            return dict(self._documents[text])
+            return self._documents[text]
         try:
-            document = read_json(text)
-            check(_FILE, document)
-            document["gpus"] = check_gpus(document["gpus"])
+            found: KeptHost = check(_FILE, read_json(text))
         except (ValueError, TypeError, RecursionError, Unfit) as error:
             reason = error.message if isinstance(error, Unfit) else f"{error}."
             self._unread[host] = f"{path}: the recorded facts cannot be read: {reason} Remove the file, or run site.yml"
             return None
-        self._documents[text] = document
-        return dict(document)
-
-
-def _check_overrides(value: Any, path: str) -> None:
-    mapping(anything, 256)(value, path)
-    for name in value or ():
-        if not name.startswith(OF_HOST):
-            raise Unfit(f"{path}.{name}", "no such variable describes a host")
-
-
-_FILE = fields({"schema": number(_SCHEMA, _SCHEMA), _OVERRIDES: _check_overrides}, required=("schema", "gpus"))
+        self._documents[text] = found
+        return found
 
 
 def _of_bus(cards: Sequence[CardFacts]) -> list[GpuFacts] | None:

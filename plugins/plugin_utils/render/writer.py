@@ -2,21 +2,24 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
+
 """Putting a tree on disk: nothing that is as it should be is touched, nothing that a person changed, or that a part of an inventory lacks, is lost."""
 
 from __future__ import annotations
 
 import difflib
 import hashlib
-import json
 import os
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from ansible.inventory.manager import IGNORED
 
 from ...module_utils._adapters.files import read_bytes, read_text, remove, write_whole
+from ...module_utils._formats.documents import read_record
 from ...module_utils._plan import Refused
+from ...module_utils._schema import Path, items, mapping, needs, of, text
 from ..fleet.text import shortened
 from .capacity_document import Former, former
 from .emit import json_text
@@ -109,12 +112,8 @@ def _is_manifest(path: str) -> bool:
 
 def _begun(change: TreeChange) -> str:
     """Return a manifest that knows the files of the tree before and after."""
-    before = {path: sorted(checksums) for path, checksums in _read(change.before).items()}
-    after = json.loads(change.after)["files"]
-    both = {
-        path: sorted({*before.get(path, ()), after[path]} if path in after else before[path])
-        for path in {*before, *after}
-    }
+    before, after = _read(change.before), _read(change.after)
+    both = {path: sorted({*before.get(path, ()), *after.get(path, ())}) for path in {*before, *after}}
     return json_text({"schema": _SCHEMA, "files": both})
 
 
@@ -162,17 +161,25 @@ def _edited(present: bytes | None, recorded: frozenset[str] | None) -> str:
     return "" if _checksum(present) in recorded else "it was changed since it was rendered"
 
 
-def _read(text: str) -> dict[str, frozenset[str]]:
+def _checksums(value: Any, path: Path) -> frozenset[str]:
+    """One, or several while a tree is being written."""
+    return frozenset(items(text())([value] if isinstance(value, str) else value, path) or ())
+
+
+@dataclass(frozen=True)
+class WrittenFiles:
+    """The manifest of a tree: by path, the checksums that a file may have."""
+
+    files: Mapping[str, frozenset[str]] = needs(mapping(_checksums, 10**6))
+
+
+_WRITTEN = of(WrittenFiles)
+
+
+def _read(written: str) -> dict[str, frozenset[str]]:
     """Return, by path, the checksums that a file may have; empty for a manifest that is missing or damaged."""
-    try:
-        files = json.loads(text or "{}").get("files", {})
-        return {
-            str(name): frozenset([checksums] if isinstance(checksums, str) else checksums)
-            for name, checksums in files.items()
-            if _inside(str(name))
-        }
-    except (ValueError, AttributeError, TypeError):
-        return {}
+    found: WrittenFiles | None = read_record(_WRITTEN, written)
+    return {name: checksums for name, checksums in found.files.items() if _inside(name)} if found else {}
 
 
 def _inside(path: str) -> bool:

@@ -22,11 +22,11 @@ from . import corpus
 
 def verified(host: corpus.Host, **variables: Any) -> Verification:
     description = describe("host", {**host.variables, **variables}, {"pool": ["host"]})
-    return verification(description.stages(view_of(host.facts)), judged(view_of(host.facts)).as_list(), None)
+    return verification(description.stages(view_of(host.facts)), judged(view_of(host.facts)).checks, None)
 
 
 def failed(found: Verification, group: str) -> list[str]:
-    return list(dict.fromkeys(check["name"] for check in found.failed if check["group"] == group))
+    return list(dict.fromkeys(check.name for check in found.failed if check in getattr(found, group)))
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def failed(found: Verification, group: str) -> list[str]:
 )
 def test_a_variable_that_was_changed_since_site_is_a_failed_check_of_the_description_alone(name, variables, stage):
     found = verified(corpus.ready(name), **variables)
-    assert failed(found, "description") == [stage if stage == "description" else f"stage {stage}"]
+    assert failed(found, "described") == [stage if stage == "description" else f"stage {stage}"]
     assert failed(found, "function") == []
 
 
@@ -71,7 +71,7 @@ def test_a_variable_that_was_changed_since_site_is_a_failed_check_of_the_descrip
 )
 def test_what_was_done_to_a_host_since_site_is_a_failed_check_of_the_description_alone(what, stage):
     found = verified(corpus.edited()[f"{corpus.TRAINING}, {what}"])
-    assert (failed(found, "description"), failed(found, "function")) == ([f"stage {stage}"], [])
+    assert (failed(found, "described"), failed(found, "function")) == ([f"stage {stage}"], [])
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_what_no_stage_plans_for_is_a_failed_check_of_the_function_at_most(what,
     for name in (corpus.TRAINING, corpus.SHARED):
         host = corpus.edited().get(f"{name}, {what}")
         found = verified(host) if host else None
-        assert found is None or (failed(found, "description"), failed(found, "function")) == (
+        assert found is None or (failed(found, "described"), failed(found, "function")) == (
             [],
             [check] if check else [],
         )
@@ -96,9 +96,9 @@ def test_what_no_stage_plans_for_is_a_failed_check_of_the_function_at_most(what,
 
 def test_a_lost_gpu_and_a_second_cdi_file_are_named_by_the_plan():
     found = verified(corpus.edited()[f"{corpus.TRAINING}, a GPU is lost"])
-    assert any("GPU 1 fell off the bus" in check["evidence"] for check in found.checks)
+    assert any("GPU 1 fell off the bus" in check.evidence for check in found.checks)
     found = verified(corpus.edited()[f"{corpus.TRAINING}, a second, broken CDI file"])
-    assert any("move /etc/cdi/nvidia.yaml aside" in check["evidence"] for check in found.failed)
+    assert any("move /etc/cdi/nvidia.yaml aside" in check.evidence for check in found.failed)
 
 
 @pytest.mark.parametrize("devices", [1, [0, 1]])
@@ -131,8 +131,8 @@ def _previous(packages):
 )
 def test_the_driver_from_before_the_last_change_is_red_only_until_it_is_there(version, words):
     found = verified(_previous(version))
-    assert failed(found, "description") == (["stage driver"] if words else [])
-    assert words in " ".join(check["evidence"] for check in found.failed)
+    assert failed(found, "described") == (["stage driver"] if words else [])
+    assert words in " ".join(check.evidence for check in found.failed)
 
 
 def test_the_last_line_of_plan_says_what_is_above_it():

@@ -1,13 +1,14 @@
 # Copyright: (c) 2026, the gpufleet.nvidia authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
+# ruff: noqa: RUF009 (the functions declare fields)
 
 """One declaration checks a document, says what it holds, and is written back by the same fields."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 
 import pytest
@@ -17,7 +18,6 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import (
     boolean,
     check,
     encode,
-    fields,
     has,
     items,
     mapping,
@@ -25,6 +25,8 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import (
     number,
     of,
     one_of,
+    row,
+    taken,
     text,
 )
 from hypothesis import given
@@ -38,32 +40,21 @@ class Color(Enum):
 
 @dataclass(frozen=True)
 class Inner:
-    name: str
-    share: float = 0.0
+    name: str = needs(text(8))
+    share: float = has(number(0, 1, real=True), 0.0, called="part-of")
 
 
 @dataclass(frozen=True)
 class Outer:
-    pair: tuple[int, int]
-    color: Color = Color.RED
-    on: bool = False
-    inner: tuple[Inner, ...] = ()
-    named: dict[str, int] = field(default_factory=dict)
+    pair: tuple[int, int] = needs(items(number(0, 9), 2, least=2))
+    color: Color = has(one_of(Color), Color.RED)
+    on: bool = has(boolean, False)
+    inner: tuple[Inner, ...] = has(items(of(Inner), 3), ())
+    named: dict[str, int] | None = has(mapping(number()))
+    counts: tuple[tuple[str, int], ...] = has(items(row(text(8), number(0, 9))), ())
 
 
-INNER = fields({"name": text(8), "share": number(0, 1, real=True)}, required=("name",), into=Inner)
-OUTER = fields(
-    {
-        "schema": number(1, 1),
-        "pair": items(number(0, 9), 2, least=2),
-        "color": one_of(Color),
-        "on": boolean,
-        "inner": items(INNER, 3),
-        "named": mapping(number()),
-    },
-    required=("pair",),
-    into=Outer,
-)
+OUTER = of(Outer, 1)
 _inner = st.builds(Inner, st.text("abc", max_size=8), st.floats(0, 1))
 _outer = st.builds(
     Outer,
@@ -72,6 +63,7 @@ _outer = st.builds(
     st.booleans(),
     st.lists(_inner, max_size=3).map(tuple),
     st.dictionaries(st.text("xyz", min_size=1), st.integers(0, 10)),
+    st.lists(st.tuples(st.text("abc", max_size=8), st.integers(0, 9))).map(tuple),
 )
 
 
@@ -81,19 +73,28 @@ def test_what_was_written_is_read_as_it_was(value):
 
 
 def test_what_is_missing_or_null_has_its_default_and_what_is_not_known_is_left_out():
-    assert check(OUTER, {"pair": [1, 2], "color": None, "newer": {"x": [1]}}) == Outer((1, 2))
+    assert check(OUTER, {"schema": 1, "pair": [1, 2], "color": None, "newer": {"x": [1]}}) == Outer((1, 2))
+    assert taken(OUTER, {"schema": 2, "pair": [1, 2]}) is None
+
+
+def test_a_field_can_have_another_name_in_documents():
+    found = check(OUTER, {"schema": 1, "pair": [1, 2], "inner": [{"name": "a", "part-of": 0.5, "share": 1}]})
+    assert found.inner == (Inner("a", 0.5),) and encode(found.inner) == [{"name": "a", "part-of": 0.5}]
 
 
 @pytest.mark.parametrize(
     ("document", "message"),
     [
-        ({}, "pair: it is missing"),
+        ({"schema": 1}, "pair: it is missing"),
+        ({"pair": [1, 2]}, "schema: it is missing"),
         ({"pair": [1]}, "pair: the list has 1 entries, and must have at least 2"),
         ({"pair": [1, 2, 3]}, "pair: the list has 3 entries, and may have at most 2"),
         ({"pair": [1, None]}, r"pair\[1\]: an entry must not be null"),
         ({"pair": [1, 2], "color": "green"}, "color: 'green' is not of the form red|blue"),
         ({"pair": [1, 2], "inner": [{"name": "a"}, {"share": 1}]}, r"inner\[1\].name: it is missing"),
         ({"pair": [1, 2], "on": "yes"}, "on: 'yes' must be true or false"),
+        ({"pair": [1, 2], "counts": [["a"]]}, r"counts\[0\]: the list has 1 entries, and must have at least 2"),
+        ({"pair": [1, 2], "counts": [["a", "b"]]}, r"counts\[0\]\[1\]: 'b' must be an integer"),
         ({"pair": [1, 2], "schema": 2}, "schema: 2 is not between 1 and 1"),
         ({"pair": [1, 2], "newer": "\x1b[2J"}, "newer: .* has control characters"),
         ([], "must be a mapping"),
@@ -102,7 +103,10 @@ def test_what_is_missing_or_null_has_its_default_and_what_is_not_known_is_left_o
 )
 def test_what_does_not_fit_is_named_by_its_path(document, message):
     with pytest.raises(Unfit, match=message):
-        check(OUTER, document)
+        check(
+            OUTER,
+            {"schema": 1, **document} if document and "pair" in document and message[:6] != "schema" else document,
+        )
 
 
 @dataclass(frozen=True)

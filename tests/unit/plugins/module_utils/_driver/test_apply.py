@@ -158,7 +158,7 @@ def test_an_upgrade_reloads_in_the_right_order_and_can_be_taken_back():
 @pytest.mark.parametrize("check", [False, True])
 def test_a_driver_in_use_is_refused_before_a_package_moves(change, check):
     system = ready()
-    system.record = PreviousDriver(NEW, "open", "nvidia", full(NEW))
+    system.record = PreviousDriver(NEW, full(NEW), "open", "nvidia")
     system.user_list = (User(HOLDER, "python3", 42),)
     with pytest.raises(
         Refused, match=r"is in use by python3 \(PID 42\).*gpufleet\.nvidia\.upgrade.*nvidia_driver_disruption: force"

@@ -108,7 +108,7 @@ def test_an_imex_that_does_not_stay_up_is_no_success():
 def test_the_way_back_to_the_previous_driver_leaves_imex_to_the_driver():
     """A rollback knows no rack, and the packages before may have no IMEX."""
     system = rack_host()
-    system.record = PreviousDriver(NEW, "open", "nvidia", full(NEW))
+    system.record = PreviousDriver(NEW, full(NEW), "open", "nvidia")
     report = run_stage(system, DesiredDriver(state="previous", imex=DesiredImex("host")), check=False)
     assert system.files.get(IMEX_NODES_FILE) is None and "start_service" not in {step.kind.key for step in report.steps}
     assert from_options({"state": "previous", "imex": {"mode": "host"}}).imex.mode == "host"
@@ -118,7 +118,7 @@ def test_an_imex_that_ended_with_the_new_driver_runs_again_after_the_rollback():
     """With the nodes that it has; where the packages of before have no IMEX, and where ComputeDomains run it, nothing is started."""
     system = rack_host()
     run_stage(system, DesiredDriver(version=NEW, imex=RACK), check=False)
-    system.record = PreviousDriver(NEW, "open", "nvidia", system.manager.packages.copy())
+    system.record = PreviousDriver(NEW, system.manager.packages.copy(), "open", "nvidia")
     system.active.discard(IMEX_UNIT)
     back = DesiredDriver(state="previous", imex=DesiredImex("host"))
     masked = replace(back, imex=DesiredImex("masked"))

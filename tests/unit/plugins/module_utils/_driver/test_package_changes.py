@@ -25,14 +25,15 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.plan impor
     plan_previous,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.previous import (
+    RECORD,
     PreviousDriver,
     Remains,
-    parse,
     to_write,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.runner import in_lockstep, strayed
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.running import not_built
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import DkmsFacts
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.documents import read_record
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._driver.plan_cases import (
     BARE,
@@ -71,7 +72,7 @@ def test_removal_lets_go_and_removes_the_whole_closure():
 
 
 def test_going_back_is_one_transaction_over_the_whole_closure():
-    record = PreviousDriver(OLD, "open", "nvidia", {**closure(OLD), "nvidia-modprobe": "535.1-1"})
+    record = PreviousDriver(OLD, {**closure(OLD), "nvidia-modprobe": "535.1-1"}, "open", "nvidia")
     host = installed(packages={**closure(NEW), "nvidia-modprobe": "580.1-1", "libnvidia-new1": f"{NEW}-1"})
     plan = plan_previous(host, DesiredDriver(state="previous"), record, offers(OLD, NEW))
     assert {(package.name, package.version) for package in plan.transaction.install} == set(closure(OLD).items())
@@ -81,23 +82,21 @@ def test_going_back_is_one_transaction_over_the_whole_closure():
 
 
 def test_going_back_twice_does_nothing_and_without_a_record_is_refused():
-    record = PreviousDriver(NEW, "open", "nvidia", closure(NEW))
+    record = PreviousDriver(NEW, closure(NEW), "open", "nvidia")
     assert not plan_previous(installed(), DesiredDriver(state="previous"), record, offers(NEW)).plan.changes
     with pytest.raises(Refused, match="no previous driver"):
         plan_previous(installed(), DesiredDriver(state="previous"), None, offers(NEW))
     with pytest.raises(Refused, match="no longer offer the previous driver"):
-        plan_previous(
-            installed(NEW), DesiredDriver(state="previous"), PreviousDriver(OLD, "", "", closure(OLD)), offers(NEW)
-        )
+        plan_previous(installed(NEW), DesiredDriver(state="previous"), PreviousDriver(OLD, closure(OLD)), offers(NEW))
 
 
 def test_the_record_survives_a_run_that_was_cut_off():
     first = to_write(installed(OLD, toolkit="1.19.1"), None, NEW)
     assert (first.version, first.pending, first.toolkit) == (OLD, NEW, "1.19.1")
-    assert parse(first.as_text()) == first
+    assert read_record(RECORD, first.as_text()) == first
     written = json.loads(first.as_text())
     for broken in ({**written, "schema": 2}, {**written, "packages": {}}, {**written, "packages": {"x": 3}}, [], 7):
-        assert parse(json.dumps(broken)) is None
+        assert read_record(RECORD, json.dumps(broken)) is None
     half = installed(packages={**closure(NEW), "libcuda1": f"{OLD}-1"})
     assert to_write(half, first, NEW) is None
     assert to_write(half, None, NEW) is None
@@ -107,7 +106,7 @@ def test_the_record_survives_a_run_that_was_cut_off():
 
 @pytest.mark.parametrize("text", [None, "", "{", "[]", '{"schema": 2}', '{"schema": 1, "packages": {}}'])
 def test_what_is_no_record_is_none(text):
-    assert parse(text) is None
+    assert read_record(RECORD, text) is None
 
 
 def test_lockstep_names_what_strayed_and_what_would_stay_behind():

@@ -173,7 +173,7 @@ def test_every_step_is_carried_out_in_order():
 
 def test_removal_takes_pin_repository_and_stream_away():
     manager = Manager(stream="580-open")
-    system = made_system(manager, PreviousDriver(OLD, "open", "nvidia", {"a": "1"}, pending="absent"))
+    system = made_system(manager, PreviousDriver(OLD, {"a": "1"}, "open", "nvidia", pending="absent"))
     system.remains = lambda _desired: Remains(True, True, "580-open")
     desired = DesiredDriver(state="absent")
     # Also where the packages are gone already: an earlier removal was cut off.
@@ -290,7 +290,7 @@ def test_a_transitional_package_names_the_driver_that_it_would_bring():
 
 
 def test_previous_asks_only_for_what_was_recorded():
-    record = PreviousDriver(OLD, "open", "nvidia", {"libcuda1": f"{OLD}-1"})
+    record = PreviousDriver(OLD, {"libcuda1": f"{OLD}-1"}, "open", "nvidia")
     manager = Manager(offers=(Package("libcuda1", f"{OLD}-1", URL),))
     plan = runner.make_plan(
         made_system(manager, record), host(packages={"libcuda1": f"{NEW}-1"}), DesiredDriver(state="previous")

@@ -215,7 +215,7 @@ def test_the_record_is_private(monkeypatch, tmp_path):
     monkeypatch.setattr(previous, "PATH", str(path))
     made = system.DriverSystem(fetching)
     assert made.record is None
-    record = previous.PreviousDriver("580.1", "open", "nvidia", {"a": "1"})
+    record = previous.PreviousDriver("580.1", {"a": "1"}, "open", "nvidia")
     made.write_record(record)
     assert made.record == record
     assert path.stat().st_mode & 0o777 == 0o600

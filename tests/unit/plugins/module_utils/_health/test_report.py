@@ -79,9 +79,12 @@ def test_a_message_without_a_next_step():
 
 
 def test_the_report_as_plain_data():
-    assert HealthReport({"x": failed("broken", "Mend it")}).as_list() == [
-        {"name": "x", "status": "failed", "evidence": "broken", "next_step": "Mend it"}
-    ]
+    assert HealthReport({"x": failed("broken", "Mend it")}).checks[0].as_dict() == {
+        "name": "x",
+        "status": "failed",
+        "evidence": "broken",
+        "next_step": "Mend it",
+    }
 
 
 def test_every_need_is_a_check_that_runs_before():

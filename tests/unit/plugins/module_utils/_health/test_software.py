@@ -116,9 +116,9 @@ def test_not_proven_is_said_and_is_no_failure(evidence, facts):
     reason = reason_unproven(seen(facts))
     report = evaluate(CHECKS, evidence(cuda=None, cuda_unproven=reason))
     assert report.healthy and report.message == "Every check passed; not proven: cuda."
-    found = next(one for one in report.as_list() if one["name"] == "cuda")
-    assert found["status"] == "unproven" and "nvidia_dcgm_state: present" in found["next_step"]
-    assert "CUDA is not proven: the host has neither vectorAdd nor deviceQuery" in found["evidence"]
+    found = next(one for one in report.checks if one.name == "cuda")
+    assert found.status == "unproven" and "nvidia_dcgm_state: present" in found.next_step
+    assert "CUDA is not proven: the host has neither vectorAdd nor deviceQuery" in found.evidence
 
 
 def test_why_what_is_there_was_not_run(facts):

@@ -108,7 +108,7 @@ def test_whatever_is_printed_behind_a_beginning_of_the_kernels_changes_nothing(e
         text = text.encode("unicode_escape").decode()
         log = f"4,5,1,-;{XID}\n{priority},6,1,-;{beginning}{text}{XID}\n4,7,1,-;{XID}\n"
         assert found(log) == [FALLEN, FALLEN]
-        assert counted(ErrorCounts("boot"), log, CARDS).xids == {("0000:18:00", 79, "restart_bm"): 2}
+        assert counted(ErrorCounts("boot"), log, CARDS).xids == (("0000:18:00", 79, "restart_bm", 2),)
 
 
 _WHOLE_RECORDS = [f"\n4,1,1,-;{XID}\n", f"\n3,2,1,-;{SXID}\n", f"\n4,3,1,-;{XID.replace('18', 'ff')}\n"]
@@ -142,7 +142,7 @@ def test_forged_errors_fill_no_counter():
     forged = "".join(f"3,{n},1,-;tmpfs: Unknown parameter 'NVRM: Xid (PCI:0000:18:00): {n}'\n" for n in range(2000))
     alien = "".join(f"4,{n},1,-;NVRM: Xid (PCI:{n:04x}:18:00): 79, x\n" for n in range(2001, 4000))
     counts = counted(ErrorCounts("boot"), f"{forged}{alien}4,5000,1,-;{XID}\n", CARDS)
-    assert counts.xids == {("0000:18:00", 79, "restart_bm"): 1}
+    assert counts.xids == (("0000:18:00", 79, "restart_bm", 1),)
 
 
 def test_a_program_that_fails_again_and_again_fills_no_document():

@@ -22,7 +22,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.record import
 
 FORMER = (GpuRecord("GPU-1", "0000:18:00.0", "NVIDIA A30", True, (PlacedInstance("2g.12gb", 0, 2, (2,)),)),)
 PRESENT = (GpuRecord("GPU-1", "0000:18:00.0", "NVIDIA A30", True),)
-ENTRY = Entry("2026-01-02T03:04:05Z", "boot", "mig", FORMER, {"layout": "all-balanced", "strategy": "mixed"})
+ENTRY = Entry(FORMER, "2026-01-02T03:04:05Z", "boot", "mig", {"layout": "all-balanced", "strategy": "mixed"})
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def test_a_file_that_is_no_journal_is_none(text):
     [(None, FORMER), (NOT_RESTORED, FORMER), (REACHED, PRESENT), (RESTORED, PRESENT)],
 )
 def test_after_a_run_that_was_cut_off_the_way_back_leads_to_where_that_began(outcome, expected):
-    last = Entry("", "", "mig", FORMER, {}, outcome=outcome)
+    last = Entry(FORMER, outcome=outcome)
     assert previous_layout(last, PRESENT) == expected
 
 

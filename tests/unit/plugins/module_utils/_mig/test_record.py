@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -12,17 +13,17 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._gpu_facts import gpu_view
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.model import ComputeInstance, GpuInstance
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.record import (
+    LAYOUT,
     GpuRecord,
     PlacedInstance,
-    Unreadable,
-    gpu_records,
     match,
     placed,
-    read_recorded_layout,
     record_step,
+    recorded_gpus,
     recorded_layout,
     with_others,
 )
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import Unfit, check
 
 GPU = GpuRecord("GPU-1", "0000:18:00.0", "NVIDIA H100 80GB HBM3", True, (PlacedInstance("3g.40gb", 4, 4, (2, 1)),))
 
@@ -37,12 +38,13 @@ def test_placed_is_sorted_by_place_and_holds_slices_widest_first():
 
 def test_a_recorded_layout_comes_back_as_it_was():
     off = GpuRecord("GPU-2", "0000:2a:00.0", "NVIDIA H100 80GB HBM3", False)
-    document = recorded_layout([GPU, off], {"layout": "all-balanced", "strategy": "mixed"})
-    assert read_recorded_layout(document) == (GPU, off)
+    asked = {"layout": "all-balanced", "strategy": "mixed"}
+    found = check(LAYOUT, json.loads(recorded_layout([GPU, off], asked).as_text()))
+    assert (found.gpus, found.request) == ((GPU, off), asked)
 
 
 def test_gpus_without_mig_are_not_recorded():
-    assert recorded_layout([GpuRecord("GPU-3", "0000:3b:00.0", "Tesla T4", None)], {})["gpus"] == []
+    assert recorded_layout([GpuRecord("GPU-3", "0000:3b:00.0", "Tesla T4", None)]).gpus == ()
 
 
 @pytest.mark.parametrize(
@@ -61,13 +63,9 @@ def test_gpus_without_mig_are_not_recorded():
     ],
 )
 def test_what_is_no_recorded_layout_is_unreadable(document):
-    with pytest.raises(Unreadable):
-        read_recorded_layout(document)
-
-
-def test_gpu_records_wants_a_list():
-    with pytest.raises(Unreadable):
-        gpu_records({})
+    with pytest.raises(Unfit):
+        check(LAYOUT, document)
+    assert recorded_gpus(document) == ()
 
 
 @pytest.mark.parametrize(
@@ -116,7 +114,7 @@ def host(uuids=(), slots=None):
 
 
 def record(*gpus):
-    return recorded_layout(gpus, {})
+    return json.loads(recorded_layout(gpus).as_text())
 
 
 def test_what_is_recorded_is_compared_by_what_a_boot_makes_of_it():

@@ -101,11 +101,11 @@ class TestASecondSpelling:
         version, text = FILES[release]
         before = {MAIN: text + both}
         assert [step.why for step in planned(version, before).steps if step.why != "it is disabled"] == why
-        assert {one["status"] for one in verified(version, before)} == {"failed"}
-        assert any(why[0] in one["evidence"] for one in verified(version, before))
+        assert {one.status for one in verified(version, before)} == {"failed"}
+        assert any(why[0] in one.evidence for one in verified(version, before))
         after = edited(version, before)
         assert not planned(version, after).needed
-        assert [one["status"] for one in verified(version, after)] == ["passed"]
+        assert [one.status for one in verified(version, after)] == ["passed"]
         assert not containerd.edit(version, after, PRESENT).changed
         assert "\n  binaryName" not in after[MAIN]
         assert edited(version, after, DesiredRuntime(present=False)) == {MAIN: text}

@@ -17,7 +17,11 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.toml_read
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime import containerd, docker, rancher
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime import stage as stage_of
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.desired import DesiredRuntime, unreadable
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.desired import (
+    DesiredRuntime,
+    refusal,
+    unreadable,
+)
 from ansible_collections.gpufleet.nvidia.tests.unit.host_documents import by_document
 
 stage = by_document(stage_of.stage)
@@ -47,9 +51,9 @@ def by_module(runtime: str, version: tuple[int, ...], files: dict[str, str], wan
         else:
             rancher.edit(runtime, files, wanted)
     except (TomlError, JsonError) as error:
-        return unreadable(runtime, error).refusal(runtime).message
-    except Refused as refusal:
-        return refusal.message
+        return refusal(unreadable(runtime, error), runtime).message
+    except Refused as refused:
+        return refused.message
     return ""
 
 
@@ -101,7 +105,7 @@ def test_the_plan_refuses_in_the_words_of_the_module(tree, runtime, version, fil
     assert said in message
     found = facts_of(tree, runtime, version, files)
     plan = stage({"runtimes": json.loads(json.dumps(found))}, {**VARIABLES, "nvidia_toolkit_runtime": runtime})
-    assert [refusal.message for refusal in plan.refusals] == [message]
+    assert [one.message for one in plan.refusals] == [message]
 
 
 LATIN = "# gerät\n".encode("latin-1")
@@ -132,8 +136,8 @@ def test_another_default_is_in_the_way_of_nvidia_as_the_default_alone(tree):
     found = {"runtimes": facts_of(tree, "containerd", "2.1.5", RIVAL)}
     variables = {**VARIABLES, "nvidia_toolkit_runtime": "containerd"}
     assert not stage(found, variables).refusals
-    (refusal,) = stage(found, {**variables, "nvidia_toolkit_default_runtime": True}).refusals
-    assert refusal.message == message
+    (refused,) = stage(found, {**variables, "nvidia_toolkit_default_runtime": True}).refusals
+    assert refused.message == message
 
 
 @pytest.mark.parametrize(

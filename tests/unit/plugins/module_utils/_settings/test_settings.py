@@ -20,8 +20,9 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._gpu_facts import 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.records import record_differences
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host import restore
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import NotInEffect, Refused, carry_out
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import taken
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._settings import apply
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._settings.desired import Settings, read, recorded
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._settings.desired import SETTINGS, Settings, read
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._settings.plan import EccPolicy, plan
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._settings.stage import stage
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._settings.state import GpuWithSettings
@@ -81,9 +82,9 @@ def test_a_description_that_contradicts_itself_is_refused(options, thing, reason
 
 def test_a_record_is_read_as_it_was_written():
     full = replace(FULL, ecc=False)
-    assert recorded(json.loads(json.dumps(full.as_dict()))) == full
+    assert taken(SETTINGS, json.loads(json.dumps(full.as_dict()))) == full
     for broken in (None, [], {}, {**full.as_dict(), "ecc": 3}, {**full.as_dict(), "graphics_clocks": [1]}):
-        assert recorded(broken) is None
+        assert taken(SETTINGS, broken) is None
 
 
 # ---- what is refused at the gate ----

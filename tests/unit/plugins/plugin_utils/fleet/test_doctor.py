@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import Check
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused, StagePlan, Step
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import Kind
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.doctor import Diagnosis, identity
@@ -100,14 +101,8 @@ def test_what_the_facts_do_not_tell_is_not_known():
     ],
 )
 def test_what_is_wrong_comes_with_its_next_step(status, summary, healthy):
-    check = {
-        "group": "function",
-        "name": "driver",
-        "status": status,
-        "evidence": "it is not loaded",
-        "next_step": "modprobe nvidia",
-    }
-    diagnosis = Diagnosis("gpu01", seen(BARE), Verification((check,)))
+    check = Check("driver", status, "it is not loaded", "modprobe nvidia")
+    diagnosis = Diagnosis("gpu01", seen(BARE), Verification((), (check,)))
     lines = diagnosis.lines()
     assert lines[0] == f"gpu01: {summary}" and diagnosis.as_dict()["healthy"] is healthy
     assert (f"    {status:8} driver: it is not loaded" in lines) is (status != "passed")
@@ -124,7 +119,7 @@ def test_what_site_would_do_is_in_the_words_of_plan():
         "mig": StagePlan("mig", True, steps),
         "driver": StagePlan("driver", True, refusals=(Refused("a", "b", "C."),)),
     }
-    lines = Diagnosis("gpu01", seen(WHOLE), Verification(()), stages).lines()
+    lines = Diagnosis("gpu01", seen(WHOLE), Verification((), ()), stages).lines()
     assert lines[-2:] == ["    mig: enable MIG GPUs 0-1 (wanted)", "    impossible: a: b. C."]
 
 

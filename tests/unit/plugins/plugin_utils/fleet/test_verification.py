@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import Check
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused, StagePlan, Step
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import Kind
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.expectations import (
@@ -144,7 +145,7 @@ def test_where_the_device_plugin_runs_mps_a_rendered_file_says_what_its_daemon_i
 
 
 def check(name, status):
-    return {"name": name, "status": status, "evidence": "e", "next_step": ""}
+    return Check(name, status, "e")
 
 
 NOTHING = StagePlan("mig", False)
@@ -181,11 +182,11 @@ def stage(name, *steps, **given):
 )
 def test_a_step_of_the_plan_is_a_failed_check_in_its_own_words(plan, checks):
     found = of_stages({plan.stage: plan})
-    assert {(one["group"], one["name"]) for one in found} == {("description", f"stage {plan.stage}")}
+    assert {one.name for one in found} == {f"stage {plan.stage}"}
     if isinstance(checks, str):
-        assert [one["next_step"] for one in found] == [checks]
+        assert [one.next_step for one in found] == [checks]
     else:
-        assert [(one["status"], one["evidence"], one["next_step"]) for one in found] == checks
+        assert [(one.status, one.evidence, one.next_step) for one in found] == checks
 
 
 def test_what_is_done_alike_to_several_gpus_is_one_check_as_it_is_one_line_of_plan():
@@ -193,7 +194,7 @@ def test_what_is_done_alike_to_several_gpus_is_one_check_as_it_is_one_line_of_pl
         Step(Kind.SET_COMPUTE_MODE, f"GPU-{n}", "it is default", (), {"index": n, "mode": "prohibited"}) for n in (0, 1)
     ]
     (one,) = of_stages({"sharing": stage("sharing", *steps)})
-    assert "GPUs 0-1" in one["evidence"]
+    assert "GPUs 0-1" in one.evidence
 
 
 def test_description_function_and_node_are_one_list_and_the_first_failure_counts():
@@ -206,8 +207,17 @@ def test_description_function_and_node_are_one_list_and_the_first_failure_counts
     found = verification({"mig": NOTHING}, [check("pci", "passed"), check("mps", "failed")], node_checks)
     assert found.summary == "as described; does not work: mps, allocatable"
     assert found.as_dict()["failed_check"] == "mps" and not found.healthy
-    names = [item["name"] for item in found.as_dict()["checks"]]
-    assert names == ["stage mig", "pci", "mps", "node", "device plugin", "allocatable", "labels"]
+    shown_of = found.as_dict()["checks"]
+    assert [one["group"] for one in shown_of] == ["description", *["function"] * 6]
+    assert [item["name"] for item in shown_of] == [
+        "stage mig",
+        "pci",
+        "mps",
+        "node",
+        "device plugin",
+        "allocatable",
+        "labels",
+    ]
     wanting = verification({"mig": stage("mig", unknown="x")}, [check("pci", "passed")], None)
     assert wanting.summary == "not as described: stage mig; works" and not wanting.healthy
 
@@ -221,7 +231,7 @@ def test_a_healthy_host_says_how_many_warnings_it_has():
 
 
 def shown(found):
-    return [(item["name"], item["status"], item["evidence"]) for item in found.checks]
+    return [(item.name, item.status, item.evidence) for item in found.checks]
 
 
 def test_checks_of_the_node_that_cannot_run_are_skipped_with_the_reason():
