@@ -4,17 +4,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import re
+from pathlib import Path
 
 import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils import _facts_view, _gpu_facts, _gpu_settings
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters import kernel, processes
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import HostFiles
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts import gpus
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts import nvml as nvml_part
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.document import pynvml_is_wanted, read_document
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.nvml import unavailable
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import View
 from ansible_collections.gpufleet.nvidia.tests.unit.host_documents import ADDRESSES, h100, h100_settings
 
 LIB = "/usr/lib/x86_64-linux-gnu"
@@ -262,3 +266,17 @@ def test_hidden_holders_are_noted(tree, monkeypatch, user, remedy):
     monkeypatch.setattr(os, "geteuid", lambda: user)
     unknown = read_document(tree.source(), subsets=("holders",))["unknown"]
     assert unknown["holders"] == f"3 processes cannot be inspected; {remedy}"
+
+
+def test_every_declared_field_is_in_the_page():
+    page = (Path(__file__).parents[5] / "docs" / "facts.md").read_text(encoding="utf-8")
+    declared = {
+        f"{name}.{field.name}": field.name
+        for module in (_facts_view, _gpu_facts, _gpu_settings)
+        for name, one in vars(module).items()
+        if isinstance(one, type) and issubclass(one, View) and one is not View
+        for field in dataclasses.fields(one)
+        if field.metadata
+    }
+    assert len(declared) > 200
+    assert [name for name, field in declared.items() if not re.search(rf"\b{field}\b", page)] == []

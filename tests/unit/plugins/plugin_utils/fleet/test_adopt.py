@@ -18,7 +18,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.adopt_invent
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import collect
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.stages import STAGES, plan_stages
 from ansible_collections.gpufleet.nvidia.tests import recorded_facts
-from ansible_collections.gpufleet.nvidia.tests.unit.host_documents import seen
+from ansible_collections.gpufleet.nvidia.tests.unit.host_documents import installed_program, seen
 
 FACTS = Path(__file__).parent / "adopt"
 DEFAULTS = collect({}, lambda value: value)
@@ -177,6 +177,16 @@ def test_a_daemon_that_somebody_started_and_a_compute_mode_by_hand_are_named(han
     facts["gpus"][0]["compute_mode"] = "exclusive_process"
     compute, daemon = adopted(facts).differences
     assert "set compute mode" in compute and "/tmp/nvidia-mps" in daemon
+
+
+def test_a_host_program_is_described_with_its_metrics_and_what_site_would_replace_of_it_is_said(hand):
+    hand["host_program"] = installed_program("/srv")
+    known = {**DEFAULTS, "host_program": {name: hand["host_program"][name] for name in ("version", "sha256")}}
+    one = adopt("gpu01", seen(hand), ServedConfiguration(), STAGES, known, "")
+    assert one.variables["nvidia_health_metrics_directory"] == "/srv" and one.differences == ()
+    hand["host_program"].update(version="0.9.0", sha256="0" * 64)
+    (said,) = adopt("gpu01", seen(hand), ServedConfiguration(), STAGES, known, "").differences
+    assert said.startswith("boot: site would: ") and "0.9.0" in said
 
 
 def test_the_layout_is_what_the_gpus_have_and_the_services_configuration_is_held_against_it(parted):
