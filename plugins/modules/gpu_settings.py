@@ -78,6 +78,13 @@ settings:
   description: What the host records and restores at boot. Power is in watts, clocks are in MHz; null means the board's default.
   type: dict
   returned: when they could be computed
+pending:
+  description: >-
+    Steps that wait for a reboot, each like one of RV(steps), with what it waits for in C(waits_for). Every other step is carried out, or the task
+    fails.
+  type: list
+  elements: dict
+  returned: when the GPUs could be read
 reboot_required: {description: Whether ECC of a GPU changes at the next reboot., type: bool, returned: when the GPUs could be read}
 reboot_reason: {description: "What waits for the reboot, GPU by GPU.", type: str, returned: when RV(reboot_required) is true}
 refusals: {description: "Why the request is refused, each with C(thing), C(reason), C(remedy), C(message).", type: list, elements: dict, returned: when refused}
@@ -157,7 +164,8 @@ def answer(wanted: Settings, pending: list[Step]) -> dict[str, Any]:
     :param pending: the steps that take effect with a reboot.
     """
     reason = {"reboot_reason": "; ".join(step.what for step in pending)} if pending else {}
-    return {"settings": wanted.as_dict(), "reboot_required": bool(pending), **reason}
+    waiting = [{**step.as_dict(), "waits_for": "a reboot of the host"} for step in pending]
+    return {"settings": wanted.as_dict(), "pending": waiting, "reboot_required": bool(pending), **reason}
 
 
 def main() -> None:

@@ -157,6 +157,7 @@ def test_ecc_by_a_reboot_where_resets_are_not_wanted(fleet):
         },
     )
     assert answer["reboot_required"] and "switch ECC on GPU 0" in answer["reboot_reason"]
+    assert {(step["kind"], step["waits_for"]) for step in answer["pending"]} == {("set_ecc", "a reboot of the host")}
     fleet.lab.run("reboot", HOST)
     assert shown(fleet) == [(500, [1200, 1410], True, "default")] * 2
     assert play(fleet).quiet(HOST)
