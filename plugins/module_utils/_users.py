@@ -81,6 +81,8 @@ def _users_of(gpu: GpuFacts) -> GpuUsers:
     # A GPU that was described and not read has no list of them, and one that fell off the bus has no users.
     if gpu.processes is None and gpu.says("processes") and not gpu.lost:
         anywhere = (*anywhere, PROCESSES_UNKNOWN)
+    if not placed and not anywhere:
+        return GpuUsers(merged(_on(gpu)), {one.id: () for one in parts}, dict.fromkeys(inside, ()))
     compute = {ids: merged(_on(part), anywhere) for ids, part in inside.items()}
     instances = {}
     for one in parts:
@@ -91,7 +93,8 @@ def _users_of(gpu: GpuFacts) -> GpuUsers:
 
 def _on(part: GpuFacts | GpuInstanceFacts | ComputeInstanceFacts) -> tuple[User, ...]:
     given = () if isinstance(part, GpuInstanceFacts) else part.allocations
-    return (*processes_on(part), *allocated(given))
+    # Most parts of most GPUs have no users, and are asked for them by every stage.
+    return (*processes_on(part), *allocated(given)) if part.processes or given else ()
 
 
 def allocated(allocations: Iterable[AllocationFacts]) -> tuple[User, ...]:

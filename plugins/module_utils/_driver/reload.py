@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from .._adapters.kernel import UNLOAD_ORDER
 from .._facts_view import Facts, HolderFacts
 from .._plan import REBOOT_NEEDED, REBOOT_POSSIBLE, Refused, Step, awaited_reboot
+from .._schema import kept
 from .._users import PROCESSES_UNKNOWN, User, holders_of, merged, names, users_of
 from .desired import FORCE, PREFIX, DesiredDriver
 from .state import Host
@@ -206,6 +207,12 @@ def gpu_users(facts: Facts) -> tuple[str, ...]:
 
 
 def in_use(facts: Facts) -> tuple[User, ...]:
+    """Return who uses the GPUs, as L(_in_use) finds them."""
+    found: tuple[User, ...] = kept(facts, "in_use", _in_use)
+    return found
+
+
+def _in_use(facts: Facts) -> tuple[User, ...]:
     """Return who uses the GPUs, NVIDIA's own services of the host excepted: processes, who has the driver open, and pods that were given a GPU."""
     known = facts.holders is not None
     services = {user.pid for user in holders_of(_on_host(facts))} - {user.pid for user in driver_users(facts)}

@@ -34,7 +34,7 @@ from .._gpu_facts import GpuFacts
 from .._plan import Refused
 from . import mig_parted
 from .geometry import geometry, refuse_infeasible
-from .layouts import check_against_strategy, check_strategy, matches, predefined_layout, select
+from .layouts import ALL_DISABLED, check_against_strategy, check_strategy, matches, predefined_layout, select
 from .model import DesiredGpu, DesiredInstance, describe
 from .nodes import distribute
 from .plan import DISRUPTIONS, REFUSE, named_as
@@ -85,10 +85,8 @@ def desired_of(variables: Mapping[str, Any], gpus: Sequence[GpuFacts]) -> Desire
         raise Refused(thing, f"{disruption!r} is not a disruption policy", f"Use {', '.join(DISRUPTIONS)}.")
     strategy = str(variables.get("nvidia_mig_strategy") or "none")
     found = desired_layout(variables.get(LAYOUT), strategy, gpus, disruption)
-    policy = variables.get("nvidia_mig_unselected") or unselected_policy(
-        strategy, variables.get("nvidia_sharing_backend")
-    )
-    left_on = [gpu for gpu in gpus if gpu.index in found.unselected and _is_on(gpu)] if policy == DISABLE else []
+    off_elsewhere = _policy(variables) == DISABLE
+    left_on = [gpu for gpu in gpus if gpu.index in found.unselected and _is_on(gpu)] if off_elsewhere else []
     _refuse_unread(left_on)
     off = {gpu.index: DesiredGpu(False) for gpu in left_on}
     return DesiredLayout(
@@ -96,6 +94,22 @@ def desired_of(variables: Mapping[str, Any], gpus: Sequence[GpuFacts]) -> Desire
         tuple(one for one in found.unselected if one not in off),
         tuple(off),
     )
+
+
+def may_switch_off(variables: Mapping[str, Any]) -> bool:
+    """Return whether L(desired_of) may switch MIG off on a GPU, as far as it can be said without planning; what is no layout switches nothing."""
+    try:
+        chosen = [entry for _path, entry in entries(variables.get(LAYOUT))]
+    except Refused:
+        return False
+    stays = all(entry.get("enabled", True) and entry.get("layout") != ALL_DISABLED for entry in chosen)
+    return not stays or any("node" in entry for entry in chosen) or _policy(variables) == DISABLE
+
+
+def _policy(variables: Mapping[str, Any]) -> str:
+    strategy = str(variables.get("nvidia_mig_strategy") or "none")
+    default = unselected_policy(strategy, variables.get("nvidia_sharing_backend"))
+    return str(variables.get("nvidia_mig_unselected") or default)
 
 
 def _is_on(gpu: GpuFacts) -> bool:
@@ -124,8 +138,13 @@ def desired_layout(layout: Any, strategy: str, gpus: Sequence[GpuFacts], disrupt
         if "node" in entry:
             found.update(_desired_of_node(entry["node"], capable, f"{path}.node", disruption))
         else:
+            alike: dict[tuple[GpuInstanceProfile, ...], DesiredGpu] = {}
             for gpu in capable:
-                found[gpu.index] = _desired_gpu(entry, gpu, path, profiles_of(gpu))
+                # Most GPUs of a host offer the same.
+                offered = profiles_of(gpu)
+                wanted = alike.get(offered) or _desired_gpu(entry, gpu, path, offered)
+                alike[offered] = found[gpu.index] = wanted
+                _check_feasible(wanted, gpu, offered, _where(entry, path))
     unselected = tuple(gpu.index for gpu in gpus if gpu.index not in found)
     check_against_strategy(strategy, found, [gpu for gpu in gpus if gpu.index in unselected])
     return DesiredLayout(dict(sorted(found.items())), unselected)
@@ -238,13 +257,15 @@ def _desired_gpu(
         if name not in ("all-disabled", "all-enabled") and not offered:
             thing = f"{path}.layout"
             raise Refused(thing, f"nothing is known about the MIG profiles of {of}", "Install the driver first.")
-        where = path if path == LAYOUT else f"{path}.layout"
-        desired = predefined_layout(name, offered, where, of)
-    else:
-        where = f"{path}.instances"
-        desired = DesiredGpu(True, _instances(entry["instances"], offered, where, of))
-    _check_feasible(desired, gpu, offered, where)
-    return desired
+        return predefined_layout(name, offered, _where(entry, path), of)
+    return DesiredGpu(True, _instances(entry["instances"], offered, _where(entry, path), of))
+
+
+def _where(entry: Mapping[str, Any], path: str) -> str:
+    """Return the path of what an entry asks for."""
+    if "layout" in entry:
+        return path if path == LAYOUT else f"{path}.layout"
+    return f"{path}.instances"
 
 
 def _counts(instances: Any, path: str) -> list[tuple[ProfileName, int, str]]:
@@ -302,7 +323,9 @@ def _pack(parts: Sequence[int], width: int) -> list[tuple[int, ...]]:
 def _check_feasible(desired: DesiredGpu, gpu: GpuFacts, offered: Sequence[GpuInstanceProfile], path: str) -> None:
     if not desired.instances:
         return
-    if Counter(instance.profile for instance in named_as(instances_of(gpu), offered)) == desired.counts:
+    if sorted(one.profile for one in named_as(instances_of(gpu), offered)) == [
+        one.profile for one in desired.instances
+    ]:
         return
     shape = geometry(tuple(offered))
     request = shape.request(desired.counts)

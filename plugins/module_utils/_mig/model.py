@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,6 +64,14 @@ class DesiredInstance:
 
     profile: str
     compute: tuple[int, ...]
+
+
+def wanted_of(instances: Iterable[GpuInstance]) -> list[DesiredInstance]:
+    """Return instances that exist in the form of those that are wanted, in the order of these."""
+    return sorted(
+        DesiredInstance(one.profile, tuple(sorted((inner.slices for inner in one.compute), reverse=True)))
+        for one in instances
+    )
 
 
 @dataclass(frozen=True)

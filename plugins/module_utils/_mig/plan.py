@@ -22,7 +22,17 @@ from .._plan import Refused, Step
 from .._steps import Kind
 from .certificate import MODE_OFF, Certificate, certify
 from .geometry import Geometry, bits, geometry, nearest, refuse_infeasible
-from .model import ComputeChange, ComputeInstance, DesiredGpu, GpuInstance, assign, compute_name, describe, left_over
+from .model import (
+    ComputeChange,
+    ComputeInstance,
+    DesiredGpu,
+    GpuInstance,
+    assign,
+    compute_name,
+    describe,
+    left_over,
+    wanted_of,
+)
 from .profiles import canonical, resolve
 
 REFUSE = "refuse"
@@ -55,6 +65,9 @@ def plan_gpu(
     current = named_as(current, profiles)
     if not desired.enabled:
         return _switch_off(current, desired, disruption, thing)
+    if wanted_of(current) == sorted(desired.instances):
+        in_order = sorted(current, key=lambda instance: instance.start)
+        return GpuPlan(desired, tuple(Keep(instance, ComputeChange()) for instance in in_order))
     shape = geometry_with(profiles, current)
     request = shape.request(desired.counts)
     slots = [slot_of(shape, instance) for instance in current]

@@ -18,7 +18,7 @@ from .._plan import Refused
 from .._schema import kept
 from .._users import names, reset_obstacle, users_of
 from .layouts import normalize_address
-from .model import ComputeInstance, DesiredGpu, DesiredInstance, GpuInstance
+from .model import ComputeInstance, DesiredGpu, GpuInstance, wanted_of
 from .profiles import ProfileName, parse, resolve
 from .record import GpuRecord, placed
 
@@ -191,11 +191,7 @@ def present(gpu: GpuFacts) -> DesiredGpu | None:
     mode = gpu.mig.current
     if mode is None:
         return None
-    instances = (
-        DesiredInstance(one.profile, tuple(sorted((inner.slices for inner in one.compute), reverse=True)))
-        for one in instances_of(gpu)
-    )
-    return DesiredGpu(mode, tuple(sorted(instances)) if mode else ())
+    return DesiredGpu(mode, tuple(wanted_of(instances_of(gpu))) if mode else ())
 
 
 def profiles_of(gpu: GpuFacts) -> tuple[GpuInstanceProfile, ...]:

@@ -15,7 +15,7 @@ from .._boards.lookup import board
 from .._facts_view import Facts
 from .._formats.driver_versions import branch_of, is_branch, is_driver_version
 from .._gpu_facts import GpuFacts, MigModeFacts
-from .._mig.desired import desired_of
+from .._mig.desired import desired_of, may_switch_off
 from .._mig.model import DesiredGpu
 from .._mig.profiles import compute_name, resolve
 from .._mig.state import profiles_of
@@ -100,7 +100,8 @@ def _layout(desired: Mapping[str, Any], gpus: Sequence[GpuFacts]) -> Mapping[int
 
 def _without_mig(desired: Mapping[str, Any], gpus: Sequence[GpuFacts]) -> tuple[GpuFacts, ...]:
     """Return the GPUs, whole where the stage before this one switches MIG off."""
-    layout = (_layout(desired, gpus) or {}) if any(gpu.mig.current for gpu in gpus) else {}
+    may_be = any(gpu.mig.current for gpu in gpus) and may_switch_off(desired)
+    layout = (_layout(desired, gpus) or {}) if may_be else {}
     off = [index for index, one in layout.items() if not one.enabled]
     return tuple(
         gpu.but(mig=MigModeFacts(current=False), gpu_instances=()) if gpu.index in off else gpu for gpu in gpus

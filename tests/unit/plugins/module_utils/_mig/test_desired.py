@@ -7,7 +7,12 @@ from __future__ import annotations
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup import board
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._gpu_facts import gpu_view
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.desired import desired_layout
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig import desired as desired_of_mig
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.desired import (
+    desired_layout,
+    desired_of,
+    may_switch_off,
+)
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.layouts import names_of_layouts, predefined_layout
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.model import DesiredGpu, DesiredInstance
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.state import present
@@ -311,3 +316,31 @@ class TestStrategy:
     )
     def test_what_it_takes(self, strategy, layout):
         assert len(desired_layout(layout, strategy, HOST).gpus) == 4
+
+
+def test_gpus_that_offer_the_same_share_what_the_layout_makes_of_them(monkeypatch):
+    made, make = [], desired_of_mig._desired_gpu
+    monkeypatch.setattr(desired_of_mig, "_desired_gpu", lambda *given: made.append(given) or make(*given))
+    found = desired_layout([{"devices": "all", "layout": "all-balanced"}], "mixed", HOST)
+    assert len(found.gpus) == len(HOST) and len(made) == 1
+
+
+@pytest.mark.parametrize(
+    ("layout", "strategy"),
+    [
+        ("all-balanced", "mixed"),
+        ("all-disabled", "mixed"),
+        ([{"devices": [0], "layout": "all-balanced"}], "mixed"),
+        ([{"devices": [0], "enabled": False}, {"devices": "all", "layout": "all-balanced"}], "mixed"),
+        ([{"devices": "all", "node": {"3g.40gb": 1}}], "mixed"),
+        (None, "none"),
+        (None, "single"),
+    ],
+)
+@pytest.mark.parametrize("unselected", [None, "leave", "disable"])
+def test_what_may_switch_mig_off_can_be_said_without_planning(layout, strategy, unselected):
+    on = [gpu(index, mig={"supported": True, "current": True, "pending": True}) for index in range(2)]
+    variables = {"nvidia_mig_layout": layout, "nvidia_mig_strategy": strategy, "nvidia_mig_unselected": unselected}
+    off = any(not one.enabled for one in desired_of(variables, on).gpus.values())
+    assert may_switch_off(variables) or not off
+    assert not may_switch_off({**variables, "nvidia_mig_layout": "all-balanced", "nvidia_mig_unselected": "leave"})

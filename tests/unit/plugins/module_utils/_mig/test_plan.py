@@ -8,6 +8,7 @@ import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.board import GpuInstanceProfile, Placements
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup import board
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._gpu_facts import GpuFacts
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig import plan as plan_of_mig
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.model import (
     ComputeInstance,
     DesiredGpu,
@@ -43,6 +44,16 @@ def test_a_desired_state_that_is_met_changes_nothing():
     plan = plan_gpu(EXAMPLE, desired({"3g.40gb": 1, "2g.20gb": 1, "1g.10gb": 2}), H100)
     assert not plan.changes
     assert plan.steps(GpuFacts(0)) == ()
+
+
+@pytest.mark.parametrize("disruption", ["refuse", FORCE])
+def test_a_gpu_that_is_as_wanted_is_not_laid_out_and_comes_to_the_same(disruption, monkeypatch):
+    wanted = desired({"3g.40gb": 1, "2g.20gb": 1, "1g.10gb": 2})
+    with monkeypatch.context() as patched:
+        patched.setattr(plan_of_mig, "geometry_with", lambda *_given: pytest.fail("it is laid out"))
+        found = plan_gpu(EXAMPLE, wanted, H100, disruption)
+    monkeypatch.setattr(plan_of_mig, "wanted_of", lambda _current: None)
+    assert plan_gpu(EXAMPLE, wanted, H100, disruption) == found
 
 
 @pytest.mark.parametrize(
