@@ -328,7 +328,7 @@ def test_two_faults_at_once():
     two = plan(both(asks("gpu_reset", 0), asks("gpu_reset", 1)))
     assert two.gpus == ADDRESSES
     worst = plan(both(asks("gpu_reset", 0), lost))
-    assert worst.action is Action.REBOOT and worst.services == ()
+    assert (worst.action, worst.services, worst.emptied) == (Action.REBOOT, (), (FIRST,))
     people = plan(both(asks("gpu_reset", 1), lambda facts: facts["gpus"][0]["errors"].update(remap_failed=True)))
     assert people.action is Action.HAND_OVER and people.disturbed == ("GPU-0", "MIG-0")
 

@@ -167,7 +167,7 @@ class TestCompute:
         assert all(not step.destroy and not step.create for step, _desired in assign(kept, [(3,), (1, 1, 1)]))
         assert left_over(kept[:1], [(3,), (1, 1, 1)]) == [(3,)]
         wanted = DesiredGpu(True, (DesiredInstance("3g.40gb", (1, 1, 1)), DesiredInstance("3g.40gb", (3,))))
-        assert [made.compute for made in plan_gpu(kept[:1], wanted, H100).create] == [(3,)]
+        assert [made.compute for made in plan_gpu(kept[1:], wanted, H100).create] == [(1, 1, 1)]
 
     def test_idle_neighbours_of_a_wider_new_one_are_made_anew(self):
         step = compute_change([ComputeInstance(0, 1), ComputeInstance(1, 1)], (2, 1))
