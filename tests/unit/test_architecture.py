@@ -229,9 +229,11 @@ READS_OTHERS = {
     "module_utils/_formats/cdi.py",
     "module_utils/_formats/json_edit.py",
     "module_utils/_health/software.py",
+    "module_utils/_runtime/containers.py",
     "module_utils/_runtime/engines.py",
     "plugin_utils/driver_advisories.py",
     "plugin_utils/host_program.py",
+    "plugin_utils/lint/carriers.py",
     # Arguments and answers of its own processes, and the state of a run.
     "module_utils/_facts/nvml.py",
     "plugin_utils/lease_renewal.py",
