@@ -14,6 +14,7 @@ VARIABLES = {
     "nvidia_mig_strategy": "none",
     "nvidia_mig_layout": [],
     "gpu_kubernetes_stack": "device_plugin",
+    "gpu_kubernetes_migrate_from": "",
     "gpu_kubernetes_mig_manager": "host",
 }
 MPS = {"nvidia_sharing_mode": "mps", "nvidia_sharing_replicas": 10}
