@@ -22,6 +22,8 @@ class ContainerRuntime:
     :param agent: of a distribution, the unit that runs a kubelet and no control plane.
     :param first_with_classes: of a distribution, the first Kubernetes of which every release makes the runtime class nvidia.
     :param keeps_containers: whether its containers go on while it restarts, as it is delivered.
+    :param shims: where the shims of its containers keep what these were started with; empty where there are none.
+    :param first_with_groups: the first release that reads CDI 0.7.0, where a device may belong to a group; empty where all of them do.
     :param injection: what C(auto) is. It depends on nothing that is read from a host, so reading or adding one changes nothing.
     """
 
@@ -33,22 +35,39 @@ class ContainerRuntime:
     first_with_classes: tuple[int, int] | None = None
     injection: str = CDI
     keeps_containers: bool = True
+    shims: str = ""
+    first_with_groups: tuple[int, ...] = ()
 
     @property
     def is_distribution(self) -> bool:
         return bool(self.agent)
 
 
+_TASKS = "containerd/io.containerd.runtime.v2.task"
 #: By the name that C(nvidia_toolkit_runtime) has for it. Sources of the first release with CDI: containerd #8519 is in 1.7.2; moby 25.0.0; cri-o#6944 is
 #: in 1.28. k3s and RKE2 have their Kubernetes' version, and the kubelet names CDI devices from 1.29 on (KEP-4009, beta). Of the first one with classes:
 #: k3s-io/k3s#8700 (v1.29.0, and late releases of older branches); rancher/rke2#7242 and its backports (v1.32.1; of 1.29 to 1.31 late releases only).
+#: Docker has a namespace of containerd of its own. Of groups: go.mod of containerd v1.7.15 and v1.7.16.
 RUNTIMES: Mapping[str, ContainerRuntime] = {
-    "containerd": ContainerRuntime("containerd", "containerd", ("containerd",), (1, 7, 2)),
+    "containerd": ContainerRuntime(
+        "containerd",
+        "containerd",
+        ("containerd",),
+        (1, 7, 2),
+        shims=f"/run/{_TASKS}/k8s.io",
+        first_with_groups=(1, 7, 16),
+    ),
     # docker --gpus gives unprivileged containers nothing where the toolkit refuses the variable (moby#50228).
-    "docker": ContainerRuntime("Docker", "dockerd", ("docker",), (25,), injection=ENVVAR, keeps_containers=False),
+    "docker": ContainerRuntime(
+        "Docker", "dockerd", ("docker",), (25,), injection=ENVVAR, keeps_containers=False, shims=f"/run/{_TASKS}/moby"
+    ),
     "crio": ContainerRuntime("CRI-O", "crio", ("crio",), (1, 28)),
-    "k3s": ContainerRuntime("k3s", "k3s", ("k3s", "k3s-agent"), (1, 29), "k3s-agent", (1, 29)),
-    "rke2": ContainerRuntime("RKE2", "rke2", ("rke2-server", "rke2-agent"), (1, 29), "rke2-agent", (1, 32)),
+    "k3s": ContainerRuntime(
+        "k3s", "k3s", ("k3s", "k3s-agent"), (1, 29), "k3s-agent", (1, 29), shims=f"/run/k3s/{_TASKS}/k8s.io"
+    ),
+    "rke2": ContainerRuntime(
+        "RKE2", "rke2", ("rke2-server", "rke2-agent"), (1, 29), "rke2-agent", (1, 32), shims=f"/run/k3s/{_TASKS}/k8s.io"
+    ),
 }
 DISTRIBUTIONS: Mapping[str, ContainerRuntime] = {name: row for name, row in RUNTIMES.items() if row.is_distribution}
 #: The units of all runtimes, without suffix.

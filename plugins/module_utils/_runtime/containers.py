@@ -10,24 +10,17 @@ from typing import Any
 
 from .._adapters.files import HostFiles
 from .._formats.documents import read_json
+from .._runtimes import RUNTIMES
 from .desired import BINARY
 
 _PROGRAM = BINARY.rpartition("/")[2]
-_TASKS = "containerd/io.containerd.runtime.v2.task"
-#: Where the shims keep what their containers were started with; those of Docker are in a namespace of containerd of their own.
-_FOLDERS = {
-    "containerd": f"/run/{_TASKS}/k8s.io",
-    "docker": f"/run/{_TASKS}/moby",
-    "k3s": f"/run/k3s/{_TASKS}/k8s.io",
-    "rke2": f"/run/k3s/{_TASKS}/k8s.io",
-}
 #: What the CRI plugin writes of a pod into the bundles of its containers.
 _POD = "io.kubernetes.cri.sandbox-{}"
 
 
 def started(files: HostFiles, runtime: str) -> list[dict[str, Any]]:
     """Return which pods of a runtime, or containers without one, were started by C(nvidia-container-runtime), and by which."""
-    folder, found = _FOLDERS.get(runtime), {}
+    folder, found = RUNTIMES[runtime].shims, {}
     for name in files.names(folder) if folder else ():
         program = files.read(f"{folder}/{name}/runtime") or ""
         if not program.rpartition("/")[2].startswith(_PROGRAM):

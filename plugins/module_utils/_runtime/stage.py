@@ -22,8 +22,6 @@ from .desired import BINARY, from_variables, refuse
 from .plan import move_disturbs, plan_effective
 from .rancher import refuse_former
 
-#: The first containerd whose library reads CDI 0.7.0, which the toolkit writes where a device belongs to a group (/dev/dri): go.mod of v1.7.15 and v1.7.16.
-_READS_GROUPS = (1, 7, 16)
 #: The package with the runtime's program.
 OWNER = "nvidia-container-toolkit-base"
 
@@ -117,12 +115,13 @@ def _unread_specification(
     if injection.read(desired).method != injection.CDI:
         return None
     version = next((one.version or "" for one in facts.cdi or () if one.own), "")
-    # What a runtime is that does not tell its version, is not known.
-    if runtime == "containerd" and numbers(version) >= (0, 7) and () < numbers(found.version or "") < _READS_GROUPS:
+    first = RUNTIMES[runtime].first_with_groups
+    # The toolkit writes 0.7.0 where a device belongs to a group (/dev/dri). What a runtime is that does not tell its version, is not known.
+    if numbers(version) >= (0, 7) and () < numbers(found.version or "") < first:
         return Refused(
-            f"containerd {found.version}",
+            f"{runtime} {found.version}",
             f"it refuses CDI specifications of version {version}, which the toolkit writes for this host: containers would get no GPU",
-            f"Upgrade it to {'.'.join(map(str, _READS_GROUPS))} or later, or set {injection.VARIABLE}: {injection.VOLUME_MOUNTS}.",
+            f"Upgrade it to {'.'.join(map(str, first))} or later, or set {injection.VARIABLE}: {injection.VOLUME_MOUNTS}.",
         )
     own = next((one.path for one in facts.cdi or () if one.own), DEFAULT_PATH)
     folder = own.rpartition("/")[0]

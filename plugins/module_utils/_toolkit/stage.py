@@ -15,6 +15,7 @@ from .._migration import LEFT, TOOLKIT, is_left
 from .._packages.package_set import attempt
 from .._plan import Refused, StagePlan
 from .._runtime.reload_risk import containers_at_risk
+from .._runtimes import ENVVAR, RUNTIMES
 from .._steps import Kind
 from .._versions import product_key
 from .config import MODE, NO_CGROUPS, PATH, refuse_decisive
@@ -77,7 +78,7 @@ def _of_settings(
             "they are rootless: set it to false"
         )
     # nvidia-container-toolkit#1246; cmd/nvidia-container-runtime-hook, assertModeIsLegacy [code].
-    if runtime == "docker" and mode not in ("auto", "legacy"):
+    if RUNTIMES[runtime].injection == ENVVAR and mode not in ("auto", "legacy"):
         yield (
             f"{PATH}, {MODE}: it is {mode}, so 'docker run --gpus' of versions that inject through the toolkit's hook fails (invoking the NVIDIA Container "
             "Runtime Hook directly is not supported): set it to auto, or start containers with '--runtime nvidia' or '--device nvidia.com/gpu=all'"

@@ -27,7 +27,6 @@ OTHERWISE = {
     "nvidia_driver_lock_timeout-driver.lock_timeout": {"default"},
     # A role comes after a change.
     "nvidia_health_fabric_timeout-health.fabric_timeout": {"default"},
-    "gpu_node_plugin_selectors-node verify_node.restart": {"default"},
     "gpu_node_settle_time-node verify_node.settle": {"default"},
     "gpu_node_ready_timeout-node verify_node.timeout": {"default"},
     "gpu_node_ready_timeout-node node_operands.timeout": {"default"},

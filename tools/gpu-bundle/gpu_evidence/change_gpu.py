@@ -31,9 +31,10 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_machine
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.host_plan import plan_host
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.journal import Entry, Journal
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.model import DesiredGpu
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.record import GpuRecord, gpu_records
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.record import GPUS, GpuRecord
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.state import NodeGpu
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import Unfit, check
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._users import (
     TOLERATE_RESET,
     holders_of,
@@ -217,9 +218,9 @@ class Kept:
         """
         try:
             found = json.loads(read_text(self._path, links=False) or "")
-            gpu_records([found["before"]["record"]])
+            check(GPUS, [found["before"]["record"]])
             return dict(found)
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, Unfit) as error:
             raise Refused(
                 self._path, f"it is not what run.sh --change writes ({error})", "Name the OUT of that run."
             ) from error
@@ -245,7 +246,7 @@ def bring_back(machine: OneGpu, before: Mapping[str, Any], clocks: bool) -> None
     # Before anything that may reset the GPU, which would activate it.
     if ecc is not None and settings_of(nvml, machine.index).ecc.pending != ecc[1]:
         set_ecc(nvml, machine.index, ecc[1])
-    (record,) = gpu_records([before["record"]])
+    (record,) = check(GPUS, [before["record"]])
     if record.mig is not None:
         carry_out(machine, exactly(record), "what was there before")
     bring_settings_back(machine, before, clocks)

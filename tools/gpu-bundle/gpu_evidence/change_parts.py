@@ -40,8 +40,8 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.pci impo
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply import ApplyFailed, NotReached
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_machine import StepFailed
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.journal import Journal
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.record import Unreadable
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import Unfit
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._settings import apply as settings_apply
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._settings.desired import Settings
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._settings.plan import EccPolicy
@@ -74,7 +74,7 @@ _FAILURES = (
     ApplyFailed,
     StepFailed,
     NotAsPlanned,
-    Unreadable,
+    Unfit,
     CommandError,
     settings_apply.SettingsError,
     OSError,
