@@ -22,7 +22,7 @@ class ContainerRuntime:
     :param agent: of a distribution, the unit that runs a kubelet and no control plane.
     :param first_with_classes: of a distribution, the first Kubernetes of which every release makes the runtime class nvidia.
     :param keeps_containers: whether its containers go on while it restarts, as it is delivered.
-    :param shims: where the shims of its containers keep what these were started with; empty where there are none.
+    :param shims: where the shims of its containers keep what these were started with, and for which pod; empty where they do not.
     :param first_with_groups: the first release that reads CDI 0.7.0, where a device may belong to a group; empty where all of them do.
     :param injection: what C(auto) is. It depends on nothing that is read from a host, so reading or adding one changes nothing.
     """
@@ -47,7 +47,7 @@ _TASKS = "containerd/io.containerd.runtime.v2.task"
 #: By the name that C(nvidia_toolkit_runtime) has for it. Sources of the first release with CDI: containerd #8519 is in 1.7.2; moby 25.0.0; cri-o#6944 is
 #: in 1.28. k3s and RKE2 have their Kubernetes' version, and the kubelet names CDI devices from 1.29 on (KEP-4009, beta). Of the first one with classes:
 #: k3s-io/k3s#8700 (v1.29.0, and late releases of older branches); rancher/rke2#7242 and its backports (v1.32.1; of 1.29 to 1.31 late releases only).
-#: Docker has a namespace of containerd of its own. Of groups: go.mod of containerd v1.7.15 and v1.7.16.
+#: Of shims: what those of Docker's containers keep says nothing of pods. Of groups: go.mod of containerd v1.7.15 and v1.7.16.
 RUNTIMES: Mapping[str, ContainerRuntime] = {
     "containerd": ContainerRuntime(
         "containerd",
@@ -58,9 +58,7 @@ RUNTIMES: Mapping[str, ContainerRuntime] = {
         first_with_groups=(1, 7, 16),
     ),
     # docker --gpus gives unprivileged containers nothing where the toolkit refuses the variable (moby#50228).
-    "docker": ContainerRuntime(
-        "Docker", "dockerd", ("docker",), (25,), injection=ENVVAR, keeps_containers=False, shims=f"/run/{_TASKS}/moby"
-    ),
+    "docker": ContainerRuntime("Docker", "dockerd", ("docker",), (25,), injection=ENVVAR, keeps_containers=False),
     "crio": ContainerRuntime("CRI-O", "crio", ("crio",), (1, 28)),
     "k3s": ContainerRuntime(
         "k3s", "k3s", ("k3s", "k3s-agent"), (1, 29), "k3s-agent", (1, 29), shims=f"/run/k3s/{_TASKS}/k8s.io"

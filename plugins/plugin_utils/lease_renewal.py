@@ -43,6 +43,7 @@ def start(
     lease = json.dumps([kubeconfig, context, namespace]).encode()
     mark = os.path.join(folder, f"gpufleet-lease-renewal-{hashlib.sha256(lease).hexdigest()[:12]}")
     try:
+        os.makedirs(folder, mode=0o700, exist_ok=True)
         with open(mark, "x", encoding="ascii"):
             pass
     except FileExistsError:

@@ -152,6 +152,9 @@ class Racks:
         """Return what becomes of the links to the hooks of a host that brings its toolkit: C(present) where the GPU Operator brings it to other hosts of
         the cluster. They stay where it did, until no device plugin of the operator can name them.
         """
+        if of_host("gpu_kubernetes_migrate_from"):
+            # The operator is in the cluster on either way.
+            return ""
         if desired[_RUNTIME] == "none" or of_host("gpu_kubernetes_stack") != OPERATOR:
             return "absent"
         if desired[_MIGRATES]:

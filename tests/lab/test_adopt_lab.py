@@ -28,6 +28,8 @@ pytestmark = [
 HAND = "adopt-hand"
 #: Partitioned by nvidia-mig-parted, which its service restores at boot.
 PARTED = "adopt-parted"
+#: Nothing of NVIDIA's is on it.
+BARE = "adopt-bare"
 TOOLS = Path(__file__).resolve().parent / "real_tools"
 SHOWN = "/opt/with-machine /run/virtual-gpu"
 TOOLKIT = """
@@ -72,6 +74,7 @@ def fleet(make_fleet):
             "boards": [{"board": "h100-80gb-sxm", "count": 2}],
             "driver": "installed",
         },
+        {"name": BARE, "group": "shared", "boards": [{"board": "l40s", "count": 2}]},
     )
     made.lab.sh(HAND, TOOLKIT)
     _partition(made)
@@ -190,3 +193,29 @@ def test_what_the_next_boot_would_change_and_what_nobody_can_describe_are_named(
     assert run.rc == 0, run.text
     assert "configuration all-disabled, which nvidia-mig-manager.service applies at boot, makes GPU 0 MIG off" in text
     assert "sharing: site would: set compute mode" in text
+
+
+def test_a_bare_host_and_one_without_a_module_are_written_as_what_they_become(fleet):
+    module = "nvidia/$(modinfo -F version nvidia)"
+    unload = "systemctl stop nvidia-persistenced; modprobe -r nvidia_uvm nvidia_modeset nvidia"
+    fleet.lab.sh(HAND, f"dkms remove {module} --all; {unload}")
+    read_with = yaml.safe_load(fleet.inventory.read_text(encoding="utf-8"))["all"]
+    hosts = {host: {"ansible_port": fleet.ports[host]} for host in (HAND, BARE)}
+    reached = {name: value for name, value in read_with["vars"].items() if name.startswith("ansible_")}
+    fleet.inventory = fleet.folder / "half.yml"
+    fleet.inventory.write_text(yaml.safe_dump({"all": {"vars": reached, "hosts": hosts}}), encoding="utf-8")
+    before = {host: host_files.read(fleet.lab, host) for host in hosts}
+    report, written = fleet.folder / "half.json", fleet.folder / "half"
+    run = fleet.play("adopt", "-e", f"gpu_adopt_report={report}", "-e", f"gpu_adopt_directory={written}")
+    assert run.rc == 0, run.text
+    found = json.loads(report.read_text(encoding="utf-8"))
+    bare, half = (found["differences"][host][0] for host in (BARE, HAND))
+    assert bare.startswith("driver: none is installed. Site would: install driver branch 580"), run.text
+    assert half.startswith("driver: 580.") and "is installed and not loaded. Site would: " in half, run.text
+    for host in hosts:
+        assert found["hosts"][host]["variables"].get("nvidia_driver_state") is None, "nobody else brings the driver"
+        assert host_files.differences(before[host], host_files.read(fleet.lab, host)) == {}
+    # What is described is what a plan can reach from there, though not without work.
+    fleet.inventory = written
+    planned = fleet.play("plan")
+    assert planned.rc == 2 and "2 hosts: 2 to change" in planned.text, planned.text

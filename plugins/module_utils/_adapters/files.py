@@ -244,8 +244,13 @@ class HostFiles:
 
     def link_name(self, path: str) -> str | None:
         """Return the last part of what the symbolic link C(path) points to, or None where it is no link."""
+        target = self.link_target(path)
+        return None if target is None else os.path.basename(target)
+
+    def link_target(self, path: str) -> str | None:
+        """Return what the symbolic link C(path) points to, as it is written there, or None where it is no link."""
         try:
-            return os.path.basename(os.readlink(self._inside(path)))
+            return os.readlink(self._inside(path))
         except OSError:
             return None
 

@@ -51,7 +51,8 @@ _UNPACK: Mapping[str, Callable[[bytes], bytes]] = {".ko": bytes, ".xz": lzma.dec
 _SIGNED = b"~Module signature appended~\n"
 #: error: (gcc), Error 2 (make), ERROR (modpost), and not -Werror or error.o; a program that the shell does not find, and what the linker does not.
 _ERROR = re.compile(
-    r"(?:^|[\s:])(?:fatal )?(?:error:|ERROR:|Error \d)|\bsh: .*: (?:command )?not found|\bld: cannot find "
+    r"(?:^|[\s:])(?:fatal )?(?:error:|ERROR:|Error \d)|\b(?:ba|da)?sh: .*: (?:command )?not found|\bld: cannot find "
+    r"|\bmake(?:\[\d+\])?: [^*].*: (?:Command not found|No such file or directory)$"
 )
 #: Seconds that a build may take: nine minutes on a slow, loaded host.
 _BUILD_TIMEOUT = 3600

@@ -55,7 +55,7 @@ class HeldDevices:
     pod_uid: str = needs(_TEXT, called="PodUID")
     container: str = needs(_TEXT, called="ContainerName")
     resource: str = needs(_TEXT, called="ResourceName")
-    devices: tuple[str, ...] = has(_devices, (), called="DeviceIDs")
+    devices: tuple[str, ...] = needs(_devices, called="DeviceIDs")
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,9 @@ class _Claims:
 def read_checkpoint(written: str, remedy: str) -> Checkpoint:
     """Return what a checkpoint says. Raises Refused: it is not what a kubelet writes. Guessing who uses a device would end somebody's work."""
     try:
-        found: Checkpoint = _read(_CHECKPOINT, read_json(written)["Data"], "PodDeviceEntries")
+        data = read_json(written)["Data"]
+        listed = [{**entry, "DeviceIDs": entry["DeviceIDs"] or []} for entry in data["PodDeviceEntries"] or ()]
+        found: Checkpoint = _read(_CHECKPOINT, {**data, "PodDeviceEntries": listed}, "PodDeviceEntries")
     except _OTHERS as error:
         reason = f"it is not what a kubelet writes ({type(error).__name__}: {error})"
         raise Refused(CHECKPOINT, reason, remedy) from error

@@ -23,9 +23,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from .._adapters.files import read_text, write_whole
-from .._schema import anything, has, items, mapping, needs, of, taken, text
+from .._schema import has, items, needs, of, taken, text
 from .journal_lines import JOURNAL_PATH, end_of, is_followed, is_unfinished, lines_of
-from .record import GPUS, GpuRecord
+from .record import GPUS, GpuRecord, for_people
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Entry:
     started: str = has(text(64), "")
     boot_id: str = has(text(64), "")
     program: str = has(text(64), "")
-    request: Mapping[str, Any] | None = has(mapping(anything))
+    request: Mapping[str, Any] | None = has(for_people)
     services: tuple[str, ...] = has(items(text(256)), ())
     steps: tuple[str, ...] = ()
     outcome: str | None = None

@@ -84,6 +84,13 @@ class GpuRecord:
 
 
 GPUS = items(of(GpuRecord), 1024)
+_REQUEST = mapping(anything)
+
+
+def for_people(value: Any, _path: Path) -> Mapping[str, Any] | None:
+    """What somebody asked for, which is shown and not acted on: what cannot be shown is no reason to lose the rest of a record."""
+    found: Mapping[str, Any] | None = taken(_REQUEST, value)
+    return found
 
 
 @dataclass(frozen=True)
@@ -91,7 +98,7 @@ class RecordedLayout:
     """What is kept under C(/etc/gpufleet/mig.json). C(request): the layout and strategy that were asked for, for people who read the file."""
 
     gpus: tuple[GpuRecord, ...] = needs(GPUS)
-    request: Mapping[str, Any] | None = has(mapping(anything))
+    request: Mapping[str, Any] | None = has(for_people)
 
     def as_text(self) -> str:
         return record_text(self, 1)

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from .._adapters.files import HostFiles
@@ -16,6 +17,7 @@ from .desired import BINARY
 _PROGRAM = BINARY.rpartition("/")[2]
 #: What the CRI plugin writes of a pod into the bundles of its containers.
 _POD = "io.kubernetes.cri.sandbox-{}"
+_UID = re.compile(r"[0-9a-zA-Z-]{1,64}")
 
 
 def started(files: HostFiles, runtime: str) -> list[dict[str, Any]]:
@@ -27,7 +29,13 @@ def started(files: HostFiles, runtime: str) -> list[dict[str, Any]]:
             continue
         notes = _annotations(files.read(f"{folder}/{name}/config.json") or "")
         namespace, pod, uid = (notes.get(_POD.format(key)) for key in ("namespace", "name", "uid"))
-        found[uid or name] = {"program": program, "name": f"{namespace}/{pod}" if pod else name, "pod_uid": uid}
+        uid = uid if uid and _UID.fullmatch(uid) else None
+        # A container that was started again may be another toolkit's than its pod.
+        found[uid or name, program] = {
+            "program": program,
+            "name": f"{namespace}/{pod}" if pod else name,
+            "pod_uid": uid,
+        }
     return [found[key] for key in sorted(found)]
 
 

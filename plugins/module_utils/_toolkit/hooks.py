@@ -18,7 +18,5 @@ LINKS = {f"{FORMER}/{name}": f"/usr/bin/{name}" for name in ("nvidia-cdi-hook", 
 
 def read_hooks(files: HostFiles) -> dict[str, bool]:
     """Return what the operator's folder has of them: whether it is a link to the host's, and no program of the operator's."""
-    found = {path: files.link_name(path) for path in LINKS}
-    return {
-        path: name == path.rpartition("/")[2] for path, name in found.items() if name is not None or files.exists(path)
-    }
+    found = {path: files.link_target(path) for path in LINKS}
+    return {path: target == LINKS[path] for path, target in found.items() if target is not None or files.exists(path)}

@@ -256,7 +256,7 @@ def _refuse(node: str, facts: Facts, nodes: Mapping[str, Any] | None) -> None:
             from_annotations(nodes[node]["metadata"].get("annotations"), HEAL)
         except Unfit as unfit:
             raise Refused(f"node {node}", f"its annotations cannot be read: {unfit.message}") from unfit
-    refused = unfinished(NodeRecord(recorded.upgrade_state or "", target=recorded.upgrade_to or ""), upgrade)
+    refused = unfinished(NodeRecord(recorded.upgrade_state or "", target=recorded.upgrade_to or ""), upgrade, HEAL)
     if refused:
         raise refused
     unread = (facts.unknown or {}).get("recorded.heal")

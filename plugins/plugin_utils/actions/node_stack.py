@@ -21,6 +21,7 @@ from ..cluster_action import ClusterAction, wait_for_none
 from ..fleet import clients
 from ..fleet.clients import OPERATOR_STACK, OWN_STACK, REPLACED, STACK_LABEL
 from ..fleet.objects import OWN_NAMESPACES, labels_of, own
+from ..fleet.pods import read
 from .gpu_clients import wait
 
 _VARIABLE = "gpu_kubernetes_migrate_from"
@@ -60,6 +61,10 @@ class ActionModule(ClusterAction):
             remedy = f"Render the clusters with {_VARIABLE}, apply the tree, wait until its releases are installed, and run again."
             if stack == OPERATOR_STACK and labels.get(clients.NOTHING) == "false":
                 remedy = f"Remove the label {clients.NOTHING}=false, and run again."
+            elif not _sets(cluster, arguments, labels, _OTHER[stack]):
+                # Its plugin would stay beside the one that comes.
+                reason = f"no DaemonSet of {_NAMES[_OTHER[stack]]} would leave node {name}"
+                raise Refused(_VARIABLE, reason, remedy)
             elif _sets(cluster, arguments, labels, stack):
                 remedy = ""
             if remedy:
@@ -83,7 +88,9 @@ class ActionModule(ClusterAction):
 
         waited, why = [], "did not start on"
         if away:
-            waited = wait_for_none(lambda: _not_admitted(cluster, node), *seconds)
+            # Those that are bound now, since the node is cordoned: others would keep coming from whoever names it.
+            bound = _not_admitted(cluster, node)
+            waited = wait_for_none(lambda: _still(bound, _not_admitted(cluster, node)), *seconds) if bound else []
             if not waited:
                 cluster.change_node(node, {}, labels=away)
         if not waited:
@@ -120,6 +127,11 @@ def _sets(cluster: Cluster, arguments: Mapping[str, Any], labels: Mapping[str, s
     return clients.moved(there, labels, REPLACED) if stack == OPERATOR_STACK else clients.of_stack(there, labels)
 
 
-def _not_admitted(cluster: Cluster, node: str) -> list[str]:
-    """Return the pods that are bound to a node and that its kubelet has not seen yet: without a plugin it would refuse them."""
-    return [clients.title(pod) for pod in cluster.pods_on(node) if not (pod.get("status") or {}).get("startTime")]
+def _not_admitted(cluster: Cluster, node: str) -> dict[str, str]:
+    """Return the GPU pods that are bound to a node and that its kubelet has not seen yet, by UID: without a plugin it would refuse them."""
+    waiting = (one for one in cluster.pods_on(node) if not (one.get("status") or {}).get("startTime"))
+    return {pod.uid: pod.title for pod in map(read, waiting) if pod.uses_gpu and not pod.ended}
+
+
+def _still(bound: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    return [title for uid, title in bound.items() if uid in now]

@@ -109,6 +109,8 @@ class ActionModule(ClusterAction):
             hosts[host] = {
                 "node": str(about.get("node", host)),
                 "needed": bool(about.get("needed")),
+                # Of a pool that nothing is migrated of.
+                "bystander": about.get("work") == "",
                 "reboots": bool(about.get("reboots")),
                 "reachable": bool(about),
                 "recorded": plain(hostvars[host].get("__gpu_upgrade_record") or {}),
@@ -271,14 +273,17 @@ class ActionModule(ClusterAction):
                 if recorded:
                     # Written by this run, which alone has the lease; check mode has written it nowhere else.
                     record = from_values(recorded)
-                elif node:
-                    record = from_annotations(node["metadata"].get("annotations"))
                 else:
-                    record = from_values(about["recorded"])
+                    record = from_annotations(node["metadata"].get("annotations")) if node else NodeRecord()
+                    on_host = from_values(about["recorded"]) if not record.state else record
+                    # Of a node that was made anew, what its host has is continued.
+                    record = on_host if on_host.ours or not node else record
             except Unfit as unfit:
                 unread = unfit.message
                 where = f"the annotations of node {about['node']}" if node else UPGRADE_RECORD
                 self._display.warning(f"{host} is left out: its record in {where} cannot be read: {unread}")
+            if about["bystander"] and not record.interrupted:
+                record = NodeRecord()
             refused = None if started else self._unfinished(about["recorded"], record, arguments)
             mode = nvsentinel.IGNORE if arguments["nvsentinel"] == nvsentinel.IGNORE else nvsentinel.EXCLUDE
             waits = about["needed"] and not started and not record.interrupted

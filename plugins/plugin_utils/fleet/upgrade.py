@@ -37,7 +37,7 @@ ROLLING_BACK = "rolling-back"
 UPGRADE, MIGRATE, HAND_OVER, CHANGE_STACK = WORK = ("upgrade", "migrate", "hand_over", "change_stack")
 #: What leaves the driver of the host alone, and whoever uses it outside of pods.
 LEAVES_DRIVER = (MIGRATE, CHANGE_STACK)
-#: How the targets of migrations begin.
+#: How the targets of migrations begin; only the first leaves half a host where it fails.
 _MIGRATIONS = ("driver and container toolkit of ", "GPUs served by ", "device plugin of ")
 #: Whose record is in a node's annotations beside that of a rollout, whose names begin with C(upgrade).
 HEAL, REPARTITION = ("heal", "repartition")
@@ -238,18 +238,23 @@ class FleetHost:
 
 
 def unfinished(on_host: NodeRecord, on_node: NodeRecord, work: str = "", target: str = "") -> Refused | None:
-    """Return why a run must leave a host alone: another one was cut off there, or a migration failed, of which the host has a half.
+    """Return why a run must leave a host alone: another one was cut off there, or failed, which only that one, or its way back, ends.
 
-    :param work: of the run: that of a rollout to C(target), C(ROLLBACK), or empty for what is neither.
+    :param work: of the run: that of a rollout to C(target), C(ROLLBACK), C(HEAL), or empty for what is none of them.
     """
     # The node's record is written before the host's: a run that was killed between the two has ended.
     of_node = on_node.ours or (on_node.state and on_node.target == on_host.target)
     record = on_node if of_node else on_host
     migration = record.target.startswith(_MIGRATIONS)
     if work in WORK[1:]:
-        stands = record.interrupted and record.target != target
+        # What failed of its own kind it tries again, or takes back. Of another run it would prove nothing, and return the node all the same.
+        same = record.target == target if record.interrupted else _kind(record.target) == _kind(target)
+        stands = record.ours and not same
+    elif migration:
+        # Of the others the host has no half: what is broken on it is repaired, so that the migration can be tried again.
+        stands = record.interrupted or (record.ours and (work != HEAL or record.target.startswith(_MIGRATIONS[0])))
     else:
-        stands = record.ours if migration else record.interrupted and not work
+        stands = record.interrupted and work in ("", HEAL)
     if not stands:
         return None
     remedy = "Finish it first: gpufleet.nvidia.upgrade continues it, gpufleet.nvidia.rollback rolls it back."
@@ -258,6 +263,11 @@ def unfinished(on_host: NodeRecord, on_node: NodeRecord, work: str = "", target:
         remedy = f"Finish it first: {how} continues it, with the variables of its pool as they were ({record.target})."
     ended = f"was cut off while {record.state}, or is still running" if record.interrupted else "failed"
     return Refused("the host", f"{'a migration' if migration else 'an upgrade'} of it {ended}", remedy)
+
+
+def _kind(target: str) -> str:
+    """Return how the target of a migration begins; empty for that of an upgrade."""
+    return next(filter(target.startswith, _MIGRATIONS), "")
 
 
 def wave_node(member: FleetHost, target: str, retry: bool, *, started_here: bool = False) -> Node:

@@ -64,8 +64,11 @@ def is_carrier(document: Mapping[str, Any]) -> bool:
 _KUSTOMIZATIONS = ("kustomization.yaml", "kustomization.yml", "kustomization")
 
 
-#: A text of JSON, which stays, or what JSON with comments has more than JSON: these, and a comma before a bracket that closes.
-_MORE_THAN_JSON = re.compile(r'("(?:[^"\\\n]|\\.)*")|//[^\n]*|/\*.*?\*/|,(?=(?:\s|//[^\n]*|/\*.*?\*/)*[]}])', re.DOTALL)
+#: A text of JSON, which stays, or what JSON with comments has more than JSON: these, and then a comma before a bracket that closes. Neither pass looks
+#: at a character twice: what does not end, goes on to the end.
+_TEXT = r'("(?:[^"\\\n]|\\.?)*(?:"|(?=\n)|\Z))'
+_COMMENTS = re.compile(_TEXT + r"|//[^\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
+_COMMAS = re.compile(_TEXT + r"|,(?=\s*[]}])", re.DOTALL)
 
 
 def documents(text: str) -> tuple[str, list[Any]]:
@@ -74,7 +77,7 @@ def documents(text: str) -> tuple[str, list[Any]]:
         return text, load_all(text)
     except ValueError:
         with suppress(ValueError):
-            return text, [read_json(_MORE_THAN_JSON.sub(lambda match: match[1] or "", text))]
+            return text, [read_json(_COMMAS.sub(r"\1", _COMMENTS.sub(r"\1", text)))]
     return readable(text), load_all(readable(text))
 
 

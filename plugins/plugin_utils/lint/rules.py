@@ -45,10 +45,12 @@ def flags(given: Mapping[str, Any], report: Report) -> None:
 def values(given: Mapping[str, Any], report: Report) -> None:
     """Check values of the plugin's chart that become its environment; those that are empty do not."""
     for name, field in {**plugin_fields.FLAGS, **plugin_fields.PLUGIN}.items():
-        value = given.get(name) or ()
-        for one in value.split(",") if isinstance(value, str) else value if isinstance(value, list) else ():
-            if field.choices and one not in field.choices:
-                report.error(name, f"{one!r} is not a valid value: the plugin exits", near(str(one), field.choices))
+        value = given.get(name)
+        # What has commas is a list, of which the plugin trims each part.
+        parts = map(str.strip, value.split(",")) if isinstance(value, str) and "," in value else [value]
+        for one in value if isinstance(value, list) else parts:
+            if field.choices and isinstance(one, str) and one not in ("", *field.choices):
+                report.error(name, f"{one!r} is not a valid value: the plugin exits", near(one, field.choices))
 
 
 def imex(given: Mapping[str, Any], report: Report) -> None:

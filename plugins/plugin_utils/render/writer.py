@@ -19,7 +19,7 @@ from ansible.inventory.manager import IGNORED
 from ...module_utils._adapters.files import read_bytes, read_text, remove, write_whole
 from ...module_utils._formats.documents import read_record
 from ...module_utils._plan import Refused
-from ...module_utils._schema import Path, items, mapping, needs, of, text
+from ...module_utils._schema import Path, items, mapping, needs, not_null, of, text
 from ..fleet.text import shortened
 from .capacity_document import Former, former
 from .emit import json_text
@@ -170,7 +170,7 @@ def _checksums(value: Any, path: Path) -> frozenset[str]:
 class WrittenFiles:
     """The manifest of a tree: by path, the checksums that a file may have."""
 
-    files: Mapping[str, frozenset[str]] = needs(mapping(_checksums, 10**6))
+    files: Mapping[str, frozenset[str]] = needs(mapping(not_null(_checksums), 10**6))
 
 
 _WRITTEN = of(WrittenFiles)

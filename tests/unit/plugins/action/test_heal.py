@@ -190,7 +190,10 @@ def refusals(result):
     ("recorded", "said"),
     [
         ({"upgrade_state": "installing"}, "an upgrade of it was cut off while installing"),
-        ({"upgrade_state": "failed", "upgrade_to": "GPUs served by dra"}, "a migration of it failed"),
+        (
+            {"upgrade_state": "failed", "upgrade_to": "driver and container toolkit of the host"},
+            "a migration of it failed",
+        ),
         ({"repartition_unfinished": True}, "a repartition of it was cut off"),
         ({"heal": {"schema": 9}}, "9 is not between 1 and 1"),
     ],

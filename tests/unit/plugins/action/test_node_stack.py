@@ -83,8 +83,27 @@ class Node:
             }
             for name in sorted(self.running)
         ]  # fmt: skip
-        bound = {"metadata": {"namespace": "team", "name": "bound"}, "status": {"phase": "Pending"}}
-        return [*pods, *([bound] if self.unstarted else [])]
+        asked = {"containers": [{"resources": {"limits": {"nvidia.com/gpu": "1"}}}]}
+        bound = {
+            "metadata": {"namespace": "team", "name": "bound", "uid": "u"},
+            "spec": asked,
+            "status": {"phase": "Pending"},
+        }
+        return [*pods, *self.others(asked), *([bound] if self.unstarted else [])]
+
+    def others(self, asked):
+        """Pods that nobody waits for: one without a GPU, one that was refused, and each time another one that somebody binds by its name."""
+        for name, spec, phase in (
+            ("cpu", {}, "Pending"),
+            ("ended", asked, "Failed"),
+            (f"new-{self.looks}", asked, "Pending"),
+        ):
+            if name != "new-1":
+                yield {
+                    "metadata": {"namespace": "team", "name": name, "uid": name},
+                    "spec": spec,
+                    "status": {"phase": phase},
+                }
 
 
 @pytest.fixture
@@ -181,6 +200,7 @@ def test_a_host_that_is_no_node_is_left_to_the_plan(run):
     [
         (OPERATORS, OWN, {}, "no DaemonSet of its own release would serve node n .*Render the clusters"),
         (OURS, THEIRS, {"stack": "gpu_operator"}, "no DaemonSet of the GPU Operator would serve node n .*Render"),
+        (OURS, OWN, {"stack": "gpu_operator"}, "no DaemonSet of its own release would leave node n\\. Render"),
         ({**OURS, "nvidia.com/gpu.deploy.operands": "false"}, (), {"stack": "gpu_operator"}, "Remove the label nvidia.com/gpu.deploy.operands=false"),
         (OPERATORS, (), {"operands": ["driver"]}, "moves its driver as well. Move driver and container toolkit first"),
         (OPERATORS, (), {"kubernetes": False}, "gpu_node_kubernetes is false"),

@@ -142,6 +142,43 @@ def test_what_another_playbook_has_to_finish_is_left_out_by_name_and_nothing_els
     assert said in ended["report"]["a"]["failed_reason"] and "a" in ended["left"]
 
 
+def test_a_node_of_a_pool_that_nothing_is_migrated_of_is_left_as_it_is_and_no_reason_to_fail(call, on_cluster):
+    """Its upgrade failed: it is cordoned, and a migration would prove nothing of it and return it."""
+
+    class Failed(Nodes):
+        def nodes(self):
+            nodes = super().nodes()
+            failed = NodeRecord("failed", target=TARGET, failed_reason="no CUDA").annotations()
+            nodes["node-a"]["metadata"]["annotations"].update({key: value for key, value in failed.items() if value})
+            return nodes
+
+    on_cluster(Failed("node-a", "node-b"))
+    target = "device plugin of its own release"
+    work = {"a": "", "b": "change_stack"}
+    known = {
+        name: {"__gpu_upgrade_host": {"node": f"node-{name}", "needed": bool(its), "work": its, "target": target}}
+        for name, its in work.items()
+    }
+    given = {"state": "planned", "work": "change_stack", "target": target, "hosts": ["a", "b"], "max_unavailable": "2"}
+    planned, shown = call(upgrade_waves, given, {**AT_A, "hostvars": known})
+    assert planned["order"] == ["b"] and not [text for text in shown.warnings if "left out" in text]
+    ended, _shown = call(upgrade_waves, {"state": "finished"}, {**AT_A, "hostvars": known})
+    assert "a" not in ended["left"] + ended["failed_hosts"]
+    # In a pool that is migrated it is named.
+    known["a"]["__gpu_upgrade_host"].update(work="change_stack", needed=True)
+    planned, shown = call(upgrade_waves, given, {**AT_A, "hostvars": known})
+    assert planned["order"] == ["b"] and "an upgrade of it failed" in shown.warnings[0]
+
+
+def test_what_a_node_that_was_made_anew_had_is_continued(call, on_cluster):
+    on_cluster(Nodes("node-a"))
+    record = NodeRecord("failed", target=TARGET, failed_reason="no CUDA").values()
+    host = {"node": "node-a", "needed": False, "target": TARGET}
+    known = {"a": {"__gpu_upgrade_host": host, "__gpu_upgrade_record": record}}
+    given = {"state": "planned", "target": TARGET, "hosts": ["a"], "retry": True}
+    assert call(upgrade_waves, given, {**AT_A, "hostvars": known})[0]["order"] == ["a"]
+
+
 def test_a_file_of_a_host_that_is_no_record_leaves_the_host_alone(call):
     hosts = {name: {"__gpu_upgrade_host": {"needed": True}, "__gpu_upgrade_record": {}} for name in ("a", "b")}
     hosts["a"]["__gpu_upgrade_record"] = [1]

@@ -313,6 +313,9 @@ def test_a_build_that_fails_says_the_first_error_of_its_log_or_what_dkms_said(co
     [
         "/bin/sh: line 1: g++: command not found",
         "/bin/sh: 1: pahole: not found",
+        "/bin/bash: line 1: gcc-12: command not found",
+        "make[2]: gcc-12: No such file or directory",
+        "make[1]: cc: Command not found",
         "ld: cannot find nv-kernel.o: No such file or directory",
     ],
 )

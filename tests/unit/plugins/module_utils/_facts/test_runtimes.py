@@ -232,7 +232,6 @@ def test_the_toolkit_of_a_former_operator_is_in_the_way_of_k3s_and_rke2(tree, ru
     ("runtime", "folder"),
     [
         ("containerd", "/run/containerd/io.containerd.runtime.v2.task/k8s.io"),
-        ("dockerd", "/run/containerd/io.containerd.runtime.v2.task/moby"),
         ("k3s", "/run/k3s/containerd/io.containerd.runtime.v2.task/k8s.io"),
         ("rke2", "/run/k3s/containerd/io.containerd.runtime.v2.task/k8s.io"),
     ],
@@ -241,7 +240,10 @@ def test_pods_that_a_toolkits_program_has_started_are_named_once(tree, runtime, 
     tree.program(f"/usr/local/bin/{runtime}")
     operators, hosts = "/usr/local/nvidia/toolkit/nvidia-container-runtime", "/usr/bin/nvidia-container-runtime.cdi"
     pod = {f"io.kubernetes.cri.sandbox-{key}": key for key in ("namespace", "name", "uid")}
+    other = {**pod, "io.kubernetes.cri.sandbox-uid": "u" * 300}
     bundles = {"sandbox": (operators, pod), "web": (operators, pod), "x": ("/usr/bin/runc", pod), "z": (hosts, None)}
+    # Started again when its pod's toolkit had changed; and what is no UID.
+    bundles.update(again=(hosts, pod), long=(hosts, other))
     for name, (program, notes) in bundles.items():
         tree.write(f"{folder}/{name}/runtime", program)
         tree.write(f"{folder}/{name}/config.json", json.dumps({"annotations": notes}))
@@ -252,6 +254,8 @@ def test_pods_that_a_toolkits_program_has_started_are_named_once(tree, runtime, 
     (found,) = read_runtimes(tree.source(local=False), Services()).values()
     assert found["containers"] == [
         {"program": hosts, "name": "broken", "pod_uid": None},
+        {"program": hosts, "name": "namespace/name", "pod_uid": None},
+        {"program": hosts, "name": "namespace/name", "pod_uid": "uid"},
         {"program": operators, "name": "namespace/name", "pod_uid": "uid"},
         {"program": hosts, "name": "z", "pod_uid": None},
     ]

@@ -41,6 +41,10 @@ def test_a_recorded_layout_comes_back_as_it_was():
     asked = {"layout": "all-balanced", "strategy": "mixed"}
     found = check(LAYOUT, json.loads(recorded_layout([GPU, off], asked).as_text()))
     assert (found.gpus, found.request) == ((GPU, off), asked)
+    # A name that somebody gave a configuration, which can be written and not be shown.
+    named = {"layout": {"mig_parted": {"mig-configs": {"a\u00a0b": []}}}}
+    found = check(LAYOUT, json.loads(recorded_layout([GPU, off], named).as_text()))
+    assert (found.gpus, found.request) == ((GPU, off), None)
 
 
 def test_gpus_without_mig_are_not_recorded():

@@ -81,6 +81,7 @@ BY_OPERATOR = {**OPERATED, "nvidia_toolkit_runtime": "none"}
     [
         ({}, [], "absent"),
         ({"gpu_kubernetes_stack": "device_plugin"}, [BY_OPERATOR], "absent"),
+        ({"gpu_kubernetes_stack": "device_plugin", "gpu_kubernetes_migrate_from": "gpu_operator"}, [], ""),
         (OPERATED, [], ""),
         (OPERATED, [OPERATED], ""),
         (OPERATED, [BY_OPERATOR], "present"),

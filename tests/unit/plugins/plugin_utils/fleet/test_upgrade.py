@@ -15,6 +15,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import waves
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.objects import is_ready
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade import (
     HAND_OVER,
+    HEAL,
     MIGRATE,
     ROLLING_BACK,
     UPGRADE_STEPS,
@@ -366,12 +367,21 @@ def test_every_kind_of_migration_is_finished_by_one_for_the_same(work, target):
     assert "gpufleet.nvidia.migrate continues it" in unfinished(record, record, "upgrade", NEWER).remedy
 
 
-def test_a_migration_that_failed_is_a_half_and_an_upgrade_that_failed_is_none():
+def test_what_failed_is_tried_again_by_its_own_kind_and_a_whole_host_is_repaired():
     migration, upgrade = NodeRecord("failed", target=SERVED), NodeRecord("failed", target=NEWER)
     for work in ("upgrade", "rollback", ""):
         assert "gpu_upgrade_retry=true" in unfinished(migration, migration, work).remedy
         assert not unfinished(upgrade, upgrade, work)
-    assert not unfinished(migration, migration, "migrate", HANDED_OVER), "the way back"
+    assert not unfinished(migration, migration, "migrate", "GPUs served by device-plugin"), "the way back"
+    # Another one would return a node that works for nobody.
+    for failed, work, target in (
+        (migration, "hand_over", HANDED_OVER),
+        (upgrade, "change_stack", "device plugin of its own release"),
+    ):
+        assert "Finish it first" in unfinished(failed, failed, work, target).remedy
+    half = NodeRecord("failed", target=HANDED_OVER)
+    assert not unfinished(migration, migration, HEAL) and unfinished(half, half, HEAL)
+    assert not unfinished(upgrade, upgrade, HEAL) and unfinished(*[NodeRecord("installing", target=SERVED)] * 2, HEAL)
     for state in ("", "done", "refused"):
         assert not unfinished(*[NodeRecord(state, target=SERVED)] * 2)
 

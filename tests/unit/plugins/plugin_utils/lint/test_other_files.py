@@ -112,6 +112,9 @@ def test_what_carries_values_is_opened(document, place):
         # JSON with comments, and text.
         ('// a\n{"a": 1}\n', ["a file without kind"]),
         ('{\n  // a\n  "a": 1,\n}\n', ["a file without kind"]),
+        ('{\n "a": 1, // see { a }\n "b": 2 }', ["a file without kind"]),
+        ('{\n  "a": 1, /* x */\n  "b": [2,] /* // y */,\n}', ["a file without kind"]),
+        ('{\n "a": 1,\n' + " // see https://example.com/x\n" * 100 + ' "b": 2\n}\n', ["a file without kind"]),
         ("a few words\n", ["a file without kind"]),
         ("kind: Deployment\nspec: [\n", ["a file without kind"]),
         # As Terraform fills in.
@@ -615,7 +618,8 @@ def test_the_strategy_of_the_charts_values_is_that_of_their_configurations(value
         ({"deviceListStrategy": "envvar,volume_mounts"}, ("error", "deviceListStrategy")),
         ({"deviceListStrategy": ["volume_mounts"]}, ("error", "deviceListStrategy")),
         ({"deviceIDStrategy": "minor"}, ("error", "deviceIDStrategy")),
-        ({"deviceListStrategy": "envvar,volume-mounts", "deviceIDStrategy": "", "migStrategy": None}, None),
+        ({"deviceListStrategy": "envvar, volume-mounts", "deviceIDStrategy": "", "migStrategy": None}, None),
+        ({"migStrategy": " mixed"}, ("error", "migStrategy")),
         # What becomes a field of the ClusterPolicy.
         ({"toolkit": {}, "driver": {"enabled": 4}}, ("error", "driver.enabled")),
         ({"toolkit": {}, "driver": {}, "mig": {"strategy": "singel"}}, ("error", "mig.strategy")),

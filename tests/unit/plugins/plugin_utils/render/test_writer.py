@@ -147,7 +147,10 @@ def test_a_run_that_was_cut_off_can_be_repeated_even_after_another_change(tmp_pa
     assert left == ["four.yaml", "manifest.json", "one.yaml"]
 
 
-@pytest.mark.parametrize("content", ["", "[]", "{", '{"files": {"../../etc/passwd": "x", "/etc/passwd": "x"}}'])
+@pytest.mark.parametrize(
+    "content",
+    ["", "[]", "{", '{"files": {"a": null, "b": "x"}}', '{"files": {"../../etc/passwd": "x", "/etc/passwd": "x"}}'],
+)
 def test_a_damaged_manifest_removes_nothing(tmp_path, content):
     (tmp_path / "clusters/a").mkdir(parents=True)
     (tmp_path / "clusters/a/manifest.json").write_text(content)
