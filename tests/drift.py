@@ -268,6 +268,12 @@ ROWS: tuple[Row, ...] = (
         pool=PLAIN,
     ),
     Row(
+        "instances of MIG are made by hand on a GPU of a pool without MIG",
+        (Kind.DESTROY_GPU_INSTANCE, Kind.DISABLE_MIG, Kind.GENERATE_CDI_SPECIFICATION),
+        f"{_IDLE.format('nvidia-smi -i 1 -mig 1')}; nvidia-smi mig -i 1 -cgi 3g.40gb,2g.20gb -C",
+        pool=PLAIN,
+    ),
+    Row(
         "MIG on a GPU of an MPS daemon",
         (Kind.DISABLE_MIG, Kind.SET_COMPUTE_MODE, Kind.START_MPS_DAEMON),
         f"systemctl stop gpufleet-mps@node.service; {_IDLE.format('nvidia-smi -i 1 -mig 1')}",
@@ -638,6 +644,14 @@ touch /boot/vmlinuz-{os.path.basename(_NEXT)}; touch --date='1 minute' /var/lib/
         pool=K3S,
         refused=_TEMPLATE,
         undo=f"rm {_TEMPLATE}",
+    ),
+    Row(
+        "k3s does not start with a template that another tool left",
+        (),
+        f"echo '# nvidia' >{_TEMPLATE}; systemctl restart k3s",
+        pool=K3S,
+        refused=_TEMPLATE,
+        undo=f"rm {_TEMPLATE}; systemctl restart k3s",
     ),
     Row(
         "a template of k3s leaves out the runtimes that k3s finds",
