@@ -23,9 +23,17 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from .._adapters.files import read_text, write_whole
-from .._schema import has, items, needs, of, taken, text
+from .._schema import Path, Schema, has, items, needs, of, taken, text
 from .journal_lines import JOURNAL_PATH, end_of, is_followed, is_unfinished, lines_of
 from .record import GPUS, GpuRecord, for_people
+
+
+def _if_it_fits(schema: Schema, other: Any) -> Schema:
+    def read(value: Any, _path: Path) -> Any:
+        found = taken(schema, value)
+        return other if found is None else found
+
+    return read
 
 
 @dataclass(frozen=True)
@@ -39,12 +47,13 @@ class Entry:
     :param followed: whether everything that has to follow the change was done, those services included.
     """
 
+    # Without what was there before there is nothing to come back to. What else does not fit is no reason to lose that.
     previous: tuple[GpuRecord, ...] = needs(GPUS)
-    started: str = has(text(64), "")
-    boot_id: str = has(text(64), "")
-    program: str = has(text(64), "")
+    started: str = has(_if_it_fits(text(256), ""), "")
+    boot_id: str = has(_if_it_fits(text(64), ""), "")
+    program: str = has(_if_it_fits(text(256), ""), "")
     request: Mapping[str, Any] | None = has(for_people)
-    services: tuple[str, ...] = has(items(text(256)), ())
+    services: tuple[str, ...] = has(_if_it_fits(items(text(256)), ()), ())
     steps: tuple[str, ...] = ()
     outcome: str | None = None
     message: str = ""

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -108,3 +109,16 @@ def test_whether_a_run_is_over_can_be_told_without_its_layouts(journal, outcome,
     text = Path(journal.path).read_text()
     assert is_over(lines_of(text)) is not parse(text).open
     assert is_over(lines_of(text)) is (followed and outcome in (REACHED, REBOOT_REQUIRED, RESTORED))
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        {"program": "x" * 300, "started": None, "request": "7g.80gb"},
+        {"boot_id": 7, "services": ["a\nb"], "request": {"layout": {"a\u00a0b": 1}}},
+        {"request": [], "services": None},
+    ],
+)
+def test_what_is_for_people_alone_keeps_nothing_from_being_brought_back(head):
+    line = json.dumps({"previous": [one.as_dict() for one in FORMER], **head})
+    assert parse(f"{line}\n").previous == FORMER and parse(f"{line}\n").unfinished
