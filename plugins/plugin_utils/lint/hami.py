@@ -21,7 +21,10 @@ from .node import LintedNode
 #: What the value of a field has to be, and whether it is.
 _Kind = tuple[str, Callable[[Any], bool]]
 _NUMBER: _Kind = ("a number", lambda value: isinstance(value, (int, float)) and not isinstance(value, bool))
-_COUNT: _Kind = ("an integer from 0 on", lambda value: type(value) is int and value >= 0)
+_COUNT: _Kind = (
+    "an integer from 0 on",
+    lambda value: isinstance(value, int) and not isinstance(value, bool) and value >= 0,
+)
 _TRUTH: _Kind = ("true or false", lambda value: isinstance(value, bool))
 _TEXT: _Kind = ("a string", lambda value: not isinstance(value, (Mapping, list)))
 _LIST: _Kind = ("a list", lambda _value: True)
