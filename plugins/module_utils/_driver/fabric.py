@@ -68,11 +68,6 @@ def modules_step(names: Sequence[str]) -> Step:
     return Step(Kind.LOAD_KERNEL_MODULES, "fabric", why, (), {"modules": list(names)})
 
 
-def fabric_refusals(host: Host, desired: DesiredDriver) -> list[Refused]:
-    """Return why the wanted fabric manager, or IMEX, is not available on this host."""
-    return [*_refusals(host, desired)]
-
-
 def wants_imex(host: Host, desired: DesiredDriver) -> bool:
     """Return whether IMEX is brought here: its package in both modes, because ComputeDomains need it too.
 
@@ -112,7 +107,8 @@ def imex_warnings(host: Host, desired: DesiredDriver) -> list[str]:
     ]
 
 
-def _refusals(host: Host, desired: DesiredDriver) -> Iterator[Refused]:
+def fabric_refusals(host: Host, desired: DesiredDriver) -> Iterator[Refused]:
+    """Yield why the wanted fabric manager, or IMEX, is not available on this host."""
     boards, in_rack = ", ".join(sorted({str(gpu.board or gpu.device_id) for gpu in host.gpus})), is_in_rack(host)
     if desired.fabric_manager == "always" and in_rack:
         yield Refused(

@@ -2,7 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-
 """The record of the driver that was there before the last change: what C(state: previous) goes back to.
 
 It is written before a transaction and marked as pending until that succeeded. A run that is cut off and repeated finds the

@@ -2,7 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-
 """The kubelet's records: which resources device plugins registered, and which pod holds which device, by a plugin or by a ResourceClaim.
 
 They are read in place of its socket (C(pod-resources/kubelet.sock)), which would tell no more. What C(List) of it answers is the state of the device

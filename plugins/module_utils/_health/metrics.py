@@ -2,7 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-
 """The metrics that the host program writes for node_exporter: the one table that the file, the documentation, the alerts and the dashboard
 are made from, and what was read of a host as their samples: the same evidence that the health checks judge, and what they say of it. Pure.
 

@@ -2,7 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-
 """What the checks are made of, and the order in which they run.
 
 A check that another one needs is not run once that one has failed: the first failure is the one to fix, and what

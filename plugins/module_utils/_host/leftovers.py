@@ -2,7 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-
 """Everything that C(site) puts on a host or changes there, in one table: which module takes it away again, and when; and what the other modules leave
 when they have removed theirs: holds and pins of packages that stay, settings, records.
 

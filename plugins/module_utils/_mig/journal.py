@@ -2,7 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-
 """The journal of a change of MIG: written before the first destruction, closed when the change is over.
 
 It is a file of JSON lines. The first says what is intended and how every GPU was before; then comes a line for every
@@ -23,17 +22,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from .._adapters.files import read_text, write_whole
-from .._schema import Path, Schema, has, items, needs, of, taken, text
+from .._schema import has, items, needs, of, taken, text
 from .journal_lines import JOURNAL_PATH, end_of, is_followed, is_unfinished, lines_of
-from .record import GPUS, GpuRecord, for_people
-
-
-def _if_it_fits(schema: Schema, other: Any) -> Schema:
-    def read(value: Any, _path: Path) -> Any:
-        found = taken(schema, value)
-        return other if found is None else found
-
-    return read
+from .record import GPUS, REQUEST, GpuRecord, if_it_fits
 
 
 @dataclass(frozen=True)
@@ -49,11 +40,11 @@ class Entry:
 
     # Without what was there before there is nothing to come back to. What else does not fit is no reason to lose that.
     previous: tuple[GpuRecord, ...] = needs(GPUS)
-    started: str = has(_if_it_fits(text(256), ""), "")
-    boot_id: str = has(_if_it_fits(text(64), ""), "")
-    program: str = has(_if_it_fits(text(256), ""), "")
-    request: Mapping[str, Any] | None = has(for_people)
-    services: tuple[str, ...] = has(_if_it_fits(items(text(256)), ()), ())
+    started: str = has(if_it_fits(text(256), ""), "")
+    boot_id: str = has(if_it_fits(text(64), ""), "")
+    program: str = has(if_it_fits(text(256), ""), "")
+    request: Mapping[str, Any] | None = has(REQUEST)
+    services: tuple[str, ...] = has(if_it_fits(items(text(256)), ()), ())
     steps: tuple[str, ...] = ()
     outcome: str | None = None
     message: str = ""

@@ -2,7 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-
 """The MIG state of a host as plain data: what the journal restores and what the recorded layout brings back at boot.
 
 ::
@@ -25,7 +24,7 @@ from .._facts_view import Facts
 from .._formats.documents import record_text
 from .._gpu_facts import GpuFacts
 from .._plan import Step
-from .._schema import Path, anything, boolean, encode, has, items, mapping, needs, number, of, taken, text
+from .._schema import Path, Schema, anything, boolean, encode, has, items, mapping, needs, number, of, taken, text
 from .._steps import Kind
 from .model import DesiredGpu, DesiredInstance, GpuInstance
 from .profiles import canonical, parse
@@ -84,13 +83,20 @@ class GpuRecord:
 
 
 GPUS = items(of(GpuRecord), 1024)
-_REQUEST = mapping(anything)
 
 
-def for_people(value: Any, _path: Path) -> Mapping[str, Any] | None:
-    """What somebody asked for, which is shown and not acted on: what cannot be shown is no reason to lose the rest of a record."""
-    found: Mapping[str, Any] | None = taken(_REQUEST, value)
-    return found
+def if_it_fits(schema: Schema, other: Any = None) -> Schema:
+    """A value of a schema, or C(other) in its place: what is there beside the instances is no reason to lose them."""
+
+    def read(value: Any, _path: Path) -> Any:
+        found = taken(schema, value)
+        return other if found is None else found
+
+    return read
+
+
+#: What somebody asked for, which is shown and not acted on.
+REQUEST = if_it_fits(mapping(anything))
 
 
 @dataclass(frozen=True)
@@ -98,7 +104,7 @@ class RecordedLayout:
     """What is kept under C(/etc/gpufleet/mig.json). C(request): the layout and strategy that were asked for, for people who read the file."""
 
     gpus: tuple[GpuRecord, ...] = needs(GPUS)
-    request: Mapping[str, Any] | None = has(for_people)
+    request: Mapping[str, Any] | None = has(REQUEST)
 
     def as_text(self) -> str:
         return record_text(self, 1)

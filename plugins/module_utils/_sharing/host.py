@@ -2,7 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-
 """What sharing needs on a host: compute mode, time slice and MPS daemons, as the pool's variables and its GPUs say.
 
 The device plugin runs its own MPS daemon by default. Only C(nvidia_sharing_mps_manager=host) puts daemons on the host, and never

@@ -19,7 +19,7 @@ from . import served
 from .names import CONFIGURATION_LABEL, MIG_CONFIG_LABEL, MIG_STATE_LABEL
 from .objects import labels_of
 from .pods import GPU_PREFIXES, quantity
-from .sharing_configurations import LABEL, ShownChoice
+from .sharing_configurations import COUNTS, LABEL, LABELS, ShownChoice
 from .text import counted
 
 #: What of the device plugin's configurations is not in C(choices).
@@ -55,7 +55,6 @@ class Expected:
 
 
 _NAME = text(253)
-_COUNTS, _LABELS = mapping(not_null(number())), mapping(not_null(text()))
 _CHOICES = mapping(not_null(of(ShownChoice)))
 
 
@@ -64,9 +63,9 @@ class ShownBefore:
     """What a node of C(capacity.json) shows until it is moved, and what serves it then."""
 
     to: str = needs(_NAME)
-    resources: Mapping[str, int] = needs(_COUNTS)
-    labels: Mapping[str, str] = needs(_LABELS)
-    devices: Mapping[str, int] | None = has(_COUNTS)
+    resources: Mapping[str, int] = needs(COUNTS)
+    labels: Mapping[str, str] = needs(LABELS)
+    devices: Mapping[str, int] | None = has(COUNTS)
 
 
 @dataclass(frozen=True)
@@ -74,13 +73,13 @@ class ShownNode:
     """What a node of C(capacity.json) shows; what is null is as its configuration has it. C(selector): of each node that is found by a property."""
 
     configuration: str = has(_NAME, "")
-    resources: Mapping[str, int] = needs(_COUNTS, None)
-    devices: Mapping[str, int] | None = has(_COUNTS)
-    labels: Mapping[str, str] | None = has(_LABELS)
-    node_labels: Mapping[str, str] | None = has(_LABELS)
+    resources: Mapping[str, int] = needs(COUNTS, None)
+    devices: Mapping[str, int] | None = has(COUNTS)
+    labels: Mapping[str, str] | None = has(LABELS)
+    node_labels: Mapping[str, str] | None = has(LABELS)
     choices: Mapping[str, ShownChoice] | None = has(_CHOICES)
     migration: ShownBefore | None = has(of(ShownBefore))
-    selector: Mapping[str, str] | None = has(_LABELS)
+    selector: Mapping[str, str] | None = has(LABELS)
 
 
 @dataclass(frozen=True)
@@ -101,8 +100,8 @@ class ShownConfiguration:
 
     pool: str = has(_NAME, "")
     content: str = has(text(63), "")
-    labels: Mapping[str, str] | None = has(_LABELS)
-    node_labels: Mapping[str, str] | None = has(_LABELS)
+    labels: Mapping[str, str] | None = has(LABELS)
+    node_labels: Mapping[str, str] | None = has(LABELS)
     choices: Mapping[str, ShownChoice] | None = has(_CHOICES)
     slices: Mapping[str, ShownSlice] | None = has(mapping(not_null(of(ShownSlice))))
     sharing: ShownSharing = has(of(ShownSharing), ShownSharing())

@@ -2,7 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-
 """Named configurations of the device plugin, one of which a node chooses by its label. Pure.
 
 The plugin's config-manager reads the label: a name that its ConfigMap lacks keeps a plugin from starting, and one that runs keeps what it had
@@ -95,16 +94,16 @@ class Choices:
         return self.named[self.chosen] if self.chosen else self.base
 
 
-_COUNTS, _LABELS = mapping(not_null(number())), mapping(not_null(text()))
+COUNTS, LABELS = mapping(not_null(number())), mapping(not_null(text()))
 
 
 @dataclass(frozen=True)
 class ShownChoice:
     """What a node shows under a configuration, as C(capacity.json) has it."""
 
-    resources: Mapping[str, int] = needs(_COUNTS)
-    labels: Mapping[str, str] = needs(_LABELS)
-    mps_replicas: Mapping[str, int] = needs(_COUNTS)
+    resources: Mapping[str, int] = needs(COUNTS)
+    labels: Mapping[str, str] = needs(LABELS)
+    mps_replicas: Mapping[str, int] = needs(COUNTS)
 
 
 def shown(named: Named) -> ShownChoice:

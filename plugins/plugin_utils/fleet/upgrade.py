@@ -2,7 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-
 """What a rollout knows of a node, where that is kept, and which nodes it has to work on. Pure.
 
 The record of a node lies in annotations of its Node object and in a file on the host, with the same names. A run that is cut off leaves
@@ -245,14 +244,14 @@ def unfinished(on_host: NodeRecord, on_node: NodeRecord, work: str = "", target:
     # The node's record is written before the host's: a run that was killed between the two has ended.
     of_node = on_node.ours or (on_node.state and on_node.target == on_host.target)
     record = on_node if of_node else on_host
-    migration = record.target.startswith(_MIGRATIONS)
+    migration = _kind(record.target)
     if work in WORK[1:]:
         # What failed of its own kind it tries again, or takes back. Of another run it would prove nothing, and return the node all the same.
-        same = record.target == target if record.interrupted else _kind(record.target) == _kind(target)
+        same = record.target == target if record.interrupted else migration == _kind(target)
         stands = record.ours and not same
     elif migration:
         # Of the others the host has no half: what is broken on it is repaired, so that the migration can be tried again.
-        stands = record.interrupted or (record.ours and (work != HEAL or record.target.startswith(_MIGRATIONS[0])))
+        stands = record.interrupted or (record.ours and (work != HEAL or migration == _MIGRATIONS[0]))
     else:
         stands = record.interrupted and work in ("", HEAL)
     if not stands:

@@ -2,7 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-
 """Facts of hosts for the generator: those of this run, else those that an earlier run kept."""
 
 from __future__ import annotations

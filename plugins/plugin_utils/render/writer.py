@@ -2,7 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-
 """Putting a tree on disk: nothing that is as it should be is touched, nothing that a person changed, or that a part of an inventory lacks, is lost."""
 
 from __future__ import annotations
