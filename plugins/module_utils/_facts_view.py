@@ -17,6 +17,8 @@ from typing import Any
 
 from ._gpu_facts import ID, GpuFacts
 from ._printable import printable
+from ._records import OF_FACTS, HostSharing, PreviousDriver, RecordedLayout, Settings, Unusable
+from ._runtimes import FileFaultFacts
 from ._schema import (
     FACTS_SCHEMA,
     OUTPUT,
@@ -88,17 +90,6 @@ class DriverFacts(View):
     loaded_parameters: Mapping[str, str] | None = has(mapping(_TEXT, 256))
     dkms: tuple[DkmsFacts, ...] | None = has(items(of(DkmsFacts)))
     persistence_daemon: UnitFacts = has(of(UnitFacts), UnitFacts())
-
-
-@dataclass(frozen=True)
-class FileFaultFacts(View):
-    """Why nothing can be set up with a file of a runtime as it is. C(kind): a key of the table in C(_runtime/desired.py). C(found): what the file has,
-    or lacks.
-    """
-
-    kind: str = needs(_NAME)
-    path: str = needs(_TEXT)
-    found: tuple[str, ...] = has(_FEW_NAMES, ())
 
 
 @dataclass(frozen=True)
@@ -291,13 +282,13 @@ class RolledOutFacts(View):
 
 @dataclass(frozen=True)
 class RecordedFacts(View):
-    """The records on a host; each is read by the domain that wrote it."""
+    """The records on a host. C(heal) is read by the playbook that keeps it."""
 
-    mig: Mapping[str, Any] | None = has(_RECORD)
-    sharing: Mapping[str, Any] | None = has(_RECORD)
-    settings: Mapping[str, Any] | None = has(_RECORD)
+    mig: RecordedLayout | Unusable | None = has(OF_FACTS["mig"])
+    sharing: HostSharing | None = has(OF_FACTS["sharing"])
+    settings: Settings | Unusable | None = has(OF_FACTS["settings"])
     heal: Mapping[str, Any] | None = has(_RECORD)
-    driver_previous: Mapping[str, Any] | None = has(_RECORD)
+    driver_previous: PreviousDriver | None = has(OF_FACTS["driver_previous"])
     mig_unfinished: bool | None = has(boolean)
     repartition_unfinished: bool | None = has(boolean)
     acceptance_owed: bool | None = has(boolean)

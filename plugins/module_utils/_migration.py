@@ -10,10 +10,12 @@ While a pool is moved, its description says what its hosts are to become, and ea
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ._facts_view import Facts
 from ._plan import Refused
+
+if TYPE_CHECKING:
+    from ._facts_view import Facts
 
 #: Who brings them, as the variables name the side that a pool leaves.
 OPERATOR, HOST = "gpu_operator", "host"

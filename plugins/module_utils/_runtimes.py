@@ -2,12 +2,15 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
+
 """The container runtimes, one row each: what is known of a runtime, whoever asks."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+
+from ._schema import View, has, items, needs, text
 
 CDI, VOLUME_MOUNTS, ENVVAR = "cdi", "volume_mounts", "envvar"
 
@@ -41,6 +44,17 @@ class ContainerRuntime:
     @property
     def is_distribution(self) -> bool:
         return bool(self.agent)
+
+
+@dataclass(frozen=True)
+class FileFaultFacts(View):
+    """Why nothing can be set up with a file of a runtime as it is. C(kind): a key of the table in C(_runtime/desired.py). C(found): what the file has,
+    or lacks.
+    """
+
+    kind: str = needs(text(256))
+    path: str = needs(text())
+    found: tuple[str, ...] = has(items(text(256), 64), ())
 
 
 _TASKS = "containerd/io.containerd.runtime.v2.task"

@@ -12,6 +12,7 @@ the path of what does not fit. None is taken for "unknown" everywhere but where 
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
@@ -27,6 +28,8 @@ Path = Any
 Schema = Callable[[Any, Path], Any]
 #: Version of the shape of the facts document: a host, which writes it, loads this file alone.
 FACTS_SCHEMA = 1
+#: The C(schema) of every record.
+SCHEMA = 1
 #: What JSON carries without loss.
 _LARGEST = 2**53
 _MOST, _DEEPEST, _SHOWN = 16384, 20, 60
@@ -51,10 +54,19 @@ def check(schema: Schema, document: Any, path: str = "") -> Any:
 
 def taken(schema: Schema, document: Any) -> Any:
     """Return what a document says; None where it does not fit."""
-    try:
-        return check(schema, document)
-    except Unfit:
-        return None
+    return if_it_fits(schema)(document, "")
+
+
+def if_it_fits(schema: Schema, other: Callable[[str], Any] = lambda _why: None) -> Schema:
+    """A value of a schema, or what C(other) makes of the reason in its place: of a record, what is beside the needed is no reason to lose it."""
+
+    def read(value: Any, _path: Path) -> Any:
+        try:
+            return check(schema, value)
+        except Unfit as error:
+            return other(str(error))
+
+    return read
 
 
 def text(longest: int = LONGEST, pattern: str = "", lines: bool = False) -> Schema:
@@ -289,6 +301,16 @@ def encode(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [encode(item) for item in value]
     return value.value if isinstance(value, Enum) else value
+
+
+class Record:
+    """Base of a dataclass that a file of ours holds."""
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"schema": SCHEMA, **encode(self)}
+
+    def as_text(self) -> str:
+        return json.dumps(self.as_dict(), indent=2, sort_keys=True) + "\n"
 
 
 _ENTRIES = items(lambda item, _path: item)

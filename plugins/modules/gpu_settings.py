@@ -106,9 +106,10 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_lib
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.stopwatch import Stopwatch
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._options import arguments, variables
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import NotInEffect, Plan, Refused, Step, carry_out
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._records import Settings
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._results import refuse, succeed
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._settings import apply
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._settings.desired import Settings, read
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._settings.desired import read
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._settings.plan import EccPolicy
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._settings.plan import plan as plan_settings
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import Kind

@@ -27,7 +27,6 @@ from ..module_utils._runtime.reload_risk import refused_reload
 from ..module_utils._runtime.stage import stage as runtime
 from ..module_utils._settings.stage import stage as settings
 from ..module_utils._sharing.stage import stage as sharing
-from ..module_utils._sharing.state import sharing_of
 from ..module_utils._toolkit.stage import stage as toolkit
 from . import driver_advisories
 from .host_program import program_identity
@@ -128,7 +127,7 @@ def _without_lost(facts: Facts) -> Facts:
     gpus = tuple(gpu for gpu in facts.gpus or () if not gpu.lost)
     if not facts.lost:
         return facts
-    record = sharing_of(facts)
+    record = facts.recorded.sharing
     if record is None or not record.daemons:
         return facts.but(gpus=gpus)
     there = {gpu.uuid for gpu in gpus} | {part.uuid for gpu in gpus for part in gpu.devices}
@@ -149,7 +148,7 @@ def _without_lost(facts: Facts) -> Facts:
         one.but(limits=_at(one.limits, kept[one.pipe_directory])) if one.limits and one.pipe_directory in kept else one
         for one in facts.mps or ()
     )
-    recorded = facts.recorded.but(sharing=replace(record, daemons=daemons).as_dict())
+    recorded = facts.recorded.but(sharing=replace(record, daemons=daemons))
     return facts.but(gpus=gpus, mps=running, recorded=recorded)
 
 

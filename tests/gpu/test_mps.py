@@ -21,8 +21,8 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters import mps_control
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._records import Daemon
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import apply as sharing_apply
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.host import Daemon
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.mps_units import environment_text
 
 CLIENT = Path(__file__).with_name("cuda_client.py")

@@ -7,7 +7,11 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
+import os
 import re
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from graphlib import TopologicalSorter
@@ -15,6 +19,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import RecordedFacts
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import View
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -207,6 +212,29 @@ def test_behind_the_view_of_facts_nothing_reads_a_document():
     assert not issubclass(View, Mapping) and not hasattr(View, "get") and not hasattr(View, "__getitem__")
 
 
+def test_records_are_typed_in_the_view_of_facts():
+    """A stage gets what a record says; only what the playbook of repairs keeps on a host is read by that playbook."""
+    untyped = [one.name for one in dataclasses.fields(RecordedFacts) if "Mapping" in str(one.type)]
+    assert untyped == ["heal"]
+
+
+def test_what_reads_a_host_loads_no_view():
+    """Making the classes of the view takes longer than reading most of a host."""
+    asked = (
+        "import sys; import ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.contents; "
+        "print([name for name in sys.modules if name.endswith(('._facts_view', '._gpu_facts', '._records'))])"
+    )
+    path = os.pathsep.join(filter(None, (str(ROOT / "build" / "collections"), *sys.path)))
+    done = subprocess.run(
+        [sys.executable, "-c", asked],
+        env={**os.environ, "PYTHONPATH": path},
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.strip() == "[]"
+
+
 @pytest.mark.parametrize(
     ("code", "found"),
     [
@@ -238,11 +266,10 @@ READS_OTHERS = {
     "module_utils/_facts/nvml.py",
     "plugin_utils/lease_renewal.py",
     "plugin_utils/upgrade_run.py",
-    # Records as they are: their domains take them in (recorded_gpus, recorded_sharing, Entry), or they are shown.
+    # Records as they are: the view of the facts takes them in, Entry the journal, or they are shown.
     "action/gpu_info.py",
     "module_utils/_facts/environment.py",
     "module_utils/_host/main.py",
-    "module_utils/_mig/apply_run.py",
     "module_utils/_mig/journal_lines.py",
 }
 _SCHEMAS = {"text", "number", "boolean", "items", "mapping", "not_null", "one_of", "row", "of", "anything"}

@@ -18,6 +18,7 @@ from .._adapters.package_manager import Change, Package, Transaction
 from .._distributions.distributions import APT_PIN
 from .._formats.driver_versions import driver_version_in
 from .._plan import Plan, Refused, Step
+from .._records import PreviousDriver
 from .._steps import Kind
 from . import dkms, secure_boot
 from .desired import PREFIX, DesiredDriver
@@ -25,7 +26,7 @@ from .dkms import as_recorded, build_warnings, lacking, not_offered, unread_warn
 from .fabric import imex_warnings
 from .floors import shortfall, warnings
 from .packages import DKMS, closure, of_other_branch, of_other_generation
-from .previous import PreviousDriver, Remains
+from .previous import Remains
 from .refusals import board_warnings, foreign_refusals, judged_version, refusals, space_refusals, too_old
 from .reload import Impact
 from .selection import (

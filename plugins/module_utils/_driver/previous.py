@@ -10,44 +10,14 @@ mark and keeps the record: what is installed then is half a driver, and nothing 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from .._formats.documents import record_text
-from .._schema import has, mapping, needs, not_null, of, text
+from .._records import PreviousDriver
 from .desired import REPOSITORY_NAME
 from .packages import closure
 from .state import Host
 
 PATH = "/var/lib/gpufleet/driver-previous.json"
-SCHEMA = 1
-_TEXT = text(256)
-
-
-@dataclass(frozen=True)
-class PreviousDriver:
-    """A package set that worked.
-
-    :param version: of the driver.
-    :param packages: the driver's packages with their package versions.
-    :param stream: the enabled dnf module stream, or empty.
-    :param pending: the version that the change which wrote this was going to, or empty when it succeeded.
-    :param toolkit: the version of the container toolkit that was there with it, or empty; a rollback by hand goes back to both.
-    """
-
-    version: str = needs(_TEXT)
-    packages: Mapping[str, str] = needs(mapping(not_null(_TEXT), least=1))
-    flavour: str = has(_TEXT, "")
-    source: str = has(_TEXT, "")
-    stream: str = has(_TEXT, "")
-    pending: str = has(_TEXT, "")
-    toolkit: str = has(_TEXT, "")
-
-    def as_text(self) -> str:
-        return record_text(self, SCHEMA)
-
-
-RECORD = of(PreviousDriver, SCHEMA)
 
 
 def to_write(host: Host, record: PreviousDriver | None, target: str, stream: str = "") -> PreviousDriver | None:

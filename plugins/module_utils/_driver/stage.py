@@ -13,11 +13,10 @@ from .._adapters.package_manager import Package
 from .._facts_view import Facts
 from .._migration import DRIVER, LEFT, is_left
 from .._plan import Refused, StagePlan, Step
-from .._schema import taken
 from .desired import from_variables
 from .dkms import with_modules
 from .plan import Repositories, plan_absent, plan_present, plan_previous, with_installed_version
-from .previous import RECORD, Remains
+from .previous import Remains
 from .refusals import board_warnings, refusals, rollout_refusals
 from .reload import disruption_refusals, gpu_users, impact
 from .running import plan_running, seen_in_facts
@@ -44,7 +43,7 @@ def stage(facts: Facts, desired: Mapping[str, Any]) -> StagePlan:
             if not facts.recorded.says("driver_previous"):
                 why = "the facts are of an earlier release, which did not read which driver there was before"
                 return StagePlan("driver", True, unread=why)
-            record = taken(RECORD, facts.recorded.driver_previous)
+            record = facts.recorded.driver_previous
             # As if the repositories had them all: the module asks.
             offered = tuple(Package(name, version) for name, version in (record.packages if record else {}).items())
             planned = plan_previous(host, wanted, record, Repositories(offered=offered))

@@ -37,6 +37,7 @@ from .._facts_view import open_by, view_of
 from .._formats.documents import read_record
 from .._formats.host_names import wants_link
 from .._plan import NotInEffect, Refused, Step
+from .._records import PREVIOUS_DRIVER, PreviousDriver
 from .._runtime.unit_reload import reload_units, unmask
 from .._users import User, holders_of
 from . import previous
@@ -122,11 +123,11 @@ class DriverSystem:
         )
 
     @property
-    def record(self) -> previous.PreviousDriver | None:
-        found: previous.PreviousDriver | None = read_record(previous.RECORD, read_text(previous.PATH, links=False))
+    def record(self) -> PreviousDriver | None:
+        found: PreviousDriver | None = read_record(PREVIOUS_DRIVER, read_text(previous.PATH, links=False))
         return found
 
-    def write_record(self, record: previous.PreviousDriver) -> None:
+    def write_record(self, record: PreviousDriver) -> None:
         write_whole(previous.PATH, record.as_text(), 0o600)
 
     def write_not_offered(self, kernel: str, names: Sequence[str]) -> None:

@@ -206,28 +206,14 @@ def read_recorded(source: HostReader) -> dict[str, Any]:
     driver an upgrade or a rollback left, in place of which, by whom and when, and the C(former_layout) that a repartition replaced. C(acceptance_owed) says
     whether C(site) changed the host and C(dcgmi diag) has not accepted it since.
     """
-    found: dict[str, Any] = {}
-    for name, path in {**RECORDED, "heal": HEAL_RECORD, "driver_previous": DRIVER_RECORD}.items():
-        found[name] = None
-        text = source.files.read(path)
-        if text is None:
-            if source.files.exists(path):
-                source.note_denied(f"recorded.{name}", f"{path} cannot be read")
-            continue
-        try:
-            recorded = read_json(text)
-        except ValueError as error:
-            source.note(f"recorded.{name}", f"{path} is not JSON: {error}")
-            continue
-        if isinstance(recorded, dict):
-            found[name] = recorded
-        else:
-            source.note(f"recorded.{name}", f"{path} is not a JSON object")
-    found["mig_unfinished"] = _mig_unfinished(source)
-    found.update(_of_rollouts(source))
-    found["acceptance_owed"] = source.files.exists(ACCEPTANCE_RECORD)
-    found["repartition_unfinished"] = source.files.exists(REPARTITION_RECORD)
-    return found
+    records = {**RECORDED, "heal": HEAL_RECORD, "driver_previous": DRIVER_RECORD}
+    return {
+        **{name: _mapping(source, path, name) for name, path in records.items()},
+        "mig_unfinished": _mig_unfinished(source),
+        **_of_rollouts(source),
+        "acceptance_owed": source.files.exists(ACCEPTANCE_RECORD),
+        "repartition_unfinished": source.files.exists(REPARTITION_RECORD),
+    }
 
 
 def _mig_unfinished(source: HostReader) -> bool:
@@ -242,7 +228,7 @@ def _mig_unfinished(source: HostReader) -> bool:
 
 
 def _of_rollouts(source: HostReader) -> dict[str, Any]:
-    record = _mapping(source, UPGRADE_RECORD, "upgrade_state")
+    record = _mapping(source, UPGRADE_RECORD, "upgrade_state") or {}
     layout = _mapping(source, FORMER_LAYOUT, "rolled_out")
     rolled_out: dict[str, Any] = {name: record.get(name) or "" for name in ("driver", "former", "operator", "since")}
     if layout:
@@ -253,15 +239,22 @@ def _of_rollouts(source: HostReader) -> dict[str, Any]:
     }
 
 
-def _mapping(source: HostReader, path: str, name: str) -> dict[str, Any]:
-    """Return a record of the roles; nothing where there is none that can be read."""
+def _mapping(source: HostReader, path: str, name: str) -> dict[str, Any] | None:
+    """Return a record; None where there is none that can be read."""
     text = source.files.read(path)
+    if text is None:
+        if source.files.exists(path):
+            source.note_denied(f"recorded.{name}", f"{path} cannot be read")
+        return None
     try:
-        found = read_json(text) if text else None
-    except ValueError:
-        found = None
-        source.note(f"recorded.{name}", f"{path} is not JSON")
-    return found if isinstance(found, dict) else {}
+        found = read_json(text)
+        if isinstance(found, dict):
+            return found
+        why = "a JSON object"
+    except ValueError as error:
+        why = f"JSON: {error}"
+    source.note(f"recorded.{name}", f"{path} is not {why}")
+    return None
 
 
 def read_host_program(source: HostReader, services: Services, python: str = sys.executable) -> dict[str, Any]:

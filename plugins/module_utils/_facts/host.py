@@ -17,8 +17,8 @@ from typing import Any
 from .._adapters import kernel
 from .._adapters.files import HostFiles
 from .._adapters.host_reader import HostReader
-from .._formats.documents import read_record, record_text
-from .._schema import items, needs, of, text
+from .._formats.documents import read_record
+from .._schema import Record, items, needs, of, text
 
 #: The families that the collection knows, by os-release's ID and, where that is not listed, its ID_LIKE.
 FAMILIES = {
@@ -166,7 +166,7 @@ _MOST = 64
 
 
 @dataclass(frozen=True)
-class HeadersNotOffered:
+class HeadersNotOffered(Record):
     """What was not offered while C(kernel) ran."""
 
     kernel: str = needs(text(256))
@@ -178,7 +178,7 @@ _NOT_OFFERED = of(HeadersNotOffered, 1)
 
 def not_offered_text(kernel: str, names: Sequence[str]) -> str:
     """Return the record of what was not offered while C(kernel) ran."""
-    return record_text(HeadersNotOffered(kernel, tuple(sorted(names)[:_MOST])), 1)
+    return HeadersNotOffered(kernel, tuple(sorted(names)[:_MOST])).as_text()
 
 
 def not_offered_names(text: str | None, kernel: str) -> list[str]:

@@ -13,7 +13,7 @@ import json
 from itertools import takewhile
 from typing import Any
 
-from .._schema import Schema, encode, taken
+from .._schema import Schema, taken
 
 #: Characters of a text of JSON (the facts of a host with 16 GPUs have a tenth of it), and of one of YAML (a ConfigMap holds 1 MiB).
 LONGEST_JSON, LONGEST_YAML = 16 * 2**20, 2**20
@@ -49,11 +49,6 @@ def read_record(schema: Schema, text: str | None) -> Any:
         return taken(schema, read_json(text)) if text else None
     except ValueError:
         return None
-
-
-def record_text(record: Any, version: int) -> str:
-    """Return the file of a record."""
-    return json.dumps({**encode(record), "schema": version}, indent=2, sort_keys=True) + "\n"
 
 
 def read_yaml(text: str, longest: int = LONGEST_YAML) -> Any:

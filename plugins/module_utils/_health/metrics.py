@@ -20,9 +20,9 @@ from enum import Enum, unique
 
 from .._boards.cards import cards_on_bus
 from .._facts_view import CardFacts, Facts, Xid
-from .._formats.documents import read_record, record_text
+from .._formats.documents import read_record
 from .._gpu_facts import MemoryErrorFacts
-from .._schema import items, needs, number, of, row, text
+from .._schema import SCHEMA, Record, items, needs, number, of, row, text
 from .hardware import version_differences
 from .records import recorded_daemons
 from .report import FAILED, PASSED, SKIPPED, UNPROVEN, WARNING, Evidence, HealthReport
@@ -142,7 +142,6 @@ METRICS: tuple[Metric, ...] = tuple(metric.value for metric in Metrics)
 _STATUSES = (PASSED, WARNING, FAILED, SKIPPED, UNPROVEN)
 FABRIC_STATES = ("not_started", "in_progress", "completed")
 #: Of the file with the errors that were counted.
-SCHEMA = 1
 #: More different errors than this are no sign of anything any more, and each is a time series.
 _MOST = 1000
 _Key = tuple[str, int, str]
@@ -197,7 +196,7 @@ _COUNTS = items(row(text(256), number(), text(64), number()), _MOST)
 
 
 @dataclass(frozen=True)
-class ErrorCounts:
+class ErrorCounts(Record):
     """How many errors were logged since the boot: rows of PCI address, number, action or severity, and count. C(last): number of the last one's record,
     or -1.
     """
@@ -206,9 +205,6 @@ class ErrorCounts:
     last: int = needs(number(-1), -1)
     xids: tuple[_Row, ...] = needs(_COUNTS, ())
     sxids: tuple[_Row, ...] = needs(_COUNTS, ())
-
-    def as_text(self) -> str:
-        return record_text(self, SCHEMA)
 
 
 _RECORD = of(ErrorCounts, SCHEMA)

@@ -7,24 +7,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from .._facts_view import Facts
 from .._formats.cdi_state import cdi_of
 from .._gpu_facts import GpuFacts
 from .._mig.apply_exact import plan_exact
-from .._mig.record import LAYOUT, RECORD_PATH, match
+from .._mig.record import RECORD_PATH, match
 from .._mig.state import node_gpus
 from .._plan import Refused, Step
-from .._schema import Unfit, check, taken
+from .._records import UNREADABLE, Daemon, RecordedLayout, Settings, Unusable
 from .._settings.desired import RECORD as SETTINGS_RECORD
-from .._settings.desired import SETTINGS
 from .._settings.plan import EccPolicy
 from .._settings.plan import plan as plan_settings
 from .._settings.state import GpuWithSettings
-from .._sharing.host import UNREADABLE, Daemon
 from .._sharing.plan import plan as plan_sharing
-from .._sharing.state import from_facts, sharing_of
+from .._sharing.state import from_facts
 from .._steps import Kind
 from .software import mps_of_host
 
@@ -39,7 +36,7 @@ def record_differences(facts: Facts) -> dict[str, str]:
     answering = facts.gpus is not None
     found: dict[str, str] = {}
     if recorded.mig is not None and answering:
-        found["mig"] = _mig(facts.but(gpus=tuple(gpus)), gpus)
+        found["mig"] = _mig(recorded.mig, facts.but(gpus=tuple(gpus)), gpus)
     if recorded.settings is not None and answering:
         found["settings"] = _settings(recorded.settings, gpus)
     if recorded.sharing is not None:
@@ -52,19 +49,16 @@ def cdi_difference(facts: Facts) -> str | None:
     return cdi_of(facts).stale if facts.cdi and facts.gpus is not None else None
 
 
-def _mig(facts: Facts, gpus: Sequence[GpuFacts]) -> str:
-    try:
-        records = check(LAYOUT, facts.recorded.mig).gpus
-    except Unfit as error:
-        return f"{RECORD_PATH} cannot be used: {error}"
-    there = [record for record in records if any(match([record], gpu) for gpu in gpus)]
+def _mig(record: RecordedLayout | Unusable, facts: Facts, gpus: Sequence[GpuFacts]) -> str:
+    if isinstance(record, Unusable):
+        return f"{RECORD_PATH} cannot be used: {record.why}"
+    there = [record for record in record.gpus if any(match([record], gpu) for gpu in gpus)]
     plan = plan_exact(node_gpus(facts), there, {})
     return "; ".join((*map(str, plan.steps()), *plan.missing))
 
 
-def _settings(record: Any, gpus: Sequence[GpuFacts]) -> str:
-    wanted = taken(SETTINGS, record)
-    if wanted is None:
+def _settings(wanted: Settings | Unusable, gpus: Sequence[GpuFacts]) -> str:
+    if isinstance(wanted, Unusable):
         return f"{SETTINGS_RECORD} cannot be used"
     # Facts of an earlier release have no settings.
     try:
@@ -98,7 +92,7 @@ def broken_daemons(facts: Facts) -> list[str]:
 
 
 def recorded_daemons(facts: Facts) -> tuple[Daemon, ...]:
-    found = sharing_of(facts)
+    found = facts.recorded.sharing
     return found.daemons if found else ()
 
 

@@ -15,11 +15,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from .._formats.documents import record_text
-from .._schema import OUTPUT, boolean, check, encode, has, items, needs, number, of, one_of, text
+from .._schema import OUTPUT, SCHEMA, Record, boolean, check, has, items, needs, number, of, one_of, text
 from .repair_actions import Action
-
-SCHEMA = 1
 
 #: The steps of one host, in order. A host whose record has one of them was cut off there.
 STARTED, REPAIRING, PROVING, RETURNING = STEPS = ("started", "repairing", "proving", "returning")
@@ -60,7 +57,7 @@ class Attempt:
 
 
 @dataclass(frozen=True)
-class RepairRecord:
+class RepairRecord(Record):
     """What is known of the repairs of a host.
 
     :param dealt_with: errors of the kernel's log after which the host was repaired: they stay in the log until the next boot.
@@ -86,18 +83,12 @@ class RepairRecord:
         """Whether the host is out of service because of a repair."""
         return self.interrupted or self.state in (FAILED, HANDED_OVER)
 
-    def values(self) -> dict[str, Any]:
-        return {**encode(self), "schema": SCHEMA}
-
-    def as_text(self) -> str:
-        return record_text(self, SCHEMA)
-
 
 _RECORD = of(RepairRecord, SCHEMA)
 
 
 def from_values(values: Mapping[str, Any] | None) -> RepairRecord:
-    """Return the record with these values, as L(RepairRecord.values) gives them; None is a host of which nothing is recorded. Raises Unfit: it is not
+    """Return the record with these values, as L(Record.as_dict) gives them; None is a host of which nothing is recorded. Raises Unfit: it is not
     a record.
     """
     found: RepairRecord = check(_RECORD, values) if values else RepairRecord()

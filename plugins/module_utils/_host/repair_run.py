@@ -31,8 +31,8 @@ from .._health.hardware import NO_RECOVERY, recovery_of
 from .._health.repair_faults import subject_of
 from .._health.repair_plan import users_of_gpus
 from .._plan import Refused
+from .._records import UNREADABLE
 from .._sharing import mps_units
-from .._sharing.host import UNREADABLE, recorded_sharing
 
 _PAUSE = 2.0
 
@@ -128,12 +128,10 @@ class Repair:
         recorded = self.read().recorded
         wanted = [MIG_UNIT, CDI_UNIT] if recorded.mig is not None else []
         wanted += [SETTINGS_UNIT] if recorded.settings is not None else []
+        if recorded.sharing is UNREADABLE:
+            raise NotRepaired("/etc/gpufleet/sharing.json cannot be used")
         if recorded.sharing is not None:
-            sharing = recorded_sharing(recorded.sharing)
-            if sharing is UNREADABLE:
-                raise NotRepaired("/etc/gpufleet/sharing.json cannot be used")
-            daemons = sharing.daemons if sharing else ()
-            wanted += [SHARING_UNIT, *(mps_units.instance(daemon.name) for daemon in daemons)]
+            wanted += [SHARING_UNIT, *(mps_units.instance(daemon.name) for daemon in recorded.sharing.daemons)]
         present = [name for name in wanted if systemd.unit(name).exists]
         return self.restart(present, ()) if present else "nothing is recorded"
 

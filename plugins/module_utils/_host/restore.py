@@ -25,7 +25,7 @@ from .._mig.apply import apply as apply_mig
 from .._mig.apply_exact import plan_exact
 from .._mig.apply_machine import Machine
 from .._mig.journal import Entry, Journal
-from .._mig.record import LAYOUT, GpuRecord
+from .._records import LAYOUT, GpuRecord
 from .._schema import Unfit, check
 from .._settings import apply as settings_apply
 from .._sharing import apply as sharing_apply

@@ -16,11 +16,10 @@ from typing import Any
 from .._facts_view import Facts
 from .._health.metric_units import refused_directory
 from .._plan import Refused, StagePlan
-from .._schema import taken
+from .._records import Settings
 from .._settings import desired as settings
 from .._sharing import desired as sharing
 from .._sharing.host import host_sharing
-from .._sharing.state import sharing_of
 from .plan import is_installed, plan
 
 STAGE = "boot"
@@ -58,9 +57,9 @@ def stage(facts: Facts, desired: Mapping[str, Any]) -> StagePlan:
 
 def _restores(facts: Facts, desired: Mapping[str, Any]) -> bool:
     """Whether something is restored at boot: what is recorded, and what other stages are about to record."""
-    former = taken(settings.SETTINGS, facts.recorded.settings)
-    shared = sharing_of(facts)
-    if facts.recorded.mig or (former and former.anything) or (shared and not shared.is_default):
+    former, shared = facts.recorded.settings, facts.recorded.sharing
+    restored = isinstance(former, Settings) and former.anything
+    if facts.recorded.mig or restored or (shared and not shared.is_default):
         return True
     if desired.get("nvidia_mig_layout") and desired.get("nvidia_mig_restore", True):
         return True

@@ -18,12 +18,12 @@ from dataclasses import dataclass, replace
 from .._adapters.command import CommandError
 from .._adapters.nvml_library import NvmlError, NvmlUnavailable
 from .._plan import Refused
+from .._records import GpuRecord
 from .apply_exact import plan_exact
 from .apply_machine import Done, Machine, StepFailed
 from .host_plan import OFF, MigPlan, toggle_needs_reset
 from .journal import Entry, previous_layout
 from .journal_lines import NOT_RESTORED, REACHED, REBOOT_REQUIRED, RESTORED
-from .record import GpuRecord
 from .state import NodeGpu
 
 #: Makes the plan from what is there and from why GPUs cannot be reset now.

@@ -15,12 +15,13 @@ from collections.abc import Mapping, Sequence
 
 from .._boards.board import GpuInstanceProfile
 from .._plan import Refused
+from .._records import GpuRecord, PlacedInstance
 from .certificate import NOT_REQUESTED, Certificate
 from .host_plan import GpuChange, MigPlan, gpu_change
 from .model import DesiredGpu, DesiredInstance, GpuInstance, compute_change
 from .plan import Create, Destroy, GpuPlan, Keep
 from .profiles import resolve
-from .record import GpuRecord, PlacedInstance, match
+from .record import match
 from .state import NodeGpu
 
 _WHY = Certificate(NOT_REQUESTED, "it is not part of the layout that is restored")

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from .._records import GpuRecord
 from .host_plan import MigPlan
 from .mig_parted import layout_of, write
 from .model import DesiredGpu
 from .profiles import parse
-from .record import GpuRecord
 from .state import NodeGpu, devices_of, present
 
 

@@ -20,8 +20,9 @@ from .._facts_view import view_of
 from .._formats import utc_time
 from .._formats.cdi import GPU_KIND
 from .._formats.cdi_state import describes_others, specifications
-from .._formats.documents import read_json
+from .._formats.documents import read_record
 from .._plan import Plan, StagePlan, Step
+from .._records import OF_FACTS, GpuRecord
 from .._schema import encode
 from .._steps import Kind, gpu_of
 from . import original
@@ -32,7 +33,7 @@ from .apply_report import describe_gpus, stale_uuids, states
 from .host_plan import OFF, ON, MigPlan, plan_host
 from .journal import Entry, Journal
 from .journal_lines import REACHED
-from .record import RECORD_PATH, GpuRecord, record_step, recorded_gpus, recorded_layout, with_others
+from .record import RECORD_PATH, record_step, recorded_gpus, recorded_layout, with_others
 from .stage import LayoutPlan, plan_layout, stage
 from .state import NodeGpu, instance_title, offered_by
 
@@ -294,7 +295,7 @@ def _owed(last: Entry | None) -> tuple[str, ...]:
 
 
 def _record_step(plan: MigPlan, gpus: Sequence[NodeGpu]) -> Step | None:
-    return record_step(_record(), plan.records(gpus), offered_by(gpus))
+    return record_step(_recorded(), plan.records(gpus), offered_by(gpus))
 
 
 def _to_remove(machine: Machine, to_original: bool, plan: MigPlan) -> list[str]:
@@ -321,10 +322,7 @@ def _exists(path: str) -> bool:
 
 def _record() -> Any:
     """Return what is restored at boot, as the facts have it: nothing where it is no JSON."""
-    try:
-        return read_json(read_text(RECORD_PATH, links=False) or "null")
-    except ValueError:
-        return None
+    return read_record(OF_FACTS["mig"], read_text(RECORD_PATH, links=False))
 
 
 def _recorded() -> tuple[GpuRecord, ...]:

@@ -16,11 +16,11 @@ from typing import Any
 from .._boards.architectures import ARCHITECTURES
 from .._gpu_facts import GpuFacts, gpu_step
 from .._plan import REBOOT_NEEDED, Refused, Step, awaited_reboot
+from .._records import GpuRecord, PlacedInstance
 from .._steps import Kind
 from .model import DesiredGpu
 from .nodes import plan_node
 from .plan import IDLE_ONLY, REFUSE, GpuPlan, Keep
-from .record import GpuRecord, PlacedInstance
 from .state import NodeGpu, devices_of, record_of
 
 ON = "on"

@@ -22,9 +22,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from .._adapters.files import read_text, write_whole
-from .._schema import has, items, needs, of, taken, text
+from .._records import GPUS, REQUEST, GpuRecord
+from .._schema import has, if_it_fits, items, needs, of, taken, text
 from .journal_lines import JOURNAL_PATH, end_of, is_followed, is_unfinished, lines_of
-from .record import GPUS, REQUEST, GpuRecord, if_it_fits
 
 
 @dataclass(frozen=True)
@@ -40,11 +40,11 @@ class Entry:
 
     # Without what was there before there is nothing to come back to. What else does not fit is no reason to lose that.
     previous: tuple[GpuRecord, ...] = needs(GPUS)
-    started: str = has(if_it_fits(text(256), ""), "")
-    boot_id: str = has(if_it_fits(text(64), ""), "")
-    program: str = has(if_it_fits(text(256), ""), "")
+    started: str = has(if_it_fits(text(256)), "")
+    boot_id: str = has(if_it_fits(text(64)), "")
+    program: str = has(if_it_fits(text(256)), "")
     request: Mapping[str, Any] | None = has(REQUEST)
-    services: tuple[str, ...] = has(if_it_fits(items(text(256)), ()), ())
+    services: tuple[str, ...] = has(if_it_fits(items(text(256))), ())
     steps: tuple[str, ...] = ()
     outcome: str | None = None
     message: str = ""

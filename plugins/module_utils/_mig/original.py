@@ -15,9 +15,12 @@ from typing import Any
 
 from .._adapters.files import read_text, write_whole
 from .._formats.documents import read_record
+from .._records import LAYOUT, GpuRecord
 from .journal import Journal
 from .mig_parted import entry_of
-from .record import LAYOUT, GpuRecord, RecordedLayout, recorded_layout
+from .model import DesiredGpu, DesiredInstance
+from .profiles import parse
+from .record import recorded_gpus, recorded_layout
 
 #: The file's name beside the journal.
 NAME = "mig-original.json"
@@ -30,8 +33,7 @@ def path_of(journal: Journal) -> str:
 
 def read(journal: Journal) -> tuple[GpuRecord, ...]:
     """Return the GPUs that are kept; none where there is no such file, or none that can be read."""
-    found: RecordedLayout | None = read_record(LAYOUT, read_text(path_of(journal), links=False))
-    return found.gpus if found else ()
+    return recorded_gpus(read_record(LAYOUT, read_text(path_of(journal), links=False)))
 
 
 def keep(journal: Journal, present: Iterable[GpuRecord], recorded: Iterable[GpuRecord]) -> None:
@@ -42,6 +44,12 @@ def keep(journal: Journal, present: Iterable[GpuRecord], recorded: Iterable[GpuR
     wanted = merged(before, present, recorded)
     if wanted != before:
         write_whole(path_of(journal), recorded_layout(wanted).as_text(), 0o600)
+
+
+def desired(gpu: GpuRecord) -> DesiredGpu:
+    """Return the state of a GPU as it was, at any places; a GPU instance without compute instances gets one that fills it."""
+    instances = (DesiredInstance(one.profile, one.compute or (parse(one.profile).compute,)) for one in gpu.instances)
+    return DesiredGpu(bool(gpu.mig), tuple(sorted(instances)))
 
 
 def merged(
@@ -61,7 +69,7 @@ def layout(kept: Sequence[GpuRecord], recorded: Iterable[GpuRecord], uuids: Iter
     here = set(uuids)
     known = {record.uuid for record in kept}
     return [
-        *({"devices": [record.uuid], **entry_of(record.desired)} for record in kept if record.uuid in here),
+        *({"devices": [record.uuid], **entry_of(desired(record))} for record in kept if record.uuid in here),
         *(
             {"devices": [record.uuid], "enabled": False}
             for record in recorded

@@ -21,7 +21,7 @@ from .._steps import Kind
 from .desired import DesiredLayout, Unread, desired_of, entries
 from .host_plan import GpuChange, MigPlan, plan_host
 from .model import describe
-from .record import record_step
+from .record import record_step, recorded_gpus
 from .state import NodeGpu, node_gpus, offered_by, why_no_reset
 
 STAGE = "mig"
@@ -114,7 +114,7 @@ def _reset_obstacles(facts: Facts, gpus: Sequence[NodeGpu], variables: Mapping[s
 def _not_finished(facts: Facts, gpus: Sequence[NodeGpu], plan: MigPlan, variables: Mapping[str, Any]) -> Step | None:
     """Return what is left to do where the GPUs are as described."""
     if variables.get("nvidia_mig_restore", True):
-        step = record_step(facts.recorded.mig, plan.records(gpus), offered_by(gpus))
+        step = record_step(recorded_gpus(facts.recorded.mig), plan.records(gpus), offered_by(gpus))
         if step is not None:
             return step
     cut_off = Step(Kind.FINISH_MIG_CHANGE, "mig", "it was cut off before its end")

@@ -15,12 +15,13 @@ from .._boards.cards import board_of
 from .._facts_view import Facts, HolderFacts
 from .._gpu_facts import AllocationFacts, ComputeInstanceFacts, GpuFacts, ProfileFacts
 from .._plan import Refused
+from .._records import GpuRecord
 from .._schema import kept
 from .._users import names, reset_obstacle, users_of
 from .layouts import normalize_address
 from .model import ComputeInstance, DesiredGpu, GpuInstance, wanted_of
 from .profiles import ProfileName, parse, resolve
-from .record import GpuRecord, placed
+from .record import placed
 
 # The driver reports wrong numbers of instances on this board (mig.md, section 6.2); the table's are right.
 _WRONG_COUNTS = ("a30-24gb",)

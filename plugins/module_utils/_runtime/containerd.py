@@ -27,7 +27,6 @@ import posixpath
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from .._facts_view import FileFaultFacts
 from .._formats.toml_edit import (
     BEGIN,
     append_tables,
@@ -41,6 +40,7 @@ from .._formats.toml_edit import (
     unset,
 )
 from .._formats.toml_read import Document, Path, dig, parse
+from .._runtimes import FileFaultFacts
 from .._steps import ASIDE
 from .containerd_keys import SANDBOXERS, imports_of, merged, spellings, version_by_format
 from .desired import NAME, DesiredRuntime, Effective, FileChange, Files, refuse

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .._facts_view import FileFaultFacts
 from .._plan import Refused
+from .._runtimes import FileFaultFacts
 from .._steps import Kind
 
 _RUNTIME, _DEFAULT = "the runtime nvidia", "the default runtime"

@@ -20,11 +20,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from .._facts_view import FileFaultFacts
 from .._formats.toml_edit import BEGIN, END, render_tables
 from .._formats.toml_read import Path
 from .._migration import FORMER
 from .._plan import Refused
+from .._runtimes import FileFaultFacts
 from .containerd import RUNTIME_TYPE, effective
 from .desired import BINARY, NAME, DesiredRuntime, Effective, FileChange, Files, refuse
 

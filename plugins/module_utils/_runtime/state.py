@@ -16,9 +16,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Callable
 
 from .._adapters.files import HostFiles
-from .._facts_view import FileFaultFacts
 from .._formats.toml_read import dig, loads, parse
-from .._runtimes import DISTRIBUTIONS
+from .._runtimes import DISTRIBUTIONS, FileFaultFacts
 from . import containerd, rancher
 from .containerd_keys import SANDBOXERS, merged, read_all, top, version_by_format
 

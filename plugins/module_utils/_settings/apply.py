@@ -18,14 +18,14 @@ from .._adapters.nvml_gpus import Nvml
 from .._adapters.nvml_library import NvmlError
 from .._adapters.processes import add_allocations, device_holders, read_allocations
 from .._facts_view import open_by
-from .._formats.documents import read_record, record_text
+from .._formats.documents import read_record
 from .._gpu_facts import GpuFacts, gpu_view
 from .._plan import NotInEffect, Plan, Refused, Step, carry_out
 from .._printable import printable
+from .._records import SETTINGS, Settings
 from .._steps import Kind
 from .._users import reset_obstacle
-from . import desired
-from .desired import RECORD, Settings
+from .desired import RECORD
 from .plan import EccPolicy, plan
 from .state import GpuWithSettings
 
@@ -58,7 +58,7 @@ def observe(nvml: Nvml, wanted: Settings) -> list[GpuWithSettings]:
 
 def record(path: str = RECORD) -> Settings | None:
     """Return what this host restores at boot, or None when nothing readable is recorded."""
-    found: Settings | None = read_record(desired.SETTINGS, files.read_text(path, links=False))
+    found: Settings | None = read_record(SETTINGS, files.read_text(path, links=False))
     return found
 
 
@@ -103,7 +103,7 @@ def restore(nvml: Nvml, wanted: Settings) -> list[str]:
 
 def _apply(step: Step, wanted: Settings, nvml: Nvml, reset: Callable[[str], str]) -> None:
     if step.kind is Kind.RECORD_SETTINGS:
-        files.write_whole(RECORD, record_text(wanted, desired.SCHEMA))
+        files.write_whole(RECORD, wanted.as_text())
         return
     if step.kind is Kind.REMOVE_FILE:
         files.remove(RECORD)

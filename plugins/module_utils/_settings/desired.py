@@ -1,56 +1,23 @@
 # Copyright: (c) 2026, the gpufleet.nvidia authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-# ruff: noqa: RUF009 (the functions declare fields)
 
 """What a host keeps set on its GPUs, and restores at boot. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from .._gpu_settings import Clocks
 from .._plan import Refused
-from .._schema import boolean, encode, has, items, number, of
+from .._records import FASTEST, Settings
 
 PREFIX = "nvidia_settings_"
-SCHEMA = 1
 RECORD = "/etc/gpufleet/settings.json"
 #: Nobody's business: the value of a GPU stays as it is.
 UNMANAGED = "unmanaged"
 _ECC: Mapping[str, bool | None] = {UNMANAGED: None, "enabled": True, "disabled": False}
-#: MHz; a value beyond it is a slip, and NVML has no clock that fast.
-_FASTEST = 20000
-
-_FREQUENCIES = items(number(0, _FASTEST), 2, least=2)
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What is set on every GPU of a host; None is left to the board and its driver.
-
-    :param power_limit: in watts.
-    :param graphics_clocks: the lowest and the highest frequency in MHz that the clock is locked to; C(memory_clocks) the same.
-    :param application_clocks: the frequency in MHz of the memory and of the graphics engine.
-    """
-
-    power_limit: int | None = has(number())
-    graphics_clocks: Clocks | None = has(_FREQUENCIES)
-    memory_clocks: Clocks | None = has(_FREQUENCIES)
-    application_clocks: Clocks | None = has(_FREQUENCIES)
-    ecc: bool | None = has(boolean)
-
-    @property
-    def anything(self) -> bool:
-        return self != Settings()
-
-    def as_dict(self) -> dict[str, Any]:
-        return {"schema": SCHEMA, **encode(self)}
-
-
-SETTINGS = of(Settings, SCHEMA)
 
 
 def read(desired: Mapping[str, Any]) -> Settings:
@@ -63,7 +30,11 @@ def read(desired: Mapping[str, Any]) -> Settings:
         raise Refused(f"{PREFIX}power_limit", f"{power} W is negative", "Give watts; 0 leaves the board's own limit.")
     graphics = _range(desired, "graphics_clocks")
     memory = _range(desired, "memory_clocks")
-    application = _pair(desired, "application_clocks", "[memory, graphics] in MHz, such as [2619, 1980]")
+    application = _pair(
+        desired.get(f"{PREFIX}application_clocks"),
+        "application_clocks",
+        "[memory, graphics] in MHz, such as [2619, 1980]",
+    )
     if application and (graphics or memory):
         other = "graphics_clocks" if graphics else "memory_clocks"
         raise Refused(
@@ -82,7 +53,7 @@ def _range(desired: Mapping[str, Any], name: str) -> Clocks | None:
     given = desired.get(f"{PREFIX}{name}") or []
     if len(given) == 1:
         given = [given[0], given[0]]
-    found = _pair({f"{PREFIX}{name}": given}, name, "[lowest, highest] in MHz, such as [1200, 1500], or [1410] for one")
+    found = _pair(given, name, "[lowest, highest] in MHz, such as [1200, 1500], or [1410] for one")
     if found and found[0] > found[1]:
         raise Refused(
             f"{PREFIX}{name}",
@@ -92,11 +63,10 @@ def _range(desired: Mapping[str, Any], name: str) -> Clocks | None:
     return found
 
 
-def _pair(desired: Mapping[str, Any], name: str, shape: str) -> Clocks | None:
-    given: Sequence[Any] = desired.get(f"{PREFIX}{name}") or []
+def _pair(given: Sequence[Any] | None, name: str, shape: str) -> Clocks | None:
     if not given:
         return None
     numbers = [int(one) for one in given]
-    if len(numbers) != 2 or not all(0 < one <= _FASTEST for one in numbers):
+    if len(numbers) != 2 or not all(0 < one <= FASTEST for one in numbers):
         raise Refused(f"{PREFIX}{name}", f"{list(given)} is not a pair of frequencies", f"Give {shape}.")
     return numbers[0], numbers[1]

@@ -18,9 +18,10 @@ from .._adapters.gpu_reset import GRAPHICS, MEMORY
 from .._gpu_facts import gpu_step
 from .._gpu_settings import Clocks
 from .._plan import REBOOT_NEEDED, Plan, Refused, Step, awaited_reboot
+from .._records import Settings
 from .._steps import Kind
 from .._users import named, users_of
-from .desired import PREFIX, RECORD, Settings
+from .desired import PREFIX, RECORD
 from .state import GpuWithSettings
 
 #: Two readings of a limit may differ by what a board rounds.

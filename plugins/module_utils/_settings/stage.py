@@ -11,9 +11,9 @@ from typing import Any
 
 from .._facts_view import Facts
 from .._plan import StagePlan, Step
-from .._schema import taken
+from .._records import Settings
 from .._steps import Kind
-from .desired import PREFIX, RECORD, SETTINGS, read
+from .desired import PREFIX, RECORD, read
 from .plan import EccPolicy, plan
 from .state import GpuWithSettings
 
@@ -27,9 +27,10 @@ def stage(facts: Facts, desired: Mapping[str, Any]) -> StagePlan:
     :raises Refused: the desired state contradicts itself, or a board of this host cannot meet it.
     """
     wanted = read(desired)
-    former = taken(SETTINGS, facts.recorded.settings)
+    recorded = facts.recorded.settings
+    former = recorded if isinstance(recorded, Settings) else None
     if not wanted.anything and former is None:
-        unreadable = facts.recorded.settings is not None
+        unreadable = recorded is not None
         steps = (Step(Kind.REMOVE_FILE, RECORD, "it cannot be read"),) if unreadable else ()
         return StagePlan(STAGE, unreadable, steps)
     if not facts.gpus:

@@ -18,15 +18,16 @@ from .._adapters.nvml_gpus import Nvml
 from .._adapters.nvml_library import HOST_PROGRAM, NvmlError
 from .._adapters.processes import ProgramProcess, add_allocations, program_processes, read_allocations
 from .._facts_view import MpsDaemonFacts
-from .._formats.documents import read_record, record_text
+from .._formats.documents import read_record
 from .._gpu_facts import GpuFacts, gpu_view
 from .._plan import Plan, Step
 from .._printable import printable
+from .._records import SHARING, UNREADABLE, Daemon, HostSharing
 from .._runtime.unit_reload import reload_units
 from .._steps import Kind
 from .._users import PROCESS, User
 from . import mps_instances, mps_units
-from .host import SCHEMA, SHARING, SHM, UNREADABLE, Daemon, HostSharing
+from .host import SHM
 from .state import Observed, ObservedDaemon, Server, SharedGpu, pods_of
 
 RECORD = "/etc/gpufleet/sharing.json"
@@ -253,7 +254,7 @@ def _apply_step(step: Step, daemons: Mapping[str, Daemon], wanted: HostSharing, 
     elif step.kind is Kind.ENABLE_MPS_DAEMON:
         _enable(step.target)
     elif step.kind is Kind.RECORD_SHARING:
-        files.write_whole(RECORD, record_text(wanted, SCHEMA))
+        files.write_whole(RECORD, wanted.as_text())
 
 
 def _write_units(daemons: Sequence[Daemon]) -> None:

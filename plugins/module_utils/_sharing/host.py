@@ -11,8 +11,7 @@ both on one GPU.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from .._boards.architectures import (
     FIRST_BRANCH_WITH_CUDA_13_1,
@@ -26,83 +25,15 @@ from .._formats.mps_commands import LONGEST_PIPE_DIRECTORY
 from .._gpu_facts import GpuFacts
 from .._mig.profiles import parse
 from .._plan import Refused
-from .._schema import boolean, encode, has, items, needs, number, of, taken, text
+from .._records import Daemon, HostSharing
 from .arithmetic import ClientLimits, mps_limits, refuse_too_many_clients
 from .modes import PRIORITIES, Sharing
 from .mps_instances import GPU, ROOT
 
-SCHEMA = 1
-#: What leaves compute mode and time slice as a driver has them after every boot.
-DEFAULT = "default"
 SHM = f"{ROOT}/shm"
 #: What C(renameByDefault) appends. The plugin makes the pipe directory of the renamed name (C(mps/root.go), C(PipeDir)).
 RENAMED = ".shared"
 LOGS = "/var/log/nvidia-mps"
-
-
-@dataclass(frozen=True)
-class Daemon:
-    """One MPS control daemon.
-
-    :param name: the instance of C(gpufleet-mps@.service).
-    :param devices: UUIDs of the GPUs or MIG devices that it serves; their position is the ordinal of a limit.
-    :param limits_mib: memory of a client on each device, in the order of C(devices); 0 is no limit.
-    :param percentage: active thread percentage of a client.
-    :param priority: 0 normal, 1 below normal.
-    :param protocol: 2 or 3. With 3 the limits are those of a named server, whose directory clients connect to.
-    :param shm_directory: what the daemon and its servers have as /dev/shm; empty where that is the host's own.
-    """
-
-    name: str = needs(text(256))
-    devices: tuple[str, ...] = needs(items(text(256), 1024))
-    pipe_directory: str = needs(text())
-    log_directory: str = needs(text())
-    limits_mib: tuple[int, ...] = needs(items(number(), 1024))
-    percentage: float = needs(number(0, 100, real=True))
-    priority: int = needs(number(0, 100))
-    multi_user: bool = needs(boolean)
-    protocol: int = has(number(2, 3), 2)
-    shm_directory: str = has(text(), "")
-
-
-DAEMON = of(Daemon)
-
-
-@dataclass(frozen=True)
-class HostSharing:
-    """What a host keeps for sharing, and restores after a reboot.
-
-    :param compute_mode: the mode of every GPU, or None to leave it to whoever manages MPS.
-    :param time_slice: C(default), C(short), C(medium), C(long), or None to leave it alone.
-    """
-
-    compute_mode: str | None = has(text(64))
-    time_slice: str | None = has(text(64))
-    daemons: tuple[Daemon, ...] = has(items(DAEMON, 4096), ())
-
-    @property
-    def content(self) -> tuple[Any, ...]:
-        """What two records have to have in common; the order of the daemons means nothing."""
-        return self.compute_mode, self.time_slice, frozenset(self.daemons)
-
-    @property
-    def is_default(self) -> bool:
-        """Whether it is what a driver has after every boot."""
-        return not self.daemons and {self.compute_mode, self.time_slice} <= {None, DEFAULT}
-
-    def as_dict(self) -> dict[str, Any]:
-        return {"schema": SCHEMA, **encode(self)}
-
-
-SHARING = of(HostSharing, SCHEMA)
-
-#: Stands for a record that cannot be read: it is like none that is wanted, so it is written anew.
-UNREADABLE = HostSharing(compute_mode="unreadable")
-
-
-def recorded_sharing(value: Any) -> HostSharing | None:
-    """Return what a record says that a host restores at boot; None without one, C(UNREADABLE) where it says nothing that is understood."""
-    return None if value is None else taken(SHARING, value) or UNREADABLE
 
 
 def host_sharing(

@@ -14,12 +14,13 @@ from contextlib import suppress
 from .._adapters import files, systemd
 from .._adapters.nvml_gpus import Nvml
 from .._plan import Plan, Refused, Step
+from .._records import HostSharing
 from .._runtime.unit_reload import reload_units
 from .._steps import Kind
 from . import apply as sharing_apply
 from . import mps_instances, mps_units
 from . import plan as sharing_plan
-from .host import LOGS, HostSharing
+from .host import LOGS
 from .state import Observed
 
 #: The names that daemons of ours have (C(_sharing/host.py)); beside their logs there may be those of somebody else's daemon.

@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 
 from .._formats.documents import read_record
+from .._records import DAEMON, Daemon
 from .._runtimes import KUBELETS
 from .._schema import encode
-from .host import DAEMON, SHM, Daemon
+from .host import SHM
 from .mps_instances import instance
 
 SHM_UNIT = "run-nvidia-mps-shm.mount"

@@ -19,9 +19,10 @@ from .._boards.architectures import FIRST_BRANCH_WITH_MPS_MULTI_USER
 from .._facts_view import MpsDaemonFacts
 from .._formats.mps_commands import limit_text
 from .._plan import Plan, Refused, Step
+from .._records import DEFAULT, Daemon, HostSharing
 from .._steps import Kind
 from .._users import mps_clients, named, names
-from .host import DEFAULT, SHM, Daemon, HostSharing
+from .host import SHM
 from .mps_instances import DEFAULT_PIPE_DIRECTORY
 from .state import Observed, ObservedDaemon, SharedGpu
 

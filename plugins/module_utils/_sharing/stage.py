@@ -20,12 +20,13 @@ from .._mig.model import DesiredGpu
 from .._mig.profiles import compute_name, resolve
 from .._mig.state import profiles_of
 from .._plan import Refused, StagePlan, Step
+from .._records import HostSharing
 from . import plan as sharing_plan
 from .desired import read, refuse_on_mig
-from .host import HostSharing, MigDevice, host_sharing, one_user_at_a_time, refuse_clients, refuse_clients_of_devices
+from .host import MigDevice, host_sharing, one_user_at_a_time, refuse_clients, refuse_clients_of_devices
 from .modes import Sharing
 from .mps_instances import DEFAULT_PIPE_DIRECTORY
-from .state import Observed, from_facts, sharing_of
+from .state import Observed, from_facts
 
 STAGE = "sharing"
 
@@ -137,7 +138,7 @@ def _steps_of_cards(
     for gpu in gpus:
         _refuse_on_gpu(sharing, gpu, branch)
     wanted = _wanted(sharing, facts, gpus, branch)
-    plan = sharing_plan.plan(Observed(recorded=sharing_of(facts)), wanted, "force")
+    plan = sharing_plan.plan(Observed(recorded=facts.recorded.sharing), wanted, "force")
     mode = wanted.compute_mode
     if mode in (None, "default"):
         return plan.steps

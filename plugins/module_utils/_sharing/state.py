@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from .._facts_view import Facts, MpsDaemonFacts
 from .._formats.mps_commands import limit_text
 from .._gpu_facts import GpuFacts
+from .._records import UNREADABLE, Daemon, HostSharing
 from .._users import MPS_CLIENT, User, allocated, merged
-from .host import UNREADABLE, Daemon, HostSharing, recorded_sharing
 from .mps_instances import ROOT, UNIT, instance
 
 
@@ -86,7 +86,7 @@ def from_facts(facts: Facts, gpus: Sequence[GpuFacts], wanted: HostSharing | Non
     """What facts tell of the present sharing. Which processes the clients of a daemon are, only the module on the host sees. C(wanted): a daemon of
     it that answers where no record says how it was configured is taken for it: its own file says so, which only the module reads.
     """
-    recorded = sharing_of(facts)
+    recorded = facts.recorded.sharing
     unrecorded = recorded in (None, UNREADABLE)
     known = wanted if unrecorded else recorded
     answering = {
@@ -103,11 +103,6 @@ def from_facts(facts: Facts, gpus: Sequence[GpuFacts], wanted: HostSharing | Non
         # The device plugin's goes with its pods, and what a user runs for itself does not answer root.
         foreign_daemons=tuple(daemon for pipe, daemon in answering.items() if not pipe.startswith(f"{ROOT}/")),
     )
-
-
-def sharing_of(facts: Facts) -> HostSharing | None:
-    """Return L(recorded_sharing) of what facts have."""
-    return recorded_sharing(facts.recorded.sharing)
 
 
 def _is_enabled(facts: Facts, name: str) -> bool:

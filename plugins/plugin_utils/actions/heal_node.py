@@ -68,7 +68,7 @@ class ActionModule(NodeStep):
         ours = True if state == STARTED else False if ends or (taints and state == HANDED_OVER) else None
         result = {
             "changed": record != before,
-            "record": record.values(),
+            "record": record.as_dict(),
             "if_failed": ends_if_failed(record, str(arguments["plan"].get("state_before") or "")),
             "text": record.as_text(),
         }
@@ -119,4 +119,4 @@ class ActionModule(NodeStep):
         if state in (DONE, HANDED_OVER):
             dealt_with = tuple(map(str, plan.get("dealt_with") or ()))
             record = replace(record, boot_id=str(plan.get("boot_id") or ""), dealt_with=dealt_with)
-        return from_values(record.values())
+        return from_values(record.as_dict())

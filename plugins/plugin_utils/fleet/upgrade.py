@@ -16,13 +16,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ...module_utils._formats.documents import record_text
 from ...module_utils._formats.host_names import UPGRADE_STEPS
 from ...module_utils._formats.utc_time import lately, moment_of
 from ...module_utils._health import repair_record
 from ...module_utils._health.repair_record import found_cordoned
 from ...module_utils._plan import Refused
-from ...module_utils._schema import OUTPUT, Unfit, boolean, check, encode, has, number, of, text
+from ...module_utils._schema import OUTPUT, Record, Unfit, boolean, check, encode, has, number, of, text
 from .names import LABEL_PREFIX
 from .objects import is_cordoned, is_ready, labels_of
 from .waves import CURRENT, DONE, FAILED, WAITING, Node
@@ -55,7 +54,7 @@ _TEXT = text(1024)
 
 
 @dataclass(frozen=True)
-class NodeRecord:
+class NodeRecord(Record):
     """What is kept of a node.
 
     :param state: a step; C(done); C(failed), out of service until somebody looked at it; C(refused), back in service because nothing
@@ -103,10 +102,6 @@ class NodeRecord:
     def annotations(self, work: str = UPGRADE) -> dict[str, str | None]:
         """Return the annotations of the node; C(None) removes one. C(work): a rollout of either kind, C(heal) or C(repartition)."""
         return {annotation(work, name): _text(value) or None for name, value in self.values().items()}
-
-    def as_text(self) -> str:
-        """Return the file on the host."""
-        return record_text(self, 1)
 
 
 _RECORD = of(NodeRecord)

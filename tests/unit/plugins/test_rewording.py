@@ -22,10 +22,10 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig import state 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.host_plan import plan_host
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.model import DesiredGpu
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused, Step
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._records import HostSharing
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime import apply as runtime
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import apply as sharing_apply
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import plan as sharing_plan
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.host import HostSharing
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import Kind
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.desired import DesiredToolkit
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.packages import PACKAGES

@@ -31,9 +31,9 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_machine
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.host_plan import plan_host
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.journal import Entry, Journal
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.model import DesiredGpu
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.record import GPUS, GpuRecord
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.state import NodeGpu
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._records import GPUS, GpuRecord
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import Unfit, check
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._users import (
     TOLERATE_RESET,

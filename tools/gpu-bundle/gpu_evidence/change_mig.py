@@ -29,8 +29,8 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_machine
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.geometry import Geometry, geometry
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.journal_lines import REACHED
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.model import DesiredGpu, DesiredInstance
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.record import PlacedInstance
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.state import NodeGpu, devices_of, present, record_of
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._records import PlacedInstance
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import encode
 
 from gpu_evidence.change_gpu import Kept, NotAsPlanned, OneGpu, carry_out, exactly, planned

@@ -41,9 +41,9 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply import 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_machine import StepFailed
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.journal import Journal
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._records import Settings
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import Unfit
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._settings import apply as settings_apply
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._settings.desired import Settings
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._settings.plan import EccPolicy
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._settings.plan import plan as plan_settings
 

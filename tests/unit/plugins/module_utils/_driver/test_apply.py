@@ -13,7 +13,6 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.package_manager import PackageError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.apply import Failed, Stopped, run_stage
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired import DesiredDriver
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.previous import PreviousDriver
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.running import (
     NOUVEAU_FILE,
     PERSISTENCE_DROP_IN,
@@ -26,6 +25,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.steps impo
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import DkmsFacts
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.host_names import PERSISTENCE_UNIT, wants_link
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._records import PreviousDriver
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import Kind
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._users import HOLDER, User
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._driver.host_double import (

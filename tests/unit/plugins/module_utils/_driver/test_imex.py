@@ -11,11 +11,11 @@ from dataclasses import replace
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.apply import Failed, run_stage
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired import DesiredDriver, from_options
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.previous import PreviousDriver
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.stage import stage as stage_of_facts
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.host_names import IMEX_NODES_FILE, IMEX_UNIT
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex import DesiredImex
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._records import PreviousDriver
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._users import HOLDER, User
 from ansible_collections.gpufleet.nvidia.tests.unit.host_documents import by_document, card
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._driver.host_double import (

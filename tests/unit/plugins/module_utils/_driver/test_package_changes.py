@@ -24,17 +24,13 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.plan impor
     plan_present,
     plan_previous,
 )
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.previous import (
-    RECORD,
-    PreviousDriver,
-    Remains,
-    to_write,
-)
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.previous import Remains, to_write
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.runner import in_lockstep, strayed
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.running import not_built
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import DkmsFacts
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.documents import read_record
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._records import PREVIOUS_DRIVER, PreviousDriver
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._driver.plan_cases import (
     BARE,
     KERNEL,
@@ -93,10 +89,10 @@ def test_going_back_twice_does_nothing_and_without_a_record_is_refused():
 def test_the_record_survives_a_run_that_was_cut_off():
     first = to_write(installed(OLD, toolkit="1.19.1"), None, NEW)
     assert (first.version, first.pending, first.toolkit) == (OLD, NEW, "1.19.1")
-    assert read_record(RECORD, first.as_text()) == first
+    assert read_record(PREVIOUS_DRIVER, first.as_text()) == first
     written = json.loads(first.as_text())
     for broken in ({**written, "schema": 2}, {**written, "packages": {}}, {**written, "packages": {"x": 3}}, [], 7):
-        assert read_record(RECORD, json.dumps(broken)) is None
+        assert read_record(PREVIOUS_DRIVER, json.dumps(broken)) is None
     half = installed(packages={**closure(NEW), "libcuda1": f"{OLD}-1"})
     assert to_write(half, first, NEW) is None
     assert to_write(half, None, NEW) is None
@@ -106,7 +102,7 @@ def test_the_record_survives_a_run_that_was_cut_off():
 
 @pytest.mark.parametrize("text", [None, "", "{", "[]", '{"schema": 2}', '{"schema": 1, "packages": {}}'])
 def test_what_is_no_record_is_none(text):
-    assert read_record(RECORD, text) is None
+    assert read_record(PREVIOUS_DRIVER, text) is None
 
 
 def test_lockstep_names_what_strayed_and_what_would_stay_behind():

@@ -100,7 +100,7 @@ def test_the_record_does_not_grow_for_ever():
     for _number in range(80):
         record = after(started(record), "repairing", "done")
     assert len(record.attempts) == 50
-    assert repair_record.from_values(record.values()) == record
+    assert repair_record.from_values(record.as_dict()) == record
 
 
 @pytest.mark.parametrize(

@@ -37,8 +37,8 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig import apply
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_machine import Machine
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.journal import Journal
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import NotInEffect, StagePlan
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._records import HostSharing
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import mps_units
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.host import HostSharing
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.mps_instances import UNIT as MPS_UNIT
 from ansible_collections.gpufleet.nvidia.tests.unit.host_documents import by_document
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._host.fake_host import (

@@ -16,10 +16,10 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_report 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.desired import Unread
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.host_plan import KEEP, OFF, ON, ModeChange, plan_host
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.model import DesiredGpu, DesiredInstance
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.record import GpuRecord, PlacedInstance
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.stage import plan_layout
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.state import NodeGpu, devices_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._records import GpuRecord, PlacedInstance
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._mig.build import desired
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._mig.live import gpu, instance
 

@@ -19,7 +19,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.journal_lines
     is_over,
     lines_of,
 )
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.record import GpuRecord, PlacedInstance
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._records import GpuRecord, PlacedInstance
 
 FORMER = (GpuRecord("GPU-1", "0000:18:00.0", "NVIDIA A30", True, (PlacedInstance("2g.12gb", 0, 2, (2,)),)),)
 PRESENT = (GpuRecord("GPU-1", "0000:18:00.0", "NVIDIA A30", True),)

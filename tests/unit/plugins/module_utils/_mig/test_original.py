@@ -12,8 +12,8 @@ import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig import apply_run, original
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.desired import variables_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.journal import Journal
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.record import GpuRecord, PlacedInstance
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._records import GpuRecord, PlacedInstance
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._mig import test_apply_run as mig
 
 make, virtual_nvml, run, one = mig.make, mig.virtual_nvml, mig.run, mig.one

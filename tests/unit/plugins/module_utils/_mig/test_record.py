@@ -13,15 +13,18 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._gpu_facts import gpu_view
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.model import ComputeInstance, GpuInstance
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.record import (
-    LAYOUT,
-    GpuRecord,
-    PlacedInstance,
     match,
     placed,
     record_step,
     recorded_gpus,
     recorded_layout,
     with_others,
+)
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._records import (
+    LAYOUT,
+    GpuRecord,
+    PlacedInstance,
+    Unusable,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import Unfit, check
 
@@ -69,7 +72,9 @@ def test_gpus_without_mig_are_not_recorded():
 def test_what_is_no_recorded_layout_is_unreadable(document):
     with pytest.raises(Unfit):
         check(LAYOUT, document)
-    assert recorded_gpus(document) == ()
+    recorded = view_of({"recorded": {"mig": document}}).recorded.mig
+    assert recorded_gpus(recorded) == ()
+    assert recorded is None if document is None else isinstance(recorded, Unusable)
 
 
 @pytest.mark.parametrize(
@@ -117,20 +122,15 @@ def host(uuids=(), slots=None):
     )
 
 
-def record(*gpus):
-    return json.loads(recorded_layout(gpus).as_text())
-
-
 def test_what_is_recorded_is_compared_by_what_a_boot_makes_of_it():
     offered = {GPU.uuid: board("h100-80gb-sxm").profiles}
-    assert record_step(record(GPU, OTHER), [GPU], offered) is None
-    assert record_step(record(), [replace(GPU, mig=None)], offered) is None
+    assert record_step((GPU, OTHER), [GPU], offered) is None
+    assert record_step((), [replace(GPU, mig=None)], offered) is None
     for other in (replace(GPU, mig=False), replace(GPU, instances=GPU.instances[1:]), replace(GPU, uuid="GPU-9")):
-        assert record_step(record(other), [GPU], offered).kind.key == "record_layout"
-    assert record_step("{", [GPU], offered) is not None
+        assert record_step((other,), [GPU], offered).kind.key == "record_layout"
     # Another release of the driver calls the profile otherwise.
     renamed = tuple(replace(one, profile=one.profile.replace("40gb", "39gb")) for one in GPU.instances)
-    assert renamed != GPU.instances and record_step(record(replace(GPU, instances=renamed)), [GPU], offered) is None
+    assert renamed != GPU.instances and record_step((replace(GPU, instances=renamed),), [GPU], offered) is None
 
 
 def test_a_new_record_of_a_gpu_replaces_the_former_one():

@@ -20,9 +20,10 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._gpu_facts import 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.records import record_differences
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host import restore
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import NotInEffect, Refused, carry_out
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._records import SETTINGS, Settings
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import taken
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._settings import apply
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._settings.desired import SETTINGS, Settings, read
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._settings.desired import read
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._settings.plan import EccPolicy, plan
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._settings.stage import stage
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._settings.state import GpuWithSettings

@@ -16,10 +16,11 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_lib
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.processes import ProgramProcess
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.mps_commands import limit_text
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused, carry_out
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._records import Daemon, HostSharing
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import apply as sharing_apply
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import mps_units
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import plan as sharing_plan
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.host import SHM, Daemon, HostSharing
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.host import SHM
 
 
 def daemon(name="node", **changes):

@@ -15,10 +15,11 @@ import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_library import NvmlError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.processes import ProgramProcess
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Plan, Refused, Step
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._records import HostSharing
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import apply as sharing_apply
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import mps_units
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import plan as sharing_plan
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.host import SHM, HostSharing
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.host import SHM
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import Kind
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._users import names
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._sharing import mps_machine

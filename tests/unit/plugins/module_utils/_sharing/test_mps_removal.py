@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._records import HostSharing
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import apply as sharing_apply
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import mps_removal, mps_units
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import plan as sharing_plan
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.host import HostSharing
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._sharing import mps_machine as sharing
 
 machine, DESIRED, bring = sharing.machine, sharing.DESIRED, sharing.bring

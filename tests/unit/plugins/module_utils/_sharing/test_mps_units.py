@@ -7,8 +7,8 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._records import Daemon
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import mps_instances, mps_units
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.host import Daemon
 
 DAEMON = Daemon(
     name="node",

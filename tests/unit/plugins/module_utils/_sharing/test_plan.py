@@ -8,19 +8,18 @@ import dataclasses
 import json
 
 import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import view_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._gpu_facts import ProfileFacts
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._records import UNREADABLE, HostSharing
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import mps_units
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import plan as sharing_plan
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.host import (
     ROOT,
     SHM,
-    UNREADABLE,
-    HostSharing,
     client_limits,
     host_sharing,
     one_user_at_a_time,
-    recorded_sharing,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.modes import HostOptions, Sharing
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.state import (
@@ -234,8 +233,12 @@ def test_the_unit_names_the_host_program():
 
 def test_sharing_survives_its_record():
     sharing = desired(scope="gpu", limits_mib={0: 1024}, priority="below_normal", percentage=25.0)
-    assert recorded_sharing(json.loads(json.dumps(sharing.as_dict()))) == sharing
-    assert recorded_sharing(None) is None
+    assert recorded(json.loads(json.dumps(sharing.as_dict()))) == sharing
+    assert recorded(None) is None
+
+
+def recorded(document):
+    return view_of({"recorded": {"sharing": document}}).recorded.sharing
 
 
 def _without(daemon, name):
@@ -260,8 +263,8 @@ def test_a_record_is_read_whole_or_not_at_all(change, read):
     sharing = desired(scope="gpu")
     record = sharing.as_dict()
     record["daemons"][1] = change(record["daemons"][1])
-    assert recorded_sharing(record) == (sharing if read else UNREADABLE)
-    assert recorded_sharing({**sharing.as_dict(), "schema": 2}) is UNREADABLE
+    assert recorded(record) == (sharing if read else UNREADABLE)
+    assert recorded({**sharing.as_dict(), "schema": 2}) is UNREADABLE
 
 
 def test_the_daemon_of_a_node_is_where_the_plugin_looks_for_the_resource():
