@@ -36,10 +36,10 @@ options:
   hooks:
     description:
       - Whether C(/usr/local/nvidia/toolkit) has links to C(nvidia-cdi-hook) and C(nvidia-ctk) of the host. The GPU Operator's device plugin has
-        containers run them there on all nodes as long as the operator brings its toolkit to some. If omitted, they stay as they are.
+        containers run them there on all nodes as long as the operator brings its toolkit to some. If omitted, none are made; those that are there stay.
       - Programs of the operator's own stay. O(state=absent) removes the links.
     type: str
-    choices: [present, absent]
+    choices: [present]
 extends_documentation_fragment:
   - gpufleet.nvidia.variables.container_toolkit
   - gpufleet.nvidia.attributes
@@ -123,7 +123,7 @@ ARGUMENTS = arguments(
     state={"type": "str", "choices": ["present", "absent"], "default": "present"},
     repository=REPOSITORY_OPTION,
     runtime={"type": "str", "choices": list(RUNTIMES), "default": "containerd"},
-    hooks={"type": "str", "choices": ["present", "absent"]},
+    hooks={"type": "str", "choices": ["present"]},
     _pynvml_archive={"type": "path"},
 )
 

@@ -106,7 +106,7 @@ drift: {description: Whether any host or file is not as described., type: bool, 
 expected: {description: "For every host, its pool and what the cluster must show of it.", type: dict, returned: inspect}
 healthy: {description: Whether no check of any host failed., type: bool, returned: "doctor_report, verify_report"}
 hosts: {description: "What the action says of every host, by its name.", type: dict, returned: "adopt, doctor_report, inspect, remove_gate, verify_report"}
-hooks: {description: "Whether C(container_toolkit) makes links to its hooks (V(present)), or removes them (V(absent))", type: str, returned: host_plan}
+hooks: {description: "Whether C(container_toolkit) makes links to its hooks (V(present))", type: str, returned: host_plan}
 imex_nodes: {description: The addresses of the hosts of its rack., type: list, elements: str, returned: host_plan}
 ledger: {description: "For every node and GPU, what is offered and which pods hold it. Memory is in MiB.", type: dict, returned: inspect}
 left: {description: "What you must still do manually, one line each.", type: list, elements: str, returned: remove_gate}

@@ -149,14 +149,12 @@ class Racks:
     def hooks_of(
         self, desired: Mapping[str, Any], known: Mapping[str, Sequence[str]], of_host: Callable[[str], Any]
     ) -> str:
-        """Return what becomes of the links to the hooks of a host that brings its toolkit: C(present) where the GPU Operator brings it to other hosts of
-        the cluster. They stay where it did, until no device plugin of the operator can name them.
+        """Return whether a host that brings its toolkit gets links to its hooks: C(present) where the GPU Operator brings it to other hosts of the cluster.
+        Links that are there stay until the toolkit goes: an operator that no description names may still have containers run them.
         """
-        if of_host("gpu_kubernetes_migrate_from"):
-            # The operator is in the cluster on either way.
+        stays = of_host("gpu_kubernetes_stack") == OPERATOR and not of_host("gpu_kubernetes_migrate_from")
+        if desired[_RUNTIME] == "none" or not stays:
             return ""
-        if desired[_RUNTIME] == "none" or of_host("gpu_kubernetes_stack") != OPERATOR:
-            return "absent"
         if desired[_MIGRATES]:
             return "present"
         cluster = str(of_host("gpu_kubernetes_cluster"))

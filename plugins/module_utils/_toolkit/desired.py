@@ -15,7 +15,7 @@ from .._packages.repository_options import DesiredRepository, read_repository
 from .packages import DEFAULT_VERSION, PREFIX
 
 _SAFEST = Injection(CDI)
-#: What the run finds out of the cluster, as a variable: C(present), C(absent), or empty, where the links to the hooks stay as they are.
+#: What the run finds out of the cluster, as a variable: C(present), or empty, where no links to the hooks are made.
 HOOKS = f"{PREFIX}hooks"
 
 

@@ -120,8 +120,6 @@ def _present(state: ToolkitState, desired: DesiredToolkit) -> Plan:
     if desired.hooks == "present":
         why = "the GPU Operator's device plugin has containers run it there"
         steps += [Step(Kind.CREATE_FILE, path, why) for path in LINKS if path not in state.hooks]
-    elif desired.hooks == "absent":
-        steps += _without_hooks(state)
     if desired.cdi:
         if state.cdi_unit is False:
             why = "it keeps the CDI specification fresh after driver changes"
@@ -162,12 +160,8 @@ def _absent(state: ToolkitState, desired: DesiredToolkit) -> Plan:
     steps += [
         Step(Kind.REMOVE_FILE, path, "it is what the toolkit generated for the driver") for path in state.specifications
     ]
-    steps += _without_hooks(state)
+    why = "it was for the GPU Operator's device plugin"
+    steps += [Step(Kind.REMOVE_FILE, path, why) for path, of_host in state.hooks.items() if of_host]
     if desired.repository.manage and state.repository:
         steps.append(Step(Kind.REMOVE_REPOSITORY, IDENTIFIER, "it is not wanted"))
     return Plan(tuple(steps), before={"packages": dict(state.packages)}, after={"packages": {}})
-
-
-def _without_hooks(state: ToolkitState) -> list[Step]:
-    why = "it was for the GPU Operator's device plugin"
-    return [Step(Kind.REMOVE_FILE, path, why) for path, of_host in state.hooks.items() if of_host]

@@ -39,8 +39,7 @@ def steps(found, wanted, present=True):
         # Programs of the operator's toolkit, which are as good.
         ({HOOK: False, CTK: False}, "present", []),
         ({HOOK: True, CTK: True}, "", []),
-        ({HOOK: True, CTK: True}, "absent", [f"REMOVE_FILE {HOOK}", f"REMOVE_FILE {CTK}"]),
-        ({HOOK: False, CTK: True}, "absent", [f"REMOVE_FILE {CTK}"]),
+        ({HOOK: False, CTK: True}, "", []),
     ],
 )
 def test_what_is_planned(found, wanted, made):
@@ -79,8 +78,9 @@ BY_OPERATOR = {**OPERATED, "nvidia_toolkit_runtime": "none"}
 @pytest.mark.parametrize(
     ("mine", "others", "found"),
     [
-        ({}, [], "absent"),
-        ({"gpu_kubernetes_stack": "device_plugin"}, [BY_OPERATOR], "absent"),
+        # Somebody else's operator may be there.
+        ({}, [], ""),
+        ({"gpu_kubernetes_stack": "device_plugin"}, [BY_OPERATOR], ""),
         ({"gpu_kubernetes_stack": "device_plugin", "gpu_kubernetes_migrate_from": "gpu_operator"}, [], ""),
         (OPERATED, [], ""),
         (OPERATED, [OPERATED], ""),
@@ -88,11 +88,18 @@ BY_OPERATOR = {**OPERATED, "nvidia_toolkit_runtime": "none"}
         (OPERATED, [{**OPERATED, "nvidia_toolkit_migrate_from": "gpu_operator"}], "present"),
         (OPERATED, [{**BY_OPERATOR, "gpu_kubernetes_cluster": "another"}], ""),
         ({**OPERATED, **FROM_OPERATOR}, [], "present"),
-        (BY_OPERATOR, [OPERATED], "absent"),
+        (BY_OPERATOR, [OPERATED], ""),
     ],
 )
 def test_they_are_wanted_where_the_operator_still_brings_its_toolkit_to_others(mine, others, found):
     assert wanted(mine, *others) == found
+
+
+def test_site_leaves_those_alone_of_which_it_cannot_tell_who_runs_them():
+    """A host with a toolkit of its own and the default stack, beside a GPU Operator that its inventory does not describe."""
+    facts = view_of({**BARE, "toolkit": {"packages": {}, "hooks": {HOOK: True, CTK: True}}})
+    steps = plan_stages(facts, describe("a", {}, {"pool": ["a"]}).variables)["toolkit"].steps
+    assert steps and not [step for step in steps if step.target in hooks.LINKS]
 
 
 def test_plan_names_them():
