@@ -32,6 +32,8 @@ options:
   gather:
     description:
       - Additional parts of RV(gpu), which are long and which few callers need.
+      - V(containers) adds the pods that a program of the container toolkit started, to RV(gpu.runtimes). Where the GPU Operator's toolkit is left over,
+        they are there anyway.
       - V(errors) adds the memory errors of each GPU, and the recovery action that the driver reports for it.
       - V(health) adds the result of C(nvidia-smi) and the Xid and SXid errors in the kernel log, for O(gpufleet.nvidia.health#module:facts).
       - V(holders) lists every process that has an NVIDIA device file open, with its pod and container, or its service.
@@ -40,6 +42,7 @@ options:
     type: list
     elements: str
     choices:
+      - containers
       - errors
       - health
       - holders

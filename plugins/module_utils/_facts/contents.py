@@ -65,7 +65,7 @@ def read_contents(
     unread = [one["reason"] for one in allocations.get(EVERY_GPU, ())]
     if unread:
         source.note("gpus.allocations", "; ".join(unread))
-    runtimes = read_runtimes(source, services)
+    runtimes = read_runtimes(source, services, "containers" in subsets)
     folders = [folder for runtime in runtimes.values() for folder in runtime.get("cdi_folders") or ()]
     document: dict[str, Any] = {
         "schema": FACTS_SCHEMA,

@@ -37,6 +37,7 @@ from .._formats.host_names import (
 from .._formats.toml_read import TomlError
 from .._health.metric_units import METRICS_SERVICE, METRICS_TIMER, TIMER_LINK, directory_of
 from .._mig.journal_lines import JOURNAL_PATH, is_over, lines_of
+from .._migration import FORMER
 from .._printable import LONGEST_OUTPUT
 from .._runtime.containers import started
 from .._runtime.desired import unreadable
@@ -293,8 +294,8 @@ def _units_at_boot(files: HostFiles) -> dict[str, dict[str, Any]]:
     return found
 
 
-def read_runtimes(source: HostReader, services: Services) -> dict[str, Any]:
-    """Return the part C(runtimes) of the facts: the installed ones by name."""
+def read_runtimes(source: HostReader, services: Services, containers: bool = False) -> dict[str, Any]:
+    """Return the part C(runtimes) of the facts: the installed ones by name. C(containers): whether to read, which takes long, those of a toolkit."""
     found: dict[str, dict[str, Any]] = {}
     for name, runtime in RUNTIMES.items():
         if source.files.find_program(runtime.program) is None:
@@ -320,9 +321,8 @@ def read_runtimes(source: HostReader, services: Services) -> dict[str, Any]:
         leftovers = leftovers_of(name, source.files, found[name]["active"] is False)
         if leftovers:
             found[name]["leftovers"] = leftovers
-        containers = started(source.files, name)
-        if containers:
-            found[name]["containers"] = containers
+        if containers or FORMER in leftovers:
+            found[name]["containers"] = started(source.files, name)
         if fault:
             found[name]["fault"] = asdict(fault)
         if configuration:
