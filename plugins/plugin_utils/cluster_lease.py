@@ -94,11 +94,8 @@ def may_take(lease: Mapping[str, Any] | None, here: Holder, now: datetime.dateti
     renewed = spec.get("renewTime")
     seconds = min(whole_number(str(spec.get("leaseDurationSeconds"))) or 0, _LONGEST)
     if lately(_moment(renewed), now, seconds):
-        return str(
-            printable(
-                f"{holder} has held the fleet lock since {spec.get('acquireTime')}, and last renewed it at {renewed}"
-            )
-        )
+        text = f"{holder} has held the fleet lock since {spec.get('acquireTime')}, and last renewed it at {renewed}"
+        return str(printable(text))
     return None
 
 
@@ -137,20 +134,17 @@ def take(cluster: Cluster, namespace: str, here: Holder, seconds: int, force: bo
     raise AnsibleError(f"Failed to acquire the lease {namespace}/{NAME}: other clients keep changing it. Run again.")
 
 
-def is_held(cluster: Cluster, namespace: str, here: Holder) -> bool:
-    """Whether this run has the lease."""
-    return _is_of(cluster.lease(namespace, NAME), here)
+def held(cluster: Cluster, namespace: str, here: Holder) -> dict[str, Any] | None:
+    """Return the lease, if this run has it."""
+    lease = cluster.lease(namespace, NAME) or {}
+    return lease if (lease.get("spec") or {}).get("holderIdentity") == str(here) else None
 
 
 def release(cluster: Cluster, namespace: str, here: Holder) -> None:
     """Give the lease back, if this run has it."""
-    lease = cluster.lease(namespace, NAME)
-    if lease and _is_of(lease, here):
+    lease = held(cluster, namespace, here)
+    if lease:
         cluster.write_lease(namespace, NAME, {"holderIdentity": None}, lease["metadata"]["resourceVersion"])
-
-
-def _is_of(lease: Mapping[str, Any] | None, here: Holder) -> bool:
-    return ((lease or {}).get("spec") or {}).get("holderIdentity") == str(here)
 
 
 def _format(moment: datetime.datetime) -> str:

@@ -4,7 +4,8 @@
 
 """Renew a run's Lease while it lives. A step may take longer than the Lease holds, and Ansible has nothing that runs beside a task: so this is
 a process of its own for each Lease, which ends with the run, however that ends, or when the Lease is another's. A run that ends in order gives back
-what it has, whichever hosts it lost on the way; of one that is killed a worker may still be at a host, so its Lease expires.
+what it has, whichever hosts it lost on the way. Where it is killed, or interrupted while a node is half-way, tasks may still be at work on a host: as in
+a leader election, the Lease is not released then, but expires.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ if __name__ == "__main__":
 from ansible.errors import AnsibleError
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import cluster_lease
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import ApiError, Cluster
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade import is_half_way
 
 #: Seconds between two looks at the run.
 _PAUSE = 1.0
@@ -67,7 +69,7 @@ def renew(cluster: Cluster, namespace: str, holder: cluster_lease.Holder, second
         if time.monotonic() < due:
             continue
         try:
-            if not cluster_lease.is_held(cluster, namespace, holder):
+            if not cluster_lease.held(cluster, namespace, holder):
                 return
             cluster_lease.take(cluster, namespace, holder, seconds, False)
             due = time.monotonic() + seconds / _TIMES
@@ -81,7 +83,7 @@ def main() -> None:
     kubeconfig, context, namespace, where, process, seconds, mark = json.loads(sys.argv[1])
     cluster, holder = Cluster(kubeconfig, context, _PATIENCE), cluster_lease.Holder(where, process)
     renew(cluster, namespace, holder, int(seconds))
-    if not os.path.exists(mark):
+    if not os.path.exists(mark) and not any(map(is_half_way, cluster.nodes().values())):
         cluster_lease.release(cluster, namespace, holder)
 
 

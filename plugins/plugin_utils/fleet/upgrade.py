@@ -23,7 +23,7 @@ from ...module_utils._health.repair_record import found_cordoned
 from ...module_utils._plan import Refused
 from ...module_utils._schema import OUTPUT, Record, Unfit, boolean, check, encode, has, number, of, text
 from .names import LABEL_PREFIX
-from .objects import is_cordoned, is_ready, labels_of
+from .objects import is_cordoned, is_ready, labels_of, metadata
 from .waves import CURRENT, DONE, FAILED, WAITING, Node
 
 PREFIX = f"{LABEL_PREFIX}/"
@@ -111,6 +111,12 @@ _STATE = {work: text(pattern="|".join(("", *states))) for work, states in _STATE
 def annotation(work: str, field: str) -> str:
     """Return the annotation with a field of a record, such as C(gpufleet.github.io/upgrade-failed-reason)."""
     return f"{PREFIX}{work}-{field.replace('_', '-')}"
+
+
+def is_half_way(node: Any) -> bool:
+    """Whether a run of any kind has begun with a node and not ended, by its annotations, whatever else they say."""
+    notes = metadata(node).get("annotations") or {}
+    return any(notes.get(annotation(work, "state")) in (*UPGRADE_STEPS, *repair_record.STEPS) for work in _STATES)
 
 
 def from_values(values: Any, work: str = UPGRADE) -> NodeRecord:

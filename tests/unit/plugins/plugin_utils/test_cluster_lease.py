@@ -21,6 +21,7 @@ import pytest
 from ansible.errors import AnsibleError
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import cluster_lease, lease_renewal
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster_lease import Holder, may_take, release, take
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade import is_half_way
 
 NOW = datetime.datetime(2026, 11, 21, 7, 0, tzinfo=datetime.timezone.utc)
 SPACE = cluster_lease._space()
@@ -230,6 +231,7 @@ class Api(http.server.BaseHTTPRequestHandler):
 
     written: ClassVar[list] = []
     holder = ""
+    annotations: ClassVar[dict] = {}
 
     def _answer(self, document):
         body = json.dumps(document).encode()
@@ -240,6 +242,9 @@ class Api(http.server.BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def do_GET(self):
+        if self.path.startswith("/api/v1/nodes"):
+            self._answer({"items": [{"metadata": {"name": "a", "annotations": self.annotations}}]})
+            return
         self._answer({"metadata": {"resourceVersion": "7"}, "spec": {"holderIdentity": self.holder}})
 
     def do_PUT(self):
@@ -251,11 +256,22 @@ class Api(http.server.BaseHTTPRequestHandler):
         pass
 
 
-@pytest.mark.parametrize("in_order", [True, False])
-def test_a_run_that_ends_in_order_gives_its_lease_back_whatever_it_did_not_come_to(run, tmp_path, in_order):
+@pytest.mark.parametrize(
+    ("in_order", "annotations", "released"),
+    [
+        (True, {}, True),
+        (False, {}, False),
+        # Interrupted (Ctrl-C): Ansible removes its folder, and tasks on hosts go on.
+        (True, {"upgrade-state": "installing"}, False),
+    ],
+)
+def test_a_run_that_ends_with_no_node_half_way_gives_its_lease_back_whatever_it_did_not_come_to(
+    run, tmp_path, in_order, annotations, released
+):
     """As where every host of a cluster was lost; a killed one has left its folder, and maybe a worker at a host."""
     Api.holder = str(other_run(run))
     Api.written.clear()
+    Api.annotations = {f"gpufleet.github.io/{name}": state for name, state in annotations.items()}
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Api) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         kubeconfig = kubeconfig_of(tmp_path, "kubeconfig", f"http://127.0.0.1:{server.server_port}")
@@ -269,4 +285,20 @@ def test_a_run_that_ends_in_order_gives_its_lease_back_whatever_it_did_not_come_
         run.wait()
         wait_until(lambda: not processes(kubeconfig))
         server.shutdown()
-    assert Api.written == ([None] if in_order else [])
+    assert Api.written == ([None] if released else [])
+
+
+@pytest.mark.parametrize(
+    ("annotations", "half_way"),
+    [
+        ({"upgrade-state": "verifying"}, True),
+        ({"upgrade-state": "rolling-back", "upgrade-wave": "x"}, True),
+        ({"upgrade-state": "done", "heal-state": "repairing"}, True),
+        ({"repartition-state": "started"}, True),
+        ({"upgrade-state": "failed", "heal-state": "handed-over", "repartition-state": "refused"}, False),
+        ({}, False),
+    ],
+)
+def test_a_node_is_half_way_while_its_record_names_a_step(annotations, half_way):
+    notes = {f"gpufleet.github.io/{name}": state for name, state in annotations.items()}
+    assert is_half_way({"metadata": {"name": "a", "annotations": notes}}) is half_way

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import pytest
 from ansible.errors import AnsibleError
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import cluster_lease
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster_lease import Holder, is_held, release, take
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster_lease import Holder, release, take
 from hypothesis import strategies as st
 
 from ...mutation import QUICK, examples_of, property_of
@@ -94,7 +94,7 @@ def simulate(patch, runs, events):
 
     def renews(run):
         # As lease_renewal does: only who has it renews it.
-        if run.alive and is_held(world, "default", run.holder):
+        if run.alive and cluster_lease.held(world, "default", run.holder):
             takes(run)
 
     for verb, number, value in events:
