@@ -13,7 +13,6 @@ from ansible.errors import AnsibleFilterError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.lint.finding import OF_A_CONFIGURATION
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.lint.lint import lint_files
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.lint.yaml import HAS_YAML
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
 
 
@@ -30,8 +29,6 @@ def device_plugin_lint(text: Any, facts: Any = None) -> dict[str, Any]:
             f"device_plugin_lint takes the text of a file, or texts by path, not {type(wrong[0]).__name__}. "
             "Read it with lookup('ansible.builtin.file', path), or render it with to_yaml."
         )
-    if not HAS_YAML:
-        raise AnsibleFilterError("device_plugin_lint needs PyYAML on the controller.")
     try:
         verdicts = lint_files({str(plain(path)): plain(one) for path, one in texts.items()}, plain(facts))
     except Refused as refused:

@@ -122,9 +122,7 @@ def string(value: Any, path: str, report: Report) -> Any:
 
 def coerced_string(value: Any, path: str, report: Report) -> Any:
     """Decode a string field into which numbers and booleans are turned: of all fields, only C(version) is one."""
-    if isinstance(value, (bool, int, float)):
-        return _as_written(value)
-    return string(value, path, report)
+    return _as_written(value) if isinstance(value, (bool, int, float)) else string(value, path, report)
 
 
 def boolean(value: Any, path: str, report: Report) -> Any:

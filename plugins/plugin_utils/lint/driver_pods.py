@@ -102,10 +102,8 @@ def _plugin(values: Mapping[str, Any]) -> Iterator[_Pod]:
 
 
 def _plugin_context(values: Mapping[str, Any]) -> Mapping[str, Any]:
-    given = mapping(values.get("securityContext"))
-    if given:
-        return given
-    return _PRIVILEGED if values.get("compatWithCPUManager") else _default_context(values)
+    default = _PRIVILEGED if values.get("compatWithCPUManager") else _default_context(values)
+    return mapping(values.get("securityContext")) or default
 
 
 def _default_context(values: Mapping[str, Any]) -> Mapping[str, Any]:

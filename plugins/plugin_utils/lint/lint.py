@@ -82,9 +82,8 @@ def _verdict(check: _Check, host: Facts) -> FileVerdict:
         used = check(report)
     except TooManyFindings:
         message = f"it has more than {MOST} findings: the rest was not checked"
-        report.findings.insert(
-            0, Finding(ERROR, "", message, "Correct these first, if this is a configuration of the device plugin.")
-        )
+        remedy = "Correct these first, if this is a configuration of the device plugin."
+        report.findings.insert(0, Finding(ERROR, "", message, remedy))
         used = None
     return FileVerdict(ordered(report.findings), used)
 
@@ -97,7 +96,7 @@ def _text(text: str, started_with: Sequence[str], strategy: str | None, report: 
         if is_placeholder(text):
             report.note("", "it is a template, which is not YAML before it is filled in: it was not checked")
         else:
-            _invalid(str(error), report)
+            _invalid(error, True, report)
         return None
     if document is None:
         report.warning(
@@ -185,7 +184,6 @@ def decoded(text: str, strategy: str | None = None) -> Mapping[str, Any]:
     """Return a configuration of the device plugin as the plugin decodes it, without defaults.
 
     :param strategy: the MIG strategy that its environment or its arguments give it, which beats the file's.
-
     :raises ValueError: the plugin does not start with it, and why.
     """
     report = Report(filled_in=True)
@@ -229,12 +227,12 @@ def lint_files(texts: Mapping[str, str], facts: Mapping[str, Any] | None = None)
     return verdicts
 
 
-def _parts(name: str, text: str) -> tuple[str, list[Part], str]:
+def _parts(name: str, text: str) -> tuple[str, list[Part], ValueError | None]:
     """Return a text as YAML reads it, the objects and values in it, and why it is no YAML, if it is none."""
     try:
         text, objects = documents(text)
     except ValueError as error:
-        return text, [], str(error)
+        return text, [], error
     found: dict[str, Part] = {}
     numbers: Counter[str] = Counter()
     for part in (part for one in objects if isinstance(one, Mapping) for part in parts_of(name, one)):
@@ -244,10 +242,10 @@ def _parts(name: str, text: str) -> tuple[str, list[Part], str]:
             numbers[part.place] += 1
             place = f"{part.place[:-1]} {numbers[part.place] + 1}]"
         found[place] = part._replace(place=place)
-    return text, list(found.values()), ""
+    return text, list(found.values()), None
 
 
-def _checks(name: str, text: str, parts: Sequence[Part], wrong: str) -> dict[str, _Check | str]:
+def _checks(name: str, text: str, parts: Sequence[Part], wrong: ValueError | None) -> dict[str, _Check | str]:
     """Return what checks each configuration, object and values of a file, by a name that says where it is, or the kind of what is not checked."""
     beside = [one.document for one in parts if one.kind == "DaemonSet" or operator_objects.is_operator(one.document)]
     found: dict[str, _Check | str] = {}
@@ -263,13 +261,18 @@ def _checks(name: str, text: str, parts: Sequence[Part], wrong: str) -> dict[str
     if kind != "template" and _KNOWN.search(text):
         return {name: partial(_text, text, (), None)}
     if kind != "template" and wrong and name.lower().endswith((".yaml", ".yml", ".json")):
-        return {name: partial(_invalid, wrong)}
+        return {name: partial(_invalid, wrong, False)}
     return {f"{name}[{kind}]": kind}
 
 
-def _invalid(reason: str, report: Report) -> None:
-    remedy = "Save it as UTF-8." if reason.startswith("the file is not UTF-8") else "Correct the syntax."
-    report.error("", f"invalid YAML: {reason}", remedy)
+def _invalid(error: ValueError, known: bool, report: Report) -> None:
+    """Say why a file cannot be read. C(known): whether it is one that Go programs read."""
+    of_go = isinstance(error, yaml.OfGo)
+    if of_go and not known:
+        report.note("", f"programs in Go could not read it: {error}")
+    else:
+        remedy = "Save it as UTF-8." if "is not UTF-8" in str(error) else "Correct the syntax."
+        report.error("", f"{'YAML that Go refuses' if of_go else 'invalid YAML'}: {error}", remedy)
 
 
 def _of_part(
@@ -319,7 +322,6 @@ _FIELDS = {"version", "flags", "resources", "sharing", "imex"}
 _INNER = {fold(name) for name in (*FLAGS, *PLUGIN_FLAGS, "plugin", "gfd", "mps", "timeSlicing")}
 #: Files of mig-manager and of the vGPU device manager, whose version is v1, too.
 _OF_OTHERS = {"hooks", "systemd-services", "vgpu-configs"}
-_VERSION = re.compile("v[0-9]+")
 
 
 def _is_object(document: Mapping[str, Any]) -> bool:
@@ -335,7 +337,7 @@ def _is_configuration(document: Mapping[str, Any]) -> bool:
         return True
     if "version" in names and set(names) <= _FIELDS:
         return True
-    if _VERSION.fullmatch(str(document.get("version"))) and not _OF_OTHERS & set(names):
+    if re.fullmatch("v[0-9]+", str(document.get("version"))) and not _OF_OTHERS & set(names):
         return True
     # Sections and flags at the top, unless the plugin's chart reads them there; others have a field plugin as well.
     of_others = set() if _INNER & {fold(str(inner)) for inner in names.get("plugin", {})} else {"plugin"}

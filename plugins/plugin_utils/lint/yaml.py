@@ -17,19 +17,14 @@ import re
 from collections.abc import Iterator
 from typing import Any, Callable
 
+import yaml
+
 from ...module_utils._formats.documents import yaml_loader
 from .decode import LONGEST_NUMBER
 from .finding import Report, join
 
 #: What is told of a path that is read otherwise than it looks: the path, what happens, and a remedy.
 _Warn = Callable[[str, str, str], None]
-
-try:
-    import yaml
-
-    HAS_YAML = True
-except ImportError:  # hosts need no PyYAML; only the controller lints
-    HAS_YAML = False
 
 #: A document that says which YAML it is, which libyaml reads and go-yaml refuses unless it is 1.1.
 _DIRECTIVE = re.compile(r"^\ufeff?%YAML[ \t]+(?!1\.1\s)", re.MULTILINE)
@@ -52,15 +47,17 @@ class YamlError(ValueError):
     """The text is invalid YAML for the plugin."""
 
 
+class OfGo(YamlError):
+    """Only what Go programs read YAML with refuses it."""
+
+
 def load(text: str, report: Report) -> Any:
     """Return the first document of C(text) as plain data, None for an empty one; YamlError is what the plugin would refuse."""
     if _DIRECTIVE.match(text):
-        raise YamlError("found incompatible YAML document (the plugin reads YAML 1.1)")
-    try:
-        # Python keeps bytes that are not UTF-8 as characters that cannot be written.
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise YamlError(f"the file is not UTF-8 (at character {error.start})") from error
+        raise OfGo("found incompatible YAML document (the plugin reads YAML 1.1)")
+    # Python keeps bytes that are not UTF-8 as characters that cannot be written.
+    if half := re.search("[\ud800-\udfff]", text):
+        raise YamlError(f"the file is not UTF-8 (at character {half.start()})")
     documents = _values(text, report.warning, first=True)
     value = next(documents, None)
     try:
@@ -81,8 +78,6 @@ def load_all(text: str) -> list[Any]:
 
 
 def _values(text: str, warn: _Warn, first: bool = False) -> Iterator[Any]:
-    if not HAS_YAML:
-        raise YamlError("PyYAML is not installed on the controller")
     try:
         loader = yaml_loader(text, "BaseLoader", first)
         # Of PyYAML's own, a text without a tag has that of one with !!str.
@@ -90,7 +85,8 @@ def _values(text: str, warn: _Warn, first: bool = False) -> Iterator[Any]:
         while documents.check_node():
             yield _value(documents.get_node(), "", warn)
     except (yaml.YAMLError, ValueError) as error:
-        raise YamlError(" ".join(str(error).split()).removeprefix("invalid YAML: ")) from error
+        kind = OfGo if isinstance(error, OfGo) else YamlError
+        raise kind(" ".join(str(error).split()).removeprefix("invalid YAML: ")) from error
 
 
 def _value(node: Any, path: str, warn: _Warn) -> Any:
@@ -118,7 +114,7 @@ def _tagged(tag: str, text: str) -> Any:
     wanted = _TYPES.get(tag)
     value = _plain(text)[0] if wanted else text
     if wanted and not (isinstance(value, wanted) and isinstance(value, bool) is (tag == "bool")):
-        raise YamlError(f"cannot decode {text} as a !!{tag}")
+        raise OfGo(f"cannot decode {text} as a !!{tag}")
     return value
 
 
@@ -128,7 +124,7 @@ def _mapping(node: Any, path: str, warn: _Warn) -> dict[str, Any]:
     for key_node, value_node in node.value:
         key = key_node.value
         if not isinstance(key, str):
-            raise YamlError("unsupported map key: it is a list or a mapping")
+            raise OfGo("unsupported map key: it is a list or a mapping")
         if key == "<<" and not key_node.style:
             _merge(value_node, path, result, warn)
             continue
@@ -143,7 +139,7 @@ def _merge(node: Any, path: str, into: dict[str, Any], warn: _Warn) -> None:
     """Unlike YAML says, keys that were given before a merge are overwritten by it: go-yaml goes from top to bottom."""
     sources = node.value[::-1] if isinstance(node, yaml.SequenceNode) else [node]
     if not all(isinstance(source, yaml.MappingNode) for source in sources):
-        raise YamlError("map merge requires map or sequence of maps as the value")
+        raise OfGo("map merge requires map or sequence of maps as the value")
     for source in sources:
         merged = _mapping(source, path, warn)
         for key in sorted(set(into) & set(merged)):
@@ -167,6 +163,4 @@ def _plain(text: str) -> tuple[str | int | float | bool | None, str]:
         if -(2**63) <= number <= (2**63 if match["sign"] else 2**64) - 1:
             return number, "" if _DECIMAL.fullmatch(text) else str(number)
     real = float(digits) if _FLOAT.fullmatch(digits) else math.inf
-    if math.isinf(real):
-        return text, ""
-    return real, "" if digits == text else repr(real)
+    return (text, "") if math.isinf(real) else (real, "" if digits == text else repr(real))

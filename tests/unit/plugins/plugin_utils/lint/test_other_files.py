@@ -800,3 +800,24 @@ def test_what_is_of_another_type_ends_nothing(odd):
         lint_files({"f": json.dumps({"apiVersion": "v1", "kind": "ConfigMap", key: odd, "spec": {}})})
     for key in TOPS:
         lint_files({"f": json.dumps({key: odd, "verification": odd, "policies": odd, "devicePlugin": odd})})
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("? [a, b]\n: 1\n", "unsupported map key"),
+        ("a: !!int x\n", "cannot decode x as a !!int"),
+        ("<<: 1\n", "map merge requires"),
+    ],
+)
+def test_yaml_that_only_go_refuses_is_a_note_where_nobody_knows_who_reads_it(text, why):
+    (finding,) = lint_files({"f.yaml": text})["f.yaml"].findings
+    assert (finding.level, why in finding.message) == ("note", True)
+    # A configuration of the plugin is read by Go.
+    (finding,) = lint_files({"f.yaml": f"sharing: {{}}\n{text}"})["f.yaml"].findings
+    assert finding.level == "error" and finding.message.startswith("YAML that Go refuses: ") and why in finding.message
+
+
+def test_yaml_that_nothing_reads_is_invalid():
+    (finding,) = lint_files({"f.yaml": "a: [\n"})["f.yaml"].findings
+    assert finding.level == "error" and finding.message.startswith("invalid YAML: ")
