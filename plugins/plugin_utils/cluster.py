@@ -220,13 +220,21 @@ class Cluster:
         found = self.call("GET", "/apis", "list the API groups")["groups"]
         return frozenset(str(one["name"]) for one in found)
 
+    def kinds(self, api: str) -> frozenset[str]:
+        """Return the kinds, in the plural, of a version of an API such as C(resource.k8s.io/v1); none where the server does not have it."""
+        found = if_there(self.call, "GET", f"/apis/{api}", f"list the kinds of {api}") or {}
+        return frozenset(str(one["name"]) for one in found.get("resources") or ())
+
+    def definition(self, name: str) -> dict[str, Any]:
+        path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}"
+        return self.call("GET", path, f"read the definition {name}")
+
     def device_taint_rules(self) -> list[dict[str, Any]] | None:
         """Return all DeviceTaintRules, or None where the server has no v1 of them, as it has from Kubernetes 1.37 on.
 
         Before, they are served where nobody heeds them: what the scheduler's gates are, no API says.
         """
-        known = if_there(self.call, "GET", _CLAIMS, "list the kinds of resource.k8s.io/v1")
-        if known is None or not any(kind.get("name") == "devicetaintrules" for kind in known["resources"]):
+        if "devicetaintrules" not in self.kinds("resource.k8s.io/v1"):
             return None
         return self._list(f"{_CLAIMS}/devicetaintrules", "the DeviceTaintRules", objects.DEVICE_TAINT_RULE)
 

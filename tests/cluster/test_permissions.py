@@ -12,8 +12,17 @@ import time
 
 import pytest
 import yaml
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import ApiError, Cluster
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import ApiError, Cluster, if_there
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import device_taints, repair
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.node_expectations import ROLES
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render import cluster_definitions
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import collect
+from ansible_collections.gpufleet.nvidia.tests.unit.plugins.plugin_utils.render.operator_definitions import (
+    LACKING,
+    POLICIES,
+    definition,
+    spec_of,
+)
 from fleet import documented_condition_role, documented_role
 
 
@@ -90,6 +99,56 @@ def test_a_device_is_tainted_the_taint_changes_and_goes(operator):
     assert operator.device_taint_rules() == []
 
 
+def checked(cluster):
+    variables = collect({"gpu_kubernetes_stack": "gpu_operator"}, lambda value: value, ROLES)
+    kinds = [one for one in cluster_definitions.needed(variables) if one.table]
+
+    def definition(name):
+        return if_there(cluster.definition, name, but=(403, 404))
+
+    return [(one.status, one.evidence) for one in cluster_definitions.check(kinds, cluster.kinds, definition)]
+
+
+def test_a_cluster_is_told_what_of_the_operators_definitions_it_lacks_and_what_it_has_beyond(plane, operator):
+    """From nothing over earlier releases to the pinned one, and a newer one; each is the server's own answer."""
+
+    def apply(*definitions):
+        plane.kubectl("apply", "--server-side", "-f", "-", text=yaml.safe_dump_all(definitions))
+        names = [f"crd/{one['metadata']['name']}" for one in definitions]
+        plane.kubectl("wait", "--for=condition=Established", "--timeout=60s", *names)
+
+    def wait_for(*expected):
+        until = time.monotonic() + 30
+        found = checked(operator)
+        while [status for status, _evidence in found] != list(expected):
+            assert time.monotonic() < until, found
+            time.sleep(0.2)
+            found = checked(operator)
+        return [evidence for _status, evidence in found]
+
+    for evidence, kind in zip(wait_for("warning", "warning"), ("clusterpolicies", "nvidiadrivers")):
+        assert f"the API server has no {kind} of nvidia.com/v1" in evidence
+    for release, paths in LACKING.items():
+        apply(definition("ClusterPolicy", release), definition("NVIDIADriver"))
+        (evidence,) = wait_for("warning")
+        assert f"{POLICIES} is older" in evidence and f"it lacks {', '.join(paths)}, which" in evidence
+    apply(definition("ClusterPolicy"))
+    wait_for("passed")
+    newer = definition("ClusterPolicy")
+    spec_of(newer)["confidentialVM"] = {"type": "object"}
+    apply(newer)
+    (evidence,) = wait_for("warning")
+    assert f"{POLICIES} is newer" in evidence and evidence.endswith("does not know spec.confidentialVM")
+    with pytest.raises(ApiError, match="cannot get resource"):
+        operator.definition("gpuclusters.nvidia.com")
+    plane.kubectl("delete", "clusterrole", "gpufleet-upgrade")
+    try:
+        for evidence in wait_for("skipped", "skipped"):
+            assert "cannot be read with these permissions" in evidence
+    finally:
+        plane.allow_operator(documented_role())
+
+
 @pytest.mark.parametrize(
     ("verb", "resource", "namespace", "allowed"),
     [
@@ -103,6 +162,8 @@ def test_a_device_is_tainted_the_taint_changes_and_goes(operator):
         ("delete", "nodes", "", "no"),
         ("get", "secrets", "default", "no"),
         ("patch", "daemonsets.apps", "nvidia-gpu", "no"),
+        ("list", "customresourcedefinitions.apiextensions.k8s.io", "", "no"),
+        ("patch", f"customresourcedefinitions.apiextensions.k8s.io/{POLICIES}", "", "no"),
         ("patch", "resourcequotas", "default", "yes"),
         ("delete", "resourcequotas", "default", "no"),
         ("update", "leases.coordination.k8s.io/gpufleet-upgrade", "default", "yes"),

@@ -39,8 +39,16 @@ class ActionModule(ClusterAction):
         if not arguments["kubernetes"]:
             why = "gpu_node_kubernetes is false: a migration is between two servers of a cluster. Set it to true."
             return {"failed": True, "msg": why}
+        cluster = self.cluster(arguments)
+        if arguments["server"] == served.DRA and not cluster.kinds(served.CLAIMS):
+            why = f"the API server has no {served.CLAIMS}, by which the driver serves pods"
+            remedy = f"Upgrade the cluster to {served.KUBERNETES} or newer."
+            return {
+                "failed": True,
+                "msg": f"Failed to move node {arguments['node']} to the DRA driver: {why}. {remedy}",
+            }
         # The plan names all hosts that are no nodes.
-        node = if_there(self.cluster(arguments).node, arguments["node"])
+        node = if_there(cluster.node, arguments["node"])
         return {"moved": labels_of(node).get(served.MIGRATED_LABEL) == arguments["server"]}
 
     def _choose(self, cluster: Cluster, arguments: dict[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any, Callable
 
 from ansible.errors import AnsibleError
@@ -18,14 +18,17 @@ from ...module_utils._health.report import ANSWER, PASSED, Check
 from ...module_utils._plan import Refused
 from ...module_utils._schema import Unfit, check
 from .. import node_expectations
-from ..cluster import ApiError, Cluster, at_once
+from ..cluster import ApiError, Cluster, at_once, if_there
 from ..descriptions import RunHost, hosts_of
 from ..driver_advisories import driver_security
 from ..fleet.objects import MORE_NAMESPACES, NAMESPACE, own_namespaces
+from ..fleet.served import CLAIMS
 from ..fleet.verification import Verification, verification
 from ..host_facts import ControllerAction, registered
 from ..plain import plain, said, write_report
 from ..pools import node_of
+from ..render.cluster_definitions import NeededKind, needed
+from ..render.cluster_definitions import check as check_definitions
 from ..role_variables import collect
 
 #: Seconds that the API server may take for an answer.
@@ -123,13 +126,16 @@ class _Nodes:
         self._capacity = str(arguments["capacity"])
         self._cluster: Cluster | None = None
         self._slices: Callable[[], Sequence[Mapping[str, Any]]] = tuple
+        self._definitions: Callable[[tuple[NeededKind, ...]], tuple[Check, ...]] = lambda _kinds: ()
         self._nodes: Mapping[str, Mapping[str, Any]] = {}
         if not arguments["kubeconfig"]:
             return
         try:
             cluster = self._cluster = Cluster(arguments["kubeconfig"], arguments["context"], _TIMEOUT, warn)
             self._nodes = cluster.nodes()
-            self._slices = cache(cluster.resource_slices)
+            kinds, definition = cache(cluster.kinds), cache(partial(if_there, cluster.definition, but=(403, 404)))
+            self._slices = cache(lambda: cluster.resource_slices() if kinds(CLAIMS) else [])
+            self._definitions = cache(partial(check_definitions, served=kinds, definition=definition))
         except (ApiError, AnsibleError) as error:
             self._cluster = None
             self.unasked = str(error)
@@ -142,16 +148,12 @@ class _Nodes:
         try:
             name = node_of(host, variables)
             there = self._nodes.get(name)
-            wanted = node_expectations.expected(
-                name,
-                facts,
-                lambda: collect(variables, lambda value: value, node_expectations.ROLES),
-                self._capacity,
-                there=there,
-            )
+            described = collect(variables, lambda value: value, node_expectations.ROLES)
+            wanted = node_expectations.expected(name, facts, lambda: described, self._capacity, there=there)
             namespaces = own_namespaces({one: plain(variables.get(one)) for one in (NAMESPACE, MORE_NAMESPACES)})
-            return node_expectations.checks(
+            found = node_expectations.checks(
                 name, there, lambda: cluster.pods_on(name), wanted, facts, namespaces, slices=self._slices
-            ), ""
+            )
+            return (*found, *self._definitions(needed(described))), ""
         except (Refused, ApiError, AnsibleError) as error:
             return None, getattr(error, "message", None) or str(error)

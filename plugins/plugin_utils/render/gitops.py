@@ -73,8 +73,11 @@ def kept(cluster: DescribedCluster) -> dict[str, str]:
 
 def definitions(cluster: DescribedCluster, charts: Collection[str]) -> list[str]:
     """Return the charts of L(versions.DEFINITIONS) whose definitions a cluster with releases of C(charts) needs beside them."""
-    if cluster.options["gitops"] == "flux":
-        return []
+    return [] if cluster.options["gitops"] == "flux" else needed_definitions(cluster, charts)
+
+
+def needed_definitions(cluster: DescribedCluster, charts: Collection[str]) -> list[str]:
+    """Return the charts whose definitions a cluster with releases of C(charts) needs, whoever applies them."""
     needed = {*charts}
     if GPU_OPERATOR in needed:
         needed.add(DRA_DRIVER)
@@ -135,6 +138,11 @@ def _application(cluster: DescribedCluster, release: Release) -> dict[str, Any]:
     return _argocd_object(cluster, release.name, {"sources": sources}, wave, prunes=chart.name not in DEFINITIONS)
 
 
+def application_of_definitions(cluster: DescribedCluster, chart: str) -> str:
+    """Return the name of the Application that syncs the definitions of a chart."""
+    return f"{cluster.name}-gpufleet-{_DEFINITIONS}-{chart}"
+
+
 def _directory(cluster: DescribedCluster, folder: str, wave: str) -> dict[str, Any]:
     source = {
         "repoURL": cluster.options["gitops_repository"],
@@ -153,8 +161,7 @@ def _definitions_application(cluster: DescribedCluster, chart: str) -> dict[str,
     }
     if found.exclude:
         source["directory"] = {"exclude": found.exclude}
-    name = f"gpufleet-{_DEFINITIONS}-{chart}"
-    item = _argocd_object(cluster, name, {"source": source}, _OBJECTS_WAVE, prunes=False)
+    item = _argocd_object(cluster, f"gpufleet-{_DEFINITIONS}-{chart}", {"source": source}, _OBJECTS_WAVE, prunes=False)
     del item["metadata"]["finalizers"]
     return item
 

@@ -27,6 +27,9 @@ class FakeCluster:
         self.annotations: dict[str, str] = {}
         self.resources = ["nvidia.com/gpu"]
 
+    def kinds(self, api):
+        return {"resourceslices"} if api == served.CLAIMS else set()
+
     def node(self, _name):
         return {
             "metadata": {"labels": self.labels, "annotations": self.annotations},
@@ -125,6 +128,16 @@ def test_a_survey_says_whether_the_node_was_moved_and_changes_nothing(run, moved
     before = dict(cluster.labels)
     assert run(cluster, "surveyed") == {"changed": False, "moved": moved}
     assert cluster.labels == before
+
+
+def test_a_cluster_without_claims_is_refused_before_anything_is_touched(run):
+    class Old(FakeCluster):
+        def kinds(self, _api):
+            return set()
+
+    result = run(Old(), "surveyed")
+    assert result["failed"] and "has no resource.k8s.io/v1" in result["msg"] and "Kubernetes 1.34" in result["msg"]
+    assert run(Old(), "surveyed", server="device-plugin")["moved"] is False, "the way back needs none"
 
 
 def test_what_is_no_node_is_left_to_the_plan_and_plain_hosts_are_refused(run):

@@ -66,6 +66,14 @@ class Api:
     def resource_slices(self):
         raise AssertionError("no pool is served by claims: they need not be allowed")
 
+    def kinds(self, api):
+        self.calls.append(api)
+        return ("clusterpolicies", "nvidiadrivers", "computedomains", "computedomaincliques")
+
+    def definition(self, name):
+        self.calls.append(name)
+        raise verify_report.ApiError(403, f"read the definition {name}", "Forbidden")
+
 
 def check_of(result, host, name):
     return next(one for one in result["hosts"][host]["checks"] if one["name"] == name)
@@ -143,9 +151,40 @@ def test_the_nodes_are_read_once_for_all_hosts(report, read, monkeypatch):
     api = Api(offered=0)
     monkeypatch.setattr(verify_report, "Cluster", api)
     result, _shown = report({"kubeconfig": "x"}, good=read, bad={**read, "gpu_node_name": "elsewhere"})
-    assert api.calls == ["nodes", "good"], "the pods of a node that is not there are not asked for"
+    asked = ["nodes", "good", "nfd.k8s-sigs.io/v1alpha1"]
+    assert api.calls == asked, "the pods of a node that is not there are not asked for"
     assert check_of(result, "good", "node")["status"] == "passed"
     assert check_of(result, "bad", "node")["evidence"] == "the cluster has no node elsewhere"
+
+
+def test_what_the_cluster_lacks_is_read_once_and_told_each_host_of_its_tree(report, read, monkeypatch):
+    """A definition that may not be read is no failure."""
+    api = Api(offered=0)
+    monkeypatch.setattr(verify_report, "Cluster", api)
+    of_operator = {**read, "gpu_kubernetes_stack": "gpu_operator"}
+    result, shown = report({"kubeconfig": "x"}, good=of_operator, bad=of_operator, other=read)
+    assert len(api.calls) == len(set(api.calls)), "each is asked for once"
+    for host, skipped in (("good", 2), ("bad", 2), ("other", 0)):
+        found = [one for one in result["hosts"][host]["checks"] if one["name"] == "definitions"]
+        assert [one["status"] for one in found] == ["skipped"] * skipped + ["warning"] * 2, found
+        assert {one["group"] for one in found} == {"function"}
+    assert "    warning  definitions    the API server has no nodefeatures of nfd.k8s-sigs.io/v1alpha1" in shown.text
+    assert "             next: Allow get on it" in shown.text
+
+
+def test_a_cluster_that_knows_no_claims_is_red_with_the_release_that_does(report, read, monkeypatch):
+    class Old(Api):
+        """Its ResourceSlices are not asked for."""
+
+        def kinds(self, _api):
+            return ()
+
+    monkeypatch.setattr(verify_report, "Cluster", Old(offered=0))
+    result, _shown = report({"kubeconfig": "x"}, good={**read, "nvidia_sharing_backend": "dra"})
+    failed = [one for one in result["hosts"]["good"]["checks"] if one["status"] == "failed"]
+    assert {"devices of claims", "definitions"} <= {one["name"] for one in failed}
+    assert failed[-1]["evidence"].startswith("the API server has no resourceslices of resource.k8s.io/v1")
+    assert failed[-1]["next_step"] == "Upgrade the cluster to Kubernetes 1.34 or newer."
 
 
 def test_a_node_name_that_cannot_be_rendered_is_a_failed_check_of_its_host(report, read, monkeypatch):

@@ -53,6 +53,13 @@ def test_a_server_that_is_away_is_waited_for_and_said_once(connect):
     assert "waiting up to 5 s to list the nodes" in cluster.told[0]
 
 
+def test_kinds_that_the_server_lacks_are_none(connect):
+    assert connect((404, "not found")).kinds("a.example/v1") == set()
+    cluster = connect({"resources": [{"name": "policies"}, {"name": "policies/status"}]})
+    assert cluster.kinds("a.example/v1") == {"policies", "policies/status"}
+    assert cluster.calls[0][:2] == ("GET", "/apis/a.example/v1")
+
+
 def test_a_server_that_stays_away_ends_with_what_was_tried(connect):
     with pytest.raises(ApiError, match="Failed to read node a: refused"):
         connect((0, "refused"), patience=0).node("a")
