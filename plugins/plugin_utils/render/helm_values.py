@@ -11,15 +11,29 @@ from typing import Any
 
 from ...module_utils._plan import Refused
 from ..lint.chart_values import check, dead_keys
-from ..lint.finding import Report
+from ..lint.finding import Report, near
 from .clusters import DescribedCluster
 from .emit import sections
-from .versions import CHARTS
+from .versions import CHARTS, OWN_CHART
 
 #: A part of the values: where it comes from, and top-level keys that no other part has.
 Part = tuple[str, Mapping[str, Any]]
 
 EXTRA = "gpu_kubernetes_values"
+
+
+def refuse_unknown_charts(cluster: DescribedCluster) -> None:
+    """Refuse values of what is no chart of the tree, which would have no effect, and what are no values."""
+    known = [*CHARTS, OWN_CHART]
+    for chart, values in cluster.options["values"].items():
+        if chart not in known:
+            raise Refused(
+                f"{EXTRA}['{chart}']", "no tree has such a chart, so it would have no effect", near(str(chart), known)
+            )
+        if not isinstance(values or {}, Mapping):
+            raise Refused(
+                f"{EXTRA}['{chart}']", "the values of a chart must be a mapping", "Write KEY: VALUE below it."
+            )
 
 
 def extra_values(cluster: DescribedCluster, chart: str) -> dict[str, Any]:
@@ -48,9 +62,9 @@ def render_values(cluster: DescribedCluster, chart: str, parts: Sequence[Part], 
 
 def refuse_dead_keys(chart: str, values: Mapping[str, Any], thing: str) -> None:
     """Refuse values of the variable C(thing) that the chart would ignore in silence, and those with which what it deploys does not work."""
-    for path, near in dead_keys(chart, values):
+    for path, others in dead_keys(chart, values):
         reason = f"no template of the chart {chart} {CHARTS[chart].version} reads it, so it would have no effect"
-        raise Refused(f"{thing}['{chart}'].{path}", reason, f"It reads {' and '.join(near)}." if near else "")
+        raise Refused(f"{thing}['{chart}'].{path}", reason, f"It reads {' and '.join(others)}." if others else "")
     report = Report()
     check(chart, "", values, report)
     for finding in report.findings:

@@ -15,7 +15,7 @@ from .clusters import EXEMPT_LABEL, DescribedCluster
 from .emit import documents, json_text, yaml_text
 from .examples import examples
 from .gitops import MONITORING, NODE_LABELS, OBJECTS, QUOTAS, Release, argocd, flux, kept
-from .helm_values import merged
+from .helm_values import merged, refuse_unknown_charts
 from .overview import overview
 from .quotas import quota_objects
 from .versions import OWN_CHART, OWN_CHART_VERSION, Chart
@@ -25,6 +25,7 @@ _MADE_BY = "Rendered by gpufleet.nvidia.render."
 
 def cluster_tree(cluster: DescribedCluster) -> dict[str, str]:
     """Return every file of C(cluster) by its path; refuse pools that cannot be served together, and values without effect."""
+    refuse_unknown_charts(cluster)
     injection.refuse_contradictions(cluster)
     refused_pools.refuse_mixed_backends(cluster)
     refused_pools.refuse_migration(cluster)
