@@ -147,6 +147,7 @@ def test_a_cluster_is_told_what_of_the_operators_definitions_it_lacks_and_what_i
             assert "cannot be read with these permissions" in evidence
     finally:
         plane.allow_operator(documented_role())
+    wait_for("warning")
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,6 @@ _KINDS: Mapping[str, Sequence[tuple[str, Mapping[str, str]]]] = {
 class NeededKind:
     """A kind of which a tree has objects, or what it installs.
 
-    :param api: the version of its API, with the group.
     :param table: its name in the table of the fields that the pinned chart's definition has; empty where there is none.
     """
 
@@ -83,16 +82,17 @@ def needed(variables: Mapping[str, Any]) -> tuple[NeededKind, ...]:
         return ()
     charts = needed_definitions(cluster, [name for name, there in released.items() if there])
     return tuple(
-        NeededKind(api, plural, table if _is_pinned(cluster, name) else "", *_owner(cluster, name))
+        # The tables are of the pinned chart, and the cluster may keep another one.
+        NeededKind(
+            api,
+            plural,
+            table if table and tag(cluster.chart(name)) == tag(CHARTS[name]) else "",
+            *_owner(cluster, name),
+        )
         for name in [*charts, *(one for one, there in released.items() if there and one not in CHARTS)]
         for api, kinds in _KINDS[name]
         for plural, table in kinds.items()
     )
-
-
-def _is_pinned(cluster: DescribedCluster, name: str) -> bool:
-    """Return whether what the tables say of a chart is of the version that is installed."""
-    return name in CHARTS and tag(cluster.chart(name)) == tag(CHARTS[name])
 
 
 def _owner(cluster: DescribedCluster, name: str) -> tuple[str, str]:
@@ -123,18 +123,16 @@ def check(
             why = f"the API server has no {one.plural} of {one.api}, which come with {one.brought_by}"
             found.append(Check(NAME, FAILED if one.brought_by == KUBERNETES else WARNING, why, one.remedy))
         elif one.table:
-            there = definition(one.definition)
-            found += [_unread(one)] if there is None else _fields(one, there)
+            found += _fields(one, definition(one.definition))
     names = ", ".join(one.definition for one in kinds)
     return tuple(found) or ((Check(NAME, PASSED, f"as the rendered tree needs them: {names}"),) if kinds else ())
 
 
-def _unread(kind: NeededKind) -> Check:
-    why = f"fields not checked: the definition {kind.definition} cannot be read with these permissions"
-    return Check(NAME, SKIPPED, why, "Allow get on it, as in docs/upgrade.md.")
-
-
-def _fields(kind: NeededKind, definition: Mapping[str, Any]) -> Iterator[Check]:
+def _fields(kind: NeededKind, definition: Mapping[str, Any] | None) -> Iterator[Check]:
+    if definition is None:
+        why = f"fields not checked: the definition {kind.definition} cannot be read with these permissions"
+        yield Check(NAME, SKIPPED, why, "Allow get on it, as in docs/upgrade.md.")
+        return
     version = kind.api.rpartition("/")[2]
     versions = [mapping(one) for one in sequence(below(definition, "spec", "versions"))]
     schema = next((below(one, "schema", "openAPIV3Schema") for one in versions if one.get("name") == version), None)
