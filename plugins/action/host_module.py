@@ -6,9 +6,12 @@
 
 from __future__ import annotations
 
+from base64 import b64decode
+from collections.abc import Mapping
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.documents import read_json
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_program import NvmlAction
 
 _MODULES = ("command", "copy", "file", "reboot", "slurp", "stat", "systemd_service", "wait_for_connection")
@@ -26,7 +29,8 @@ class ActionModule(NvmlAction):
             raise AnsibleActionFail(f"{name}: only the options of {', '.join(_MODULES)} can be given.")
         loader = self._shared_loader_obj.action_loader
         if not loader.has_plugin(f"ansible.builtin.{name}"):
-            return dict(self._execute_module(f"ansible.builtin.{name}", dict(arguments), task_vars=task_vars))
+            result = dict(self._execute_module(f"ansible.builtin.{name}", dict(arguments), task_vars=task_vars))
+            return {**result, **_document(arguments, result)}
         task = self._task.copy()
         # Its messages name it.
         task.action, task.args = f"ansible.builtin.{name}", dict(arguments)
@@ -40,3 +44,15 @@ class ActionModule(NvmlAction):
             shared_loader_obj=self._shared_loader_obj,
         )
         return dict(action.run(task_vars=task_vars))
+
+
+def _document(arguments: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a file of JSON that was read holds, C(document), or that it is broken, C(unreadable), and what to do about it."""
+    path = str(arguments.get("src"))
+    if "content" not in result or not path.endswith(".json"):
+        return {}
+    try:
+        return {"document": read_json(b64decode(result["content"]))}
+    except ValueError as error:
+        why = f"Failed to read {path} of the host: invalid JSON ({error}). Correct or remove the file, and run again."
+        return {"unreadable": "invalid JSON", "msg": why}

@@ -268,6 +268,7 @@ READS_OTHERS = {
     "plugin_utils/upgrade_run.py",
     # Records as they are: the view of the facts takes them in, Entry the journal, or they are shown.
     "action/gpu_info.py",
+    "action/host_module.py",
     "module_utils/_facts/environment.py",
     "module_utils/_host/main.py",
     "module_utils/_mig/journal_lines.py",

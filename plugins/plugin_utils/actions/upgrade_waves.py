@@ -269,22 +269,26 @@ class ActionModule(ClusterAction):
         for host, about, recorded, started in run.hosts():
             node = objects.get(about["node"])
             record, unread = NodeRecord(), ""
+            on_host, unfit = _on_host(about["recorded"])
             try:
                 if recorded:
                     # Written by this run, which alone has the lease; check mode has written it nowhere else.
                     record = from_values(recorded)
                 else:
                     record = from_annotations(node["metadata"].get("annotations")) if node else NodeRecord()
-                    on_host = from_values(about["recorded"]) if not record.state else record
+                    if unfit and not record.state:
+                        raise unfit
                     # Of a node that was made anew, what its host has is continued.
-                    record = on_host if on_host.ours or not node else record
-            except Unfit as unfit:
-                unread = unfit.message
-                where = f"the annotations of node {about['node']}" if node else UPGRADE_RECORD
-                self._display.warning(f"{host} is left out: its record in {where} cannot be read: {unread}")
+                    record = on_host if not record.state and (on_host.ours or not node) else record
+            except Unfit as error:
+                unread = error.message
+                where = UPGRADE_RECORD if error is unfit else f"the annotations of node {about['node']}"
+                self._display.warning(
+                    f"{host} is left out: its record in {where} cannot be read: {unread} Correct or remove it, and run again."
+                )
             if about["bystander"] and not record.interrupted:
                 record = NodeRecord()
-            refused = None if started else self._unfinished(about["recorded"], record, arguments)
+            refused = None if started else unfinished(on_host, record, arguments["work"], arguments["target"])
             mode = nvsentinel.IGNORE if arguments["nvsentinel"] == nvsentinel.IGNORE else nvsentinel.EXCLUDE
             waits = about["needed"] and not started and not record.interrupted
             kept = refused or (nvsentinel.held(node, mode) if node and waits else None)
@@ -299,13 +303,13 @@ class ActionModule(ClusterAction):
         run.refresh(nodes)
         return members, nodes
 
-    @staticmethod
-    def _unfinished(recorded: Any, record: NodeRecord, arguments: Mapping[str, Any]) -> Refused | None:
-        try:
-            on_host = from_values(recorded)
-        except Unfit:
-            on_host = NodeRecord()
-        return unfinished(on_host, record, arguments["work"], arguments["target"])
+
+def _on_host(recorded: Any) -> tuple[NodeRecord, Unfit | None]:
+    """Return the record that a host has, and why it cannot be taken."""
+    try:
+        return from_values(recorded), None
+    except Unfit as unfit:
+        return NodeRecord(), unfit
 
 
 def _is_stuck(run: UpgradeRun, arrived: float, seconds: float) -> bool:

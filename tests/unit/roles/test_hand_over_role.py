@@ -116,6 +116,15 @@ def test_packages_that_cannot_be_had_touch_nothing(site):
     assert site.log == ["a install (check)"] and site.record("a")["state"] == "refused"
 
 
+def test_a_host_whose_record_is_no_json_is_left_alone_and_said_so(site):
+    (site.folder / "a" / "upgrade.json").write_text('{"state": "inst')
+    done = site.run("migrate", "--limit", "a")
+    assert done.returncode != 0 and site.log == []
+    assert "a is left out: its record in /var/lib/gpufleet/upgrade.json cannot be read" in " ".join(
+        done.stdout.split() + done.stderr.split()
+    )
+
+
 @pytest.mark.by_name
 def test_what_fails_before_the_host_is_changed_leaves_the_node_in_service(site):
     site.services("nvidia-dcgm")

@@ -39,6 +39,24 @@ def test_a_node_is_upgraded_between_drain_and_resume(site):
     assert site.record("a")["state"] == "done"
 
 
+@pytest.mark.parametrize(
+    ("playbook", "name", "log"),
+    [
+        ("upgrade", "upgrade.json", []),
+        pytest.param("rollback", "upgrade.json", [], marks=pytest.mark.by_name),
+        pytest.param("rollback", "driver-previous.json", [], marks=pytest.mark.by_name),
+        ("upgrade", "upgrade-stopped.json", ["a install (check)", "a drain"]),
+    ],
+)
+def test_a_file_of_the_host_that_is_no_json_is_named_with_what_to_do(site, playbook, name, log):
+    (site.folder / "a" / name).write_text('{"state": "inst')
+    done = site.run(playbook, "--limit", "a")
+    assert done.returncode != 0 and site.log[: len(log)] == log and "a driver" not in site.log
+    said = " ".join((done.stdout + done.stderr).split())
+    assert f"{site.folder}/a/{name}" in said or f"/var/lib/gpufleet/{name} cannot be read" in said, said[-3000:]
+    assert "emove" in said and "and run again." in said and "b64decode" not in said
+
+
 @pytest.mark.by_name
 def test_a_refused_transaction_touches_nothing_not_even_the_other_scheduler(site):
     site.fail(a="install")

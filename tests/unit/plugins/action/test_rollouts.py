@@ -186,6 +186,19 @@ def test_a_file_of_a_host_that_is_no_record_leaves_the_host_alone(call):
     found, shown = call(upgrade_waves, given, {**AT_A, "hostvars": hosts})
     assert found["order"] == ["b"]
     assert "a is left out: its record in /var/lib/gpufleet/upgrade.json cannot be read" in shown.warnings[0]
+    assert shown.warnings[0].endswith("must be a mapping. Correct or remove it, and run again.")
+
+
+@pytest.mark.parametrize("recorded", [{}, [1], NodeRecord("failed", target=TARGET, failed_reason="no CUDA").values()])
+def test_what_a_host_has_recorded_is_read_once_where_its_node_has_nothing(call, on_cluster, monkeypatch, recorded):
+    on_cluster(Nodes("node-a"))
+    read = []
+    taken = upgrade_waves.from_values
+    monkeypatch.setattr(upgrade_waves, "from_values", lambda values: read.append(values) or taken(values))
+    host = {"node": "node-a", "needed": True, "target": TARGET}
+    known = {"a": {"__gpu_upgrade_host": host, "__gpu_upgrade_record": recorded}}
+    call(upgrade_waves, {"state": "planned", "target": TARGET, "hosts": ["a"]}, {**AT_A, "hostvars": known})
+    assert read == [recorded]
 
 
 def test_check_mode_takes_no_lease(plan_cluster, call):
