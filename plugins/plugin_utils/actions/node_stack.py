@@ -19,12 +19,13 @@ from ...module_utils._plan import Refused
 from ..cluster import Cluster, if_there, titles
 from ..cluster_action import ClusterAction, wait_for_none
 from ..fleet import clients
-from ..fleet.clients import OPERATOR_STACK, OWN_STACK, REPLACED, STACK_LABEL
+from ..fleet.clients import OPERATOR_STACK, OWN_STACK, STACK_LABEL
 from ..fleet.objects import OWN_NAMESPACES, labels_of, own
 from ..fleet.pods import read
 from .gpu_clients import wait
 
 _VARIABLE = "gpu_kubernetes_migrate_from"
+_PLUGIN = f"{clients.OPERATOR_PREFIX}device-plugin"
 _OTHER = {OWN_STACK: OPERATOR_STACK, OPERATOR_STACK: OWN_STACK}
 _NAMES = {OWN_STACK: "its own release", OPERATOR_STACK: "the GPU Operator"}
 
@@ -61,6 +62,9 @@ class ActionModule(ClusterAction):
             remedy = f"Render the clusters with {_VARIABLE}, apply the tree, wait until its releases are installed, and run again."
             if stack == OPERATOR_STACK and labels.get(clients.NOTHING) == "false":
                 remedy = f"Remove the label {clients.NOTHING}=false, and run again."
+            elif stack == OPERATOR_STACK and labels.get(_PLUGIN) == "false":
+                # Without the label the operator would bring its plugin at once, beside the other one.
+                remedy = f"Set the label {_PLUGIN} to {clients.OPERATOR_REPLACED} in place of false, and run again."
             elif not _sets(cluster, arguments, labels, _OTHER[stack]):
                 # Its plugin would stay beside the one that comes.
                 reason = f"no DaemonSet of {_NAMES[_OTHER[stack]]} would leave node {name}"
@@ -117,14 +121,13 @@ def _steps(labels: Mapping[str, str], stack: str) -> list[dict[str, str | None]]
 def _with(labels: Mapping[str, str], stack: str, serves: bool) -> dict[str, str]:
     """Return the labels with which a stack serves the node, or does not."""
     if stack == OPERATOR_STACK:
-        return clients.brought(labels, REPLACED, serves)
+        return clients.served(labels, serves)
     return {**labels, STACK_LABEL: OWN_STACK if serves else OPERATOR_STACK}
 
 
 def _sets(cluster: Cluster, arguments: Mapping[str, Any], labels: Mapping[str, str], stack: str) -> dict[str, str]:
     """Return the DaemonSets of a stack that are on a node only while it serves the node."""
-    there = own(cluster.daemon_sets(), arguments["namespaces"])
-    return clients.moved(there, labels, REPLACED) if stack == OPERATOR_STACK else clients.of_stack(there, labels)
+    return clients.of_stack(own(cluster.daemon_sets(), arguments["namespaces"]), labels, stack)
 
 
 def _not_admitted(cluster: Cluster, node: str) -> dict[str, str]:

@@ -50,6 +50,8 @@ OPERANDS = (
 STACK_LABEL, OWN_STACK, OPERATOR_STACK = f"{LABEL_PREFIX}/stack", "device_plugin", "gpu_operator"
 #: What has a release of its own in the stack device_plugin. The MPS daemon of the operator's plugin is placed as its plugin.
 REPLACED = ("device-plugin", "gpu-feature-discovery", "dcgm", "dcgm-exporter")
+#: The value of their labels where the stack device_plugin serves the node. What people had switched off keeps its own, and stays off on the way back.
+OPERATOR_REPLACED = "replaced-by-gpufleet"
 #: Values of an operand's label with which the operator leaves it to the host: of people, and of its driver manager, which found a driver there.
 _OF_HOST = ("false", "pre-installed")
 
@@ -96,6 +98,15 @@ def brought(labels: Mapping[str, str], operands: Sequence[str], by_operator: boo
     return {**labels, **{f"{OPERATOR_PREFIX}{name}": "true" if by_operator else "false" for name in operands}}
 
 
+def served(labels: Mapping[str, str], by_operator: bool) -> dict[str, str]:
+    """Return the labels of a node whose L(REPLACED) are the GPU Operator's, or are not."""
+    keys = [f"{OPERATOR_PREFIX}{name}" for name in REPLACED]
+    return {
+        **labels,
+        **{key: "true" if by_operator else OPERATOR_REPLACED for key in keys if labels.get(key) not in _OF_HOST},
+    }
+
+
 def _operands(labels: Mapping[str, str], value: str) -> list[str]:
     keys = [f"{OPERATOR_PREFIX}{name}" for name in OPERANDS]
     return [key for key in keys if labels.get(key) == value]
@@ -121,9 +132,12 @@ def moved(
     return _between(daemon_sets, there, away)
 
 
-def of_stack(daemon_sets: Iterable[Mapping[str, Any]], labels: Mapping[str, str]) -> dict[str, str]:
-    """Return the DaemonSets of the stack C(device_plugin) that run on a node only where it serves the node, UID to title."""
+def of_stack(daemon_sets: Iterable[Mapping[str, Any]], labels: Mapping[str, str], stack: str) -> dict[str, str]:
+    """Return the DaemonSets of a stack that run on a node only where it serves the node, UID to title."""
     there = resumed(labels)
+    if stack == OPERATOR_STACK:
+        there = served(there, True)
+        return _between(daemon_sets, there, served(there, False))
     return _between(daemon_sets, {**there, STACK_LABEL: OWN_STACK}, {**there, STACK_LABEL: OPERATOR_STACK})
 
 

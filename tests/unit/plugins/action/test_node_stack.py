@@ -11,12 +11,12 @@ import re
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions import node_stack
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import ApiError
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.clients import REPLACED
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.clients import OPERATOR_REPLACED, REPLACED
 
 STACK = "gpufleet.github.io/stack"
 DEPLOY = {name: f"nvidia.com/gpu.deploy.{name}" for name in (*REPLACED, "operator-validator")}
 OPERATORS = {**dict.fromkeys(DEPLOY.values(), "true"), STACK: "gpu_operator"}
-NONE = {**OPERATORS, **{DEPLOY[name]: "false" for name in REPLACED}}
+NONE = {**OPERATORS, **{DEPLOY[name]: OPERATOR_REPLACED for name in REPLACED}}
 OURS = {**NONE, STACK: "device_plugin"}
 OWN = {"nvidia-device-plugin-moved", "dcgm-exporter"}
 THEIRS = {f"nvidia-{name}" for name in REPLACED}
@@ -128,6 +128,17 @@ def test_one_plugin_has_left_before_the_other_one_comes(run, stack, before, afte
     assert not again["changed"] and len(node.written) == 2, "a second run changes nothing"
 
 
+@pytest.mark.parametrize("value", ["false", "pre-installed"])
+def test_what_people_had_switched_off_stays_off_there_and_on_the_way_back(run, value):
+    """The pod of a DaemonSet that does not come is not waited for either."""
+    before = {**OPERATORS, DEPLOY["dcgm-exporter"]: value}
+    node = Node(before)
+    assert run(node)["changed"] and node.labels == {**OURS, DEPLOY["dcgm-exporter"]: value}
+    node.written.clear()
+    assert run(node, stack="gpu_operator")["changed"] and node.labels == before
+    assert node.running & THEIRS == THEIRS - {"nvidia-dcgm-exporter"}
+
+
 @pytest.mark.parametrize("cut", [0, 1])
 @pytest.mark.parametrize(("stack", "before", "after"), SIDES)
 def test_a_run_that_was_killed_before_either_label_is_repeated(run, stack, before, after, cut):
@@ -201,6 +212,7 @@ def test_a_host_that_is_no_node_is_left_to_the_plan(run):
         (OPERATORS, OWN, {}, "no DaemonSet of its own release would serve node n .*Render the clusters"),
         (OURS, THEIRS, {"stack": "gpu_operator"}, "no DaemonSet of the GPU Operator would serve node n .*Render"),
         (OURS, OWN, {"stack": "gpu_operator"}, "no DaemonSet of its own release would leave node n\\. Render"),
+        ({**OURS, DEPLOY["device-plugin"]: "false"}, (), {"stack": "gpu_operator"}, "Set the label nvidia.com/gpu.deploy.device-plugin to replaced-by"),
         ({**OURS, "nvidia.com/gpu.deploy.operands": "false"}, (), {"stack": "gpu_operator"}, "Remove the label nvidia.com/gpu.deploy.operands=false"),
         (OPERATORS, (), {"operands": ["driver"]}, "moves its driver as well. Move driver and container toolkit first"),
         (OPERATORS, (), {"kubernetes": False}, "gpu_node_kubernetes is false"),
