@@ -19,6 +19,7 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import run
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._migration import FORMER
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime import containerd, rancher
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime import engines as adapter
@@ -27,6 +28,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.desired i
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.plan import Merged, Service
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import ASIDE, Kind
 from ansible_collections.gpufleet.nvidia.tests.lab import rancher_host
+from real_tools import install
 
 HERE = Path(__file__).resolve().parent
 REPOSITORY = HERE.parents[1]
@@ -235,6 +237,66 @@ def test_templates_of_k3s_and_rke2_rendered_by_go_and_read_by_containerd(release
     assert effective.binary == DesiredRuntime().binary
     assert {"runc", "nvidia"} <= set(effective.runtimes)
     assert dump.count("SystemdCgroup = true") == 2
+
+
+@pytest.mark.parametrize(
+    ("release", "version", "section"),
+    [("1.7.35", 2, "io.containerd.grpc.v1.cri"), ("2.1.5", 3, "io.containerd.cri.v1.runtime")],
+)
+@pytest.mark.parametrize("drop_in", [True, False])
+def test_a_template_of_k3s_that_the_operators_real_toolkit_wrote_has_the_hosts_runtime_for_the_real_containerd(
+    release, version, section, drop_in, tmp_path
+):
+    """There is no k3s here, and no node.
+
+    Left by a toolkit whose container was killed: in a drop-in, as it writes today, or among the template's own tables, as before its release 1.18.
+    """
+    program, ctk = judge(release), install.install(install.TOOLS["nvidia-ctk"])
+    base = rancher_host.BASE.format(version=version, section=section).partition("{{ range")[0]
+    data = {"SystemdCgroup": True, "ExtraRuntimes": {}, "NodeConfig": {"Containerd": RANCHER_PLACES}}
+    # As the operator's documentation has it: a copy of what k3s generated.
+    own, folder = tmp_path / "config.toml.tmpl", tmp_path / "conf.d"
+    own.write_text(render(base, base, data))
+    command = [ctk, "runtime", "configure", "--runtime=containerd", f"--config={own}", "--config-source=file"]
+    command += [
+        f"--drop-in-config={folder / '99-nvidia.toml'}",
+        f"--nvidia-runtime-path={FORMER}/nvidia-container-runtime",
+    ]
+    subprocess.run(command, check=True, capture_output=True)
+    written = (folder / "99-nvidia.toml").read_text()
+    if not drop_in:
+        tables = written.partition(f'[plugins."{section}".containerd.runtimes.nvidia]')
+        own.write_text(
+            render(base, base, data)
+            + "".join(tables[1:]).partition(f'[plugins."{section}".containerd.runtimes.runc]')[0]
+        )
+        (folder / "99-nvidia.toml").unlink()
+    assert FORMER in dumped(program, own), "that is how they were left"
+
+    places = rancher.places("k3s")
+    path = places.template if version == 2 else places.template_v3
+    files = {path: own.read_text(), **({LEFT: written} if drop_in else {})}
+    changed = {change.path: change.after for change in rancher.edit("k3s", files, DesiredRuntime()).changed}
+    if drop_in:
+        assert changed.pop(LEFT) is None
+        (folder / "99-nvidia.toml").unlink()
+    own.write_text(render(changed[path], base, data))
+    dump = dumped(program, own)
+    assert containerd.effective(dump).binary == DesiredRuntime().binary and FORMER not in dump
+
+
+LEFT = "/etc/containerd/conf.d/99-nvidia.toml"
+
+
+def render(template, base, data):
+    """What k3s generates of a template, by Go's engine."""
+    given = json.dumps({"template": template, "base": base, "data": data})
+    return subprocess.run([tools.template_renderer()], input=given, capture_output=True, text=True, check=True).stdout
+
+
+def dumped(program, main):
+    """What containerd makes of a file and of what that imports."""
+    return run([str(program), "--config", str(main), "config", "dump"], allowed=(0,)).stdout
 
 
 @pytest.mark.proves("runtime", "", rows=["docker"], note="Debian's dockerd checks the file")

@@ -267,7 +267,7 @@ class Rancher(Engine):
 
     def files(self) -> dict[str, str]:
         where = self._places
-        return _texts(where.generated, where.template, where.template_v3, where.default_runtime)
+        return _texts(where.generated, where.template, where.template_v3, where.default_runtime, *containerd.LEFTOVERS)
 
     def edit(self, files: Mapping[str, str], desired: DesiredRuntime) -> Files:
         edited = rancher.edit(self.name, files, desired)

@@ -4,10 +4,11 @@
 
 """k3s and RKE2, which generate containerd's configuration at every start and find the nvidia runtime by themselves.
 
-Normally a restart is all that is needed. Files are written in two cases only:
+Normally a restart is all that is needed. Files are written in three cases only:
 
 * a site's own template (C(config.toml.tmpl), C(config-v3.toml.tmpl)) that does not take over C({{ template "base" . }})
   switches the detection off: the runtime is appended to it, in a marked block;
+* a template of the site's in which the GPU Operator's toolkit has written its own runtime names the host's instead, and its drop-in is moved aside;
 * nvidia as the default runtime is C(default-runtime) in a file of ours in C(config.yaml.d). It cannot be set in a
   template after the base, which has that table already (TOML allows it once).
 
@@ -16,6 +17,7 @@ The generated C(config.toml) is only ever read.
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,7 +27,8 @@ from .._formats.toml_read import Path
 from .._migration import FORMER
 from .._plan import Refused
 from .._runtimes import FileFaultFacts
-from .containerd import RUNTIME_TYPE, effective
+from .._steps import ASIDE
+from .containerd import LEFTOVERS, RUNTIME_TYPE, effective, is_leftover
 from .desired import BINARY, NAME, DesiredRuntime, Effective, FileChange, Files, refuse
 
 _BLOCK = re.compile(rf"(?:\A|\n){re.escape(BEGIN)}\n.*?{re.escape(END)}(?:\n|\Z)", re.DOTALL)
@@ -72,7 +75,15 @@ def edit(distribution: str, files: Mapping[str, str], desired: DesiredRuntime) -
     default = f"# Written by gpufleet.nvidia; changes are overwritten.\ndefault-runtime: {NAME}\n"
     wanted = default if desired.present and desired.default else None
     changes.append(FileChange(where.default_runtime, files.get(where.default_runtime), wanted))
-    return Files(tuple(changes))
+    # A template that the operator's toolkit has made import it would take it after ours.
+    left = [
+        path for path in LEFTOVERS if desired.present and FORMER in files.get(path, "") and is_leftover(files[path])
+    ]
+    for path in left:
+        changes += [FileChange(path, files[path], None), FileChange(path + ASIDE, None, files[path])]
+    return Files(
+        tuple(changes), tuple(f"{path} was written by nvidia-ctk and is moved to {path}{ASIDE}" for path in left)
+    )
 
 
 def read_templates(where: Places, files: Mapping[str, str]) -> list[str]:
@@ -139,6 +150,8 @@ def detects(template: str) -> bool:
 
 def _template(text: str, version: int, desired: DesiredRuntime) -> str:
     base = _without_block(text)
+    if desired.present:
+        base = base.replace(f'"{FORMER}/{posixpath.basename(BINARY)}"', f'"{desired.binary}"')
     if not desired.present or detects(base) or _has_runtime(base):
         return base
     found = _VERSION.search(base)

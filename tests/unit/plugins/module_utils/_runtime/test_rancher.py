@@ -11,6 +11,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.toml_read
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime import rancher
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.desired import DesiredRuntime
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import ASIDE
 
 PRESENT, DEFAULT, ABSENT = DesiredRuntime(), DesiredRuntime(default=True), DesiredRuntime(present=False)
 K3S, RKE2 = rancher.places("k3s"), rancher.places("rke2")
@@ -47,6 +48,36 @@ def test_default_runtime_is_an_option_of_the_distribution():
     assert changes[RKE2.default_runtime].endswith("default-runtime: nvidia\n")
     assert after(changes, DEFAULT, "rke2") == {}
     assert after(changes, PRESENT, "rke2") == {RKE2.default_runtime: None}
+
+
+#: What the GPU Operator's toolkit writes into a template that is a copy of what was generated (before 1.18), or into a drop-in that this imports (since).
+THEIRS = """version = 2
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.nvidia]
+  runtime_type = "io.containerd.runc.v2"
+  [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.nvidia.options]
+    BinaryName = "/usr/local/nvidia/toolkit/nvidia-container-runtime"
+"""
+DROP_IN = "/etc/containerd/conf.d/99-nvidia.toml"
+
+
+def test_the_runtime_that_the_operators_toolkit_wrote_into_a_template_becomes_the_hosts():
+    theirs = OWN_V2 + THEIRS.replace("version = 2\n", "")
+    (changed,) = after({K3S.template: theirs}, PRESENT).items()
+    assert changed == (K3S.template, theirs.replace("/usr/local/nvidia/toolkit/", "/usr/bin/"))
+    assert after(dict([changed]), PRESENT) == {} and after({K3S.template: theirs}, ABSENT) == {}
+    sites = theirs.replace("/usr/local/nvidia/toolkit/", "/opt/site/")
+    assert after({K3S.template: sites}, PRESENT) == {}, "another one is the site's"
+
+
+def test_the_drop_in_of_the_operators_toolkit_that_a_template_imports_is_moved_aside():
+    files = {K3S.template: f'imports = ["/etc/containerd/conf.d/*.toml"]\n{OWN_V2}', DROP_IN: THEIRS}
+    changed = after(files, PRESENT)
+    assert changed.keys() == {K3S.template, DROP_IN, DROP_IN + ASIDE}
+    assert (changed[DROP_IN], changed[DROP_IN + ASIDE]) == (None, THEIRS)
+    (warning,) = rancher.edit("k3s", files, PRESENT).warnings
+    assert warning == f"{DROP_IN} was written by nvidia-ctk and is moved to {DROP_IN}{ASIDE}"
+    hosts = {**files, DROP_IN: THEIRS.replace("/usr/local/nvidia/toolkit/", "/usr/bin/")}
+    assert DROP_IN not in after(hosts, PRESENT) and DROP_IN not in after(files, ABSENT)
 
 
 @pytest.mark.parametrize(
