@@ -10,10 +10,14 @@ import json
 import re
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
+from ansible.errors import AnsibleError
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired import REPOSITORY_NAME
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.documents import read_json
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._printable import printable
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.packages import IDENTIFIER, KEY_FINGERPRINT
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_program import NvmlAction
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import is_true, read_facts
 
@@ -21,6 +25,12 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import is_tr
 #: name. Neither looks at a character twice: the text is a host's.
 _UNPRINTABLE = re.compile(r'\\[^nt"\\/]')
 _ESCAPED = re.compile(r'\\.?[^"\\]*(?:\\.?[^"\\]*)*(?:"(\s*:)?|\Z)')
+#: Of the variables with the file of a repository's key and its fingerprint, what their names begin with; under which name the repository is configured,
+#: and the fingerprint where none is given.
+_KEYS = (
+    ("nvidia_driver_repository_key", REPOSITORY_NAME, ""),
+    ("nvidia_toolkit_repository_key", IDENTIFIER, KEY_FINGERPRINT),
+)
 
 
 class ActionModule(NvmlAction):
@@ -30,9 +40,10 @@ class ActionModule(NvmlAction):
     """
 
     def arguments(self) -> dict[str, Any]:
-        return {**super().arguments(), "as_text": True}
+        return {**super().arguments(), "as_text": True, **({"_key_files": self._keys} if self._keys else {})}
 
     def ask(self, task_vars: dict[str, Any]) -> dict[str, Any]:
+        self._keys = self._key_files(task_vars)
         answer = super().ask(task_vars)
         said: dict[str, Any] = {name: answer.pop(name) for name in ("gpu", "gpu_text") if name in answer}
         if not said:
@@ -51,6 +62,18 @@ class ActionModule(NvmlAction):
         if as_text:
             return {**answer, "gpu_text": json.dumps(facts, separators=(",", ":"))}
         return {**answer, "gpu": facts}
+
+    def _key_files(self, task_vars: dict[str, Any]) -> dict[str, list[str]]:
+        """Return the files of the host with the keys of repositories that the inventory names."""
+        found = {}
+        for prefix, identifier, usual in _KEYS if self._task.args.get("root", "/") == "/" else ():
+            # What cannot be read of the variables is said where they are planned with.
+            with suppress(AnsibleError):
+                given = [task_vars.get(f"{prefix}_{name}") for name in ("file", "fingerprint")]
+                path, fingerprint = (str(self._templar.template(text)) if text else "" for text in given)
+                if path:
+                    found[path] = [identifier, fingerprint or usual]
+        return found
 
 
 def _is_printable_json(text: str) -> bool:

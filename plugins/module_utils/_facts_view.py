@@ -382,6 +382,7 @@ class Facts(View):
     health: HealthFacts | None = has(of(HealthFacts))
     holders: tuple[HolderFacts, ...] | None = has(items(of(HolderFacts), 65536))
     mig_parted: MigPartedFacts | None = has(of(MigPartedFacts))
+    key_files: Mapping[str, str | None] | None = has(mapping(_TEXT, 8))
     unknown: Mapping[str, str | None] | None = has(mapping(_TEXT))
 
     @property

@@ -220,6 +220,7 @@ def main() -> None:
             "gather": {"type": "list", "elements": "str", "choices": list(SUBSETS), "default": []},
             "as_text": {"type": "bool", "default": False},
             "_pynvml_archive": {"type": "path"},
+            "_key_files": {"type": "dict", "no_log": False},
         },
         supports_check_mode=True,
     )
@@ -230,6 +231,11 @@ def main() -> None:
             "Give the directory that the host's file system is mounted at."
         )
     document = read_document(HostReader(files), module.params["_pynvml_archive"], module.params["gather"])
+    if module.params["_key_files"]:
+        # Few hosts have one.
+        from ansible_collections.gpufleet.nvidia.plugins.module_utils._packages.repository_options import key_file_fault
+
+        document["key_files"] = {path: key_file_fault(path, *key) for path, key in module.params["_key_files"].items()}
     # Ansible looks at every value of a result, on the host as on the controller: one text is one value.
     facts = {"gpu_text": json.dumps(document)} if module.params["as_text"] else {"gpu": document}
     module.exit_json(

@@ -12,8 +12,9 @@ from typing import Any
 from .._adapters.package_manager import Package
 from .._facts_view import Facts
 from .._migration import DRIVER, LEFT, is_left
+from .._packages.repository_options import key_file_refusals
 from .._plan import Refused, StagePlan, Step
-from .desired import from_variables
+from .desired import PREFIX, from_variables
 from .dkms import with_modules
 from .plan import Repositories, plan_absent, plan_present, plan_previous, with_installed_version
 from .previous import Remains
@@ -68,6 +69,8 @@ def stage(facts: Facts, desired: Mapping[str, Any]) -> StagePlan:
         return StagePlan("driver", True, refusals=(refusal,))
     steps = (*planned.plan.steps, *running)
     refused = disruption_refusals(host, wanted, version, steps, noticed)
+    if unknown and wanted.archive_source != "distribution":
+        refused = [*refused, *key_file_refusals(facts, wanted.repository, PREFIX)]
     return StagePlan("driver", bool(steps), steps, unknown, tuple(refused), warnings=planned.plan.warnings)
 
 

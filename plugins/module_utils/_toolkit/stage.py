@@ -13,6 +13,7 @@ from .._distributions.distributions import find
 from .._facts_view import Facts
 from .._migration import LEFT, TOOLKIT, is_left
 from .._packages.package_set import attempt
+from .._packages.repository_options import key_file_refusals
 from .._plan import Refused, StagePlan
 from .._runtime.reload_risk import containers_at_risk
 from .._runtimes import ENVVAR, RUNTIMES
@@ -64,7 +65,8 @@ def stage(facts: Facts, desired: Mapping[str, Any]) -> StagePlan:
             "the scripts of the packages reload systemd, which takes the GPUs from containers that NVIDIA's hook gave them to, but not from those that "
             f"got them by CDI. Running in containers: {named}. Drain the host first, or have them stopped"
         )
-    return StagePlan("toolkit", planned.changes, planned.steps, warnings=tuple(warnings))
+    refusals = key_file_refusals(facts, wanted.repository, PREFIX) if installs else []
+    return StagePlan("toolkit", planned.changes, planned.steps, refusals=tuple(refusals), warnings=tuple(warnings))
 
 
 def _of_settings(

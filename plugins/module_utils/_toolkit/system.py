@@ -24,6 +24,7 @@ from .._adapters.repositories import Repository, check_url, sources_in
 from .._distributions.distributions import find
 from .._facts_view import DistributionFacts
 from .._formats.cdi_state import CdiState, specifications, state_of
+from .._packages.repository_options import key_is_there
 from .._runtime.state import READERS, RuntimeConfiguration
 from .._steps import ASIDE
 from .config import PATH
@@ -82,7 +83,7 @@ class ToolkitSystem:
             holds=tuple(self.manager.holds()),
             low_level_runtime=runtime.low_level_runtime,
             missing_for_holds=self.manager.missing_for_holds() if desired.present and desired.hold else (),
-            repository=managed and self._key_is_there(),
+            repository=managed and key_is_there(IDENTIFIER),
             old_sources=self._old_sources(),
             interrupted=tuple(self.manager.interrupted()),
             cdi=self._cdi(driver, runtime.cdi_folders) if desired.present and desired.cdi and driver else CdiState(),
@@ -152,10 +153,6 @@ class ToolkitSystem:
         systemd.enable(names)
         if UNITS[0] in names:
             systemd.start(UNITS[0])
-
-    def _key_is_there(self) -> bool:
-        places = (f"/etc/apt/keyrings/{IDENTIFIER}.gpg", f"/etc/pki/rpm-gpg/{IDENTIFIER}.asc")
-        return any(os.path.exists(path) for path in places)
 
     def _old_sources(self) -> tuple[str, ...]:
         """Return apt source files that name the repository, written by hand or by NVIDIA's instructions."""

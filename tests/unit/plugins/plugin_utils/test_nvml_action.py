@@ -145,6 +145,26 @@ def test_the_host_is_asked_for_a_text_whatever_the_user_asked_for(as_text):
     )
 
 
+@pytest.mark.parametrize(("root", "asked"), [({}, True), ({"root": "/"}, True), ({"root": "/mnt"}, False)])
+def test_the_host_is_asked_for_the_key_files_that_the_inventory_names(root, asked):
+    known = gpu_info.KEY_FINGERPRINT
+    host = Host([{"changed": False, "gpu_text": '{"schema": 1}'}])
+    variables = {
+        "nvidia_driver_repository_key_file": "/root/{{ name }}.asc",
+        "nvidia_driver_repository_key_fingerprint": "A" * 40,
+        "nvidia_toolkit_repository_key_file": "/root/toolkit.asc",
+    }
+    plugin = host.plugin(gpu_info.ActionModule, root)
+    plugin._templar = SimpleNamespace(template=lambda text: text.replace("{{ name }}", "driver"))
+    plugin._execute_module = lambda module_args, **_others: host.calls.append(module_args) or host.answers.pop(0)
+    plugin.run(task_vars=variables)
+    found = {
+        "/root/driver.asc": ["gpufleet-nvidia-driver", "A" * 40],
+        "/root/toolkit.asc": ["nvidia-container-toolkit", known],
+    }
+    assert host.calls[0].get("_key_files") == (found if asked else None)
+
+
 @pytest.mark.parametrize("said", ['{"schema": "x"}', "[" * 100_000, {"schema": "x"}])
 @pytest.mark.parametrize("as_text", [True, False])
 def test_what_a_host_says_is_facts_only_after_it_was_held_against_their_schema(said, as_text):

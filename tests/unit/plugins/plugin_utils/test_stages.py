@@ -41,6 +41,39 @@ def test_a_bare_host_needs_what_its_desired_state_has():
     assert [refusal.message for plan in plans.values() for refusal in plan.refusals] == []
 
 
+_MIRROR = {"url": "https://mirror.example.com/nvidia", "key_file": "/root/mirror.asc", "key_fingerprint": "A" * 40}
+_NEW = {**BARE, "toolkit": {"packages": {}}}
+_NO_KEY = {"/root/mirror.asc": "/root/mirror.asc cannot be read: No such file or directory"}
+
+
+@pytest.mark.parametrize("prefix", ["nvidia_driver_", "nvidia_toolkit_"])
+def test_a_key_file_without_the_repositorys_key_is_refused_where_packages_are_to_come(prefix):
+    """The stage itself would say so after the stages before it had changed the host."""
+    wanted = desired(**{f"{prefix}repository_{name}": value for name, value in _MIRROR.items()})
+    (refusal,) = [
+        one for plan in plan_stages(seen({**_NEW, "key_files": _NO_KEY}), wanted).values() for one in plan.refusals
+    ]
+    assert (refusal.thing, refusal.reason) == (f"{prefix}repository_key_file", *_NO_KEY.values())
+    assert "on the host" in refusal.remedy and f"{prefix}repository_key_url" in refusal.remedy
+    right = {**_NEW, "key_files": {"/root/mirror.asc": None}}
+    for facts, others in (
+        (right, {}),
+        (_NEW, {}),
+        ({**_NEW, "key_files": _NO_KEY}, {f"{prefix}manage_repository": False}),
+    ):
+        plans = plan_stages(seen(facts), {**wanted, **others})
+        assert [one.message for plan in plans.values() for one in plan.refusals] == []
+
+
+def test_a_host_that_has_its_packages_needs_no_key_file():
+    facts = {**recorded(TRAINING, "ready"), "key_files": _NO_KEY}
+    variables = {
+        f"nvidia_{part}_repository_{name}": value for part in ("driver", "toolkit") for name, value in _MIRROR.items()
+    }
+    plans = plan_stages(seen(facts), {**desired(**described(TRAINING)), **variables})
+    assert [one.message for plan in plans.values() for one in plan.refusals] == []
+
+
 def test_a_runtime_without_cdi_is_refused_with_both_ways_out():
     """Debian 12 has containerd 1.6, which starts containers without their devices and without an error."""
     old = {**BARE, "runtimes": {"containerd": {**BARE["runtimes"]["containerd"], "version": "1.6.20"}}}
