@@ -148,7 +148,7 @@ gpu:
       type: dict
       returned: always
     runtimes:
-      description: The installed container runtimes by name (containerd, docker, crio, k3s, rke2).
+      description: The installed container runtimes by name (containerd, docker, crio, k3s, rke2), and k0s, which is only seen.
       type: dict
       returned: always
     kubelet:

@@ -15,7 +15,7 @@ from .._facts_view import Facts, RuntimeFacts
 from .._formats.cdi import DEFAULT_PATH
 from .._migration import FORMER, OPERATOR, TOOLKIT, VARIABLES, is_left, is_of
 from .._plan import STOPPED, Refused, StagePlan, Step
-from .._runtimes import RUNTIMES
+from .._runtimes import RUNTIMES, UNCONFIGURED
 from .._steps import Kind
 from .._versions import numbers, product_version
 from .desired import BINARY, from_variables, refuse
@@ -32,6 +32,14 @@ def stage(facts: Facts, desired: Mapping[str, Any]) -> StagePlan:
     if runtime == "none":
         return StagePlan("runtime", needed=False)
     runtimes = facts.runtimes or {}
+    other = next((name for name in UNCONFIGURED if name in runtimes and runtimes[name].active), None)
+    if other:
+        foreign = Refused(
+            "nvidia_toolkit_runtime",
+            f"the pods of this host run in the containerd of {other}, which is not configured from here, and not in {runtime}",
+            f"Set it to none, and {UNCONFIGURED[other][1]}.",
+        )
+        return StagePlan("runtime", True, refusals=(foreign,))
     found = runtimes.get(runtime)
     if found is None:
         others = sorted(runtimes)

@@ -240,11 +240,20 @@ def test_toolkit_version(tree, name, package, version):
     assert environment.read_toolkit(tree.source(local=False), packages, [])["version"] == version
 
 
-@pytest.mark.parametrize("program", ["kubelet", "k3s", "rke2"])
+@pytest.mark.parametrize("program", ["kubelet", "k3s", "rke2", "k0s"])
 def test_kubelet(tree, program):
     assert environment.read_kubelet(tree.source(), Services()) == {"installed": False, "active": None}
     tree.program(f"/usr/local/bin/{program}")
     assert environment.read_kubelet(tree.source(), Services())["installed"] is True
+
+
+def test_a_node_of_k0s(tree):
+    """gpu-operator#1323: its containerd has its files and its socket elsewhere."""
+    tree.program("/usr/local/bin/k0s")
+    for states, active in ({"k0sworker": "active"}, True), ({"k0sworker": "inactive"}, False):
+        services = Services({name: Unit(name, "loaded", state) for name, state in states.items()})
+        assert environment.read_runtimes(tree.source(), services) == {"k0s": {"active": active}}
+        assert environment.read_kubelet(tree.source(), services) == {"installed": True, "active": active}
 
 
 NOTHING_RECORDED = {

@@ -299,6 +299,18 @@ class TestStage:
         made = stage({"runtimes": {"docker": {}}}, self.VARIABLES)
         assert "containerd is not installed (installed: docker)" in made.refusals[0].message
 
+    @pytest.mark.parametrize("others", [{}, {"containerd": FACTS}])
+    def test_a_node_of_k0s_is_refused_with_what_does_it_there(self, others):
+        made = stage({"runtimes": {"k0s": {"active": True}, **others}}, self.VARIABLES)
+        (refusal,) = made.refusals
+        assert refusal.thing == "nvidia_toolkit_runtime" and "the containerd of k0s" in refusal.reason
+        assert "Set it to none" in refusal.remedy and "/etc/k0s/containerd.d/nvidia.toml" in refusal.remedy
+        assert not stage(
+            {"runtimes": {"k0s": {"active": True}}}, {**self.VARIABLES, "nvidia_toolkit_runtime": "none"}
+        ).needed
+        stopped = stage({"runtimes": {"k0s": {"active": False}, **others}}, self.VARIABLES)
+        assert "k0s" not in "".join(one.message for one in stopped.refusals) or not others
+
     def test_unknown_version(self):
         made = self.run({**self.FACTS, "version": None})
         assert made.needed
