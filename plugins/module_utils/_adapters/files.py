@@ -26,6 +26,16 @@ class NotUtf8(ValueError):
     """A file that is read to be edited has bytes that no character stands for, which it would lose."""
 
 
+def utf8(path: str, data: bytes) -> str:
+    """Return the text of a file that is to be edited. Raises NotUtf8: it is another text than the bytes of the file."""
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        where = f"byte {error.start}, 0x{data[error.start]:02x}, in line {data.count(10, 0, error.start) + 1}"
+        tool = "'iconv -f ISO-8859-1 -t UTF-8' converts a file that was written as Latin-1"
+        raise NotUtf8(f"{path} is not UTF-8 (at {where}; {tool})") from error
+
+
 def open_regular(path: str, links: bool = True) -> BinaryIO:
     """Open a file to read it. C(links): whether C(path) may be a symbolic link. Raises OSError: it cannot be opened, or is no regular file."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | (0 if links else os.O_NOFOLLOW))
@@ -197,12 +207,9 @@ class HostFiles:
         return None if data is None else data.decode("utf-8", "replace").strip()
 
     def text(self, path: str) -> str | None:
-        """Return a whole file that is to be edited. Raises NotUtf8: it is another text than the bytes of the file."""
+        """Return a whole file that is to be edited. Raises NotUtf8."""
         data = self.read_bytes(path)
-        try:
-            return None if data is None else data.decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise NotUtf8(f"{path} is not UTF-8 (at byte {error.start})") from error
+        return None if data is None else utf8(path, data)
 
     def read_bytes(self, path: str) -> bytes | None:
         real = self.real(path)

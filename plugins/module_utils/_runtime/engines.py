@@ -19,7 +19,7 @@ from dataclasses import replace
 from typing import Any, Callable
 
 from .._adapters.command import CommandError, Result, find, run
-from .._adapters.files import HostFiles, list_directory, read_bytes, read_text
+from .._adapters.files import HostFiles, NotUtf8, list_directory, read_bytes, read_text, utf8
 from .._formats.documents import read_json
 from .._formats.numbers import whole_number
 from .._migration import OPERATOR, is_of
@@ -346,12 +346,10 @@ def _texts(*paths: str) -> dict[str, str]:
 
 def _text(path: str) -> str | None:
     content = read_bytes(path)
-    if content is None:
-        return None
     try:
-        return content.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise RuntimeFailure(f"Failed to read {path}: it is not UTF-8 ({error}). Correct the file.") from error
+        return None if content is None else utf8(path, content)
+    except NotUtf8 as error:
+        raise RuntimeFailure(f"Failed to read {path}: {error}. Correct the file.") from error
 
 
 def _write(path: str, text: str) -> None:

@@ -271,7 +271,7 @@ def _invalid(error: ValueError, known: bool, report: Report) -> None:
     if of_go and not known:
         report.note("", f"programs in Go could not read it: {error}")
     else:
-        remedy = "Save it as UTF-8." if "is not UTF-8" in str(error) else "Correct the syntax."
+        remedy = "Save it as UTF-8." if str(error).startswith("the file is not UTF-8") else "Correct the syntax."
         report.error("", f"{'YAML that Go refuses' if of_go else 'invalid YAML'}: {error}", remedy)
 
 

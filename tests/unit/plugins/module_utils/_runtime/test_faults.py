@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.environment import read_runtimes
@@ -126,7 +127,9 @@ def test_a_file_that_is_not_utf_8_is_named_by_the_plan(tree, runtime, version, f
     found = facts_of(tree, runtime, version, files)
     plan = stage({"runtimes": json.loads(json.dumps(found))}, {**VARIABLES, "nvidia_toolkit_runtime": runtime})
     (refusal,) = plan.refusals
-    assert f"it cannot be read or edited: {path} is not UTF-8 (at byte " in refusal.message
+    assert re.search(
+        rf"it cannot be read or edited: {path} is not UTF-8 \(at byte \d+, 0xe4, in line \d; 'iconv -f", refusal.message
+    )
 
 
 def test_another_default_is_in_the_way_of_nvidia_as_the_default_alone(tree):
