@@ -13,6 +13,7 @@ first, as the unit of 1.20.1 does (nvidia-container-toolkit, deployments/systemd
 
 from __future__ import annotations
 
+import fnmatch
 import os
 import re
 import time
@@ -29,7 +30,7 @@ from .._formats.cdi import (
     shape_specification,
 )
 from .command import CommandError, find, run
-from .files import HostFiles, read_bytes
+from .files import HostFiles, list_directory, read_bytes, remove
 from .host_reader import HostReader
 
 #: What every CUDA process opens; C(nvidia-modeset) is for displays.
@@ -147,6 +148,8 @@ def _generate(target: str) -> None:
     """
     command = ["nvidia-ctk", "cdi", "generate", f"--output={target}"]
     environment = {name: value for name, value in settings().items() if name != _OUTPUT}
+    folder = os.path.dirname(target)
+    before = list_directory(folder)
     for pause in (*PAUSES, None):
         try:
             result = run(command, environment=environment, timeout=120.0, allowed=(0,))
@@ -154,6 +157,9 @@ def _generate(target: str) -> None:
                 return
             raise CommandError(command, f"it reported success but wrote nothing to {target}", result.stderr)
         except CommandError as error:
+            # What it could not write whole it leaves (container-device-interface, Spec.write [code]): on a full disk for ever.
+            for name in fnmatch.filter({*list_directory(folder)} - {*before}, "spec.*.tmp"):
+                remove(f"{folder}/{name}")
             if pause is not None:
                 time.sleep(pause)
                 continue

@@ -268,6 +268,20 @@ def refresh_with(monkeypatch):
     return refresh
 
 
+def test_what_the_toolkit_could_not_write_whole_is_not_left(spec, refresh_with):
+    """On a disk that is full it leaves a file of another name for each try, and keeps it full."""
+    other = spec.with_name("spec.1.tmp")
+    other.write_text("of somebody who writes just now")
+
+    def run(command, **_options):
+        spec.with_name(f"spec.{len(list(spec.parent.iterdir()))}0.tmp").write_text("half")
+        raise CommandError(command, "exit status 1", "no space left on device")
+
+    with pytest.raises(CommandError, match=r"3 times in 0 s: .*no space left on device"):
+        refresh_with(run)
+    assert list(spec.parent.glob("spec.*")) == [other]
+
+
 class Toolkit:
     """nvidia-ctk with the nodes that it creates.
 
