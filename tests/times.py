@@ -8,8 +8,8 @@
     tests/times.py FOLDER [TIER=SECONDS ...]
 
 merges what the tiers wrote (FOLDER/times/TIER.json) into FOLDER/times.json and prints the slowest. pytest writes its part where C(GPUFLEET_TIMES) names
-the file. A fixture has the seconds of its set-up, without those of the fixtures that it asks for, and a test those of its call; a file has all, with the
-set-up and the end of what it uses first and last.
+the file, again and again, so that of a run that is cut off it is known where its time went. A fixture has the seconds of its set-up, without those of the
+fixtures that it asks for, and a test those of its call; a file has all, with the set-up and the end of what it uses first and last.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ import pytest
 VARIABLE = "GPUFLEET_TIMES"
 KINDS = ("files", "fixtures", "tests")
 SHOWN = 20
+#: Seconds until what is measured is written again.
+EVERY = 20.0
 
 
 def slot(table: dict[str, list[float]], name: str, seconds: float) -> None:
@@ -40,8 +42,12 @@ def slot(table: dict[str, list[float]], name: str, seconds: float) -> None:
 class Times:
     """The plugin. Fixtures are measured where tests run; their reports take it along, from the workers of xdist as well."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, writes: bool = True) -> None:
         self.path = path
+        self.writes = writes
+        # A tier may run pytest more than once.
+        self.former = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        self.written = time.monotonic()
         self.tables: dict[str, dict[str, list[float]]] = {kind: {} for kind in KINDS}
         self.measured: list[tuple[str, float]] = []
         #: Seconds of the fixtures inside of the one that is being set up, innermost last.
@@ -71,24 +77,30 @@ class Times:
             slot(self.tables["tests"], report.nodeid.partition("[")[0], report.duration)
         for name, seconds in report.fixture_seconds:
             slot(self.tables["fixtures"], name, seconds)
+        if time.monotonic() - self.written > EVERY:
+            self.pytest_sessionfinish()
 
-    def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        if hasattr(session.config, "workeroutput"):
+    def pytest_sessionfinish(self) -> None:
+        if not self.writes:
             return
-        # A tier may run pytest more than once.
-        found = json.loads(self.path.read_text(encoding="utf-8")) if self.path.exists() else {}
+        found: dict[str, dict[str, list[float]]] = {}
         for kind, table in self.tables.items():
-            known = found.setdefault(kind, {})
+            known = found[kind] = dict(self.former.get(kind, {}))
             for name, (seconds, count) in table.items():
                 old = known.get(name, [0.0, 0])
                 known[name] = [round(old[0] + seconds, 3), old[1] + count]
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        self.path.write_text(json.dumps(found, indent=1, sort_keys=True), encoding="utf-8")
+        part = self.path.with_suffix(".part")
+        part.write_text(json.dumps(found, indent=1, sort_keys=True), encoding="utf-8")
+        part.replace(self.path)
+        self.written = time.monotonic()
 
 
 def configure(config: pytest.Config) -> None:
     if os.environ.get(VARIABLE):
-        config.pluginmanager.register(Times(Path(os.environ[VARIABLE]).resolve()), "times")
+        # Workers of xdist report to the process that started them.
+        writes = not hasattr(config, "workerinput")
+        config.pluginmanager.register(Times(Path(os.environ[VARIABLE]).resolve(), writes), "times")
 
 
 def main(arguments: list[str]) -> None:

@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -68,3 +69,21 @@ def test_workers_report_and_a_second_run_of_a_tier_is_added(run, tmp_path, capsy
     assert "unit     test_it.py::test_it (4 times)" in said and "The slowest fixtures" in said
     tiers = json.loads((tmp_path / "build" / "times.json").read_text())["tiers"]
     assert (tiers["lint"]["seconds"], tiers["unit"]["seconds"]) == (60, 12)
+
+
+def test_of_a_run_that_is_cut_off_it_is_known_where_its_time_went(tmp_path, monkeypatch):
+    path = tmp_path / "times" / "lab.json"
+    report = SimpleNamespace(nodeid="a.py::b[1]", when="call", duration=2.5, fixture_seconds=[("a.py::fixture", 1.0)])
+    measured, worker = times.Times(path), times.Times(path, writes=False)
+    measured.pytest_runtest_logreport(report)
+    assert not path.exists()
+    monkeypatch.setattr(times, "EVERY", -1.0)
+    worker.pytest_runtest_logreport(report)
+    assert not path.exists()
+    for _number in range(2):
+        measured.pytest_runtest_logreport(report)
+    found = json.loads(path.read_text())
+    assert found["tests"] == {"a.py::b": [7.5, 3]} and found["fixtures"] == {"a.py::fixture": [3.0, 3]}
+    # The next run of the tier adds to that.
+    times.Times(path).pytest_sessionfinish()
+    assert json.loads(path.read_text()) == found
