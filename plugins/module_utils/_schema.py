@@ -295,7 +295,8 @@ def encode(value: Any) -> Any:
     if isinstance(value, View):
         return encode(value._given)
     if dataclasses.is_dataclass(value):
-        return {_called(field): encode(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        fields = {_called(field): encode(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        return {"schema": SCHEMA, **fields} if isinstance(value, Record) else fields
     if isinstance(value, Mapping):
         return {name: encode(item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -307,7 +308,7 @@ class Record:
     """Base of a dataclass that a file of ours holds."""
 
     def as_dict(self) -> dict[str, Any]:
-        return {"schema": SCHEMA, **encode(self)}
+        return dict(encode(self))
 
     def as_text(self) -> str:
         return json.dumps(self.as_dict(), indent=2, sort_keys=True) + "\n"

@@ -21,7 +21,7 @@ from ...module_utils._formats.utc_time import lately, moment_of
 from ...module_utils._health import repair_record
 from ...module_utils._health.repair_record import found_cordoned
 from ...module_utils._plan import Refused
-from ...module_utils._schema import OUTPUT, Record, Unfit, boolean, check, encode, has, number, of, text
+from ...module_utils._schema import OUTPUT, Record, Unfit, boolean, check, has, number, of, text
 from .names import LABEL_PREFIX
 from .objects import is_cordoned, is_ready, labels_of, metadata
 from .waves import CURRENT, DONE, FAILED, WAITING, Node
@@ -97,7 +97,7 @@ class NodeRecord(Record):
         return self.state in _CHANGED
 
     def values(self) -> dict[str, Any]:
-        return dict(encode(self))
+        return {name: value for name, value in self.as_dict().items() if name != "schema"}
 
     def annotations(self, work: str = UPGRADE) -> dict[str, str | None]:
         """Return the annotations of the node; C(None) removes one. C(work): a rollout of either kind, C(heal) or C(repartition)."""
