@@ -196,12 +196,21 @@ def test_a_toolkit_with_which_the_device_plugin_sees_no_mig_devices_is_named(ver
 
 
 @pytest.mark.parametrize(
-    ("source", "refused"), [("container", False), ("outside", False), (None, False), ("nvidia", True)]
+    ("source", "state", "refused"),
+    [
+        ("container", "unmanaged", False),
+        ("outside", "unmanaged", False),
+        (None, "unmanaged", False),
+        ("nvidia", "unmanaged", True),
+        # The driver that the stage before installs is on the host.
+        (None, "present", True),
+        ("nvidia", "present", True),
+    ],
 )
-def test_a_root_of_the_toolkit_is_right_where_the_driver_is_not_on_the_host_itself(source, refused):
+def test_a_root_of_the_toolkit_is_right_where_the_driver_is_not_on_the_host_itself(source, state, refused):
     toolkit = {"packages": {}, "settings": {"nvidia-container-cli.root": "/run/nvidia/driver"}}
     host = {**BARE, "toolkit": toolkit, "driver": {"source": source}}
-    assert bool(plan_stages(seen(host), desired(nvidia_driver_state="unmanaged"))["toolkit"].refusals) is refused
+    assert bool(plan_stages(seen(host), desired(nvidia_driver_state=state))["toolkit"].refusals) is refused
 
 
 def test_no_facts_at_all_raise_nothing():

@@ -113,7 +113,7 @@ def test_a_board_that_lets_nothing_be_set_is_refused(options):
 
 
 def test_an_application_clock_that_the_board_lacks_is_refused_with_the_nearest():
-    seen = GpuWithSettings(gpu_view(gpu()), supported={2619: (1980, 1965, 1950)})
+    seen = GpuWithSettings(gpu_view(gpu()), supported={2619: (1980, 1965, 1950, 345)})
     with pytest.raises(Refused, match="The nearest are 1950, 1965 MHz"):
         plan([seen], Settings(application_clocks=(2619, 1960)), None, EccPolicy())
     with pytest.raises(Refused, match="It has 2619 MHz"):

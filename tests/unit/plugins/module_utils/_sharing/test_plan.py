@@ -151,6 +151,9 @@ def test_what_differs_is_a_step_each():
         "set MPS defaults node (limit 8G on device 0 in place of 4096 MiB; limit none on device 1 in place of 4096 MiB)",
         "enable MPS daemon node (it would not come back after a reboot)",
     ]
+    # A daemon that prints a limit of its first device alone.
+    step = sharing_plan.plan(observed(sharing, limits=("4G",), clients=None), sharing).steps[0]
+    assert str(step) == "set MPS defaults node (limit none on device 1 in place of 4096 MiB)"
     assert actions(sharing_plan.plan(Observed(), desired()))[0] == ("start_mps_daemon", "node")
     assert actions(sharing_plan.plan(observed(desired()), HostSharing()))[0] == ("stop_mps_daemon", "node")
 

@@ -193,6 +193,10 @@ def test_a_daemon_that_somebody_started_is_refused_before_anything_is_changed_or
             stage({**facts, "mps": [{**daemon, "pipe_directory": pipe}]}, desired(**of_plugin))
     (warning,) = stage(facts, desired(mode="none")).warnings
     assert "they are its clients" in warning
+    # No container gets a daemon of another directory.
+    elsewhere = {**facts, "mps": [{**daemon, "pipe_directory": "/opt/mps"}]}
+    for mode in ({"mode": "none"}, {"mode": "time_slicing", "replicas": 4}):
+        assert stage(elsewhere, desired(**mode)).warnings == ()
     # For GPUs that the pool does not share, in a container, or a user's own, which does not answer root.
     for other in ({"devices": ["GPU-none-of-these"]}, {"in_container": True}, {"responds": None}):
         assert stage({**facts, "mps": [{**daemon, **other}]}, desired(**HOST)).steps
