@@ -59,14 +59,15 @@ class Demo:
         return done.stdout
 
     @cached_property
-    def _kubectl(self) -> list[str]:
+    def command(self) -> list[str]:
+        """kubectl, with the cluster."""
         kubeconfig = self.lab("kubeconfig").strip()
         programs = json.loads((Path(kubeconfig).parent / "cluster.json").read_text())["programs"]
         return [f"{programs}/kubectl", f"--kubeconfig={kubeconfig}"]
 
     def kubectl(self, *arguments: str, text: str | None = None) -> str:
         # Hundreds of calls: without the lab's own program between.
-        command = [*self._kubectl, *arguments]
+        command = [*self.command, *arguments]
         done = subprocess.run(command, input=text, capture_output=True, text=True, check=False, timeout=300)
         assert done.returncode == 0, f"kubectl {' '.join(arguments)}: {done.stdout}{done.stderr}"
         return done.stdout

@@ -12,58 +12,13 @@ from __future__ import annotations
 
 import json
 import os
-import signal
-import subprocess
-from contextlib import suppress
-from pathlib import Path
 
 import pytest
-import yaml
-from demo import REPOSITORY, Demo, devices, wait_for
-from hosts.progress import Progress
-from nodes import programs
-from operator_daemon_sets import DRIVER, MANAGER, NAMESPACE, OPERANDS, PLUGIN, PREFIX, TOOLKIT
-from stand_in_operator import MIG_CONFIG, MIG_STATE, StandInOperator
+from adopted_nodes import BACK, CHART, LAYOUT, NODE, OFFERED, SINCE, STATE, THEIRS, TO_HOST, operated_lab
+from demo import REPOSITORY, devices, wait_for
+from operator_daemon_sets import MANAGER, OPERANDS, PLUGIN
 from transcript import shorten, stale
 
-NODE = "operated-1"
-SPEC = {
-    "hosts": [
-        {
-            "name": NODE,
-            "group": "operated",
-            "boards": [{"board": "h100-80gb-sxm", "count": 2}],
-            "driver": "none",
-            "node": "containerd-2.4",
-        }
-    ]
-}
-#: What the operator's containers bring, and what the host is to bring.
-THEIRS, OURS = "580.126.09", "580.178.04"
-TOOLKIT_VERSION, CHART = programs.version("nvidia-ctk-installer").removeprefix("v"), "v26.3.3"
-LAYOUTS = {
-    "all-disabled": [{"devices": "all", "mig-enabled": False}],
-    "training": [
-        {"devices": [0], "mig-enabled": False},
-        {"devices": [1], "mig-enabled": True, "mig-devices": {"1g.10gb": 2, "3g.40gb": 1}},
-    ],
-}
-OFFERED = {"nvidia.com/gpu": 1, "nvidia.com/mig-1g.10gb": 2, "nvidia.com/mig-3g.40gb": 1}
-LAYOUT = ["1g.10gb", "1g.10gb", "3g.40gb"]
-TO_HOST = {
-    "nvidia_driver_state": "present",
-    "nvidia_driver_branch": "580",
-    "nvidia_driver_migrate_from": "gpu_operator",
-    "nvidia_toolkit_runtime": "containerd",
-    "nvidia_toolkit_version": TOOLKIT_VERSION,
-    "nvidia_toolkit_migrate_from": "gpu_operator",
-}
-BACK = {
-    "nvidia_driver_state": "unmanaged",
-    "nvidia_driver_migrate_from": "host",
-    "nvidia_toolkit_runtime": "none",
-    "nvidia_toolkit_migrate_from": "host",
-}
 #: The hosts have all, and the operator's plugin goes next; and the way back.
 BY_HOST = {key: value for key, value in TO_HOST.items() if not key.endswith("_migrate_from")} | {
     "gpu_kubernetes_mig_manager": "host",
@@ -72,7 +27,6 @@ BY_HOST = {key: value for key, value in TO_HOST.items() if not key.endswith("_mi
 TO_RELEASES = {**BY_HOST, "gpu_kubernetes_stack": "device_plugin", "gpu_kubernetes_migrate_from": "gpu_operator"}
 TO_OPERATOR = {**BY_HOST, "gpu_kubernetes_stack": "gpu_operator", "gpu_kubernetes_migrate_from": "device_plugin"}
 STACK = "gpufleet.github.io/stack"
-STATE, SINCE, OPERATOR = (f"gpufleet.github.io/upgrade-{name}" for name in ("state", "since", "operator"))
 #: What docs/migration.md shows.
 TRANSCRIPT = REPOSITORY / "docs" / "transcripts" / "migrate-from-operator.txt"
 STACK_TRANSCRIPT = TRANSCRIPT.with_name("migrate-stack.txt")
@@ -91,230 +45,10 @@ $ ansible-playbook gpufleet.nvidia.migrate -e gpu_cluster_kubeconfig=...
 """
 
 
-class AdoptedNode(Demo):
-    """The node, what is described of it, and a Deployment that uses it all the time."""
-
-    @property
-    def options(self):
-        return {"gpu_cluster_kubeconfig": self.lab("kubeconfig").strip(), "gpu_node_settle_time": 3}
-
-    def describe(self, variables):
-        """Set the variables of the pool beside what adopt wrote, and render them."""
-        described = {**self.adopted(), "gpu_kubernetes_cluster": "demo", **variables}
-        self.inventory.write_text(json.dumps({"gpu_hosts": {"vars": described, "children": {"operated": {}}}}))
-        return self.play("render")
-
-    def adopted(self):
-        """The variables of the inventory that adopt wrote."""
-        files = sorted((self.folder / "adopted" / "group_vars").glob("*.yml"))
-        return {key: value for path in files for key, value in yaml.safe_load(path.read_text()).items()}
-
-    def plan(self):
-        """What it says of the hosts; the tree was rendered without their facts."""
-        return self.play("plan", "-e", json.dumps({**self.options, "gpu_plan_fail": False}))
-
-    def migrate(self):
-        return self.play("migrate", "-e", json.dumps(self.options))
-
-    def move(self, variables):
-        """Have driver and toolkit brought as these variables say, unless that is so: a test can be run by its name alone."""
-        if not self.brought_by("false" if variables is TO_HOST else "true"):
-            self.describe(variables)
-            self.operator.upgrade(self.tree)
-            self.migrate()
-
-    def migrate_killed(self, state):
-        """Begin a migration, and kill it with all its processes as soon as the node is in this state."""
-        inventories = [word for path in self.inventories for word in ("-i", path)]
-        program = str(REPOSITORY / ".venv" / "bin" / "ansible-playbook")
-        command = [program, *inventories, "-e", json.dumps(self.options), "gpufleet.nvidia.migrate"]
-        environment = {
-            **os.environ,
-            "ANSIBLE_COLLECTIONS_PATH": str(REPOSITORY / "build" / "collections"),
-            "ANSIBLE_CONFIG": str(REPOSITORY / "examples" / "ansible.cfg"),
-        }
-        log = self.folder / f"killed-{state}.log"
-        with log.open("wb") as output:
-            run = subprocess.Popen(command, stdout=output, stderr=output, env=environment, start_new_session=True)
-        try:
-            wait_for(
-                lambda: (
-                    run.poll() is not None or (self.record(STATE) == state and f"/{run.pid}-" in self.record(OPERATOR))
-                ),
-                300,
-            )
-        finally:
-            with suppress(ProcessLookupError):
-                os.killpg(run.pid, signal.SIGKILL)
-            run.wait()
-        assert run.returncode == -signal.SIGKILL, log.read_text()[-4000:]
-
-    def node(self):
-        return self.get("node", NODE)
-
-    def record(self, key):
-        return self.node()["metadata"].get("annotations", {}).get(key, "")
-
-    def sh(self, script):
-        return self.lab("exec", NODE, "--", "sh", "-c", script)
-
-    def uid(self):
-        """Of the Deployment's pod, once one runs."""
-
-        def running():
-            pods = self.get("pods", "-l", "app=sliced")["items"]
-            return [
-                pod
-                for pod in pods
-                if pod["status"]["phase"] == "Running" and "deletionTimestamp" not in pod["metadata"]
-            ]
-
-        ((pod,),) = [wait_for(running, 120)]
-        (device,) = devices(self.kubectl("exec", pod["metadata"]["name"], "--", "nvidia-smi", "-L"))
-        assert device.startswith("MIG-")
-        return pod["metadata"]["uid"]
-
-    def work(self):
-        """Of the Deployment's one pod: its UID, its device, and how often its container was restarted."""
-        (pod,) = self.get("pods", "-l", "app=sliced")["items"]
-        seen = devices(self.kubectl("exec", pod["metadata"]["name"], "--", "nvidia-smi", "-L"))
-        return pod["metadata"]["uid"], seen, pod["status"]["containerStatuses"][0]["restartCount"]
-
-    def restart_work(self):
-        """Have the container of that pod end, and wait until it runs again."""
-        (pod,) = self.get("pods", "-l", "app=sliced")["items"]
-        before, name = pod["status"]["containerStatuses"][0]["restartCount"], pod["metadata"]["name"]
-        self.kubectl("exec", name, "--", "touch", "/tmp/again")
-
-        def again():
-            found = self.get("pod", name)["status"]["containerStatuses"][0]
-            return found["restartCount"] > before and "running" in found["state"]
-
-        wait_for(again, 120)
-
-    def helm(self, *arguments):
-        command = [programs.helm(Progress()), "--kubeconfig", self.lab("kubeconfig").strip(), "--namespace", NAMESPACE]
-        subprocess.run(list(map(str, [*command, *arguments])), check=True, capture_output=True)
-
-    def install_releases(self):
-        """Apply the tree's objects, and install its releases of the device plugin."""
-        self.kubectl("apply", "--server-side", "-f", str(self.tree / "objects"))
-        for values in sorted((self.tree / "values").glob("nvidia-device-plugin-*.yaml")):
-            self.helm("upgrade", "--install", values.stem, programs.chart("nvidia-device-plugin"), "--values", values)
-
-    def plugins(self):
-        """Namespace's pods of a device plugin on the node, whosever: their names without the hash."""
-        names = [pod["metadata"]["name"].rpartition("-")[0] for pod in self.get("pods", "-n", NAMESPACE)["items"]]
-        return sorted(name for name in names if name == PLUGIN or name == "nvidia-device-plugin-operated")
-
-    def operands(self):
-        """Those that have a pod on the node."""
-        return {pod["metadata"]["labels"].get("app") for pod in self.get("pods", "-n", NAMESPACE)["items"]} & set(
-            OPERANDS
-        )
-
-    def layout(self):
-        """The GPU instances of the second GPU, by their size, as the hardware has them."""
-        gpus = json.loads(self.sh("virtual-gpu show"))["gpus"]
-        return sorted(one["profile"] for one in gpus[1]["gpu_instances"])
-
-    @property
-    def enabled(self):
-        """Whether the rendered values leave driver and toolkit to the operator."""
-        values = yaml.safe_load((self.tree / "values" / "gpu-operator.yaml").read_text())
-        return values["driver"]["enabled"], values["toolkit"]["enabled"]
-
-    def brought_by(self, value):
-        """Whether this is what the node's labels say of driver and toolkit."""
-        labels = self.labels(NODE)
-        return {labels[f"{PREFIX}{name}"] for name in ("driver", "container-toolkit")} == {value}
-
-    def has_moved(self):
-        """The host brings driver and toolkit, and nothing of the operator's is left but the pods that are to stay."""
-        self.in_service()
-        assert self.sh("cat /sys/module/nvidia/version").strip() == OURS
-        query = "dpkg-query -W -f '${Package} ${Version}\\n' nvidia-kernel-open-dkms nvidia-container-toolkit"
-        versions = dict(line.split() for line in self.sh(query).splitlines())
-        assert versions == {"nvidia-container-toolkit": f"{TOOLKIT_VERSION}-1", "nvidia-kernel-open-dkms": f"{OURS}-1"}
-        assert not self.sh("mount | grep ' /run/nvidia/driver' || true")
-        assert "BinaryName = '/usr/bin/nvidia-container-runtime'" in self.sh("containerd config dump").replace('"', "'")
-        assert self.brought_by("false")
-        assert self.operands() == set(OPERANDS) - {DRIVER, TOOLKIT}
-
-    def in_service(self):
-        assert self.record(STATE) == "done"
-        assert not self.node()["spec"].get("unschedulable")
-        wait_for(lambda: self.offered() == {NODE: OFFERED}, 60)
-        labels = self.labels(NODE)
-        assert labels[MIG_STATE] == "success"
-        assert not [key for key, value in labels.items() if "paused" in value], "nothing of the operator is kept away"
-        assert self.layout() == LAYOUT
-
-
-class UnknownNode(AdoptedNode):
-    """The same host, in an inventory that only says how to reach it."""
-
-    @property
-    def inventories(self):
-        return [str(self.inventory)]
-
-
 @pytest.fixture(scope="module")
 def operated(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("from-operator")
-    spec = folder / "lab.json"
-    spec.write_text(json.dumps(SPEC))
-    found = AdoptedNode(
-        f"{os.environ.get('GPUFLEET_TEST_LAB', 'fleet-tests')}-operator", folder, folder / "inventory.json", spec
-    )
-    operator = None
-    try:
-        found.boot()
-        operator = StandInOperator(found, THEIRS, TOOLKIT_VERSION, LAYOUTS, CHART)
-        operator.start()
-        wait_for(lambda: found.offered() == {NODE: {"nvidia.com/gpu": 2}}, 180)
-        found.kubectl("label", "node", NODE, f"{MIG_CONFIG}=training", "--overwrite")
-        wait_for(lambda: found.offered() == {NODE: OFFERED}, 120)
-        found.kubectl("create", "-f", "-", text=json.dumps(deployment()))
-        found.uid()
-        adopt(found)
-        found.describe({})
-        operator.upgrade(found.tree)
-        wait_for(lambda: found.labels(NODE).get(MIG_CONFIG) == found.capacity["nodes"][NODE]["configuration"], 60)
-        wait_for(lambda: all(operator.ready(name) for name in OPERANDS), 60)
-        found.operator = operator
+    with operated_lab(tmp_path_factory.mktemp("from-operator"), NODE) as found:
         yield found
-    finally:
-        if operator:
-            operator.stop()
-        found.lab("down")
-
-
-def adopt(operated):
-    """Read the host as one that nobody has described, and the cluster beside it."""
-    reached = yaml.safe_load(Path(operated.hosts).read_text())["all"]
-    inventory = operated.folder / "unknown.json"
-    hosts = reached["children"]["gpu_hosts"]["children"]["operated"]["hosts"]
-    inventory.write_text(json.dumps({"all": {"vars": reached["vars"], "hosts": hosts}}))
-    there = {
-        "gpu_adopt_directory": str(operated.folder / "adopted"),
-        "gpu_cluster_kubeconfig": operated.lab("kubeconfig").strip(),
-    }
-    return UnknownNode(operated.name, operated.folder, inventory).play("adopt", "-e", json.dumps(there))
-
-
-def deployment():
-    """What people have: a pod that requests a MIG device by name, and nothing about who serves it."""
-    labels = {"app": "sliced"}
-    container = {
-        "name": "work",
-        "image": "nvcr.io/nvidia/k8s/cuda-sample:vectoradd-cuda12.5.0",
-        "command": ["sh", "-c", "until [ -e /tmp/again ]; do sleep 1; done"],
-        "resources": {"limits": {"nvidia.com/mig-1g.10gb": 1}},
-    }
-    template = {"metadata": {"labels": labels}, "spec": {"containers": [container], "terminationGracePeriodSeconds": 0}}
-    body = {"replicas": 1, "selector": {"matchLabels": labels}, "template": template}
-    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "sliced"}, "spec": body}
 
 
 def test_a_host_of_the_operator_is_adopted_as_it_is_and_left_alone(operated):

@@ -12,16 +12,13 @@ from __future__ import annotations
 
 import json
 import os
-import signal
-import subprocess
 import time
-from contextlib import contextmanager, suppress
-from threading import Thread
 
 import pytest
 import yaml
-from demo import REPOSITORY, Demo, devices, wait_for
+from demo import Demo, devices, wait_for
 from hosts.paths import LabPaths
+from killed_run import counting, killed_migration, watching
 from nodes.cluster import control_plane_of
 from nodes.programs import KUBERNETES, OLDEST_KUBERNETES
 
@@ -81,59 +78,14 @@ class Pool(Demo):
 
         :param step: a state of its record, or C(chosen): within C(installing), when the node changes sides.
         """
-        inventories = ["-i", str(self.inventory), "-i", self.hosts]
         options = {"gpu_cluster_kubeconfig": self.lab("kubeconfig").strip(), **options}
-        environment = {
-            **os.environ,
-            "ANSIBLE_COLLECTIONS_PATH": str(REPOSITORY / "build" / "collections"),
-            "ANSIBLE_CONFIG": str(REPOSITORY / "examples" / "ansible.cfg"),
-        }
-        program = str(REPOSITORY / ".venv" / "bin" / "ansible-playbook")
-        command = [program, *inventories, "-e", json.dumps(options), "gpufleet.nvidia.migrate"]
-        log = self.folder / f"killed-{node}-{step}.log"
         before = self.served()[node] or ""
-        with log.open("wb") as output:
-            run = subprocess.Popen(command, stdout=output, stderr=output, env=environment, start_new_session=True)
-        try:
-            with self.watching(node, run) as changes:
-                for line in changes:
-                    state, operator, server = line.split("|")
-                    if f"/{run.pid}-" in operator and (step == state or (step == "chosen" and server != before)):
-                        break
-        finally:
-            with suppress(ProcessLookupError):
-                os.killpg(run.pid, signal.SIGKILL)
-            run.wait()
-        assert run.returncode == -signal.SIGKILL, log.read_text()[-4000:]
-
-    @contextmanager
-    def watching(self, node, run):
-        """The lines of WATCHED, each as soon as the node changes, until the run ends."""
-        words = ["get", "node", node, "--watch", "-o", f"jsonpath={WATCHED}"]
-        watch = subprocess.Popen([*self._kubectl, *words], stdout=subprocess.PIPE, text=True)
-        Thread(target=lambda: (run.wait(), watch.kill())).start()
-        try:
-            yield (line.rstrip("\n") for line in watch.stdout)
-        finally:
-            watch.kill()
-            watch.wait()
-
-    @contextmanager
-    def counting(self):
-        """Deployment to the fewest pods of it that were ready at once, at every change of it."""
-        words = ["get", "deployments", "--watch", "-o", r"""jsonpath={.metadata.name} {.status.readyReplicas}{"\n"}"""]
-        log = self.folder / "ready.log"
-        with log.open("w") as output:
-            watch = subprocess.Popen([*self._kubectl, *words], stdout=output)
-        fewest = {}
-        try:
-            yield fewest
-        finally:
-            watch.kill()
-            watch.wait()
-        for line in log.read_text().splitlines():
-            name, ready = line.split(" ")
-            fewest[name] = min(int(ready or 0), fewest.get(name, 99))
+        log = self.folder / f"killed-{node}-{step}.log"
+        with killed_migration(self, log, options) as run, watching(self, node, WATCHED, run) as changes:
+            for line in changes:
+                state, operator, server = line.split("|")
+                if f"/{run.pid}-" in operator and (step == state or (step == "chosen" and server != before)):
+                    break
 
     def offers_again(self):
         """The plugin's pods are restarted once, because their affinity changed."""
@@ -288,7 +240,7 @@ def test_a_run_that_is_killed_at_every_step_and_between_two_nodes_is_continued_t
     first, second = NODES
     pool.replicas(2)
     made = pool.templates()
-    with pool.counting() as fewest:
+    with counting(pool) as fewest:
         for variables, server, steps in ((TO_CLAIMS, "dra", STEPS), (BACK, "device-plugin", BACK_STEPS)):
             old = pool.served()
             pool.describe(variables)
