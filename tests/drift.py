@@ -14,7 +14,7 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -71,6 +71,20 @@ class Cut:
 
 
 @dataclass(frozen=True)
+class Failure:
+    """A run of C(site) that cannot do what it has to.
+
+    :param says: what it says of that.
+    :param empty: a folder in which nothing half done is left; empty where programs of others write there as well.
+    :param mended: what a person does about the cause, a shell script; C(site) does the rest.
+    """
+
+    says: tuple[str, ...]
+    empty: str
+    mended: str
+
+
+@dataclass(frozen=True)
 class Row:
     """One thing that is done to a host.
 
@@ -81,6 +95,7 @@ class Row:
     :param refused: what the refusal is about; empty where C(site) mends it.
     :param undo: what a person does about what is refused, a shell script; in the end of other rows, so that the host can have another one.
     :param cut: in place of C(by_hand).
+    :param fails: how the first C(site) fails at it.
     :param default: it is done to a lab host in every run of the lab.
     :param containerd: a release that the script finds as the program C(/opt/containerd).
     :param reboots: C(site) reboots the host for it.
@@ -93,6 +108,7 @@ class Row:
     refused: str = ""
     undo: str = ""
     cut: Cut | None = None
+    fails: Failure | None = None
     default: bool = False
     containerd: str = ""
     reboots: bool = False
@@ -211,6 +227,11 @@ _SPELLED_TWICE = r"""sed -i 's|^\( *\)BinaryName = .*nvidia-container-runtime"|&
 _DEAD_CONTAINERD = f"""{_OTHER_CONTAINERD}; mkdir -p /etc/containerd/conf.d; sed -i '1i imports = ["/etc/containerd/conf.d/*.toml"]' /etc/containerd/config.toml
 printf 'version = 4\\n[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.nvidia]\\nruntime_type = "io.containerd.runc.v2"\\n' \
 >/etc/containerd/conf.d/99-nvidia.toml; systemctl restart containerd"""
+#: A disk that is full: less than a specification has room in it.
+_NO_ROOM = "rm -f /var/run/cdi/nvidia.yaml; mount -t tmpfs -o size=4k none /var/run/cdi"
+_CDI_FAILS = Failure(
+    ("nvidia-ctk cdi generate", "no space left on device", "4 times in 7 s"), "/var/run/cdi", "umount /var/run/cdi"
+)
 _TEMPLATE = "/var/lib/rancher/k3s/agent/etc/containerd/config-v3.toml.tmpl"
 
 ROWS: tuple[Row, ...] = (
@@ -240,6 +261,12 @@ ROWS: tuple[Row, ...] = (
         "nvidia-smi mig -dci, then -dgi",
         (Kind.CREATE_GPU_INSTANCE, Kind.GENERATE_CDI_SPECIFICATION),
         _DESTROY,
+    ),
+    Row(
+        "nvidia-smi mig -dci, then -dgi, and the folder of CDI specifications is full",
+        (Kind.CREATE_GPU_INSTANCE, Kind.GENERATE_CDI_SPECIFICATION),
+        f"{_DESTROY}; {_NO_ROOM}",
+        fails=_CDI_FAILS,
     ),
     Row(
         "nvidia-smi -mig 0",
@@ -310,6 +337,15 @@ ROWS: tuple[Row, ...] = (
         (Kind.DOWNGRADE_DRIVER, Kind.HOLD_PACKAGES),
         f"apt-mark unhold $(apt-mark showhold); {_APT} install nvidia-driver-pinning-595; {_APT} dist-upgrade",
         pool=PLAIN,
+    ),
+    Row(
+        "another driver is installed and loaded, and the folder of CDI specifications is full",
+        (Kind.DOWNGRADE_DRIVER, Kind.HOLD_PACKAGES, Kind.GENERATE_CDI_SPECIFICATION),
+        f"apt-mark unhold $(apt-mark showhold); {_APT} install nvidia-driver-pinning-595; {_APT} dist-upgrade; {_UNLOAD}; modprobe nvidia; "
+        f"modprobe nvidia_uvm; systemctl start nvidia-persistenced; {_NO_ROOM}",
+        pool=PLAIN,
+        # nvidia-cdi-refresh.service of NVIDIA's package tries it, too, and leaves its own.
+        fails=replace(_CDI_FAILS, empty=""),
     ),
     Row(
         "another driver is installed, loaded and in use",

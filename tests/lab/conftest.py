@@ -87,11 +87,11 @@ class LabUnderTest:
 
 @pytest.fixture(scope="module")
 def make_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., LabUnderTest]]:
-    """Bring labs up; all of them are taken down at the end, whatever happened."""
+    """Bring labs up; all of them are taken down at the end, whatever happened. GPUFLEET_TEST_LAB keeps them apart from those of another run."""
     labs: list[LabUnderTest] = []
 
     def make(name: str, *hosts: dict[str, Any]) -> LabUnderTest:
-        lab = LabUnderTest(name)
+        lab = LabUnderTest("-".join(filter(None, (os.environ.get("GPUFLEET_TEST_LAB"), name))))
         lab.run("down")
         labs.append(lab)
         lab.up(tmp_path_factory.mktemp(name), *hosts)

@@ -44,6 +44,7 @@ class Story:
     :param ready: whether it was as described before.
     :param by_hand: what was written while it was done.
     :param asked: what C(plan), C(verify) and C(doctor) said of it then, and at the end.
+    :param failing: what a run of C(site) said of it that cannot mend it, and what that left half done.
     :param site: what the run of C(site) said of it, and whether it failed there.
     :param touched: files and state that it changed although it refused.
     :param restarted: how often that run rebooted the host and restarted each of its runtimes and kubelets.
@@ -54,6 +55,7 @@ class Story:
     ready: bool = False
     by_hand: str = ""
     asked: list[dict[str, Any]] = field(default_factory=list)
+    failing: tuple[str, str] = ("", "")
     site: str = ""
     failed: bool = False
     touched: list[str] = field(default_factory=list)
@@ -208,7 +210,17 @@ def _live_through(hosts: Hosts, rows: Mapping[str, drift.Row]) -> dict[str, Stor
                 f"{path}: {text}" for path, text in host_files.differences(before[host], after[host]).items()
             ]
             hosts.fleet.lab.sh(host, rows[host].undo)
+    failing = {host: row.fails for host, row in rows.items() if row.fails}
+    begun = {host: restarts.now(hosts.fleet.lab, host) for host in failing}
+    if failing:
+        ran = hosts.site(*failing)
+        for host, failure in failing.items():
+            left = hosts.fleet.lab.sh(host, f"ls -A {failure.empty}") if failure.empty else ""
+            stories[host].failing = ran.said_of(host), left
+            hosts.fleet.lab.sh(host, failure.mended)
     ran, restarted = hosts.counted_site(*rows)
+    # Both runs together restart no more than one would.
+    restarted |= {host: restarts.since(hosts.fleet.lab, host, moment) for host, moment in begun.items()}
     for host, row in rows.items():
         if not row.refused:
             stories[host].restarted = restarted[host]
@@ -260,6 +272,10 @@ def test_it_is_named_and_mended_or_refused_and_nothing_is_touched(stories, row):
         assert [text for text in reasons if text not in " ".join(story.site.split())] == [], story.site
         assert (story.touched, story.restarted) == ([], {})
     else:
+        if row.fails:
+            said, left = story.failing
+            assert [text for text in row.fails.says if text not in " ".join(said.split())] == [], said
+            assert left == ""
         assert not story.failed, story.site
         assert story.restarted == row.restarted, story.site
     plan, verified, diagnosed = (end[name]["host"] for name in ("plan", "verify", "doctor"))

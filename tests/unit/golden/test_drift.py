@@ -76,6 +76,7 @@ def table() -> str:
         said = [f"{first[kind]}{f', and {number - 1} more' if number > 1 else ''}" for kind, number in alike.items()]
         said += [refusal.reason for plan in found for refusal in plan.refusals]
         outcome = "refuses it" if row.refused else "corrects it" if steps else "has nothing to do"
+        outcome = "fails, and corrects it once the cause is gone" if row.fails else outcome
         lines.append(f"| {row.what} | {'; '.join(said) or 'as described'} | {outcome} |")
     return "\n".join(lines) + "\n"
 
