@@ -11,7 +11,7 @@ from __future__ import annotations
 import datetime
 import time
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Callable
+from typing import Any, Callable, TypeVar
 
 from ansible import constants
 from ansible.errors import AnsibleError
@@ -21,6 +21,7 @@ from ..module_utils._printable import printable
 from .fleet import objects
 
 #: Statuses of a server that is starting, overloaded or behind a proxy that does not reach it.
+_Answer = TypeVar("_Answer")
 _AWAY = (0, 500, 502, 503, 504)
 _PAUSE = 2.0
 _CLAIMS = "/apis/resource.k8s.io/v1"
@@ -48,8 +49,8 @@ class ApiError(Exception):
 
 
 def if_there(
-    call: Callable[..., dict[str, Any]], *arguments: Any, but: Collection[int] = (404,), **options: Any
-) -> dict[str, Any] | None:
+    call: Callable[..., _Answer], *arguments: Any, but: Collection[int] = (404,), **options: Any
+) -> _Answer | None:
     """Return the answer of a call; None where it fails with one of the statuses C(but), as it does for what is not there."""
     try:
         return call(*arguments, **options)

@@ -14,7 +14,7 @@ from ansible.errors import AnsibleError
 
 from ...module_utils._facts_view import Facts
 from ...module_utils._health.checks import judged
-from ...module_utils._health.report import ANSWER, PASSED, Check
+from ...module_utils._health.report import ANSWER, PASSED, SKIPPED, Check
 from ...module_utils._plan import Refused
 from ...module_utils._schema import Unfit, check
 from .. import node_expectations
@@ -22,11 +22,11 @@ from ..cluster import ApiError, Cluster, at_once, if_there
 from ..descriptions import RunHost, hosts_of
 from ..driver_advisories import driver_security
 from ..fleet.objects import MORE_NAMESPACES, NAMESPACE, own_namespaces
-from ..fleet.served import CLAIMS
 from ..fleet.verification import Verification, verification
 from ..host_facts import ControllerAction, registered
 from ..plain import plain, said, write_report
 from ..pools import node_of
+from ..render.cluster_definitions import NAME as DEFINITIONS
 from ..render.cluster_definitions import NeededKind, needed
 from ..render.cluster_definitions import check as check_definitions
 from ..role_variables import collect
@@ -126,16 +126,16 @@ class _Nodes:
         self._capacity = str(arguments["capacity"])
         self._cluster: Cluster | None = None
         self._slices: Callable[[], Sequence[Mapping[str, Any]]] = tuple
-        self._definitions: Callable[[tuple[NeededKind, ...]], tuple[Check, ...]] = lambda _kinds: ()
         self._nodes: Mapping[str, Mapping[str, Any]] = {}
         if not arguments["kubeconfig"]:
             return
         try:
             cluster = self._cluster = Cluster(arguments["kubeconfig"], arguments["context"], _TIMEOUT, warn)
             self._nodes = cluster.nodes()
-            kinds, definition = cache(cluster.kinds), cache(partial(if_there, cluster.definition, but=(403, 404)))
-            self._slices = cache(lambda: cluster.resource_slices() if kinds(CLAIMS) else [])
-            self._definitions = cache(partial(check_definitions, served=kinds, definition=definition))
+            self._slices = cache(lambda: if_there(cluster.resource_slices) or ())
+            self._kinds = cache(cluster.kinds)
+            self._definition = cache(partial(if_there, cluster.definition, but=(403, 404)))
+            self._definitions = cache(self._definitions_of)
         except (ApiError, AnsibleError) as error:
             self._cluster = None
             self.unasked = str(error)
@@ -148,12 +148,26 @@ class _Nodes:
         try:
             name = node_of(host, variables)
             there = self._nodes.get(name)
-            described = collect(variables, lambda value: value, node_expectations.ROLES)
-            wanted = node_expectations.expected(name, facts, lambda: described, self._capacity, there=there)
+            described = cache(lambda: collect(variables, lambda value: value, node_expectations.ROLES))
+            wanted = node_expectations.expected(name, facts, described, self._capacity, there=there)
             namespaces = own_namespaces({one: plain(variables.get(one)) for one in (NAMESPACE, MORE_NAMESPACES)})
             found = node_expectations.checks(
                 name, there, lambda: cluster.pods_on(name), wanted, facts, namespaces, slices=self._slices
             )
-            return (*found, *self._definitions(needed(described))), ""
         except (Refused, ApiError, AnsibleError) as error:
-            return None, getattr(error, "message", None) or str(error)
+            return None, _why(error)
+        try:
+            return (*found, *self._definitions(needed(described()))), ""
+        except (Refused, AnsibleError) as error:
+            return (*found, Check(DEFINITIONS, SKIPPED, _why(error))), ""
+
+    def _definitions_of(self, kinds: tuple[NeededKind, ...]) -> tuple[Check, ...]:
+        """Compare definitions; what the API server does not answer is no fault of a node."""
+        try:
+            return check_definitions(kinds, self._kinds, self._definition)
+        except ApiError as error:
+            return (Check(DEFINITIONS, SKIPPED, _why(error)),)
+
+
+def _why(error: Exception) -> str:
+    return getattr(error, "message", None) or str(error)

@@ -81,18 +81,20 @@ def needed(variables: Mapping[str, Any]) -> tuple[NeededKind, ...]:
     if not cluster.name:
         return ()
     charts = needed_definitions(cluster, [name for name, there in released.items() if there])
+    # Charts of the operator before the pinned one do not have them, and only a tree for Argo CD brings them beside those.
+    if not (released[DRA_DRIVER] or _is_pinned(cluster, GPU_OPERATOR) or options["gitops"] == "argocd"):
+        charts = [name for name in charts if name != DRA_DRIVER]
     return tuple(
         # The tables are of the pinned chart, and the cluster may keep another one.
-        NeededKind(
-            api,
-            plural,
-            table if table and tag(cluster.chart(name)) == tag(CHARTS[name]) else "",
-            *_owner(cluster, name),
-        )
+        NeededKind(api, plural, table if table and _is_pinned(cluster, name) else "", *_owner(cluster, name))
         for name in [*charts, *(one for one, there in released.items() if there and one not in CHARTS)]
         for api, kinds in _KINDS[name]
         for plural, table in kinds.items()
     )
+
+
+def _is_pinned(cluster: DescribedCluster, chart: str) -> bool:
+    return tag(cluster.chart(chart)) == tag(CHARTS[chart])
 
 
 def _owner(cluster: DescribedCluster, name: str) -> tuple[str, str]:

@@ -174,10 +174,11 @@ def test_what_the_cluster_lacks_is_read_once_and_told_each_host_of_its_tree(repo
 
 def test_a_cluster_that_knows_no_claims_is_red_with_the_release_that_does(report, read, monkeypatch):
     class Old(Api):
-        """Its ResourceSlices are not asked for."""
-
         def kinds(self, _api):
             return ()
+
+        def resource_slices(self):
+            raise verify_report.ApiError(404, "list the ResourceSlices", "Not Found")
 
     monkeypatch.setattr(verify_report, "Cluster", Old(offered=0))
     result, _shown = report({"kubeconfig": "x"}, good={**read, "nvidia_sharing_backend": "dra"})
@@ -185,6 +186,24 @@ def test_a_cluster_that_knows_no_claims_is_red_with_the_release_that_does(report
     assert {"devices of claims", "definitions"} <= {one["name"] for one in failed}
     assert failed[-1]["evidence"].startswith("the API server has no resourceslices of resource.k8s.io/v1")
     assert failed[-1]["next_step"] == "Upgrade the cluster to Kubernetes 1.34 or newer."
+
+
+def test_an_api_server_that_does_not_say_what_it_has_changes_nothing_of_what_is_said_of_nodes(
+    report, read, monkeypatch
+):
+    class Hardened(Api):
+        def kinds(self, api):
+            self.calls.append(api)
+            raise verify_report.ApiError(403, f"list the kinds of {api}", "Forbidden")
+
+    api = Hardened(offered=0)
+    monkeypatch.setattr(verify_report, "Cluster", api)
+    result, _shown = report({"kubeconfig": "x"}, good=read, bad=read)
+    for host in ("good", "bad"):
+        assert check_of(result, host, "node")["status"] == "passed"
+        found = check_of(result, host, "definitions")
+        assert (found["status"], "Forbidden" in found["evidence"]) == ("skipped", True)
+    assert api.calls.count("nfd.k8s-sigs.io/v1alpha1") == 1, "an answer that does not come is waited for once"
 
 
 def test_a_node_name_that_cannot_be_rendered_is_a_failed_check_of_its_host(report, read, monkeypatch):

@@ -143,6 +143,14 @@ def test_of_an_operator_that_is_kept_at_its_version_no_field_is_compared(definit
     assert [one[0] for one in found] == ["warning"], "the version of the pin, said otherwise"
 
 
+@pytest.mark.parametrize(("variables", "needs"), [(GITOPS["flux"], False), (GITOPS["argocd"], True), ({}, False)])
+def test_an_operator_before_the_pinned_one_needs_no_definitions_of_the_dra_driver(variables, needs):
+    """Its chart has none: only a tree for Argo CD brings them beside it."""
+    kept = {**OPERATOR, **variables, "gpu_kubernetes_operator_version": "v25.10.1"}
+    assert any(one.plural == "computedomains" for one in kinds_of(**kept)) is needs
+    assert any(one.plural == "computedomains" for one in kinds_of(**kept, nvidia_sharing_backend="dra"))
+
+
 @pytest.mark.parametrize(
     ("variables", "api", "plurals", "brought_by", "status"),
     [
