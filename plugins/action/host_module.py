@@ -47,12 +47,15 @@ class ActionModule(NvmlAction):
 
 
 def _document(arguments: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a file of JSON that was read holds, C(document), or that it is broken, C(unreadable), and what to do about it."""
+    """Return what a file of JSON that was read holds, C(document), or why it is broken, C(unreadable), and what to do; nothing of an empty one."""
     path = str(arguments.get("src"))
     if "content" not in result or not path.endswith(".json"):
         return {}
     try:
-        return {"document": read_json(b64decode(result["content"]))}
+        data = b64decode(result["content"])
+        # One that lost its power while it wrote the file leaves an empty one: as if there were none.
+        return {"document": read_json(data)} if data.strip() else {}
     except ValueError as error:
-        why = f"Failed to read {path} of the host: invalid JSON ({error}). Correct or remove the file, and run again."
-        return {"unreadable": "invalid JSON", "msg": why}
+        why = f"invalid JSON ({error})"
+        said = f"Failed to read {path} of the host: {why}. Correct or remove the file, and run again."
+        return {"unreadable": why, "msg": said}

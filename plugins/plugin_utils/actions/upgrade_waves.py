@@ -114,6 +114,7 @@ class ActionModule(ClusterAction):
                 "reboots": bool(about.get("reboots")),
                 "reachable": bool(about),
                 "recorded": plain(hostvars[host].get("__gpu_upgrade_record") or {}),
+                "unreadable": str(about.get("unreadable") or ""),
             }
             in_racks[host] = RackHost.of(about.get("imex") or {})
         for host, rack in changed_racks(in_racks).items():
@@ -269,7 +270,7 @@ class ActionModule(ClusterAction):
         for host, about, recorded, started in run.hosts():
             node = objects.get(about["node"])
             record, unread = NodeRecord(), ""
-            on_host, unfit = _on_host(about["recorded"])
+            on_host, unfit = _on_host(about["recorded"], about["unreadable"])
             try:
                 if recorded:
                     # Written by this run, which alone has the lease; check mode has written it nowhere else.
@@ -304,8 +305,10 @@ class ActionModule(ClusterAction):
         return members, nodes
 
 
-def _on_host(recorded: Any) -> tuple[NodeRecord, Unfit | None]:
+def _on_host(recorded: Any, unreadable: str) -> tuple[NodeRecord, Unfit | None]:
     """Return the record that a host has, and why it cannot be taken."""
+    if unreadable:
+        return NodeRecord(), Unfit("", unreadable)
     try:
         return from_values(recorded), None
     except Unfit as unfit:

@@ -58,6 +58,31 @@ def test_a_file_of_the_host_that_is_no_json_is_named_with_what_to_do(site, playb
 
 
 @pytest.mark.by_name
+@pytest.mark.parametrize("playbook", ["upgrade", "rollback"])
+def test_a_file_that_a_host_left_empty_when_it_lost_its_power_is_as_if_it_were_not_there(site, playbook):
+    site.services("nvidia-dcgm")
+    names = ["upgrade.json", "upgrade-stopped.json", "driver-previous.json"]
+    for name in names:
+        (site.folder / "a" / name).touch()
+    done = site.run(playbook, "--limit", "a")
+    if playbook == "rollback":
+        said = " ".join((done.stdout + done.stderr).split())
+        assert done.returncode != 0 and "no previous driver is recorded" in said and site.log == []
+        return
+    assert done.returncode == 0, done.stdout[-3000:]
+    assert "a nvidia-dcgm started" in site.log and site.record("a")["state"] == "done"
+    assert not (site.folder / "a" / "upgrade-stopped.json").exists()
+
+
+@pytest.mark.by_name
+def test_an_empty_record_of_stopped_services_is_removed_where_none_was_stopped(site):
+    (site.folder / "a" / "upgrade-stopped.json").touch()
+    done = site.run("upgrade", "--limit", "a")
+    assert done.returncode == 0, done.stdout[-3000:]
+    assert not (site.folder / "a" / "upgrade-stopped.json").exists()
+
+
+@pytest.mark.by_name
 def test_a_refused_transaction_touches_nothing_not_even_the_other_scheduler(site):
     site.fail(a="install")
     (site.folder / "a" / "driver-previous.json").unlink()

@@ -187,6 +187,10 @@ def test_a_file_of_a_host_that_is_no_record_leaves_the_host_alone(call):
     assert found["order"] == ["b"]
     assert "a is left out: its record in /var/lib/gpufleet/upgrade.json cannot be read" in shown.warnings[0]
     assert shown.warnings[0].endswith("must be a mapping. Correct or remove it, and run again.")
+    hosts["a"] = {"__gpu_upgrade_host": {"needed": True, "unreadable": "invalid JSON (Expecting value)"}}
+    found, shown = call(upgrade_waves, given, {**AT_A, "hostvars": hosts})
+    assert found["order"] == ["b"] and "mapping" not in shown.warnings[0]
+    assert shown.warnings[0].endswith("invalid JSON (Expecting value). Correct or remove it, and run again.")
 
 
 @pytest.mark.parametrize("recorded", [{}, [1], NodeRecord("failed", target=TARGET, failed_reason="no CUDA").values()])

@@ -9,6 +9,7 @@ The module's answers are given; what the plugin asks and sends is looked at.
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import io
 import json
@@ -224,6 +225,33 @@ def test_users_cannot_name_an_archive():
     host = Host([{"changed": False}])
     run(host, host_module.ActionModule, layout="all-balanced", **{ARCHIVE: "/home/somebody/pynvml.zip"})
     assert host.calls == [{"layout": "all-balanced"}]
+
+
+@pytest.mark.parametrize(
+    ("path", "held", "found"),
+    [
+        ("/a.json", '{"state": "done"}', {"document": {"state": "done"}}),
+        ("/a.json", "[]", {"document": []}),
+        # A host that lost its power after a file was renamed, before its content was on the disk.
+        ("/a.json", "", {}),
+        ("/a.json", "\n", {}),
+        (
+            "/a.json",
+            '{"state": "do',
+            {"unreadable": "invalid JSON (Unterminated string", "msg": "Failed to read /a.json"},
+        ),
+        ("/a.txt", '{"state": "do', {}),
+    ],
+)
+def test_a_file_of_json_is_read_and_an_empty_one_is_as_if_it_were_not_there(path, held, found):
+    host = Host([{"changed": False, "content": base64.b64encode(held.encode()).decode()}])
+    plugin = host.plugin(host_module.ActionModule, {"slurp": {"src": path}})
+    plugin._task.action = "gpufleet.nvidia.host_module"
+    plugin._shared_loader_obj = SimpleNamespace(action_loader=SimpleNamespace(has_plugin=lambda _name: False))
+    plugin._execute_module = lambda _name, _arguments, **_others: host.answers.pop(0)
+    answer = plugin.run(task_vars={"a": 1})
+    assert set(answer) - {"changed", "content", "elapsed"} == set(found)
+    assert all(str(answer[name]).startswith(str(value)) for name, value in found.items())
 
 
 @pytest.mark.usefixtures("without_pynvml")
