@@ -146,9 +146,9 @@ class Cluster:
         except (TypeError, ValueError) as error:
             return 0, f"its answer is not the JSON of the Kubernetes API: {error}"
 
-    def nodes(self) -> dict[str, dict[str, Any]]:
-        """Return all Node objects by name."""
-        found = self._list("/api/v1/nodes", "the nodes", objects.NODE)
+    def nodes(self, version: str = "0") -> dict[str, dict[str, Any]]:
+        """Return all Node objects by name. C(version): empty for those of now, whatever a cache has."""
+        found = self._list("/api/v1/nodes", "the nodes", objects.NODE, resourceVersion=version)
         return {name: one for one in found if (name := objects.metadata(one).get("name"))}
 
     def node(self, name: str) -> dict[str, Any]:
@@ -194,7 +194,8 @@ class Cluster:
 
     def _list(self, path: str, what: str, shape: Mapping[str, Any], **query: str) -> list[dict[str, Any]]:
         """Return all objects of a kind that have the shape of it, as any API server has them in its cache."""
-        return objects.taken(self.call("GET", path, f"list {what}", resourceVersion="0", **query)["items"], shape)
+        query = {"resourceVersion": "0", **query}
+        return objects.taken(self.call("GET", path, f"list {what}", **query)["items"], shape)
 
     def delete_pod(self, namespace: str, name: str, uid: str) -> None:
         """Delete a pod, so that its controller makes another. One of the same name that was made since is not meant."""

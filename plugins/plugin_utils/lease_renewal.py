@@ -4,7 +4,7 @@
 
 """Renew a run's Lease while it lives. A step may take longer than the Lease holds, and Ansible has nothing that runs beside a task: so this is
 a process of its own for each Lease, which ends with the run, however that ends, or when the Lease is another's. A run that ends in order gives back
-what it has, whichever hosts it lost on the way. Where it is killed, or interrupted while a node is half-way, tasks may still be at work on a host: as in
+what it has, whichever hosts it lost on the way. Where it is killed, or interrupted while it has a node half-way, tasks may still be at work on a host: as in
 a leader election, the Lease is not released then, but expires.
 """
 
@@ -83,7 +83,8 @@ def main() -> None:
     kubeconfig, context, namespace, where, process, seconds, mark = json.loads(sys.argv[1])
     cluster, holder = Cluster(kubeconfig, context, _PATIENCE), cluster_lease.Holder(where, process)
     renew(cluster, namespace, holder, int(seconds))
-    if not os.path.exists(mark) and not any(map(is_half_way, cluster.nodes().values())):
+    # What it wrote last, no cache needs to have.
+    if not os.path.exists(mark) and not any(is_half_way(node, str(holder)) for node in cluster.nodes("").values()):
         cluster_lease.release(cluster, namespace, holder)
 
 

@@ -113,10 +113,11 @@ def annotation(work: str, field: str) -> str:
     return f"{PREFIX}{work}-{field.replace('_', '-')}"
 
 
-def is_half_way(node: Any) -> bool:
-    """Whether a run of any kind has begun with a node and not ended, by its annotations, whatever else they say."""
-    notes = metadata(node).get("annotations") or {}
-    return any(notes.get(annotation(work, "state")) in (*UPGRADE_STEPS, *repair_record.STEPS) for work in _STATES)
+def is_half_way(node: Any, operator: str) -> bool:
+    """Whether this run, of any kind, has begun with a node and not ended, by its annotations, whatever else they say."""
+    notes, steps = metadata(node).get("annotations") or {}, (*UPGRADE_STEPS, *repair_record.STEPS)
+    records = ([notes.get(annotation(work, name)) for name in ("operator", "state")] for work in _STATES)
+    return any(who == operator and state in steps for who, state in records)
 
 
 def from_values(values: Any, work: str = UPGRADE) -> NodeRecord:

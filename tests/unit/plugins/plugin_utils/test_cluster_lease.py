@@ -242,7 +242,9 @@ class Api(http.server.BaseHTTPRequestHandler):
 
     def do_GET(self):
         if self.path.startswith("/api/v1/nodes"):
-            self._answer({"items": [{"metadata": {"name": "a", "annotations": self.annotations}}]})
+            # The cache of this server is behind what the run wrote last.
+            notes = {} if "resourceVersion=0" in self.path else self.annotations
+            self._answer({"items": [{"metadata": {"name": "a", "annotations": notes}}]})
             return
         self._answer({"metadata": {"resourceVersion": "7"}, "spec": {"holderIdentity": self.holder}})
 
@@ -262,6 +264,8 @@ class Api(http.server.BaseHTTPRequestHandler):
         (False, {}, False),
         # Interrupted (Ctrl-C): Ansible removes its folder, and tasks on hosts go on.
         (True, {"upgrade-state": "installing"}, False),
+        # A node that another run was killed on.
+        (True, {"upgrade-state": "installing", "upgrade-operator": "me@gone/1-1-0"}, True),
     ],
 )
 def test_a_run_that_ends_with_no_node_half_way_gives_its_lease_back_whatever_it_did_not_come_to(
@@ -270,7 +274,8 @@ def test_a_run_that_ends_with_no_node_half_way_gives_its_lease_back_whatever_it_
     """As where every host of a cluster was lost; a killed one has left its folder, and maybe a worker at a host."""
     Api.holder = str(other_run(run))
     Api.written.clear()
-    Api.annotations = {f"gpufleet.github.io/{name}": state for name, state in annotations.items()}
+    recorded = {"upgrade-operator": Api.holder, **annotations}
+    Api.annotations = {f"gpufleet.github.io/{name}": value for name, value in recorded.items()}
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Api) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         kubeconfig = kubeconfig_of(tmp_path, "kubeconfig", f"http://127.0.0.1:{server.server_port}")
@@ -294,10 +299,13 @@ def test_a_run_that_ends_with_no_node_half_way_gives_its_lease_back_whatever_it_
         ({"upgrade-state": "rolling-back", "upgrade-wave": "x"}, True),
         ({"upgrade-state": "done", "heal-state": "repairing"}, True),
         ({"repartition-state": "started"}, True),
+        ({"upgrade-state": "installing", "upgrade-operator": "me@gone/1-1-0"}, False),
+        ({"upgrade-state": "done", "heal-state": "repairing", "heal-operator": "me@gone/1-1-0"}, False),
         ({"upgrade-state": "failed", "heal-state": "handed-over", "repartition-state": "refused"}, False),
         ({}, False),
     ],
 )
-def test_a_node_is_half_way_while_its_record_names_a_step(annotations, half_way):
-    notes = {f"gpufleet.github.io/{name}": state for name, state in annotations.items()}
-    assert is_half_way({"metadata": {"name": "a", "annotations": notes}}) is half_way
+def test_a_node_is_half_way_while_its_record_names_a_step_of_this_run(annotations, half_way):
+    ours = {f"{work}-operator": "me@here/2-2-0" for work in ("upgrade", "heal", "repartition")}
+    notes = {f"gpufleet.github.io/{name}": value for name, value in {**ours, **annotations}.items()}
+    assert is_half_way({"metadata": {"name": "a", "annotations": notes}}, "me@here/2-2-0") is half_way
