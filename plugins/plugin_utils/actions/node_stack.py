@@ -59,13 +59,15 @@ class ActionModule(ClusterAction):
         labels = labels_of(node)
         moved = not any(_steps(labels, stack))
         if node and not moved:
+            off = clients.left_off(labels)
             remedy = f"Render the clusters with {_VARIABLE}, apply the tree, wait until its releases are installed, and run again."
             if stack == OPERATOR_STACK and labels.get(clients.NOTHING) == "false":
                 remedy = f"Remove the label {clients.NOTHING}=false, and run again."
-            elif stack == OPERATOR_STACK and labels.get(_PLUGIN) == "false":
+            elif stack == OPERATOR_STACK and _PLUGIN in off:
                 # Without the label the operator would bring its plugin at once, beside the other one.
-                remedy = f"Set the label {_PLUGIN} to {clients.OPERATOR_REPLACED} in place of false, and run again."
-            elif not _sets(cluster, arguments, labels, _OTHER[stack]):
+                others = f", and those of {', '.join(off[1:])} that it is to bring as well" if off[1:] else ""
+                remedy = f"Set the label {_PLUGIN} to {clients.OPERATOR_REPLACED} in place of {labels[_PLUGIN]}{others}, and run again."
+            elif len(off) < len(clients.REPLACED) and not _sets(cluster, arguments, labels, _OTHER[stack]):
                 # Its plugin would stay beside the one that comes.
                 reason = f"no DaemonSet of {_NAMES[_OTHER[stack]]} would leave node {name}"
                 raise Refused(_VARIABLE, reason, remedy)

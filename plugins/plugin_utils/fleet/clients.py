@@ -100,11 +100,13 @@ def brought(labels: Mapping[str, str], operands: Sequence[str], by_operator: boo
 
 def served(labels: Mapping[str, str], by_operator: bool) -> dict[str, str]:
     """Return the labels of a node whose L(REPLACED) are the GPU Operator's, or are not."""
-    keys = [f"{OPERATOR_PREFIX}{name}" for name in REPLACED]
-    return {
-        **labels,
-        **{key: "true" if by_operator else OPERATOR_REPLACED for key in keys if labels.get(key) not in _OF_HOST},
-    }
+    keys = {f"{OPERATOR_PREFIX}{name}" for name in REPLACED} - {*left_off(labels)}
+    return {**labels, **dict.fromkeys(keys, "true" if by_operator else OPERATOR_REPLACED)}
+
+
+def left_off(labels: Mapping[str, str]) -> list[str]:
+    """Return the labels of L(REPLACED) with which a node keeps them away for good, whichever stack serves it."""
+    return [f"{OPERATOR_PREFIX}{name}" for name in REPLACED if labels.get(f"{OPERATOR_PREFIX}{name}") in _OF_HOST]
 
 
 def _operands(labels: Mapping[str, str], value: str) -> list[str]:

@@ -20,6 +20,7 @@ NONE = {**OPERATORS, **{DEPLOY[name]: OPERATOR_REPLACED for name in REPLACED}}
 OURS = {**NONE, STACK: "device_plugin"}
 OWN = {"nvidia-device-plugin-moved", "dcgm-exporter"}
 THEIRS = {f"nvidia-{name}" for name in REPLACED}
+ALL_OFF = {DEPLOY[name]: "false" for name in REPLACED}
 SIDES = [("device_plugin", OPERATORS, OURS), ("gpu_operator", OURS, OPERATORS)]
 
 
@@ -202,6 +203,13 @@ def test_a_survey_says_whether_the_node_was_moved(run, stack, labels):
     assert not node.written
 
 
+def test_a_node_on_which_people_had_switched_all_of_the_operators_off_is_moved_and_keeps_them_off(run):
+    node = Node({**OPERATORS, **ALL_OFF})
+    assert run(node, state="surveyed") == {"changed": False, "moved": False}
+    assert run(node)["changed"] and node.labels == {**OURS, **ALL_OFF} and node.running & OWN == OWN
+    assert run(node, state="surveyed")["moved"]
+
+
 def test_a_host_that_is_no_node_is_left_to_the_plan(run):
     assert run(Node({}), state="surveyed", node="elsewhere")["moved"] is False
 
@@ -213,6 +221,9 @@ def test_a_host_that_is_no_node_is_left_to_the_plan(run):
         (OURS, THEIRS, {"stack": "gpu_operator"}, "no DaemonSet of the GPU Operator would serve node n .*Render"),
         (OURS, OWN, {"stack": "gpu_operator"}, "no DaemonSet of its own release would leave node n\\. Render"),
         ({**OURS, DEPLOY["device-plugin"]: "false"}, (), {"stack": "gpu_operator"}, "Set the label nvidia.com/gpu.deploy.device-plugin to replaced-by"),
+        ({**OURS, DEPLOY["device-plugin"]: "pre-installed"}, (), {"stack": "gpu_operator"}, "in place of pre-installed, and run again"),
+        ({**OURS, **ALL_OFF}, (), {"stack": "gpu_operator"}, f"replaced-by-gpufleet in place of false, and those of {', '.join([*ALL_OFF][1:])} that"),
+        ({**OPERATORS, **ALL_OFF}, OWN, {}, "no DaemonSet of its own release would serve node n"),
         ({**OURS, "nvidia.com/gpu.deploy.operands": "false"}, (), {"stack": "gpu_operator"}, "Remove the label nvidia.com/gpu.deploy.operands=false"),
         (OPERATORS, (), {"operands": ["driver"]}, "moves its driver as well. Move driver and container toolkit first"),
         (OPERATORS, (), {"kubernetes": False}, "gpu_node_kubernetes is false"),
