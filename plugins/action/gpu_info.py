@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import Any
 
 from ansible.errors import AnsibleError
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._distributions.distributions import NVIDIA_REPOSITORIES
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired import REPOSITORY_NAME
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.documents import read_json
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._printable import printable
@@ -25,11 +26,11 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import is_tr
 #: name. Neither looks at a character twice: the text is a host's.
 _UNPRINTABLE = re.compile(r'\\[^nt"\\/]')
 _ESCAPED = re.compile(r'\\.?[^"\\]*(?:\\.?[^"\\]*)*(?:"(\s*:)?|\Z)')
-#: Of the variables with the file of a repository's key and its fingerprint, what their names begin with; under which name the repository is configured,
-#: and the fingerprint where none is given.
+#: Of the variables with a repository, the file of its key and the fingerprint, what their names begin with; under which name it is configured; and the
+#: fingerprint and the address where none is given. The driver is installed from whatever source has the address, and the toolkit from its own alone.
 _KEYS = (
-    ("nvidia_driver_repository_key", REPOSITORY_NAME, ""),
-    ("nvidia_toolkit_repository_key", IDENTIFIER, KEY_FINGERPRINT),
+    ("nvidia_driver_repository", REPOSITORY_NAME, "", NVIDIA_REPOSITORIES),
+    ("nvidia_toolkit_repository", IDENTIFIER, KEY_FINGERPRINT, ""),
 )
 
 
@@ -64,15 +65,15 @@ class ActionModule(NvmlAction):
         return {**answer, "gpu": facts}
 
     def _key_files(self, task_vars: dict[str, Any]) -> dict[str, list[str]]:
-        """Return the files of the host with the keys of repositories that the inventory names."""
+        """Return the variables that name a file of the host with the key of a repository, each with what the host is asked of it."""
         found = {}
-        for prefix, identifier, usual in _KEYS if self._task.args.get("root", "/") == "/" else ():
+        for prefix, identifier, usual, address in _KEYS if self._task.args.get("root", "/") == "/" else ():
             # What cannot be read of the variables is said where they are planned with.
             with suppress(AnsibleError):
-                given = [task_vars.get(f"{prefix}_{name}") for name in ("file", "fingerprint")]
-                path, fingerprint = (str(self._templar.template(text)) if text else "" for text in given)
+                given = [task_vars.get(f"{prefix}_{name}") for name in ("key_file", "key_fingerprint", "url")]
+                path, fingerprint, url = (str(self._templar.template(text) or "") if text else "" for text in given)
                 if path:
-                    found[path] = [identifier, fingerprint or usual]
+                    found[f"{prefix}_key_file"] = [path, identifier, fingerprint or usual, address and (url or address)]
         return found
 
 

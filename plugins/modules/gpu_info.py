@@ -211,6 +211,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.document im
     pynvml_is_wanted,
     read_document,
 )
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._packages.key_file import key_file_fault
 
 
 def main() -> None:
@@ -232,10 +233,7 @@ def main() -> None:
         )
     document = read_document(HostReader(files), module.params["_pynvml_archive"], module.params["gather"])
     if module.params["_key_files"]:
-        # Few hosts have one.
-        from ansible_collections.gpufleet.nvidia.plugins.module_utils._packages.repository_options import key_file_fault
-
-        document["key_files"] = {path: key_file_fault(path, *key) for path, key in module.params["_key_files"].items()}
+        document["key_files"] = {name: key_file_fault(*key) for name, key in module.params["_key_files"].items()}
     # Ansible looks at every value of a result, on the host as on the controller: one text is one value.
     facts = {"gpu_text": json.dumps(document)} if module.params["as_text"] else {"gpu": document}
     module.exit_json(

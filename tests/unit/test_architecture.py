@@ -235,6 +235,29 @@ def test_what_reads_a_host_loads_no_view():
     assert done.stdout.strip() == "[]"
 
 
+def test_what_is_sent_to_every_host_that_is_read_changes_no_packages():
+    """Ansible sends what a module imports anywhere in it, also in functions."""
+    needed, pending = set(), [PLUGINS / "modules" / "gpu_info.py"]
+    while pending:
+        for target in imported(pending.pop()):
+            file = next(
+                (
+                    one
+                    for one in (PLUGINS.joinpath(*target[:-1]), PLUGINS.joinpath(*target))
+                    if one.with_suffix(".py").exists()
+                ),
+                PLUGINS.joinpath(*target),
+            ).with_suffix(".py")
+            if file.is_file() and file not in needed:
+                needed.add(file)
+                pending.append(file)
+    names = {str(file.relative_to(PLUGINS / "module_utils")) for file in needed}
+    assert "_packages/key_file.py" in names
+    assert {
+        name for name in names if name.startswith(("_adapters/package", "_adapters/repositories", "_packages/"))
+    } == {"_packages/key_file.py"}
+
+
 @pytest.mark.parametrize(
     ("code", "found"),
     [

@@ -26,6 +26,8 @@ _REST = (13, 17, 12)
 #: Public-key algorithms (RFC 9580, section 9.1): of RSA, and those that can only encrypt.
 _RSA, _ONLY_ENCRYPT = (1, 3), (2, 16, 18, 25, 26)
 _SUBKEY_BINDING = 0x18
+#: How many keys of a file are named.
+_NAMED = 3
 #: Hash algorithms by their OpenPGP number, with how PKCS #1 names them (RFC 9580, section 5.2.3.1).
 _HASHES = {
     2: ("sha1", "3021300906052b0e03021a05000414"),
@@ -88,8 +90,9 @@ def verified_key(content: bytes, fingerprint: str, source: str) -> bytes:
     except KeyRefused as error:
         raise KeyRefused(f"Failed to verify the key {source}: {error}.") from error
     if set(found) != {wanted}:
+        more = f" and {len(found) - _NAMED} more" if found[_NAMED:] else ""
         raise KeyRefused(
-            f"Failed to verify the key {source}: it holds {', '.join(found)}, expected only {wanted}. "
+            f"Failed to verify the key {source}: it holds {', '.join(found[:_NAMED])}{more}, expected only {wanted}. "
             "Check the fingerprint with the repository's owner; do not just copy what was found."
         )
     try:

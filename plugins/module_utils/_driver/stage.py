@@ -69,7 +69,8 @@ def stage(facts: Facts, desired: Mapping[str, Any]) -> StagePlan:
         return StagePlan("driver", True, refusals=(refusal,))
     steps = (*planned.plan.steps, *running)
     refused = disruption_refusals(host, wanted, version, steps, noticed)
-    if unknown and wanted.archive_source != "distribution":
+    # On the way back no repository is configured, so that nobody reads its key.
+    if unknown and wanted.state == "present" and wanted.archive_source != "distribution":
         refused = [*refused, *key_file_refusals(facts, wanted.repository, PREFIX)]
     return StagePlan("driver", bool(steps), steps, unknown, tuple(refused), warnings=planned.plan.warnings)
 

@@ -6,17 +6,16 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .._adapters.files import open_regular
-from .._adapters.openpgp import KeyRefused, fingerprints, key_of_digest, verified_key
+from .._adapters.openpgp import key_of_digest, verified_key
 from .._adapters.package_tools import Fetch
 from .._adapters.repositories import Credentials, check_url, checked_credentials, for_server_of, refuse_credentials_in
 from .._facts_view import Facts
 from .._plan import Refused
+from .key_file import read_key
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ class DesiredRepository:
         :raises KeyRefused: the key is another one.
         """
         if self.key_file:
-            source, content = self.key_file, _read(self.key_file, f"{prefix}repository_key_file")
+            source, content = self.key_file, read_key(self.key_file, f"{prefix}repository_key_file")
         else:
             source = check_url(self.key_url or key_url, f"{prefix}repository_key_url")
             content = fetch(source, for_server_of(source, url, self.credentials))
@@ -73,42 +72,9 @@ def read_repository(option: Mapping[str, Any], prefix: str) -> DesiredRepository
     return DesiredRepository(**texts, manage=manage, credentials=credentials)
 
 
-def key_is_there(identifier: str) -> bool:
-    """Return whether the host has the key of a repository that was configured under this name."""
-    return any(map(os.path.exists, (f"/etc/apt/keyrings/{identifier}.gpg", f"/etc/pki/rpm-gpg/{identifier}.asc")))
-
-
-def key_file_fault(path: str, identifier: str, fingerprint: str) -> str | None:
-    """Return why a file of this host does not have the key that a repository needs; None where nobody will read it, because the host has the key.
-
-    :param fingerprint: of the right one; empty where that is not known.
-    """
-    if key_is_there(identifier):
-        return None
-    try:
-        content = _read(path, path)
-        if fingerprint:
-            verified_key(content, fingerprint, path)
-        else:
-            fingerprints(content)
-    except Refused as refused:
-        return refused.reason
-    except KeyRefused as error:
-        said = str(error).removeprefix(f"Failed to verify the key {path}: ").rstrip(".")
-        return f"{path}: {said}"
-    return None
-
-
 def key_file_refusals(facts: Facts, wanted: DesiredRepository, prefix: str) -> list[Refused]:
     """Return that the file with the key is of no use, where packages are to come from the repository."""
-    fault = (facts.key_files or {}).get(wanted.key_file) if wanted.manage else None
+    variable = f"{prefix}repository_key_file"
+    fault = (facts.key_files or {}).get(variable) if wanted.manage and wanted.key_file else None
     remedy = f"Put the key of the repository there, on the host, or give {prefix}repository_key_url instead."
-    return [Refused(f"{prefix}repository_key_file", fault, remedy)] if fault else []
-
-
-def _read(path: str, variable: str) -> bytes:
-    try:
-        with open_regular(path) as handle:
-            return handle.read()
-    except OSError as error:
-        raise Refused(variable, f"{path} cannot be read: {error.strerror}", "It is a path on the host.") from error
+    return [Refused(variable, fault, remedy)] if fault else []

@@ -24,7 +24,7 @@ from .._adapters.repositories import Repository, check_url, sources_in
 from .._distributions.distributions import find
 from .._facts_view import DistributionFacts
 from .._formats.cdi_state import CdiState, specifications, state_of
-from .._packages.repository_options import key_is_there
+from .._packages.key_file import key_is_there
 from .._runtime.state import READERS, RuntimeConfiguration
 from .._steps import ASIDE
 from .config import PATH

@@ -147,21 +147,27 @@ def test_the_host_is_asked_for_a_text_whatever_the_user_asked_for(as_text):
 
 
 @pytest.mark.parametrize(("root", "asked"), [({}, True), ({"root": "/"}, True), ({"root": "/mnt"}, False)])
-def test_the_host_is_asked_for_the_key_files_that_the_inventory_names(root, asked):
+@pytest.mark.parametrize(
+    ("url", "source"),
+    [("", "https://developer.download.nvidia.com/compute/cuda/repos"), ("file:///srv/debs", "file:///srv/debs")],
+)
+def test_the_host_is_asked_for_the_key_files_that_the_inventory_names(root, asked, url, source):
     known = gpu_info.KEY_FINGERPRINT
     host = Host([{"changed": False, "gpu_text": '{"schema": 1}'}])
     variables = {
         "nvidia_driver_repository_key_file": "/root/{{ name }}.asc",
         "nvidia_driver_repository_key_fingerprint": "A" * 40,
-        "nvidia_toolkit_repository_key_file": "/root/toolkit.asc",
+        "nvidia_driver_repository_url": url,
+        "nvidia_toolkit_repository_key_file": "/root/mirror.asc",
     }
     plugin = host.plugin(gpu_info.ActionModule, root)
-    plugin._templar = SimpleNamespace(template=lambda text: text.replace("{{ name }}", "driver"))
+    plugin._templar = SimpleNamespace(template=lambda text: text.replace("{{ name }}", "mirror"))
     plugin._execute_module = lambda module_args, **_others: host.calls.append(module_args) or host.answers.pop(0)
     plugin.run(task_vars=variables)
     found = {
-        "/root/driver.asc": ["gpufleet-nvidia-driver", "A" * 40],
-        "/root/toolkit.asc": ["nvidia-container-toolkit", known],
+        "nvidia_driver_repository_key_file": ["/root/mirror.asc", "gpufleet-nvidia-driver", "A" * 40, source],
+        # What the driver's variables say of the same file is another question.
+        "nvidia_toolkit_repository_key_file": ["/root/mirror.asc", "nvidia-container-toolkit", known, ""],
     }
     assert host.calls[0].get("_key_files") == (found if asked else None)
 

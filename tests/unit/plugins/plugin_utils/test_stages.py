@@ -43,7 +43,8 @@ def test_a_bare_host_needs_what_its_desired_state_has():
 
 _MIRROR = {"url": "https://mirror.example.com/nvidia", "key_file": "/root/mirror.asc", "key_fingerprint": "A" * 40}
 _NEW = {**BARE, "toolkit": {"packages": {}}}
-_NO_KEY = {"/root/mirror.asc": "/root/mirror.asc cannot be read: No such file or directory"}
+_FAULT = "/root/mirror.asc cannot be read: No such file or directory"
+_NO_KEY = {f"nvidia_{part}_repository_key_file": _FAULT for part in ("driver", "toolkit")}
 
 
 @pytest.mark.parametrize("prefix", ["nvidia_driver_", "nvidia_toolkit_"])
@@ -53,9 +54,9 @@ def test_a_key_file_without_the_repositorys_key_is_refused_where_packages_are_to
     (refusal,) = [
         one for plan in plan_stages(seen({**_NEW, "key_files": _NO_KEY}), wanted).values() for one in plan.refusals
     ]
-    assert (refusal.thing, refusal.reason) == (f"{prefix}repository_key_file", *_NO_KEY.values())
+    assert (refusal.thing, refusal.reason) == (f"{prefix}repository_key_file", _FAULT)
     assert "on the host" in refusal.remedy and f"{prefix}repository_key_url" in refusal.remedy
-    right = {**_NEW, "key_files": {"/root/mirror.asc": None}}
+    right = {**_NEW, "key_files": {**_NO_KEY, f"{prefix}repository_key_file": None}}
     for facts, others in (
         (right, {}),
         (_NEW, {}),
@@ -63,6 +64,17 @@ def test_a_key_file_without_the_repositorys_key_is_refused_where_packages_are_to
     ):
         plans = plan_stages(seen(facts), {**wanted, **others})
         assert [one.message for plan in plans.values() for one in plan.refusals] == []
+
+
+def test_a_driver_that_goes_back_needs_no_key_file():
+    """The stage configures no repository then."""
+    before = {"schema": 1, "version": "580.126.20", "packages": {"nvidia-open": "580.126.20-1"}}
+    facts = {**recorded(TRAINING, "ready"), "key_files": _NO_KEY}
+    facts = {**facts, "recorded": {**facts["recorded"], "driver_previous": before}}
+    variables = {f"nvidia_driver_repository_{name}": value for name, value in _MIRROR.items()}
+    wanted = {**desired(**described(TRAINING)), **variables, "nvidia_driver_state": "previous"}
+    plan = plan_stages(seen(facts), wanted)["driver"]
+    assert plan.needed and plan.unknown and _FAULT not in "".join(one.message for one in plan.refusals)
 
 
 def test_a_host_that_has_its_packages_needs_no_key_file():

@@ -26,10 +26,6 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit import sy
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.desired import DesiredToolkit
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.packages import PACKAGES
 from ansible_collections.gpufleet.nvidia.tests.unit.package_manager import PackageManager
-from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._adapters.test_openpgp import (
-    ARMOURED,
-    FINGERPRINT,
-)
 
 MIRROR = DesiredRepository("https://mirror/deb")
 
@@ -134,22 +130,6 @@ def test_a_key_that_is_right_is_fetched_once(monkeypatch):
     assert len(fetched) == 1
     # NVIDIA signs the metadata of the rpm repository and not the packages.
     assert (repository.signed_metadata, repository.signed_packages) == (True, False)
-
-
-def test_what_is_wrong_with_a_key_file(tmp_path):
-    file, fault = tmp_path / "key.asc", repository_options.key_file_fault
-    assert fault(str(file), "nobodys", "") == f"{file} cannot be read: No such file or directory"
-    file.write_bytes(ARMOURED)
-    assert [fault(str(file), "nobodys", wanted) for wanted in ("", FINGERPRINT)] == [None, None]
-    assert fault(str(file), "nobodys", "A" * 40).startswith(f"{file}: it holds {FINGERPRINT}, expected only AAAA")
-    file.write_text("<html>404</html>")
-    assert fault(str(file), "nobodys", "").startswith(f"{file}: ")
-
-
-def test_a_key_file_is_not_read_where_the_host_has_the_key(monkeypatch):
-    monkeypatch.setattr(repository_options.os.path, "exists", {"/etc/apt/keyrings/ours.gpg"}.__contains__)
-    assert repository_options.key_file_fault("/nowhere", "ours", "") is None
-    assert repository_options.key_file_fault("/nowhere", "another", "")
 
 
 def test_os_release_of_this_machine():
