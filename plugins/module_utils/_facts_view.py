@@ -109,6 +109,7 @@ class RuntimeFacts(View):
     binary: str | None = has(_TEXT)
     low_level_runtime: str | None = has(_TEXT)
     active: bool | None = has(boolean)
+    own: bool | None = has(boolean)
     config_version: int | None = has(number(0, 1000))
     nvidia: bool | None = has(boolean)
     has_type: bool | None = has(boolean)

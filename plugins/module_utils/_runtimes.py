@@ -82,11 +82,13 @@ RUNTIMES: Mapping[str, ContainerRuntime] = {
     ),
 }
 DISTRIBUTIONS: Mapping[str, ContainerRuntime] = {name: row for name, row in RUNTIMES.items() if row.is_distribution}
-#: Kubernetes distributions that are seen and not configured: with their units, and how their containerd gets the runtime. k0s merges what is in
+#: Kubernetes distributions that are seen and not configured: with their units, the socket that their own containerd has where they run it (a worker of
+#: k0s may be told another one, and a controller runs no pods), and how that gets the runtime. k0s merges what is in
 #: /etc/k0s/containerd.d into the configuration that it generates (docs.k0sproject.io, Runtime [doc]); NVIDIA's operator writes there from v25.10.0 on.
-UNCONFIGURED: Mapping[str, tuple[tuple[str, ...], str]] = {
+UNCONFIGURED: Mapping[str, tuple[tuple[str, ...], str, str]] = {
     "k0s": (
         ("k0sworker", "k0scontroller"),
+        "/run/k0s/containerd.sock",
         "have the GPU Operator (v25.10.0 or later) bring the toolkit with toolkit.env CONTAINERD_CONFIG=/run/k0s/containerd-cri.toml, "
         "RUNTIME_DROP_IN_CONFIG=/etc/k0s/containerd.d/nvidia.toml and CONTAINERD_SOCKET=/run/k0s/containerd.sock",
     ),
@@ -94,11 +96,10 @@ UNCONFIGURED: Mapping[str, tuple[tuple[str, ...], str]] = {
 #: The units of all of them, without suffix.
 UNITS = (
     *(unit for row in RUNTIMES.values() for unit in row.units),
-    *(unit for units, _remedy in UNCONFIGURED.values() for unit in units),
+    *(unit for units, _socket, _remedy in UNCONFIGURED.values() for unit in units),
 )
-#: Who runs pods on a host, as names of units.
-KUBELETS = (
-    "kubelet.service",
-    *(f"{unit}.service" for row in DISTRIBUTIONS.values() for unit in row.units),
-    *(f"{unit}.service" for units, _remedy in UNCONFIGURED.values() for unit in units),
-)
+#: Who runs pods on a host that is set up from here, as names of units. They are in the texts of the host's units, which systemd reads again for each other
+#: name.
+KUBELETS = ("kubelet.service", *(f"{unit}.service" for row in DISTRIBUTIONS.values() for unit in row.units))
+#: Who runs pods on any host.
+ALL_KUBELETS = (*KUBELETS, *(f"{unit}.service" for row in UNCONFIGURED.values() for unit in row[0]))

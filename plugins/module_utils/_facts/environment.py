@@ -42,7 +42,7 @@ from .._printable import LONGEST_OUTPUT
 from .._runtime.containers import started
 from .._runtime.desired import unreadable
 from .._runtime.state import READERS, RuntimeConfiguration, leftovers_of
-from .._runtimes import DISTRIBUTIONS, KUBELETS, RUNTIMES, UNCONFIGURED
+from .._runtimes import ALL_KUBELETS, DISTRIBUTIONS, RUNTIMES, UNCONFIGURED
 from .._sharing.mps_instances import UNIT as MPS_UNIT
 from .._toolkit import config as toolkit_config
 from .._toolkit.hooks import read_hooks
@@ -194,7 +194,7 @@ def read_kubelet(source: HostReader, services: Services) -> dict[str, Any]:
     programs = ("kubelet", *(runtime.program for runtime in DISTRIBUTIONS.values()), *UNCONFIGURED)
     return {
         "installed": any(source.files.find_program(name) for name in programs),
-        "active": services.active(*(unit.removesuffix(".service") for unit in KUBELETS)),
+        "active": services.active(*(unit.removesuffix(".service") for unit in ALL_KUBELETS)),
     }
 
 
@@ -297,8 +297,8 @@ def _units_at_boot(files: HostFiles) -> dict[str, dict[str, Any]]:
 def read_runtimes(source: HostReader, services: Services, containers: bool = False) -> dict[str, Any]:
     """Return the part C(runtimes) of the facts: the installed ones by name. C(containers): whether to read, which takes long, those of a toolkit."""
     found: dict[str, dict[str, Any]] = {
-        name: {"active": services.active(*units)}
-        for name, (units, _remedy) in UNCONFIGURED.items()
+        name: {"active": services.active(*units), "own": source.files.exists(socket)}
+        for name, (units, socket, _remedy) in UNCONFIGURED.items()
         if source.files.find_program(name)
     }
     for name, runtime in RUNTIMES.items():

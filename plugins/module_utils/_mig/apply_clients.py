@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from .._adapters import systemd
 from .._adapters.command import CommandError
-from .._runtimes import KUBELETS
+from .._runtimes import ALL_KUBELETS
 
 #: Services that read the GPUs once, when they start.
 _SERVICES = ("nvidia-dcgm.service", "dcgm.service", "dcgm-exporter.service", "nvidia-dcgm-exporter.service")
@@ -27,11 +27,11 @@ def to_notify(restarted: Sequence[str]) -> tuple[str, ...]:
     if not systemd.available():
         return ()
     try:
-        units = systemd.units((*_SERVICES, *KUBELETS))
+        units = systemd.units((*_SERVICES, *ALL_KUBELETS))
     except CommandError:
         return ()
     services = tuple(name for name in _SERVICES if units[name].is_active and name not in restarted)
-    return services + (_PODS if any(units[name].is_active for name in KUBELETS) else ())
+    return services + (_PODS if any(units[name].is_active for name in ALL_KUBELETS) else ())
 
 
 class Clients:

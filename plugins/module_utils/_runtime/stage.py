@@ -26,23 +26,28 @@ from .rancher import refuse_former
 OWNER = "nvidia-container-toolkit-base"
 
 
+def refuse_elsewhere(facts: Facts, runtime: str) -> Refused | None:
+    """Return that the pods for which a runtime would be set up run in another containerd. Docker's containers are no pods."""
+    runtimes = facts.runtimes or {}
+    for name in UNCONFIGURED if runtime in ("containerd", "crio") else ():
+        if name in runtimes and runtimes[name].active and runtimes[name].own:
+            reason = f"the pods of this host run in the containerd of {name}, which is not configured from here, and not in {runtime}"
+            return Refused("nvidia_toolkit_runtime", reason, f"Set it to none, and {UNCONFIGURED[name][2]}.")
+    return None
+
+
 def stage(facts: Facts, desired: Mapping[str, Any]) -> StagePlan:
     """Return what the stage would do; see docs/architecture.md."""
     runtime = desired["nvidia_toolkit_runtime"]
     if runtime == "none":
         return StagePlan("runtime", needed=False)
     runtimes = facts.runtimes or {}
-    other = next((name for name in UNCONFIGURED if name in runtimes and runtimes[name].active), None)
-    if other:
-        foreign = Refused(
-            "nvidia_toolkit_runtime",
-            f"the pods of this host run in the containerd of {other}, which is not configured from here, and not in {runtime}",
-            f"Set it to none, and {UNCONFIGURED[other][1]}.",
-        )
+    foreign = refuse_elsewhere(facts, runtime)
+    if foreign:
         return StagePlan("runtime", True, refusals=(foreign,))
     found = runtimes.get(runtime)
     if found is None:
-        others = sorted(runtimes)
+        others = sorted({*runtimes} & {*RUNTIMES})
         installed = f"installed: {', '.join(others)}" if others else "no container runtime is"
         absent = Refused(
             "nvidia_toolkit_runtime",

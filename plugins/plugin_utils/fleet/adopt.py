@@ -32,6 +32,7 @@ from ...module_utils._mig.model import DesiredGpu
 from ...module_utils._mig.state import gpus_with_pci
 from ...module_utils._mig.state import present as now
 from ...module_utils._plan import Refused, StagePlan
+from ...module_utils._runtime.stage import refuse_elsewhere
 from ...module_utils._runtimes import DISTRIBUTIONS, RUNTIMES
 from .adopt_cluster import ServedConfiguration
 from .adopt_inventory import NO_IMEX, Adopted, Found
@@ -221,6 +222,11 @@ def _toolkit(reader: _Reader, served: ServedConfiguration, preferred: str) -> No
         # Nobody has finished this host: what it is to become, the roles' defaults say.
         order = _ORDER if reader.facts.kubelet.installed else (*_ORDER[:-2], "docker", "containerd")
         name = next((name for name in (preferred, *order) if name in runtimes), None)
+        elsewhere = refuse_elsewhere(reader.facts, name) if name else None
+        if elsewhere:
+            reader.variables["nvidia_toolkit_runtime"] = "none"
+            reader.differences.append(f"toolkit: it is not set up. {elsewhere.message}")
+            return
         if name is not None:
             wanted = [
                 {"nvidia_toolkit_runtime": name, **version, **method}

@@ -14,6 +14,7 @@ from ...module_utils._boards.cards import cards_on_bus
 from ...module_utils._facts_view import DriverFacts, Facts, RuntimeFacts
 from ...module_utils._gpu_facts import GpuFacts
 from ...module_utils._plan import StagePlan, Verdict, verdict_of
+from ...module_utils._runtimes import UNCONFIGURED
 from ...module_utils._users import users_of
 from .inspection import imex_state
 from .plan import stage_lines
@@ -143,6 +144,8 @@ def _imex(facts: Facts) -> dict[str, str]:
 
 
 def _runtime(name: str, runtime: RuntimeFacts) -> str:
+    if name in UNCONFIGURED:
+        return f"{name} with or without the runtime nvidia: not read"
     text = f"{name} {runtime.version or _UNKNOWN}"
     return text + (" with the runtime nvidia" if runtime.nvidia else " without the runtime nvidia")
 

@@ -252,8 +252,10 @@ def test_a_node_of_k0s(tree):
     tree.program("/usr/local/bin/k0s")
     for states, active in ({"k0sworker": "active"}, True), ({"k0sworker": "inactive"}, False):
         services = Services({name: Unit(name, "loaded", state) for name, state in states.items()})
-        assert environment.read_runtimes(tree.source(), services) == {"k0s": {"active": active}}
+        assert environment.read_runtimes(tree.source(), services) == {"k0s": {"active": active, "own": False}}
         assert environment.read_kubelet(tree.source(), services) == {"installed": True, "active": active}
+    tree.write("/run/k0s/containerd.sock", "")
+    assert environment.read_runtimes(tree.source(), Services())["k0s"]["own"] is True
 
 
 NOTHING_RECORDED = {

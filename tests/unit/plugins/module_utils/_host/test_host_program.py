@@ -69,6 +69,11 @@ def test_the_units_run_in_order_and_before_whoever_uses_a_gpu():
         assert not set(after[name]) & set(before[name])
 
 
+def test_the_texts_of_units_name_only_kubelets_that_are_set_up_from_here():
+    """With another name systemd reads them again, on every host."""
+    assert "k0s" not in "".join((*units(PYTHON).values(), mps_units.unit_text("/program"), mps_units.SHM_UNIT_TEXT))
+
+
 def test_the_units_call_verbs_that_exist():
     for text in units(PYTHON).values():
         command = section(text, "ExecStart")[0].split()

@@ -300,16 +300,28 @@ class TestStage:
         assert "containerd is not installed (installed: docker)" in made.refusals[0].message
 
     @pytest.mark.parametrize("others", [{}, {"containerd": FACTS}])
-    def test_a_node_of_k0s_is_refused_with_what_does_it_there(self, others):
-        made = stage({"runtimes": {"k0s": {"active": True}, **others}}, self.VARIABLES)
+    @pytest.mark.parametrize("runtime", ["containerd", "crio"])
+    def test_a_node_of_k0s_is_refused_with_what_does_it_there(self, runtime, others):
+        found = {"k0s": {"active": True, "own": True}, **others}
+        made = stage({"runtimes": found}, {**self.VARIABLES, "nvidia_toolkit_runtime": runtime})
         (refusal,) = made.refusals
         assert refusal.thing == "nvidia_toolkit_runtime" and "the containerd of k0s" in refusal.reason
         assert "Set it to none" in refusal.remedy and "/etc/k0s/containerd.d/nvidia.toml" in refusal.remedy
-        assert not stage(
-            {"runtimes": {"k0s": {"active": True}}}, {**self.VARIABLES, "nvidia_toolkit_runtime": "none"}
-        ).needed
-        stopped = stage({"runtimes": {"k0s": {"active": False}, **others}}, self.VARIABLES)
-        assert "k0s" not in "".join(one.message for one in stopped.refusals) or not others
+        assert not stage({"runtimes": found}, {**self.VARIABLES, "nvidia_toolkit_runtime": "none"}).needed
+
+    @pytest.mark.parametrize("k0s", [{"active": False, "own": True}, {"active": True, "own": False}])
+    def test_a_node_of_k0s_without_pods_in_its_containerd_is_as_any_other(self, k0s):
+        """Its worker was told the socket of the host's containerd, or it is a controller, or nothing runs."""
+        found = {"containerd": self.FACTS}
+        assert stage({"runtimes": {"k0s": k0s, **found}}, self.VARIABLES) == stage({"runtimes": found}, self.VARIABLES)
+        (refusal,) = stage({"runtimes": {"k0s": k0s}}, self.VARIABLES).refusals
+        assert "containerd is not installed (no container runtime is)" in refusal.message
+
+    def test_docker_beside_k0s_is_set_up(self):
+        found = {"docker": {"active": True, "version": "28.0.0"}}
+        wanted = {**self.VARIABLES, "nvidia_toolkit_runtime": "docker"}
+        beside = stage({"runtimes": {"k0s": {"active": True, "own": True}, **found}}, wanted)
+        assert beside == stage({"runtimes": found}, wanted) and not beside.refusals
 
     def test_unknown_version(self):
         made = self.run({**self.FACTS, "version": None})

@@ -103,6 +103,19 @@ def test_a_bare_host_is_written_as_what_it_is_to_become(hand):
     assert any("no container runtime of the host has" in note for note in adopted(facts).notes)
 
 
+def test_beside_the_containerd_of_k0s_nothing_is_written_that_site_refuses(hand):
+    facts = unloaded(hand, source=None, packages={})
+    facts["toolkit"].update(packages={}, version=None, accept_envvar_unprivileged=None, accept_volume_mounts=None)
+    facts["runtimes"]["containerd"].update(nvidia=False, binary=None)
+    facts["runtimes"]["k0s"] = {"active": True, "own": True}
+    one = adopted(facts)
+    assert one.variables["nvidia_toolkit_runtime"] == "none"
+    (said,) = [text for text in one.differences if text.startswith("toolkit: ")]
+    assert said.startswith("toolkit: it is not set up. nvidia_toolkit_runtime: the pods of this host run in")
+    assert "/etc/k0s/containerd.d/nvidia.toml" in said
+    assert not {"toolkit", "runtime"} & {*left(facts, one)}
+
+
 def test_a_host_with_packages_and_no_module_is_written_as_what_it_is_to_become(hand):
     facts = unloaded(hand)
     one = adopted(facts)

@@ -86,6 +86,11 @@ def test_a_host_in_service_is_told_with_equal_gpus_together():
     }
 
 
+def test_of_a_containerd_that_is_not_read_nothing_is_said():
+    told = identity(seen({"runtimes": {"k0s": {"active": True, "own": True}}}))
+    assert told["runtimes"] == "k0s with or without the runtime nvidia: not read"
+
+
 def test_what_the_facts_do_not_tell_is_not_known():
     assert identity(seen({}))["runtimes"] == identity(seen({}))["MPS daemons"] == "not known"
     assert identity(seen({}))["system"] == "not known  , kernel not known, Secure Boot not known"
