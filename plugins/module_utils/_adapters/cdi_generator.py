@@ -13,7 +13,6 @@ first, as the unit of 1.20.1 does (nvidia-container-toolkit, deployments/systemd
 
 from __future__ import annotations
 
-import fnmatch
 import os
 import re
 import time
@@ -30,7 +29,7 @@ from .._formats.cdi import (
     shape_specification,
 )
 from .command import CommandError, find, run
-from .files import HostFiles, list_directory, read_bytes, remove
+from .files import HostFiles, read_bytes, remove
 from .host_reader import HostReader
 
 #: What every CUDA process opens; C(nvidia-modeset) is for displays.
@@ -42,6 +41,8 @@ _CREATE_NODES = ["nvidia-ctk", "system", "create-device-nodes", "--control-devic
 _UNKNOWN_COMMAND = "No help topic"
 #: Seconds before each further try of C(nvidia-ctk cdi generate).
 PAUSES = (1.0, 2.0, 4.0)
+#: Seconds in which somebody else who writes a specification has renamed it.
+_RENAMED = 1.0
 _GPUS = "/proc/driver/nvidia/gpus"
 _MINOR = re.compile(r"^Device Minor:\s*(\d{1,3})\s*$", re.MULTILINE)
 _SETTINGS = "/etc/nvidia-container-toolkit/nvidia-cdi-refresh.env"
@@ -148,8 +149,7 @@ def _generate(target: str) -> None:
     """
     command = ["nvidia-ctk", "cdi", "generate", f"--output={target}"]
     environment = {name: value for name, value in settings().items() if name != _OUTPUT}
-    folder = os.path.dirname(target)
-    before = list_directory(folder)
+    before = {path for path, _time, _size in _unfinished(target)}
     for pause in (*PAUSES, None):
         try:
             result = run(command, environment=environment, timeout=120.0, allowed=(0,))
@@ -158,8 +158,11 @@ def _generate(target: str) -> None:
             raise CommandError(command, f"it reported success but wrote nothing to {target}", result.stderr)
         except CommandError as error:
             # What it could not write whole it leaves (container-device-interface, Spec.write [code]): on a full disk for ever.
-            for name in fnmatch.filter({*list_directory(folder)} - {*before}, "spec.*.tmp"):
-                remove(f"{folder}/{name}")
+            left = {one for one in _unfinished(target) if one[0] not in before}
+            if left:
+                time.sleep(_RENAMED)
+            for path, _time, _size in left & _unfinished(target):
+                remove(path)
             if pause is not None:
                 time.sleep(pause)
                 continue
@@ -167,6 +170,14 @@ def _generate(target: str) -> None:
             still = f"; still missing: {', '.join(missing)}" if missing else ""
             reason = f"{error.reason}, {len(PAUSES) + 1} times in {sum(PAUSES):g} s{still}"
             raise CommandError(error.command, reason, error.output) from error
+
+
+def _unfinished(target: str) -> set[tuple[str, float | None, int | None]]:
+    """Return the files that are not renamed yet to what they are written for, with the time and the size of the last write."""
+    files = HostFiles()
+    return {
+        (path, files.modified(path), files.size(path)) for path in files.glob(f"{os.path.dirname(target)}/spec.*.tmp")
+    }
 
 
 def _missing_gpus(files: HostFiles) -> list[str]:

@@ -268,18 +268,27 @@ def refresh_with(monkeypatch):
     return refresh
 
 
-def test_what_the_toolkit_could_not_write_whole_is_not_left(spec, refresh_with):
-    """On a disk that is full it leaves a file of another name for each try, and keeps it full."""
-    other = spec.with_name("spec.1.tmp")
-    other.write_text("of somebody who writes just now")
+def test_what_the_toolkit_could_not_write_whole_is_not_left(spec, refresh_with, monkeypatch):
+    """On a disk that is full it leaves a file of another name for each try, and keeps it full. Others write there meanwhile."""
+    other, begun, slow = (spec.with_name(f"spec.{number}.tmp") for number in (1, 2, 3))
+    other.write_text("of somebody who was writing before")
 
     def run(command, **_options):
         spec.with_name(f"spec.{len(list(spec.parent.iterdir()))}0.tmp").write_text("half")
+        for path in (begun, slow):
+            path.write_text("of somebody who writes just now")
         raise CommandError(command, "exit status 1", "no space left on device")
 
+    def sleep(seconds):
+        if seconds and begun.exists():
+            begun.rename(spec.with_name("other.yaml"))
+            slow.write_text(f"{slow.read_text()}, and more")
+
+    monkeypatch.setattr(cdi_generator.time, "sleep", sleep)
     with pytest.raises(CommandError, match=r"3 times in 0 s: .*no space left on device"):
         refresh_with(run)
-    assert list(spec.parent.glob("spec.*")) == [other]
+    assert sorted(spec.parent.glob("spec.*.tmp")) == [other, slow]
+    assert spec.with_name("other.yaml").read_text() == "of somebody who writes just now"
 
 
 class Toolkit:
