@@ -142,6 +142,7 @@ def rules(node):
     return {one["metadata"]["name"]: one["spec"] for one in node.get("devicetaintrules")["items"]}
 
 
+@pytest.mark.by_name
 def test_a_broken_gpu_is_tainted_alone_until_it_is_proven_and_the_pods_on_the_other_one_see_nothing(node):
     """The older Kubernetes has no v1 of these rules: the node is cordoned, as before."""
     if node.kubernetes == OLDEST_KUBERNETES:

@@ -172,6 +172,7 @@ def test_the_documentation_shows_what_is_printed(fleet, adopted):
     assert TRANSCRIPT.read_text(encoding="utf-8") == told
 
 
+@pytest.mark.by_name
 @pytest.mark.usefixtures("adopted")
 def test_what_is_there_is_not_overwritten_unless_that_is_asked_for(fleet):
     hosts = fleet.folder / "inventory" / "adopted" / "hosts.yml"

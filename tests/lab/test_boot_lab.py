@@ -140,6 +140,7 @@ def test_a_reboot_restores_all_of_it(fleet):
     assert fleet.play("plan").rc == 0
 
 
+@pytest.mark.by_name
 def test_a_host_whose_program_is_gone_can_be_removed(fleet):
     for host in (MIG, MPS):
         fleet.lab.sh(host, "rm -rf /usr/local/lib/gpufleet; ln -sf /dev/null /etc/systemd/system/gpufleet-mig.service")

@@ -120,6 +120,7 @@ def test_accepted_once_and_not_asked_again(fleet, recorded):
     assert "CUDA is not proven: /usr/bin/dcgmi was not run for this check" in verified.text
 
 
+@pytest.mark.by_name
 def test_unattended_upgrades_do_not_move_it(fleet):
     assert set(fleet.lab.sh(HOST, "apt-mark showhold").split()) >= WANTED
     site(fleet, nvidia_dcgm_version="4.5.3", nvidia_health_dcgm_level=0)
@@ -155,6 +156,7 @@ def test_the_host_engine_makes_way_for_mig_and_comes_back(fleet, recorded):
     assert calls(fleet) == ["diag -r 2 -j"]
 
 
+@pytest.mark.by_name
 def test_an_upgrade_of_the_driver_stops_it_and_accepts_the_host(fleet, recorded):
     diagnosed(fleet, recorded.HEALTHY)
     variables = {**MIG, "nvidia_dcgm_version": "4.5.3", "nvidia_driver_branch": "595", "gpu_node_kubernetes": False}

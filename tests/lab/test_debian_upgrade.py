@@ -94,6 +94,7 @@ def test_real_unattended_upgrades_do_not_move_it(host):
     prove(host, RELEASED)
 
 
+@pytest.mark.by_name
 def test_without_hold_and_pin_it_would_be_moved(host):
     """The proof that the unattended upgrade above, and the empty simulations, mean something."""
     held = host.sh("apt-mark showhold").split()

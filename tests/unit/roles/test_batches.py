@@ -168,6 +168,7 @@ def test_quotas_are_lowered_before_a_host_changes_and_raised_under_the_lease_wha
     assert max(raised) < min(places[f"{host} lease absent"] for host in "abcd")
 
 
+@pytest.mark.by_name
 def test_quotas_that_cannot_be_raised_keep_neither_the_lease_nor_the_tree(site):
     site.fail(**dict.fromkeys("abcd", "quotas raised"))
     values = {
@@ -183,6 +184,7 @@ def test_quotas_that_cannot_be_raised_keep_neither_the_lease_nor_the_tree(site):
     assert "The hosts are done, and the quotas of teams stay low: quotas raised does not work" in said_of(done, "a")
 
 
+@pytest.mark.by_name
 def test_a_host_whose_quotas_cannot_be_lowered_is_not_touched(site):
     site.fail(b="quotas lowered")
     done = site.run(*batches("repartition", 2), "-e", json.dumps(QUOTAS))

@@ -52,6 +52,7 @@ def test_one_node_after_the_other_changes_its_plugin_and_keeps_its_pods(site, va
     assert [(site.record(host)["state"], site.record(host)["to"]) for host in "ab"] == [("done", target)] * 2
 
 
+@pytest.mark.by_name
 def test_a_node_that_fails_stays_cordoned_and_no_other_one_is_started(site):
     site.fail(a="stack device_plugin")
     assert site.run("migrate").returncode != 0

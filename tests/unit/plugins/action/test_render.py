@@ -132,6 +132,7 @@ def several(folder, cluster, pool, *hosts, **variables):
     return str(path)
 
 
+@pytest.mark.by_name
 def test_one_tree_has_the_clusters_of_several_inventories(render, tmp_path):
     east = several(tmp_path, "east", "training", *(f"e{number}" for number in range(6)))
     west = several(tmp_path, "west", "serving", "w1", "w2")
@@ -162,6 +163,7 @@ def test_one_tree_has_the_clusters_of_several_inventories(render, tmp_path):
     assert not render(inventory=less, remove_clusters=["west"])["changed"], "it can be repeated"
 
 
+@pytest.mark.by_name
 def test_what_a_new_layout_has_to_know_of_quotas_is_of_the_inventory_and_a_broken_file_of_them_is_named(
     render, tmp_path
 ):
@@ -283,6 +285,7 @@ def test_where_the_tree_is_may_stand_anywhere(render, tmp_path, place):
     assert [one["output_directory"] for one in answers] == [str(tmp_path / "said")] * 2, answers
 
 
+@pytest.mark.by_name
 def test_hosts_that_say_different_things_of_the_run_are_refused_by_name(render, tmp_path):
     (tmp_path / "host_vars").mkdir()
     (tmp_path / "host_vars/gpu-2.yml").write_text("gpu_kubernetes_output_directory: mine\n")
@@ -297,6 +300,7 @@ def test_hosts_that_say_different_things_of_the_run_are_refused_by_name(render, 
     assert "gpu_kubernetes_prune: 'perhaps' must be true or false" in render()["msg"]
 
 
+@pytest.mark.by_name
 def test_a_tree_inside_the_inventory_is_refused(render, tmp_path):
     (tmp_path / "inventory").mkdir()
     (tmp_path / "inventory.yml").rename(tmp_path / "inventory/hosts.yml")
@@ -363,6 +367,7 @@ def test_a_desired_state_that_cannot_be_met_writes_nothing(render, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.by_name
 def test_the_first_hosts_of_a_fleet_are_rendered_without_those_that_were_never_read(render, tmp_path):
     gpu = {"name": "NVIDIA L40S", "board": "l40s-48gb", "architecture": "ada", "memory_mib": 46068}
     gpus = [{**gpu, "index": index, "mig": {"supported": False, "current": False}} for index in range(4)]
