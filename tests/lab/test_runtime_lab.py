@@ -275,12 +275,14 @@ def test_a_template_of_k3s_that_the_operators_real_toolkit_wrote_has_the_hosts_r
 
     places = rancher.places("k3s")
     path = places.template if version == 2 else places.template_v3
-    files = {path: own.read_text(), **({LEFT: written} if drop_in else {})}
+    # The drop-ins of a host are in a folder that is not the test's.
+    theirs, here = str(Path(LEFT).parent), str(folder)
+    files = {path: own.read_text().replace(here, theirs), **({LEFT: written} if drop_in else {})}
     changed = {change.path: change.after for change in rancher.edit("k3s", files, DesiredRuntime()).changed}
     if drop_in:
         assert changed.pop(LEFT) is None
         (folder / "99-nvidia.toml").unlink()
-    own.write_text(render(changed[path], base, data))
+    own.write_text(render(changed[path].replace(theirs, here), base, data))
     dump = dumped(program, own)
     assert containerd.effective(dump).binary == DesiredRuntime().binary and FORMER not in dump
 

@@ -349,7 +349,7 @@ def _text(path: str) -> str | None:
     try:
         return None if content is None else utf8(path, content)
     except NotUtf8 as error:
-        raise RuntimeFailure(f"Failed to read {path}: {error}. Correct the file.") from error
+        raise RuntimeFailure(f"Failed to read the configuration: {error}. Correct the file.") from error
 
 
 def _write(path: str, text: str) -> None:

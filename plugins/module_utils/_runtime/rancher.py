@@ -20,6 +20,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 from .._formats.toml_edit import BEGIN, END, render_tables
@@ -28,7 +29,7 @@ from .._migration import FORMER
 from .._plan import Refused
 from .._runtimes import FileFaultFacts
 from .._steps import ASIDE
-from .containerd import LEFTOVERS, RUNTIME_TYPE, effective, is_leftover
+from .containerd import LEFTOVERS, RUNTIME_TYPE, covers, effective, is_leftover
 from .desired import BINARY, NAME, DesiredRuntime, Effective, FileChange, Files, refuse
 
 _BLOCK = re.compile(rf"(?:\A|\n){re.escape(BEGIN)}\n.*?{re.escape(END)}(?:\n|\Z)", re.DOTALL)
@@ -39,6 +40,10 @@ _CRI = {2: "io.containerd.grpc.v1.cri", 3: "io.containerd.cri.v1.runtime"}
 #: What the base template has beside plugins.
 _WHOLE = ("root", "state", "address")
 _BASE = re.compile(r"\{\{-?\s*template\s+\"base\"")
+_FORMER_BINARY = re.compile(rf"""(["']){FORMER}/{posixpath.basename(BINARY)}\1""")
+#: Of a template, which is no TOML, and of what is generated.
+_IMPORTS = re.compile(r"^\s*imports\s*=\s*\[([^\]]*)\]", re.MULTILINE)
+_QUOTED = re.compile(r"""(["'])(.*?)\1""")
 _VERSION = re.compile(r"^\s*version\s*=\s*([0-9]{1,4})\b", re.MULTILINE)
 
 
@@ -75,15 +80,25 @@ def edit(distribution: str, files: Mapping[str, str], desired: DesiredRuntime) -
     default = f"# Written by gpufleet.nvidia; changes are overwritten.\ndefault-runtime: {NAME}\n"
     wanted = default if desired.present and desired.default else None
     changes.append(FileChange(where.default_runtime, files.get(where.default_runtime), wanted))
-    # A template that the operator's toolkit has made import it would take it after ours.
-    left = [
-        path for path in LEFTOVERS if desired.present and FORMER in files.get(path, "") and is_leftover(files[path])
-    ]
+    left = _imported_leftovers(where, files) if desired.present else []
     for path in left:
         changes += [FileChange(path, files[path], None), FileChange(path + ASIDE, None, files[path])]
     return Files(
         tuple(changes), tuple(f"{path} was written by nvidia-ctk and is moved to {path}{ASIDE}" for path in left)
     )
+
+
+def _imported_leftovers(where: Places, files: Mapping[str, str]) -> list[str]:
+    """Return the drop-ins that a template which the operator's toolkit has made import them would take after ours. Others are none of the distribution's."""
+    texts = [files[path] for path in (where.generated, *read_templates(where, files)) if path in files]
+    patterns = [one for text in texts for found in _IMPORTS.findall(text) for _quote, one in _QUOTED.findall(found)]
+    folder, found = posixpath.dirname(where.generated), []
+    for path in LEFTOVERS:
+        if FORMER in files.get(path, "") and any(covers(posixpath.join(folder, one), path) for one in patterns):
+            # containerd itself names one that is broken.
+            with suppress(ValueError):
+                found += [path] if is_leftover(files[path]) else []
+    return found
 
 
 def read_templates(where: Places, files: Mapping[str, str]) -> list[str]:
@@ -151,7 +166,7 @@ def detects(template: str) -> bool:
 def _template(text: str, version: int, desired: DesiredRuntime) -> str:
     base = _without_block(text)
     if desired.present:
-        base = base.replace(f'"{FORMER}/{posixpath.basename(BINARY)}"', f'"{desired.binary}"')
+        base = _FORMER_BINARY.sub(rf"\g<1>{desired.binary}\g<1>", base)
     if not desired.present or detects(base) or _has_runtime(base):
         return base
     found = _VERSION.search(base)

@@ -153,7 +153,7 @@ class TestContainerd:
 
     def test_not_utf8(self, tmp_path):
         (tmp_path / "config.toml").write_bytes(b"\xff")
-        with pytest.raises(module.RuntimeFailure, match="not UTF-8"):
+        with pytest.raises(module.RuntimeFailure, match=r"Failed to read the configuration: /\S+ is not UTF-8"):
             self.engine(tmp_path)[0].files()
 
     def test_service_and_a_pending_restart(self, tmp_path, pending):

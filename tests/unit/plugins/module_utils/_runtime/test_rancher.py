@@ -69,6 +69,39 @@ def test_the_runtime_that_the_operators_toolkit_wrote_into_a_template_becomes_th
     assert after({K3S.template: sites}, PRESENT) == {}, "another one is the site's"
 
 
+def test_the_path_in_a_template_may_be_a_literal_string_of_toml():
+    quoted = '"/usr/local/nvidia/toolkit/nvidia-container-runtime"'
+    theirs = OWN_V2 + THEIRS.replace("version = 2\n", "").replace(quoted, quoted.replace('"', "'"))
+    assert "'/usr/bin/nvidia-container-runtime'" in after({K3S.template: theirs}, PRESENT)[K3S.template]
+
+
+@pytest.mark.parametrize("text", [THEIRS, THEIRS + "["])
+@pytest.mark.parametrize(
+    "files",
+    [
+        {},
+        {K3S.template: f'# imports = ["/etc/containerd/conf.d/*.toml"]\n{BASE}'},
+        {K3S.template: f'imports = ["conf.d/*.toml", "/etc/containerd/*.toml"]\n{BASE}'},
+        {K3S.template: BASE, K3S.generated: 'imports = ["/var/lib/rancher/k3s/agent/etc/containerd/config.toml.d/*.toml"]\n'},
+    ],
+)  # fmt: skip
+def test_a_drop_in_that_nothing_of_the_distribution_imports_is_neither_read_nor_moved(files, text):
+    found = rancher.edit("k3s", {**files, DROP_IN: text}, PRESENT)
+    assert found.warnings == () and not [one.path for one in found.changed if one.path.startswith(DROP_IN)]
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {K3S.template_v3: f"imports = [\n  '{DROP_IN}',\n]\n{BASE}", K3S.generated: "version = 3\n"},
+        {K3S.generated: 'version = 2\n  imports = ["/other/*.toml", "/etc/containerd/conf.d/*.toml"]\n'},
+    ],
+)
+def test_a_drop_in_of_the_operators_toolkit_is_moved_that_either_imports_and_one_that_is_broken_is_not(files):
+    assert after({**files, DROP_IN: THEIRS}, PRESENT)[DROP_IN] is None
+    assert DROP_IN not in after({**files, DROP_IN: THEIRS + "["}, PRESENT)
+
+
 def test_the_drop_in_of_the_operators_toolkit_that_a_template_imports_is_moved_aside():
     files = {K3S.template: f'imports = ["/etc/containerd/conf.d/*.toml"]\n{OWN_V2}', DROP_IN: THEIRS}
     changed = after(files, PRESENT)
