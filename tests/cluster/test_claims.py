@@ -190,6 +190,7 @@ def test_a_broken_gpu_is_tainted_alone_until_it_is_proven_and_the_pods_on_the_ot
         wait_for(lambda: not node.pods(whole) and not node.pods(parts), 120)
 
 
+@pytest.mark.by_name
 def test_helm_test_claims_a_device_of_each_kind_and_fails_where_one_is_taken(node):
     """What a claim gets is shown above; the sample of these checks fails where it sees no device."""
     example, releases = EXAMPLES[GPU], Releases(node)

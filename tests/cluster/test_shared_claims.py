@@ -157,6 +157,7 @@ def test_pods_share_a_mig_device_by_the_mps_daemon_of_their_claim_beside_another
     wait_for(lambda: not daemons(nodes), 120)
 
 
+@pytest.mark.by_name
 def test_helm_test_claims_a_device_of_each_pool_as_its_pods_would_share_it(nodes):
     releases = Releases(nodes)
     releases.own_chart("verification.deadlineSeconds=120")

@@ -16,6 +16,7 @@ import pytest
 
 pytestmark = [
     pytest.mark.lab,
+    pytest.mark.by_name,
     pytest.mark.skipif(os.geteuid() != 0, reason="the lab needs root: run this as root"),
 ]
 
