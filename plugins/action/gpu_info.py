@@ -41,7 +41,8 @@ class ActionModule(NvmlAction):
     """
 
     def arguments(self) -> dict[str, Any]:
-        return {**super().arguments(), "as_text": True, **({"_key_files": self._keys} if self._keys else {})}
+        arguments = {**super().arguments(), "as_text": True, "_key_files": self._keys}
+        return {name: value for name, value in arguments.items() if value or name != "_key_files"}
 
     def ask(self, task_vars: dict[str, Any]) -> dict[str, Any]:
         self._keys = self._key_files(task_vars)

@@ -56,6 +56,11 @@ options:
       - The action plugins of the collection that read facts from a registered variable accept both, and hold the string against the schema of facts.
     type: bool
     default: false
+  _key_files:
+    description:
+      - What the host is to say of files with keys of repositories that the inventory names, by variable. Set by the action plugin; a value set in a
+        task is ignored.
+    type: dict
 seealso:
   - module: gpufleet.nvidia.health
 """
