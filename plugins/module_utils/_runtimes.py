@@ -2,7 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-
 """The container runtimes, one row each: what is known of a runtime, whoever asks."""
 
 from __future__ import annotations
@@ -57,6 +56,20 @@ class FileFaultFacts(View):
     found: tuple[str, ...] = has(items(text(256), 64), ())
 
 
+@dataclass(frozen=True)
+class SeenDistribution:
+    """A Kubernetes distribution that is seen and not configured.
+
+    :param units: that it runs as, without suffix.
+    :param socket: of its own containerd, which is there where it runs one.
+    :param remedy: how that containerd gets the runtime.
+    """
+
+    units: tuple[str, ...]
+    socket: str
+    remedy: str
+
+
 _TASKS = "containerd/io.containerd.runtime.v2.task"
 #: By the name that C(nvidia_toolkit_runtime) has for it. Sources of the first release with CDI: containerd #8519 is in 1.7.2; moby 25.0.0; cri-o#6944 is
 #: in 1.28. k3s and RKE2 have their Kubernetes' version, and the kubelet names CDI devices from 1.29 on (KEP-4009, beta). Of the first one with classes:
@@ -82,11 +95,10 @@ RUNTIMES: Mapping[str, ContainerRuntime] = {
     ),
 }
 DISTRIBUTIONS: Mapping[str, ContainerRuntime] = {name: row for name, row in RUNTIMES.items() if row.is_distribution}
-#: Kubernetes distributions that are seen and not configured: with their units, the socket that their own containerd has where they run it (a worker of
-#: k0s may be told another one, and a controller runs no pods), and how that gets the runtime. k0s merges what is in
-#: /etc/k0s/containerd.d into the configuration that it generates (docs.k0sproject.io, Runtime [doc]); NVIDIA's operator writes there from v25.10.0 on.
-UNCONFIGURED: Mapping[str, tuple[tuple[str, ...], str, str]] = {
-    "k0s": (
+#: A worker of k0s may be told another containerd than its own, and a controller runs no pods. It merges what is in /etc/k0s/containerd.d into the
+#: configuration that it generates (docs.k0sproject.io, Runtime [doc]); NVIDIA's operator writes there from v25.10.0 on.
+UNCONFIGURED: Mapping[str, SeenDistribution] = {
+    "k0s": SeenDistribution(
         ("k0sworker", "k0scontroller"),
         "/run/k0s/containerd.sock",
         "have the GPU Operator (v25.10.0 or later) bring the toolkit with toolkit.env CONTAINERD_CONFIG=/run/k0s/containerd-cri.toml, "
@@ -96,10 +108,10 @@ UNCONFIGURED: Mapping[str, tuple[tuple[str, ...], str, str]] = {
 #: The units of all of them, without suffix.
 UNITS = (
     *(unit for row in RUNTIMES.values() for unit in row.units),
-    *(unit for units, _socket, _remedy in UNCONFIGURED.values() for unit in units),
+    *(unit for row in UNCONFIGURED.values() for unit in row.units),
 )
 #: Who runs pods on a host that is set up from here, as names of units. They are in the texts of the host's units, which systemd reads again for each other
 #: name.
 KUBELETS = ("kubelet.service", *(f"{unit}.service" for row in DISTRIBUTIONS.values() for unit in row.units))
 #: Who runs pods on any host.
-ALL_KUBELETS = (*KUBELETS, *(f"{unit}.service" for row in UNCONFIGURED.values() for unit in row[0]))
+ALL_KUBELETS = (*KUBELETS, *(f"{unit}.service" for row in UNCONFIGURED.values() for unit in row.units))

@@ -20,11 +20,11 @@ from ..module_utils._formats.documents import read_json
 from ..module_utils._printable import printable
 from .fleet import objects
 
-#: Statuses of a server that is starting, overloaded or behind a proxy that does not reach it.
 _Answer = TypeVar("_Answer")
+#: Statuses of a server that is starting, overloaded or behind a proxy that does not reach it.
 _AWAY = (0, 500, 502, 503, 504)
 _PAUSE = 2.0
-_CLAIMS = "/apis/resource.k8s.io/v1"
+_CLAIMS = f"/apis/{objects.CLAIMS}"
 #: By kind, where quotas of teams are: those of the core, and those of Kueue.
 _QUOTAS = {
     "ResourceQuota": "/api/v1/resourcequotas",
@@ -236,7 +236,7 @@ class Cluster:
 
         Before, they are served where nobody heeds them: what the scheduler's gates are, no API says.
         """
-        if "devicetaintrules" not in self.kinds("resource.k8s.io/v1"):
+        if "devicetaintrules" not in self.kinds(objects.CLAIMS):
             return None
         return self._list(f"{_CLAIMS}/devicetaintrules", "the DeviceTaintRules", objects.DEVICE_TAINT_RULE)
 

@@ -24,6 +24,7 @@ from .fleet.objects import labels_of
 from .fleet.upgrade import REFUSED
 from .fleet.waves import DONE
 from .host_facts import ControllerAction
+from .plain import message_of
 
 #: What is waited for: the rest that is still there.
 Left = TypeVar("Left", bound=Sized)
@@ -45,7 +46,7 @@ class ClusterAction(ControllerAction):
         except (Refused, ApiError, AnsibleError) as error:
             if isinstance(error, AnsibleAction):
                 raise
-            return {"changed": False, "failed": True, "msg": getattr(error, "message", None) or str(error)}
+            return {"changed": False, "failed": True, "msg": message_of(error)}
 
     def hold_lease(
         self, cluster: Cluster, arguments: dict[str, Any], namespace: str, seconds: int, force: bool = False

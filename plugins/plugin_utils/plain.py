@@ -88,6 +88,11 @@ def terminal_width() -> int:
     return _COLUMNS
 
 
+def message_of(error: Exception) -> str:
+    """Return what an error says: Ansible's own have it without where in the playbook it came up."""
+    return getattr(error, "message", None) or str(error)
+
+
 def said(answer: Mapping[str, Any]) -> str:
     """Return the first line of what a task said, or an empty string; the rest of a message are traces and origins.
 

@@ -8,10 +8,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-import os
 import re
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from graphlib import TopologicalSorter
@@ -21,6 +18,7 @@ import pytest
 import yaml
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import RecordedFacts
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import View
+from ansible_collections.gpufleet.nvidia.tests.unit.new_python import printed
 
 ROOT = Path(__file__).resolve().parents[2]
 PLUGINS = ROOT / "plugins"
@@ -224,15 +222,7 @@ def test_what_reads_a_host_loads_no_view():
         "import sys; import ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.contents; "
         "print([name for name in sys.modules if name.endswith(('._facts_view', '._gpu_facts', '._records'))])"
     )
-    path = os.pathsep.join(filter(None, (str(ROOT / "build" / "collections"), *sys.path)))
-    done = subprocess.run(
-        [sys.executable, "-c", asked],
-        env={**os.environ, "PYTHONPATH": path},
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    assert done.stdout.strip() == "[]"
+    assert printed(asked) == "[]"
 
 
 def test_what_is_sent_to_every_host_that_is_read_changes_no_packages():

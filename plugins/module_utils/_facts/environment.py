@@ -297,8 +297,8 @@ def _units_at_boot(files: HostFiles) -> dict[str, dict[str, Any]]:
 def read_runtimes(source: HostReader, services: Services, containers: bool = False) -> dict[str, Any]:
     """Return the part C(runtimes) of the facts: the installed ones by name. C(containers): whether to read, which takes long, those of a toolkit."""
     found: dict[str, dict[str, Any]] = {
-        name: {"active": services.active(*units), "own": source.files.exists(socket)}
-        for name, (units, socket, _remedy) in UNCONFIGURED.items()
+        name: {"active": services.active(*row.units), "own": source.files.exists(row.socket)}
+        for name, row in UNCONFIGURED.items()
         if source.files.find_program(name)
     }
     for name, runtime in RUNTIMES.items():

@@ -141,7 +141,6 @@ METRICS: tuple[Metric, ...] = tuple(metric.value for metric in Metrics)
 
 _STATUSES = (PASSED, WARNING, FAILED, SKIPPED, UNPROVEN)
 FABRIC_STATES = ("not_started", "in_progress", "completed")
-#: Of the file with the errors that were counted.
 #: More different errors than this are no sign of anything any more, and each is a time series.
 _MOST = 1000
 _Key = tuple[str, int, str]

@@ -32,7 +32,7 @@ def refuse_elsewhere(facts: Facts, runtime: str) -> Refused | None:
     for name in UNCONFIGURED if runtime in ("containerd", "crio") else ():
         if name in runtimes and runtimes[name].active and runtimes[name].own:
             reason = f"the pods of this host run in the containerd of {name}, which is not configured from here, and not in {runtime}"
-            return Refused("nvidia_toolkit_runtime", reason, f"Set it to none, and {UNCONFIGURED[name][2]}.")
+            return Refused("nvidia_toolkit_runtime", reason, f"Set it to none, and {UNCONFIGURED[name].remedy}.")
     return None
 
 

@@ -40,7 +40,7 @@ from ..fleet.pods import read as read_pod
 from ..fleet.sharing_configurations import VARIABLES, Choices, Named
 from ..fleet.sharing_configurations import read as read_choices
 from ..host_facts import ControllerAction, registered
-from ..plain import json_lines, plain, said, terminal_width, write_report
+from ..plain import json_lines, message_of, plain, said, terminal_width, write_report
 from ..pools import GPU_HOSTS, node_of
 from ..render import usage_page
 from ..role_variables import refusals_of, value_of
@@ -162,7 +162,7 @@ class ActionModule(ControllerAction):
                 by_claims = any(about.found and about.found.devices for about in hosts.values())
                 cluster = _Cluster.read(api, by_claims)
         except (ApiError, AnsibleError) as error:
-            return {"failed": True, "msg": getattr(error, "message", None) or str(error)}
+            return {"failed": True, "msg": message_of(error)}
         for host, about in hosts.items():
             if cluster and about.choices and about.choices.named:
                 about.take(about.choices.labelled(cluster.nodes.get(node_of(host, variables[host]))))

@@ -11,7 +11,7 @@ from typing import Any
 from ..cluster import Cluster, if_there
 from ..cluster_action import ClusterAction, wait_for_none
 from ..fleet import pods, served
-from ..fleet.objects import OWN_NAMESPACES, labels_of, own
+from ..fleet.objects import CLAIMS, OWN_NAMESPACES, labels_of, own
 
 _PAUSE = 2.0
 
@@ -40,8 +40,8 @@ class ActionModule(ClusterAction):
             why = "gpu_node_kubernetes is false: a migration is between two servers of a cluster. Set it to true."
             return {"failed": True, "msg": why}
         cluster = self.cluster(arguments)
-        if arguments["server"] == served.DRA and not cluster.kinds(served.CLAIMS):
-            why = f"the API server has no {served.CLAIMS}, by which the driver serves pods"
+        if arguments["server"] == served.DRA and not cluster.kinds(CLAIMS):
+            why = f"the API server has no {CLAIMS}, by which the driver serves pods"
             remedy = f"Upgrade the cluster to {served.KUBERNETES} or newer."
             return {
                 "failed": True,

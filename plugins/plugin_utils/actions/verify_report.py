@@ -24,7 +24,7 @@ from ..driver_advisories import driver_security
 from ..fleet.objects import MORE_NAMESPACES, NAMESPACE, own_namespaces
 from ..fleet.verification import Verification, verification
 from ..host_facts import ControllerAction, registered
-from ..plain import plain, said, write_report
+from ..plain import message_of, plain, said, write_report
 from ..pools import node_of
 from ..render.cluster_definitions import NAME as DEFINITIONS
 from ..render.cluster_definitions import NeededKind, needed
@@ -155,19 +155,15 @@ class _Nodes:
                 name, there, lambda: cluster.pods_on(name), wanted, facts, namespaces, slices=self._slices
             )
         except (Refused, ApiError, AnsibleError) as error:
-            return None, _why(error)
+            return None, message_of(error)
         try:
             return (*found, *self._definitions(needed(described()))), ""
         except (Refused, AnsibleError) as error:
-            return (*found, Check(DEFINITIONS, SKIPPED, _why(error))), ""
+            return (*found, Check(DEFINITIONS, SKIPPED, message_of(error))), ""
 
     def _definitions_of(self, kinds: tuple[NeededKind, ...]) -> tuple[Check, ...]:
         """Compare definitions; what the API server does not answer is no fault of a node."""
         try:
             return check_definitions(kinds, self._kinds, self._definition)
         except ApiError as error:
-            return (Check(DEFINITIONS, SKIPPED, _why(error)),)
-
-
-def _why(error: Exception) -> str:
-    return getattr(error, "message", None) or str(error)
+            return (Check(DEFINITIONS, SKIPPED, message_of(error)),)

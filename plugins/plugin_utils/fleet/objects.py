@@ -19,6 +19,9 @@ DEFAULT_NAMESPACE, DEFAULT_MORE = "nvidia-gpu", ("gpu-operator",)
 #: The option C(namespaces) of actions that ask which objects are the cluster's own.
 OWN_NAMESPACES = {"type": "list", "elements": "str", "default": [DEFAULT_NAMESPACE, *DEFAULT_MORE]}
 
+#: The API of claims for devices, by which the DRA driver serves pods.
+CLAIMS = "resource.k8s.io/v1"
+
 #: Shapes: a mapping of the fields that are read, {"*": ...} for one with any names, [...] for a list, and types. What is missing fits.
 _TEXTS: Mapping[str, Any] = {"*": str}
 _AMOUNTS: Mapping[str, Any] = {"*": (str, int)}

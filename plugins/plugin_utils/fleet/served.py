@@ -25,8 +25,8 @@ SERVERS = {"mps": PLUGIN, "dra": DRA}
 NAMES = {PLUGIN: "the device plugin", DRA: "the DRA driver"}
 #: KEP-5004: a gate of all components in 1.34 and 1.35, on by default from 1.36, and from 1.37 on without a way to switch it off (kube_features.go).
 FIRST_WITH_CLAIMS, ON_BY_DEFAULT, LOCKED = (1, 34), (1, 36), (1, 37)
-#: The API by which the DRA driver serves pods, and the first release that has it.
-CLAIMS, KUBERNETES = "resource.k8s.io/v1", "Kubernetes " + ".".join(map(str, FIRST_WITH_CLAIMS))
+#: The first release with the API of claims.
+KUBERNETES = "Kubernetes " + ".".join(map(str, FIRST_WITH_CLAIMS))
 GATE = "DRAExtendedResource"
 _VERSION = re.compile(r"v?([0-9]{1,4})[.]([0-9]{1,4})")
 

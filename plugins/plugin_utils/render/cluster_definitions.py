@@ -17,7 +17,8 @@ from ...module_utils._formats.imex import MASKED
 from ...module_utils._formats.imex import VARIABLE as IMEX
 from ...module_utils._health.report import FAILED, PASSED, SKIPPED, WARNING, Check
 from ...module_utils._printable import printable
-from ..fleet.served import CLAIMS, KUBERNETES
+from ..fleet.objects import CLAIMS
+from ..fleet.served import KUBERNETES
 from ..fleet.text import shortened
 from ..lint.finding import below, mapping, sequence
 from ..lint.operator_objects import DRIVER, POLICY, fields

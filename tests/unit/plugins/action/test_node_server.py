@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions import node_server
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import ApiError
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import served
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import objects, served
 
 
 def daemon_set(uid, operator):
@@ -28,7 +28,7 @@ class FakeCluster:
         self.resources = ["nvidia.com/gpu"]
 
     def kinds(self, api):
-        return {"resourceslices"} if api == served.CLAIMS else set()
+        return {"resourceslices"} if api == objects.CLAIMS else set()
 
     def node(self, _name):
         return {
