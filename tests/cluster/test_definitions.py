@@ -265,9 +265,7 @@ def site():
             "--controllers=garbage-collector-controller,namespace-controller,daemonset-controller",
         ]
         processes.append(plane._start("kube-controller-manager", collect))
-        program = programs.tools(("argocd",), progress)[0]
-        argocd.data.mkdir(parents=True, exist_ok=True)
-        argocd._prepare(program)
+        argocd.prepare()
         processes += argocd.start()
         made = Site(
             argocd,

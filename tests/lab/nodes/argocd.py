@@ -94,9 +94,7 @@ class ArgoCD:
         :raises LabError: it does not.
         """
         if _supervisor(self._lab) is None:
-            program = programs.tools(("argocd",), self._progress)[0]
-            needs.ensure(self._progress, [] if needs.found(REDIS) else ["redis-tools"])
-            self._prepare(program)
+            self.prepare()
             self._start()
         until = time.monotonic() + _READY_WITHIN
         while not self._answers():
@@ -162,8 +160,10 @@ class ArgoCD:
                 cwd=self.data, env=environment, preexec_fn=end_with_parent,
             )  # fmt: skip
 
-    def _prepare(self, program: Path) -> None:
-        """Make the repositories, and the objects that Argo CD keeps its settings in."""
+    def prepare(self) -> None:
+        """Install what it needs, and make the repositories and the objects that Argo CD keeps its settings in."""
+        program = programs.tools(("argocd",), self._progress)[0]
+        needs.ensure(self._progress, [] if needs.found(REDIS) else ["redis-tools"])
         (self.data / "home").mkdir(parents=True, exist_ok=True)
         bare = self.git_directory / "gpu-clusters.git"
         if not bare.is_dir():
