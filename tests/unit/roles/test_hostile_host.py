@@ -106,6 +106,7 @@ def timeless(did):
     }
 
 
+@pytest.mark.by_name
 def test_a_hostile_host_that_has_to_be_repaired_changes_nothing_of_what_is_done(tmp_path):
     honest, hostile = Fleet(tmp_path / "honest", {}), Fleet(tmp_path / "hostile", {})
     (hostile.folder / "poison.json").write_text(json.dumps(poison(hostile.canary)))

@@ -165,6 +165,7 @@ def test_a_failed_node_that_cannot_even_begin_again_is_still_ours(site):
     assert "install does not work" in site.record("a")["failed_reason"]
 
 
+@pytest.mark.by_name
 def test_check_mode_goes_through_all_nodes_and_leaves_nothing(site):
     done = site.run("upgrade", "--check")
     assert done.returncode == 0, done.stdout[-3000:]
@@ -223,6 +224,7 @@ def test_a_node_follows_as_soon_as_another_ends_and_no_node_waits_for_a_slow_one
     assert "run_once" not in done.stderr + done.stdout, "Ansible would warn of it"
 
 
+@pytest.mark.by_name
 def test_a_failure_while_others_are_worked_on_lets_these_end_and_no_other_begin(tmp_path):
     site = Site(tmp_path, "abcd")
     site.fail(b="driver")

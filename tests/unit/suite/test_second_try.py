@@ -79,6 +79,7 @@ def run(tmp_path):
     return made
 
 
+@pytest.mark.by_name
 def test_a_second_try_that_takes_too_long_removes_what_it_made(run, tmp_path):
     said = run(seconds=15, least=1)
     assert "== eda: once more, by itself: tests/eda/test_it.py" in said

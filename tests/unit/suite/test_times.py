@@ -54,6 +54,7 @@ def run(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.by_name
 def test_workers_report_and_a_second_run_of_a_tier_is_added(run, tmp_path, capsys):
     first = run("-n", "1")
     (seconds, count) = first["tests"]["test_it.py::test_it"]
