@@ -5,8 +5,9 @@
 
 """Print the fields of custom resource definitions, for plugins/plugin_utils/lint/operator_fields.yml.
 
-    tools/crd-fields.py path/to/chart/crds/*.yaml
+    tools/crd-fields.py path/to/chart/crds/*.yaml ...
 
+They are those of the charts of the GPU Operator, the DRA driver and Node Feature Discovery, of which the operator's copies of the others' are left out.
 A field is its type, with all values that it may have, the fields below it, or a list with what its items are; "any" is not checked. The name of a required
 field ends in "*".
 """
@@ -14,6 +15,7 @@ field ends in "*".
 from __future__ import annotations
 
 import sys
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +47,7 @@ if __name__ == "__main__":
         raise SystemExit(__doc__)
     found = {}
     for path in sys.argv[1:]:
-        definition = yaml.safe_load(Path(path).read_text(encoding="utf-8"))["spec"]
-        schema = definition["versions"][0]["schema"]["openAPIV3Schema"]
-        found[definition["names"]["kind"]] = fields(schema["properties"]["spec"])
+        for definition in map(itemgetter("spec"), yaml.safe_load_all(Path(path).read_text(encoding="utf-8"))):
+            properties = definition["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
+            found[definition["names"]["kind"]] = fields(properties.get("spec") or properties["daemons"])
     print(yaml.dump(found, Dumper=_Dumper, default_flow_style=None, width=140), end="")

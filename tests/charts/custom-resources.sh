@@ -14,6 +14,7 @@ definitions=(
     "sigs.k8s.io/kueue@v0.14.0 config/components/crd/bases/kueue.x-k8s.io_localqueues.yaml"
     "sigs.k8s.io/kueue@v0.14.0 config/components/crd/bases/kueue.x-k8s.io_resourceflavors.yaml"
     "sigs.k8s.io/dra-driver-nvidia-gpu@v0.5.0 deployments/helm/dra-driver-nvidia-gpu/crds/resource.nvidia.com_computedomains.yaml"
+    "sigs.k8s.io/dra-driver-nvidia-gpu@v0.5.0 deployments/helm/dra-driver-nvidia-gpu/crds/resource.nvidia.com_computedomaincliques.yaml"
 )
 
 if ! command -v go >/dev/null; then

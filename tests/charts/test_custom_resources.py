@@ -14,17 +14,20 @@ import itertools
 import json
 import re
 import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
 import yaml
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.lint.operator_objects import fields
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.fleet import Fleet
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.tree import cluster_tree
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.plugin_utils.lint.claim_cases import REQUESTS, claim
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.plugin_utils.render.stacks import COMMON, FLEETS, GITOPS
 
 DEFINITIONS = Path(__file__).parent / "custom-resources.sh"
+FIELDS = Path(__file__).parents[2] / "tools" / "crd-fields.py"
 #: Kinds that the objects of a fleet have beside those that all have.
 OF_FLEET = {
     "device plugin": {"RuntimeClass"},
@@ -144,6 +147,15 @@ def test_every_object_is_what_its_definition_says(server, fleet, gitops):
     assert OF_FLEET[fleet] <= kinds
 
 
+def test_the_fields_that_clusters_are_compared_with_are_those_of_the_definitions(definitions):
+    """The GPU Operator's cannot be had as a Go module at the pinned version."""
+    groups = ("nfd.k8s-sigs.io", "resource.nvidia.com")
+    of_charts = [path for path in definitions if any(f"\n  group: {group}\n" in path.read_text() for group in groups)]
+    printed = subprocess.run([sys.executable, FIELDS, *of_charts], stdout=subprocess.PIPE, text=True, check=True).stdout
+    found = yaml.safe_load(printed)
+    assert len(found) == 5 and found.items() <= fields().items()
+
+
 #: The containers of the DRA driver on the nodes, by fleet.
 CONTAINERS = {
     "claims": {"gpus"},
@@ -156,7 +168,7 @@ CONTAINERS = {
 @pytest.mark.parametrize("fleet", CONTAINERS)
 def test_the_dra_driver_does_on_its_nodes_what_the_pools_say(helm, definitions, tmp_path, fleet):
     """By its own chart."""
-    (chart,) = (path.parents[1] for path in definitions if path.parents[1].name == "dra-driver-nvidia-gpu")
+    (chart,) = {path.parents[1] for path in definitions if path.parents[1].name == "dra-driver-nvidia-gpu"}
     values = tmp_path / "values.yaml"
     values.write_text(tree(fleet, "argocd")["values/dra-driver-nvidia-gpu.yaml"])
     version = ("--kube-version", COMMON["gpu_kubernetes_version"], "--api-versions", "resource.k8s.io/v1")

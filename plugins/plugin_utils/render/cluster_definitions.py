@@ -21,7 +21,7 @@ from ..fleet.objects import CLAIMS
 from ..fleet.served import KUBERNETES
 from ..fleet.text import shortened
 from ..lint.finding import below, mapping, sequence
-from ..lint.operator_objects import DRIVER, POLICY, fields
+from ..lint.operator_objects import CLUSTER, DRIVER, POLICY, fields
 from .clusters import DescribedCluster
 from .gitops import application_of_definitions, needed_definitions
 from .quotas import API_VERSION
@@ -35,10 +35,17 @@ _KUEUE, _PROMETHEUS = "Kueue", "the Prometheus operator"
 _KINDS: Mapping[str, Sequence[tuple[str, Mapping[str, str]]]] = {
     GPU_OPERATOR: (
         ("nvidia.com/v1", {"clusterpolicies": POLICY}),
-        ("nvidia.com/v1alpha1", {"nvidiadrivers": DRIVER}),
+        ("nvidia.com/v1alpha1", {"nvidiadrivers": DRIVER, "gpuclusters": CLUSTER}),
     ),
-    DRA_DRIVER: (("resource.nvidia.com/v1beta1", {"computedomains": "", "computedomaincliques": ""}),),
-    NODE_FEATURE_DISCOVERY: (("nfd.k8s-sigs.io/v1alpha1", {"nodefeatures": "", "nodefeaturerules": ""}),),
+    DRA_DRIVER: (
+        (
+            "resource.nvidia.com/v1beta1",
+            {"computedomains": "ComputeDomain", "computedomaincliques": "ComputeDomainClique"},
+        ),
+    ),
+    NODE_FEATURE_DISCOVERY: (
+        ("nfd.k8s-sigs.io/v1alpha1", {"nodefeatures": "NodeFeature", "nodefeaturerules": "NodeFeatureRule"}),
+    ),
     KUBERNETES: ((CLAIMS, {"deviceclasses": "", "resourceclaims": "", "resourceslices": ""}),),
     _KUEUE: ((API_VERSION, {"clusterqueues": "", "localqueues": "", "resourceflavors": ""}),),
     _PROMETHEUS: (("monitoring.coreos.com/v1", {"prometheusrules": ""}),),
@@ -82,20 +89,20 @@ def needed(variables: Mapping[str, Any]) -> tuple[NeededKind, ...]:
     if not cluster.name:
         return ()
     charts = needed_definitions(cluster, [name for name, there in released.items() if there])
-    # Charts of the operator before the pinned one do not have them, and only a tree for Argo CD brings them beside those.
-    if not (released[DRA_DRIVER] or _is_pinned(cluster, GPU_OPERATOR) or options["gitops"] == "argocd"):
+    kept = released[GPU_OPERATOR] and tag(cluster.chart(GPU_OPERATOR)) != tag(CHARTS[GPU_OPERATOR])
+    # Charts of the operator before the pinned one do not have those of the DRA driver, and others of NFD: only a tree for Argo CD brings the pinned ones.
+    theirs = kept and options["gitops"] != "argocd"
+    if theirs and not released[DRA_DRIVER]:
         charts = [name for name in charts if name != DRA_DRIVER]
     return tuple(
-        # The tables are of the pinned chart, and the cluster may keep another one.
-        NeededKind(api, plural, table if table and _is_pinned(cluster, name) else "", *_owner(cluster, name))
+        # The tables are of the pinned charts.
+        NeededKind(api, plural, "" if theirs or (kept and name == GPU_OPERATOR) else table, *_owner(cluster, name))
         for name in [*charts, *(one for one, there in released.items() if there and one not in CHARTS)]
         for api, kinds in _KINDS[name]
         for plural, table in kinds.items()
+        # The pinned operator does not start without it, and earlier ones do not know it.
+        if not (kept and table == CLUSTER)
     )
-
-
-def _is_pinned(cluster: DescribedCluster, chart: str) -> bool:
-    return tag(cluster.chart(chart)) == tag(CHARTS[chart])
 
 
 def _owner(cluster: DescribedCluster, name: str) -> tuple[str, str]:
@@ -121,32 +128,38 @@ def check(
     :param definition: gives a CustomResourceDefinition by its name; None where it is not to be read.
     """
     found: list[Check] = []
+    unread: list[str] = []
     for one in kinds:
         if one.plural not in served(one.api):
             why = f"the API server has no {one.plural} of {one.api}, which come with {one.brought_by}"
             found.append(Check(NAME, FAILED if one.brought_by == KUBERNETES else WARNING, why, one.remedy))
+        elif one.table and (there := definition(one.definition)) is not None:
+            found += _fields(one, there)
         elif one.table:
-            found += _fields(one, definition(one.definition))
+            unread.append(one.definition)
+    if unread:
+        why = f"fields not checked: with these permissions these definitions cannot be read: {', '.join(unread)}"
+        found.append(Check(NAME, SKIPPED, why, "Allow get on them, as in docs/upgrade.md."))
     names = ", ".join(one.definition for one in kinds)
     return tuple(found) or ((Check(NAME, PASSED, f"as the rendered tree needs them: {names}"),) if kinds else ())
 
 
-def _fields(kind: NeededKind, definition: Mapping[str, Any] | None) -> Iterator[Check]:
-    if definition is None:
-        why = f"fields not checked: the definition {kind.definition} cannot be read with these permissions"
-        yield Check(NAME, SKIPPED, why, "Allow get on it, as in docs/upgrade.md.")
-        return
+def _fields(kind: NeededKind, definition: Mapping[str, Any]) -> Iterator[Check]:
     version = kind.api.rpartition("/")[2]
     versions = [mapping(one) for one in sequence(below(definition, "spec", "versions"))]
     schema = next((below(one, "schema", "openAPIV3Schema") for one in versions if one.get("name") == version), None)
-    differing = tuple(_differing(mapping(below(schema, "properties", "spec")), fields()[kind.table], "spec"))
+    wanted = fields()[kind.table]
+    # The one kind without a spec.
+    where = "daemons" if isinstance(wanted, list) else "spec"
+    differing = tuple(_differing(mapping(below(schema, "properties", where)), wanted, where))
     lacking, more = ([path for path, known in differing if known is of_pin] for of_pin in (True, False))
     if lacking:
         why = f"{kind.definition} is older than {kind.brought_by}: it lacks {shortened(lacking, 8)}, which the API server drops from objects or refuses"
         yield Check(NAME, WARNING, why, kind.remedy)
     if more:
         why = f"{kind.definition} is newer than {kind.brought_by}, which does not know {shortened(more, 8)}"
-        remedy = "Set gpu_kubernetes_operator_version to the release that brought it. An older definition would remove the fields from objects that have them."
+        keeps = "Set gpu_kubernetes_operator_version to the release that brought it."
+        remedy = f"{keeps if kind.table in (POLICY, DRIVER, CLUSTER) else 'Leave it.'} An older definition would remove the fields from objects that have them."
         yield Check(NAME, WARNING, why, remedy)
 
 

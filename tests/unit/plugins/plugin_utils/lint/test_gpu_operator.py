@@ -172,6 +172,14 @@ def test_objects_of_one_file_that_exclude_each_other():
     assert in_a_file(policy(**handed_over), nvidia_driver()) == [[], []]
 
 
+def test_fields_of_the_object_that_hands_claims_to_the_operator():
+    cluster = {"apiVersion": "nvidia.com/v1alpha1", "kind": "GPUCluster", "metadata": {"name": "claims"}}
+    wrong = {"draDriver": {"gpus": {"kubeletPlugin": {"healthchek": {}}}}, "daemonsets": {"updateStrategy": "On"}}
+    found = findings({**cluster, "spec": wrong})
+    slip, choice = "spec.draDriver.gpus.kubeletPlugin.healthchek", "spec.daemonsets.updateStrategy"
+    assert found == [("error", choice), ("warning", slip)]
+
+
 @pytest.mark.parametrize(
     ("one", "other", "where"),
     [

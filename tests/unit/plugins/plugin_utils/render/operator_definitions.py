@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Custom resource definitions of the GPU Operator with exactly the fields of the tables, and as other releases have them."""
+"""Custom resource definitions with exactly the fields of the tables, and those of the GPU Operator as other releases have them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,16 @@ from typing import Any
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.lint.operator_objects import fields
 
 POLICIES, DRIVERS = "clusterpolicies.nvidia.com", "nvidiadrivers.nvidia.com"
-_VERSIONS = {"ClusterPolicy": (POLICIES, "v1"), "NVIDIADriver": (DRIVERS, "v1alpha1")}
+#: Of each kind the name of its definition, and its version.
+VERSIONS = {
+    "ClusterPolicy": (POLICIES, "v1"),
+    "NVIDIADriver": (DRIVERS, "v1alpha1"),
+    "GPUCluster": ("gpuclusters.nvidia.com", "v1alpha1"),
+    "ComputeDomain": ("computedomains.resource.nvidia.com", "v1beta1"),
+    "ComputeDomainClique": ("computedomaincliques.resource.nvidia.com", "v1beta1"),
+    "NodeFeature": ("nodefeatures.nfd.k8s-sigs.io", "v1alpha1"),
+    "NodeFeatureRule": ("nodefeaturerules.nfd.k8s-sigs.io", "v1alpha1"),
+}
 #: What a release does not have yet.
 LACKING = {
     "25.10.1": ("spec.dcgmExporter.serviceMonitor.scrapeTimeout", "spec.kataSandboxDevicePlugin"),
@@ -30,9 +39,10 @@ def _schema(wanted: Any) -> dict[str, Any]:
 
 def definition(kind: str, release: str = "") -> dict[str, Any]:
     """Return the definition of the pinned release, or of an earlier one of C(LACKING)."""
-    name, version = _VERSIONS[kind]
+    name, version = VERSIONS[kind]
     plural, _dot, group = name.partition(".")
-    schema = {"type": "object", "properties": {"spec": _schema(fields()[kind])}}
+    where = "daemons" if kind == "ComputeDomainClique" else "spec"
+    schema = {"type": "object", "properties": {where: _schema(fields()[kind])}}
     found = {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",

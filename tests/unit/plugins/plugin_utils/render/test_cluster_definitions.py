@@ -15,7 +15,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.tree import
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.versions import CHARTS
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import collect
 
-from .operator_definitions import DRIVERS, LACKING, POLICIES, definition, spec_of
+from .operator_definitions import DRIVERS, LACKING, POLICIES, VERSIONS, definition, spec_of
 from .stacks import COMMON, FLEETS, GITOPS
 
 OPERATOR = {"gpu_kubernetes_cluster": "one", "gpu_kubernetes_stack": "gpu_operator"}
@@ -33,7 +33,7 @@ SERVED = {
 
 @pytest.fixture
 def definitions():
-    return {POLICIES: definition("ClusterPolicy"), DRIVERS: definition("NVIDIADriver")}
+    return {name: definition(kind) for kind, (name, _version) in VERSIONS.items()}
 
 
 def kinds_of(**variables):
@@ -118,6 +118,38 @@ def test_a_cluster_ahead_is_told_what_the_pin_does_not_know(definitions):
     assert "Set gpu_kubernetes_operator_version" in step
 
 
+@pytest.mark.parametrize(
+    ("kind", "lost", "brought_by"),
+    [
+        ("GPUCluster", ("draDriver", "gpus"), "gpu-operator v26.7.0"),
+        ("ComputeDomain", ("numNodes",), "dra-driver-nvidia-gpu 0.5.0"),
+        ("NodeFeature", ("labels",), "node-feature-discovery 0.19.0"),
+        ("NodeFeatureRule", ("rules", "taints"), "node-feature-discovery 0.19.0"),
+    ],
+)
+def test_the_fields_of_every_kind_with_a_pinned_chart_are_compared(definitions, kind, lost, brought_by):
+    (name, _version), path = VERSIONS[kind], ".".join(lost).replace("rules", "rules[]")
+    *parents, last = lost
+    fields_of = spec_of(definitions[name])
+    for parent in parents:
+        fields_of = fields_of[parent].get("items", fields_of[parent])["properties"]
+    del fields_of[last]
+    fields_of["later"] = {"type": "string"}
+    later = ".".join([*path.split(".")[:-1], "later"])
+    (_status, behind, _remedy), (_status, ahead, remedy) = told(definitions, **OPERATOR)
+    assert behind.startswith(f"{name} is older than {brought_by}: it lacks spec.{path},")
+    assert ahead == f"{name} is newer than {brought_by}, which does not know spec.{later}"
+    assert remedy.startswith("Set gpu_kubernetes_operator_version" if kind == "GPUCluster" else "Leave it.")
+
+
+def test_the_kind_without_a_spec_is_compared_by_what_it_has(definitions):
+    name, _version = VERSIONS["ComputeDomainClique"]
+    there = definitions[name]["spec"]["versions"][1]["schema"]["openAPIV3Schema"]["properties"]
+    del there["daemons"]["items"]["properties"]["index"]
+    ((_status, evidence, _step),) = told(definitions, nvidia_sharing_backend="dra")
+    assert "it lacks daemons[].index," in evidence
+
+
 def test_many_fields_are_counted(definitions):
     spec_of(definitions[POLICIES]).clear()
     ((_status, evidence, _step),) = told(definitions, **OPERATOR)
@@ -135,12 +167,24 @@ def test_a_definition_without_a_schema_lacks_every_field_and_one_that_accepts_al
 
 def test_of_an_operator_that_is_kept_at_its_version_no_field_is_compared(definitions):
     """The tables are of the pinned one."""
+    nothing = {name: {} for name in definitions}
+    served = {**SERVED, "nvidia.com/v1alpha1": {"nvidiadrivers"}}
+    found = told(nothing, served, **OPERATOR, gpu_kubernetes_operator_version="v25.10.1")
+    assert [one[0] for one in found] == ["passed"], "nor of Node Feature Discovery, which is a part of it"
+    found = told(nothing, served, **OPERATOR, **GITOPS["argocd"], gpu_kubernetes_operator_version="v25.10.1")
+    names = [evidence.partition(" ")[0] for _status, evidence, _step in found]
+    brought = ("NodeFeature", "NodeFeatureRule", "ComputeDomain", "ComputeDomainClique")
+    assert sorted(names) == sorted(VERSIONS[kind][0] for kind in brought), "an Application brings the pinned ones"
     definitions[POLICIES] = {}
-    found = told(definitions, **OPERATOR, gpu_kubernetes_operator_version="v25.10.1")
-    assert [one[0] for one in found] == ["passed"]
     pinned = CHARTS["gpu-operator"].version
     found = told(definitions, **OPERATOR, gpu_kubernetes_operator_version=pinned.lstrip("v"))
     assert [one[0] for one in found] == ["warning"], "the version of the pin, said otherwise"
+
+
+def test_the_pinned_operator_needs_a_kind_that_earlier_ones_do_not_know(definitions):
+    served = {**SERVED, "nvidia.com/v1alpha1": {"nvidiadrivers"}}
+    ((status, evidence, _step),) = told(definitions, served, **OPERATOR)
+    assert status == "warning" and "the API server has no gpuclusters of nvidia.com/v1alpha1" in evidence
 
 
 @pytest.mark.parametrize(("variables", "needs"), [(GITOPS["flux"], False), (GITOPS["argocd"], True), ({}, False)])
@@ -217,11 +261,13 @@ def test_what_a_tree_does_not_need_is_not_asked_for(definitions):
     assert told(definitions, {}, **{**OPERATOR, "gpu_kubernetes_cluster": ""}) == [], "nothing is rendered for the host"
 
 
-def test_a_definition_that_may_not_be_read_is_named_and_is_no_failure():
-    found = told({}, **OPERATOR)
-    assert [one[0] for one in found] == ["skipped", "skipped"]
-    for (_status, evidence, step), name in zip(found, (POLICIES, DRIVERS)):
-        assert f"not checked: the definition {name} cannot be read" in evidence and "Allow get" in step
+def test_definitions_that_may_not_be_read_are_named_and_are_no_failure(definitions):
+    ((status, evidence, step),) = told({}, **OPERATOR)
+    assert status == "skipped" and "Allow get" in step
+    assert evidence.startswith("fields not checked") and all(name in evidence for name in definitions)
+    del definitions[POLICIES], spec_of(definitions[DRIVERS])["driverType"]
+    behind, unread = told(definitions, **OPERATOR)
+    assert "it lacks spec.driverType," in behind[1] and unread[1].endswith(f"cannot be read: {POLICIES}")
 
 
 @pytest.mark.parametrize("fleet", FLEETS)
