@@ -19,6 +19,7 @@ from ansible.vars.hostvars import HostVars
 from ansible.vars.manager import VariableManager
 from ansible_collections.gpufleet.nvidia.plugins.action import render as render_action
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions import check_variables, fleet_plan
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.playbook_variables import OWN
 
 from ....warm_ansible import run as run_ansible
 
@@ -199,6 +200,14 @@ def test_a_variable_that_the_tree_does_not_have_is_refused_by_plan_and_named_by_
     assert refused and wanted in text
     refused, text = asked("render", variables)
     assert not refused and wanted in text
+
+
+@pytest.mark.parametrize("playbook", sorted(OWN))
+def test_every_playbook_that_takes_nodes_out_of_service_refuses_it_and_the_others_name_it(call, of_inventory, playbook):
+    result, shown = call(check_variables, {"playbook": playbook}, of_inventory({"gpu_node_nvsentinel": "excluded"}))
+    wanted = "gpu_node_nvsentinel: 'excluded' must be one of exclude, remediate, ignore"
+    assert wanted in " ".join([result.get("msg", ""), *shown.lines])
+    assert bool(result.get("failed")) is (playbook not in ("render", "doctor"))
 
 
 @pytest.mark.slow
