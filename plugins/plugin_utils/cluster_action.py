@@ -158,9 +158,7 @@ class NodeStep(ClusterAction):
 
         :raises Refused: NVSentinel has it. One that a run was at work on is not NVSentinel's, which may have met it half done.
         """
-        refused = step.before in _NOT_AT_WORK and nvsentinel.held(
-            node, mode if self.REPAIRS or mode != nvsentinel.REMEDIATE else nvsentinel.EXCLUDE
-        )
+        refused = step.before in _NOT_AT_WORK and nvsentinel.held(node, mode, self.REPAIRS)
         if refused:
             raise refused
         return mode != nvsentinel.IGNORE and (nvsentinel.is_seen(node) or nvsentinel.is_served(cluster.api_groups()))

@@ -9,63 +9,68 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ..cluster import titles
+from ..cluster import Cluster, titles
 from ..cluster_action import ClusterAction, wait_for_none
 from ..fleet import clients
-from ..fleet.objects import OWN_NAMESPACES, own
+from ..fleet.objects import OWN_NAMESPACES, labels_of, own
 
 
-class ActionModule(ClusterAction):
-    OPTIONS = {
+class ClientsAction(ClusterAction):
+    """An action that says by the labels of a node which pods of the cluster's own run there, and waits for them."""
+
+    COMMON = {
+        **ClusterAction.COMMON,
         "node": {"type": "str", "required": True},
-        "state": {"type": "str", "choices": ["paused", "resumed"], "required": True},
         "namespaces": OWN_NAMESPACES,
         "timeout": {"type": "int", "default": 300},
         "poll": {"type": "float", "default": 2.0},
     }
 
-    def act(self, arguments: dict[str, Any], _task_vars: dict[str, Any]) -> dict[str, Any]:
+    def relabel(
+        self,
+        arguments: dict[str, Any],
+        change: Callable[[Mapping[str, str]], dict[str, str]],
+        what: str,
+        leave: bool,
+        operands: Sequence[str] = (),
+    ) -> dict[str, Any]:
+        """Change the labels of a node, and wait until its clients, or what brings these operands, have left, or are ready."""
         cluster, node = self.cluster(arguments), arguments["node"]
-        pausing = arguments["state"] == "paused"
-        before = dict(cluster.node(node)["metadata"].get("labels") or {})
-        after = clients.paused(before) if pausing else clients.resumed(before)
-        changes = clients.patch(before, after)
-        namespaces = arguments["namespaces"]
-        sets = clients.moved(own(cluster.daemon_sets(), namespaces), before)
+        before = labels_of(cluster.node(node))
+        changes = clients.patch(before, change(before))
+        sets = clients.moved(own(cluster.daemon_sets(), arguments["namespaces"]), before, operands)
         result = {"changed": bool(changes), "labels": changes, "clients": sorted(sets.values())}
-        if self._task.check_mode or (not changes and not pausing):
+        if self._task.check_mode or not (changes or leave or operands):
             return result
         if changes:
             cluster.change_node(node, {}, labels=changes)
-        waited = wait(
-            lambda: own(cluster.pods_on(node), namespaces), sets, pausing, arguments["timeout"], arguments["poll"]
-        )
-        if waited:
-            verb = "did not leave" if pausing else "were not ready on"
-            why = f"{titles(waited)} {verb} node {node} within {arguments['timeout']} s"
-            remedy = "See what keeps the pod: kubectl describe pod." if pausing else "Look at the pod's log."
-            return {
-                **result,
-                "failed": True,
-                "msg": f"Failed to {'pause' if pausing else 'resume'} GPU clients: {why}. {remedy}",
-            }
-        return result
+        waited = self.wait(cluster, arguments, sets, leave)
+        if not waited:
+            return result
+        verb = "did not leave" if leave else "were not ready on"
+        why = f"{titles(waited)} {verb} node {node} within {arguments['timeout']} s"
+        remedy = "See what keeps the pod: kubectl describe pod." if leave else "Look at the pod's log."
+        return {**result, "failed": True, "msg": f"Failed to {what}: {why}. {remedy}"}
+
+    @staticmethod
+    def wait(cluster: Cluster, arguments: Mapping[str, Any], sets: Mapping[str, str], leave: bool) -> list[str]:
+        """Wait until no pod of the DaemonSets is there, or each has one that is ready; return what is missing to that."""
+
+        def missing() -> list[str]:
+            there = own(cluster.pods_on(arguments["node"]), arguments["namespaces"])
+            pods = [pod for pod in there if clients.owner(pod) in sets]
+            if leave:
+                return [clients.title(pod) for pod in pods]
+            ready = {clients.owner(pod) for pod in pods if clients.is_ready(pod)}
+            return [name for uid, name in sorted(sets.items()) if uid not in ready]
+
+        return wait_for_none(missing, arguments["timeout"], arguments["poll"])
 
 
-def wait(
-    there: Callable[[], Sequence[Mapping[str, Any]]],
-    sets: Mapping[str, str],
-    pausing: bool,
-    timeout: float,
-    poll: float,
-) -> list[str]:
-    """Wait until no pod of the DaemonSets is there, or each has one that is ready; return what is missing to that."""
+class ActionModule(ClientsAction):
+    OPTIONS = {"state": {"type": "str", "choices": ["paused", "resumed"], "required": True}}
 
-    def missing() -> list[str]:
-        pods = [pod for pod in there() if clients.owner(pod) in sets]
-        if pausing:
-            return [clients.title(pod) for pod in pods]
-        ready = {clients.owner(pod) for pod in pods if clients.is_ready(pod)}
-        return [name for uid, name in sorted(sets.items()) if uid not in ready]
-
-    return wait_for_none(missing, timeout, poll)
+    def act(self, arguments: dict[str, Any], _task_vars: dict[str, Any]) -> dict[str, Any]:
+        pausing = arguments["state"] == "paused"
+        verb = "pause" if pausing else "resume"
+        return self.relabel(arguments, clients.paused if pausing else clients.resumed, f"{verb} GPU clients", pausing)

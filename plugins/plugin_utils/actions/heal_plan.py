@@ -93,7 +93,7 @@ class ActionModule(ClusterAction):
                     chosen[host] = taints.chosen(plan, nodes[names[host]], there, variables)
                     if plan.needed and not plan.action.whole_host and taints.are_missed(variables):
                         plan = replace(plan, notes=(*plan.notes, _NO_TAINTS))
-                    kept = nvsentinel.held(nodes[names[host]], arguments["nvsentinel"])
+                    kept = nvsentinel.held(nodes[names[host]], arguments["nvsentinel"], repairs=True)
                     if kept and plan.needed and not record.ours:
                         raise kept
                 faulty[host] = plan

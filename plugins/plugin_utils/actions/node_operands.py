@@ -7,33 +7,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from ...module_utils._facts_view import Facts
 from ...module_utils._migration import DRIVER, HOST, OPERATOR, TOOLKIT, VARIABLES, is_of, refuse_stack
 from ...module_utils._plan import Refused
 from ..cluster import Cluster, if_there, titles
-from ..cluster_action import ClusterAction
 from ..fleet import clients
-from ..fleet.objects import OWN_NAMESPACES, identities, labels_of, own
+from ..fleet.objects import identities, labels_of, own
 from ..fleet.pods import read
 from ..host_facts import registered
 from ..plain import facts_of
-from .gpu_clients import wait
+from .gpu_clients import ClientsAction
 
 
-class ActionModule(ClusterAction):
+class ActionModule(ClientsAction):
     OPTIONS = {
-        "node": {"type": "str", "required": True},
         "operands": {"type": "list", "elements": "str", "choices": [DRIVER, TOOLKIT], "required": True},
         "brought_by": {"type": "str", "choices": [HOST, OPERATOR], "required": True},
         "state": {"type": "str", "choices": ["surveyed", "chosen"], "required": True},
         "stack": {"type": "str", "default": OPERATOR},
         "pauses": {"type": "bool", "default": True},
         "disruption": {"type": "str", "choices": ["refuse", "force"], "default": "refuse"},
-        "namespaces": OWN_NAMESPACES,
-        "timeout": {"type": "int", "default": 300},
-        "poll": {"type": "float", "default": 2.0},
     }
 
     def act(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
@@ -108,27 +104,7 @@ class ActionModule(ClusterAction):
             )
 
     def _choose(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        cluster, node, operands = self.cluster(arguments), arguments["node"], arguments["operands"]
-        by_operator = arguments["brought_by"] == OPERATOR
-        before = dict(labels_of(cluster.node(node)))
-        changes = clients.patch(before, clients.brought(before, operands, by_operator))
-        sets = clients.moved(own(cluster.daemon_sets(), arguments["namespaces"]), before, operands)
-        result = {"changed": bool(changes), "labels": changes, "clients": sorted(sets.values())}
-        if self._task.check_mode:
-            return result
-        if changes:
-            cluster.change_node(node, {}, labels=changes)
-        waited = wait(
-            lambda: own(cluster.pods_on(node), arguments["namespaces"]),
-            sets,
-            not by_operator,
-            arguments["timeout"],
-            arguments["poll"],
-        )
-        if not waited:
-            return result
-        verb = "were not ready on" if by_operator else "did not leave"
-        why = f"{titles(waited)} {verb} node {node} within {arguments['timeout']} s"
-        remedy = "Look at the pod's log." if by_operator else "See what keeps the pod: kubectl describe pod."
-        message = f"Failed to have the {'GPU Operator' if by_operator else 'host'} bring {' and '.join(operands)}: {why}. {remedy}"
-        return {**result, "failed": True, "msg": message}
+        operands, by_operator = arguments["operands"], arguments["brought_by"] == OPERATOR
+        what = f"have the {'GPU Operator' if by_operator else 'host'} bring {' and '.join(operands)}"
+        change = partial(clients.brought, operands=operands, by_operator=by_operator)
+        return self.relabel(arguments, change, what, not by_operator, operands)

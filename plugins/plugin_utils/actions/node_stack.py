@@ -17,12 +17,12 @@ from typing import Any
 from ...module_utils._migration import VARIABLES
 from ...module_utils._plan import Refused
 from ..cluster import Cluster, if_there, titles
-from ..cluster_action import ClusterAction, wait_for_none
+from ..cluster_action import wait_for_none
 from ..fleet import clients
 from ..fleet.clients import OPERATOR_STACK, OWN_STACK, STACK_LABEL
-from ..fleet.objects import OWN_NAMESPACES, labels_of, own
+from ..fleet.objects import labels_of, own
 from ..fleet.pods import read
-from .gpu_clients import wait
+from .gpu_clients import ClientsAction
 
 _VARIABLE = "gpu_kubernetes_migrate_from"
 _PLUGIN = f"{clients.OPERATOR_PREFIX}device-plugin"
@@ -30,15 +30,11 @@ _OTHER = {OWN_STACK: OPERATOR_STACK, OPERATOR_STACK: OWN_STACK}
 _NAMES = {OWN_STACK: "its own release", OPERATOR_STACK: "the GPU Operator"}
 
 
-class ActionModule(ClusterAction):
+class ActionModule(ClientsAction):
     OPTIONS = {
-        "node": {"type": "str", "required": True},
         "stack": {"type": "str", "choices": [OWN_STACK, OPERATOR_STACK], "required": True},
         "state": {"type": "str", "choices": ["surveyed", "chosen"], "required": True},
         "operands": {"type": "list", "elements": "str", "choices": [*VARIABLES], "default": []},
-        "namespaces": OWN_NAMESPACES,
-        "timeout": {"type": "int", "default": 300},
-        "poll": {"type": "float", "default": 2.0},
     }
 
     def act(self, arguments: dict[str, Any], _task_vars: dict[str, Any]) -> dict[str, Any]:
@@ -88,10 +84,6 @@ class ActionModule(ClusterAction):
         if self._task.check_mode:
             return result
         seconds = arguments["timeout"], arguments["poll"]
-
-        def pods() -> list[Mapping[str, Any]]:
-            return own(cluster.pods_on(node), arguments["namespaces"])
-
         waited, why = [], "did not start on"
         if away:
             # Those that are bound now, since the node is cordoned: others would keep coming from whoever names it.
@@ -100,11 +92,11 @@ class ActionModule(ClusterAction):
             if not waited:
                 cluster.change_node(node, {}, labels=away)
         if not waited:
-            waited, why = wait(pods, leave, True, *seconds), "did not leave"
+            waited, why = self.wait(cluster, arguments, leave, True), "did not leave"
         if not waited:
             if changes:
                 cluster.change_node(node, {}, labels=changes)
-            waited, why = wait(pods, come, False, *seconds), "were not ready on"
+            waited, why = self.wait(cluster, arguments, come, False), "were not ready on"
         if not waited:
             return result
         message = f"Failed to have the device plugin of {_NAMES[stack]} serve node {node}: {titles(waited)} {why} it within {arguments['timeout']} s."

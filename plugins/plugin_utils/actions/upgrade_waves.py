@@ -290,9 +290,8 @@ class ActionModule(ClusterAction):
             if about["bystander"] and not record.interrupted:
                 record = NodeRecord()
             refused = None if started else unfinished(on_host, record, arguments["work"], arguments["target"])
-            mode = nvsentinel.IGNORE if arguments["nvsentinel"] == nvsentinel.IGNORE else nvsentinel.EXCLUDE
             waits = about["needed"] and not started and not record.interrupted
-            kept = refused or (nvsentinel.held(node, mode) if node and waits else None)
+            kept = refused or (nvsentinel.held(node, arguments["nvsentinel"]) if node and waits else None)
             if kept:
                 unread = kept.reason
                 self._display.warning(f"{host} is left out: {kept.message}")

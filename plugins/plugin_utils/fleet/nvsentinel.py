@@ -55,14 +55,14 @@ def released_by(node: Mapping[str, Any] | None) -> str:
     return next((str(one.get("value") or "") for one in taints if one.get("key") == _RELEASED), "")
 
 
-def held(node: Mapping[str, Any] | None, mode: str) -> Refused | None:
+def held(node: Mapping[str, Any] | None, mode: str, repairs: bool = False) -> Refused | None:
     """Return why a node is not to be taken, because NVSentinel has it, or None. Not for a node that a run has taken already.
 
-    :param mode: C(remediate) where what NVSentinel has released is taken, which heal alone does.
+    :param repairs: whether it is heal that asks, which alone takes with C(remediate) what NVSentinel has released.
     """
     name = f"node {metadata(node).get('name')}"
     request, event = released_by(node), _quarantine(node)
-    if mode == IGNORE or INITIAL in annotations_of(node) or (request and mode == REMEDIATE):
+    if mode == IGNORE or INITIAL in annotations_of(node) or (request and repairs and mode == REMEDIATE):
         return None
     if request:
         why = f"NVSentinel has released it to another system (ExternalRemediationRequest {request})"
