@@ -74,6 +74,7 @@ def test_pods_run_until_the_node_is_full_and_each_sees_exactly_its_device(exampl
         wait_for(lambda: not example_fleet.pods(example), 120)
 
 
+@pytest.mark.by_name
 def test_helm_test_asks_for_each_resource_and_fails_where_one_is_taken(example_fleet):
     releases = Releases(example_fleet)
     releases.own_chart("verification.deadlineSeconds=120")

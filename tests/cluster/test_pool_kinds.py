@@ -226,6 +226,7 @@ def test_a_pod_gets_exactly_what_was_described(nodes, kinds):
         nodes.shows_its_labels(f"node-{pool}")
 
 
+@pytest.mark.by_name
 def test_verify_is_red_where_somebody_told_the_plugins_mps_daemon_other_limits(nodes):
     """And green again when the daemon's pod was made anew, as it says."""
     nodes.switch(KINDS["MPS by the device plugin"])

@@ -65,11 +65,14 @@ def tarball(tmp_path_factory):
     return built
 
 
-@pytest.mark.parametrize(
+#: The oldest; the others by name.
+EACH_RELEASE = pytest.mark.parametrize(
     "release",
-    # The oldest; the others by name.
     [pytest.param(release, marks=pytest.mark.by_name if number else ()) for number, release in enumerate(RELEASES)],
 )
+
+
+@EACH_RELEASE
 def test_the_main_job_and_then_nothing_to_do(fleet, tarball, tmp_path, python_of, release):
     programs = programs_of(release, python_of)
     said = subprocess.run([programs / "ansible", "--version"], capture_output=True, text=True, check=True).stdout
@@ -96,7 +99,7 @@ def test_the_main_job_and_then_nothing_to_do(fleet, tarball, tmp_path, python_of
         assert run.rc == 0, run.text
 
 
-@pytest.mark.parametrize("release", RELEASES)
+@EACH_RELEASE
 def test_whatever_a_host_answers_the_others_go_on(tmp_path, python_of, release):
     status, went_on, text = outcome(tmp_path, programs_of(release, python_of))
     # From 2.21 on Ansible itself gives a value of a wrong type the right one, before the action plugin sees it.

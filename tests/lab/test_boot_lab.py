@@ -97,6 +97,7 @@ SPOILT = [
 ]
 
 
+@pytest.mark.by_name
 def test_what_was_taken_away_is_named_and_mended_and_nobody_is_disturbed(fleet):
     before = devices(fleet)
     for host, command, _steps in SPOILT:

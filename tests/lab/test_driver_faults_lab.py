@@ -257,6 +257,7 @@ def small_disk(at_old):
     )
 
 
+@pytest.mark.by_name
 @pytest.mark.proves("driver", "nvidia", rows=["debian-12"], note="faults")
 def test_a_disk_that_fills_up_in_the_middle(small_disk):
     host = small_disk

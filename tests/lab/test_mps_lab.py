@@ -195,6 +195,7 @@ def test_a_daemon_whose_clients_have_other_shared_memory_is_replaced(fleet):
     assert shared_memory(fleet, WHOLE)[0::2] == ("tmpfs", True)
 
 
+@pytest.mark.by_name
 def test_a_host_that_shared_its_own_memory_does_not_any_more(fleet):
     # As this collection left hosts before: a bind mount, no drop-in, and a daemon that knows of no memory of its own.
     fleet.lab.sh(
@@ -218,6 +219,7 @@ touch /dev/shm/of-the-host
     assert fleet.lab.sh(WHOLE, f"ls {SHM}") == ""
 
 
+@pytest.mark.by_name
 def test_a_renamed_resource_has_the_daemon_in_the_directory_of_its_name(fleet):
     desired = {**SLICE, "rename": True}
     assert settled(fleet, WHOLE, desired)[:2] == ["stop_mps_daemon node", "start_mps_daemon node"]
@@ -230,6 +232,7 @@ def test_a_renamed_resource_has_the_daemon_in_the_directory_of_its_name(fleet):
     assert not fleet.module(WHOLE, "mps", desired)["changed"]
 
 
+@pytest.mark.by_name
 def test_a_new_name_does_not_end_a_daemon_with_clients_unless_allowed__clients_answered_by_a_stand_in(fleet):
     with_control_in_between(fleet, WHOLE, CLIENTS)
     try:
