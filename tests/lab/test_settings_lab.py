@@ -113,6 +113,7 @@ def test_they_are_there_again_after_a_boot(fleet, how):
     assert play(fleet).quiet(HOST)
 
 
+@pytest.mark.by_name
 def test_a_value_that_somebody_changed_is_seen_and_set_back(fleet):
     fleet.module(HOST, "gpu_settings", {"power_limit": 650, "graphics_clocks": [1200, 1410], "ecc": "enabled"})
     fleet.lab.sh(HOST, "sed -i 's/650/500/' /etc/gpufleet/settings.json")
@@ -194,6 +195,7 @@ def parameter(fleet, name):
     return fleet.lab.sh(HOST, f"grep '^{name}:' /proc/driver/nvidia/params").split(":", 1)[1].strip()
 
 
+@pytest.mark.by_name
 def test_parameters_of_the_module_are_refused_where_no_board_or_driver_has_them(fleet):
     refused = driver(fleet, coherent_memory="driver")
     assert "no memory that is coherent" in refused["msg"]
