@@ -26,14 +26,18 @@ FORWARD = [*PROOF, "a brought by host", "a reboot", "a driver", "a toolkit", *ON
 STEPS = [state for state in UPGRADE_STEPS if state != "rolling-back"]
 
 
-@pytest.fixture
-def site(tmp_path):
-    found = Site(tmp_path)
+def to_be_moved(folder, hosts):
+    found = Site(folder, hosts)
     for host in found.hosts:
         # The driver that the containers had is still loaded: no package has it.
         found.kernel(host).write_text(json.dumps({"host": {"kernel": "6.1"}, "driver": {"source": "outside"}}))
     describe(found, **TO_HOST)
     return found
+
+
+@pytest.fixture
+def site(tmp_path):
+    return to_be_moved(tmp_path, "ab")
 
 
 def describe(site, **variables):
@@ -96,7 +100,8 @@ def test_a_run_that_was_cut_off_at_any_step_is_continued(site, state):
     assert site.log == FORWARD and site.record("a")["state"] == "done"
 
 
-def test_a_node_whose_pods_do_not_leave_stays_cordoned_and_is_moved_by_a_run_that_tries_again(site):
+def test_a_canary_whose_pods_do_not_leave_stays_cordoned_and_a_run_that_tries_again_moves_all_nodes(tmp_path):
+    site = to_be_moved(tmp_path, "abc")
     site.fail(a="brought by host")
     done = site.run("migrate")
     assert done.returncode != 0
@@ -106,8 +111,17 @@ def test_a_node_whose_pods_do_not_leave_stays_cordoned_and_is_moved_by_a_run_tha
     )
     site.fail()
     assert site.run("migrate", "--limit", "a").returncode != 0 and site.log == []
-    assert site.run("migrate", "--limit", "a", "-e", "gpu_upgrade_retry=true").returncode == 0
-    assert site.log == FORWARD
+    # Two at a time: the first one works on until the second one does.
+    site.wait(a_driver="b driver")
+    budget = {"retry": "true", "canary": 0, "max_parallel": 2, "max_unavailable": "100%"}
+    options = [part for name, value in budget.items() for part in ("-e", f"gpu_upgrade_{name}={value}")]
+    done = site.run("migrate", "-f", "3", *options)
+    assert done.returncode == 0, done.stdout[-3000:]
+    for host in site.hosts:
+        own = [step for step in site.log if step.startswith(f"{host} ")]
+        assert own == [f"{host} {step[2:]}" for step in FORWARD] and site.record(host)["state"] == "done"
+    first_done = min(site.log.index(f"{host} resume") for host in "ab")
+    assert site.log.index("c drain") > first_done, "the third one begins when one of them has ended"
 
 
 def test_packages_that_cannot_be_had_touch_nothing(site):
