@@ -27,6 +27,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.clusters im
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.fleet import Fleet, GpusUnknown, OfFacts
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.overrides import HostVariables
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.recorded import KeptFacts
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.slurm_tree import slurm_tree
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.tree import cluster_tree
 
 
@@ -66,13 +67,19 @@ class ActionModule(ControllerAction):
             fleet = self._fleet(groups, known, recorded, hosts, root)
             clusters = fleet.clusters()
             trees = {f"clusters/{cluster.name}": cluster_tree(cluster) for cluster in clusters}
+            slurm = fleet.slurm_clusters(partial(writer.slurm_nodes, root), writer.site_files)
+            trees.update({f"{writer.SLURM}/{one.name}": slurm_tree(one) for one in slurm})
             described = [cluster.name for cluster in clusters]
             others = writer.other_clusters(root, described)
             removed = writer.removed_clusters(of_run["remove_clusters"], described, others)
             nodes = {node for cluster in clusters for item in cluster.configurations for node in item.nodes}
+            of_clusters = [path for path in trees if path.startswith("clusters/")]
             gone = writer.leaving(
-                root, writer.nodes_of_tree(root, trees), {*nodes, *fleet.hosts}, of_run["remove_nodes"]
+                root, writer.nodes_of_tree(root, of_clusters), {*nodes, *fleet.hosts}, of_run["remove_nodes"]
             )
+            for one in slurm:
+                mine = {node.name for node in one.nodes}
+                gone += writer.leaving(root, writer.slurm_nodes(root, one.name), mine, of_run["remove_nodes"])
             changes = writer.plan(root, trees, of_run["prune"], [f"clusters/{name}" for name in removed])
         except Refused as refusal:
             return {
@@ -94,6 +101,11 @@ class ActionModule(ControllerAction):
             self._display.warning(
                 f"{root}: nodes leave the tree, because they are not in the inventory: {shortened(gone)}"
             )
+        for one in slurm:
+            for node, why in one.pending.items():
+                self._display.warning(f"Slurm cluster {one.name}: {node} is left out: {why}")
+            for node, why in one.behind.items():
+                self._display.warning(f"Slurm cluster {one.name}: {node} is rendered as it is now: {why}")
         left = [name for name in others if name not in removed]
         for name in left:
             moved: list[str] = []
@@ -111,7 +123,7 @@ class ActionModule(ControllerAction):
             recorded.keep()
         done = "to change" if self._task.check_mode else "changed"
         text = f"; {', '.join(left)} left as they are, because no host of this inventory is in them" if left else ""
-        self._display.display(f"  {root}: {len(clusters)} clusters, {len(changes)} files {done}{text}")
+        self._display.display(f"  {root}: {len(clusters) + len(slurm)} clusters, {len(changes)} files {done}{text}")
         result: dict[str, Any] = {
             "changed": bool(changes) or newer,
             "output_directory": root,
@@ -125,6 +137,14 @@ class ActionModule(ControllerAction):
                     },
                 }
                 for cluster in clusters
+            },
+            "slurm": {
+                one.name: {
+                    "directory": os.path.join(root, writer.SLURM, one.name),
+                    "nodes": {node.name: node.gres for node in one.nodes},
+                    "pending": dict(one.pending),
+                }
+                for one in slurm
             },
             "others": left,
             "served": {cluster.name: served.entries(servers(cluster)) for cluster in clusters},
@@ -157,7 +177,14 @@ class ActionModule(ControllerAction):
         def before(cluster: str) -> dict[str, Former]:
             return writer.configurations_of_tree(root, f"clusters/{cluster}")
 
-        rendered = cache(lambda: writer.nodes_of_tree(root, glob.glob("clusters/*", root_dir=root)))
+        @cache
+        def rendered() -> set[str]:
+            of_slurm = [
+                writer.slurm_nodes(root, name) for name in glob.glob("*", root_dir=os.path.join(root, writer.SLURM))
+            ]
+            hosts_of_slurm = {node.host for nodes in of_slurm for node in nodes.values()}
+            return writer.nodes_of_tree(root, glob.glob("clusters/*", root_dir=root)) | hosts_of_slurm
+
         left_out: dict[str, str] = {}
         fleet = Fleet(groups, recorded.gpus, before)
         for host in fleet.hosts:

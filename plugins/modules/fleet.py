@@ -45,11 +45,14 @@ options:
       site_times: >-
         Prints for each stage that ran the seconds of its slowest host, and how much of that was spent on downloads, builds of kernel modules, other work
         of the package manager, other programs, calls of the driver, Ansible, and the collection itself.
+      slurm_report: >-
+        Compares what O(slurmd) and O(scontrol) printed of the task's host with the rendered files of O(cluster). Fails where they differ.
       verify_report: >-
         Checks whether each host is as its variables describe it, which the plan of its stages says, and whether it works. Checks of
         M(gpufleet.nvidia.health) registered as C(gpu_verify_on_host) replace its own. With O(kubeconfig), nodes must show what is predicted.
   api_timeout: {type: int, description: Seconds to wait for an API server that does not answer.}
   capacity: {type: path, description: "A rendered C(capacity.json) that the nodes must show. If empty, they must show what the variables predict."}
+  cluster: {type: str, description: The Slurm cluster of the host.}
   context: {type: str, description: "The context in that kubeconfig. If empty, its current context."}
   details: {type: bool, description: Whether to also print what each pod holds.}
   directory: {type: path, description: Directory on the controller for the inventory.}
@@ -63,6 +66,7 @@ options:
   namespaces: {type: list, elements: str, description: Namespaces of the cluster's own plugins and GPU Operator.}
   note: {type: str, description: A line to print below the table.}
   offline: {type: bool, description: "Whether to plan from the facts in O(facts_directory), without contacting hosts."}
+  output_directory: {type: path, description: The directory into which M(gpufleet.nvidia.render) wrote.}
   overwrite: {type: bool, description: "Whether to replace what an earlier run wrote. Otherwise, a directory that contains files is refused."}
   playbook:
     description: The playbook whose variables are checked.
@@ -77,8 +81,10 @@ options:
     elements: dict
   report: {type: path, description: "File on the controller to which all of it is written as JSON. If empty, none is written."}
   rolled_back: {type: list, elements: str, description: The hosts that were rolled back in this run.}
+  scontrol: {type: str, description: What C(scontrol show node) printed of the node of the host.}
   served: {type: dict, description: "The nodes on which GPU pods may land, as in RV(gpufleet.nvidia.render#module:served)."}
   show: {type: bool, description: "Whether to print the plan. Defaults to V(true) in check mode, and to V(false) otherwise."}
+  slurmd: {type: str, description: What C(slurmd -G) printed on the host.}
   summary: {type: bool, description: "Whether the result omits what grows with the fleet, as Ansible copies it for every host. O(report) contains it."}
   unit: {type: str, description: "What the table counts, GiB of memory, or instances and replicas.", choices: [memory, units]}
   unrendered: {type: str, description: Why the files of the cluster could not be rendered. Empty if they could.}
@@ -100,6 +106,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 as_described: {description: "Whether all is as described, or how many hosts are.", type: raw, returned: "fleet_plan, site_gate"}
+checks: {description: "Every check of the node, with C(name), C(status), C(evidence) and C(next_step).", type: list, elements: dict, returned: slurm_report}
 differences: {description: "By host, what no variable can describe.", type: dict, returned: adopt}
 directory: {description: Where the inventory is., type: str, returned: adopt}
 drift: {description: Whether any host or file is not as described., type: bool, returned: fleet_plan}
@@ -131,7 +138,7 @@ refusals:
   description: Why the request cannot be met, each with C(thing), C(reason), C(remedy), the whole C(message), and the C(hosts) that it is about.
   type: list
   elements: dict
-  returned: check_variables, host_plan, remove_gate, site_gate
+  returned: check_variables, host_plan, remove_gate, site_gate, slurm_report
 seconds: {description: "By host and stage, the seconds that it took, and the part of each kind of work.", type: dict, returned: site_times}
 stages:
   description: >-

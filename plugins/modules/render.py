@@ -14,10 +14,12 @@ description:
   - Writes one directory for each cluster of the inventory, with Helm values of NVIDIA's device plugin (a release for each pool) or of the GPU
     Operator, ConfigMaps whose names end in a hash of their content, a runtime class, node labels, Argo CD or Flux objects, example workloads, and
     C(capacity.json), which lists what each node must show.
+  - Writes one directory for each Slurm cluster (C(gpu_slurm_cluster)) with what its C(slurm.conf), C(gres.conf) and C(cgroup.conf) include. Pools of the
+    same inventory can belong to both, or to one of them.
   - Runs on the controller and contacts neither hosts nor clusters. The hosts are those of the group C(gpu_hosts); their variables are those of the
-    roles P(gpufleet.nvidia.gpu_kubernetes#role), P(gpufleet.nvidia.nvidia_mig#role), P(gpufleet.nvidia.nvidia_sharing#role) and
-    P(gpufleet.nvidia.gpu_facts#role). Facts that P(gpufleet.nvidia.gpu_facts#role) read in the same run take precedence over the GPUs in the
-    inventory.
+    roles P(gpufleet.nvidia.gpu_kubernetes#role), P(gpufleet.nvidia.gpu_slurm#role), P(gpufleet.nvidia.nvidia_mig#role),
+    P(gpufleet.nvidia.nvidia_sharing#role) and P(gpufleet.nvidia.gpu_facts#role). Facts that P(gpufleet.nvidia.gpu_facts#role) read in the same run
+    take precedence over the GPUs in the inventory.
   - The same input renders the same bytes. A file that is up to date is not written; files that are no longer needed are removed; a file that was
     edited after it was rendered stops the run.
   - Each rendered device plugin configuration is checked with P(gpufleet.nvidia.device_plugin_lint#filter), and each key of the Helm values against
@@ -122,6 +124,16 @@ served:
         to: dra
         resources: [nvidia.com/gpu]
         nodes: [gpu01, gpu02]
+slurm:
+  description: By name of each Slurm cluster, its C(directory), its C(nodes) with their C(Gres), and why a node is left out for now (C(pending)).
+  type: dict
+  returned: success
+  sample:
+    hpc:
+      directory: /home/admin/git/gpu-clusters/slurm/hpc
+      nodes:
+        gpu01: gpu:nvidia_h100_80gb_hbm3_1g.10gb:14
+      pending: {}
 unread:
   description:
     - By host, why its facts from this run or an earlier one cannot be used. The GPUs in the inventory are used instead.

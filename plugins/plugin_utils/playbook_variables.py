@@ -49,8 +49,8 @@ OWN: dict[str, dict[str, dict[str, Any]]] = {
 #: Roles whose variables a playbook reads, and which nothing else checks before its first host is changed. Those of the others are checked, too, so that
 #: every playbook says the same, but what is wrong there keeps it from nothing.
 ROLES = {
-    "site": ("gpu_kubernetes", "gpu_node"),
-    "render": ("gpu_kubernetes",),
+    "site": ("gpu_kubernetes", "gpu_slurm", "gpu_node"),
+    "render": ("gpu_kubernetes", "gpu_slurm"),
     **dict.fromkeys(("plan", "verify", "inspect", "adopt"), ("gpu_node",)),
     **dict.fromkeys(("upgrade", "rollback", "migrate"), ("gpu_upgrade", "gpu_node")),
     "repartition": ("gpu_repartition", "gpu_node", "gpu_kubernetes"),

@@ -109,7 +109,9 @@ def capacity(gpus: Sequence[GpuFacts], strategy: str, layout: Any, sharing: Shar
     :raises Refused: the desired state does not fit the GPUs, or the device plugin cannot serve it.
     """
     refuse_on_mig(sharing, strategy)
-    divided = _divided(gpus, strategy, layout, sharing.backend)
+    divided = partitioned(gpus, strategy, layout, sharing.backend)
+    for desired in divided.values():
+        refuse_parts(desired, strategy)
     if sharing.backend == "dra":
         return _claimed(gpus, divided, sharing)
     if sharing.backend == "hami":
@@ -168,14 +170,11 @@ def _common(labels: Sequence[Mapping[str, str]]) -> dict[str, str]:
     return {name: value for name, value in first.items() if all(other.get(name) == value for other in others)}
 
 
-def _divided(gpus: Sequence[GpuFacts], strategy: str, layout: Any, backend: str) -> dict[int, DesiredGpu]:
+def partitioned(gpus: Sequence[GpuFacts], strategy: str, layout: Any, backend: str) -> dict[int, DesiredGpu]:
     """Return what MIG makes of each GPU."""
     found = desired_layout(layout, strategy, gpus).gpus if strategy != "none" or layout else {}
     stays = unselected_policy(strategy, backend) == LEAVE
-    result = {gpu.index: found.get(gpu.index) or (present(gpu) if stays else None) or DesiredGpu(False) for gpu in gpus}
-    for desired in result.values():
-        refuse_parts(desired, strategy)
-    return result
+    return {gpu.index: found.get(gpu.index) or (present(gpu) if stays else None) or DesiredGpu(False) for gpu in gpus}
 
 
 def _groups(

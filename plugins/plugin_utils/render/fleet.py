@@ -28,6 +28,10 @@ from ..fleet.node_match import devices_of
 from ..fleet.node_match import read as read_match
 from ..fleet.sharing_configurations import CHOICE, CONFIGURATIONS, DEFAULT, UNSHARED, together
 from ..fleet.sharing_configurations import read as read_choices
+from ..fleet.slurm import NotApplied, SlurmResources
+from ..fleet.slurm import resources as slurm_resources
+from ..fleet.slurm_files import refuse_elsewhere
+from ..fleet.slurm_files import refuse_name as refuse_slurm_name
 from ..plain import plain
 from ..pools import node_of, pool_of, pools
 from ..role_variables import VariablesRefused, collect
@@ -35,10 +39,20 @@ from . import refused_pools
 from .capacity_document import Former, ResourceKind, names
 from .clusters import DescribedCluster, PluginConfiguration, content_hash, dns_label, pool_label
 from .device_plugin import plugin_file
+from .slurm_tree import SlurmCluster, SlurmNode, parameters
 
 #: The roles whose variables say what a cluster shows of a host.
-ROLES = ("gpu_facts", "nvidia_driver", "nvidia_toolkit", "nvidia_mig", "nvidia_sharing", "gpu_node", "gpu_kubernetes")
-_PREFIX = "gpu_kubernetes_"
+ROLES = (
+    "gpu_facts",
+    "nvidia_driver",
+    "nvidia_toolkit",
+    "nvidia_mig",
+    "nvidia_sharing",
+    "gpu_node",
+    "gpu_kubernetes",
+    "gpu_slurm",
+)
+_PREFIX, _SLURM = "gpu_kubernetes_", "gpu_slurm_"
 #: Of the toolkit, what says how a pod gets its GPU. Versions, mirrors and credentials are no business of the cluster.
 _OF_TOOLKIT = (
     "nvidia_toolkit_runtime",
@@ -52,6 +66,8 @@ _OF_DRIVER = (IMEX, "nvidia_driver_state", VARIABLES[DRIVER])
 _OF_NODE = ("gpu_node_name",)
 #: Options that may differ between the hosts of a cluster.
 _MAY_DIFFER = frozenset({"cluster", *(name[len(_PREFIX) :] for name in (CHOICE, DEFAULT, NODE_MATCH))})
+#: Those that may differ between the nodes of a Slurm cluster.
+_OF_SLURM_NODE = frozenset({"cluster", "node_name", "node_parameters", "other_gres", "autodetect", "types"})
 _PREFIXES = (
     *(f"{role}_" for role in ROLES if role not in ("nvidia_driver", "nvidia_toolkit", "gpu_node")),
     *_OF_DRIVER,
@@ -68,6 +84,7 @@ REGISTERED = (
     "nvidia_mig_result",
     "nvidia_sharing_result",
     "gpu_kubernetes_result",
+    "gpu_slurm_result",
 )
 
 Variables = Mapping[str, Any]
@@ -163,11 +180,65 @@ class Fleet:
                 by_cluster.setdefault(member.cluster, []).append(member)
         return [self._cluster(name, members) for name, members in sorted(by_cluster.items())]
 
+    def slurm_clusters(
+        self, before: Callable[[str], Mapping[str, Any]], texts: Callable[[Sequence[str]], Mapping[str, str]]
+    ) -> list[SlurmCluster]:
+        """Return the Slurm clusters, sorted by name.
+
+        :param before: the nodes that a cluster's files had before. They stay, as they are now until they are as described; others are left out until then.
+        :param texts: reads files of the site, by their paths.
+        :raises Refused: the hosts of a cluster contradict each other, or the site, or Slurm cannot be told what is described.
+        """
+        by_cluster: dict[str, list[RenderedHost]] = {}
+        for member in self._members:
+            if self._of_slurm(member, "cluster"):
+                by_cluster.setdefault(str(self._of_slurm(member, "cluster")), []).append(member)
+        return [self._slurm_cluster(name, members, before(name), texts) for name, members in sorted(by_cluster.items())]
+
+    def _of_slurm(self, member: RenderedHost, name: str) -> Any:
+        return self._descriptions[member.key].desired[f"{_SLURM}{name}"]
+
+    def _slurm_cluster(
+        self,
+        name: str,
+        members: Sequence[RenderedHost],
+        before: Mapping[str, Any],
+        texts: Callable[[Sequence[str]], Mapping[str, str]],
+    ) -> SlurmCluster:
+        _refuse_cluster_name(f"{_SLURM}cluster", name)
+        options = self._of_all(_SLURM, _OF_SLURM_NODE, f"Slurm cluster {name}", members)
+        nodes: dict[str, SlurmNode] = {}
+        pending: dict[str, str] = {}
+        behind: dict[str, str] = {}
+        known: dict[str, SlurmResources | NotApplied] = {}
+        for member in members:
+            node = str(self._of_slurm(member, "node_name") or member.host.partition(".")[0])
+            refuse_slurm_name(member.host, node)
+            if node in nodes or node in pending:
+                reason = f"two hosts of Slurm cluster {name} would be the node {node}"
+                raise Refused(f"{member.host}: {_SLURM}node_name", reason, "Give each host a name of its own.")
+            found = known.get(member.key)
+            if found is None:
+                found = known[member.key] = _slurm_resources(member, self._descriptions[member.key])
+            if isinstance(found, NotApplied):
+                why, description = f"{found.reason}. {found.remedy}", self._descriptions[member.key]
+                if node not in before:
+                    pending[node] = why
+                    continue
+                if not description.read:
+                    raise OfFacts(f"{member.host}: {found.thing}", found.reason, found.remedy)
+                behind[node], found = why, slurm_resources(description.desired, description.gpus, as_is=True)
+            more, others = (
+                parameters(self._of_slurm(member, "node_parameters")),
+                tuple(self._of_slurm(member, "other_gres")),
+            )
+            nodes[node] = SlurmNode(node, member.host, member.pool, found, more, others)
+        refuse_elsewhere(texts([str(path) for path in options["site_files"]]), {*nodes, *pending})
+        ordered = tuple(one for _name, one in sorted(nodes.items()))
+        return SlurmCluster(name, options, ordered, dict(sorted(pending.items())), behind)
+
     def _cluster(self, name: str, members: Sequence[RenderedHost]) -> DescribedCluster:
-        if dns_label(name) != name:
-            reason = f"{name!r} is not a valid name of a cluster: it becomes a directory and a part of object names"
-            remedy = f"Use lower case letters, digits and '-', such as {dns_label(name) or 'production'}."
-            raise Refused("gpu_kubernetes_cluster", reason, remedy)
+        _refuse_cluster_name("gpu_kubernetes_cluster", name)
         configurations: list[PluginConfiguration] = []
         by_pool: dict[str, list[RenderedHost]] = {}
         for member in members:
@@ -187,27 +258,32 @@ class Fleet:
         return DescribedCluster(name, options, tuple(configurations), frozenset(runtimes))
 
     def _options(self, cluster: str, members: Sequence[RenderedHost]) -> dict[str, Any]:
+        options = self._of_all(_PREFIX, _MAY_DIFFER, f"cluster {cluster}", members)
+        if options["migrate_from"]:
+            refused_pools.refuse_same_stack(str(options["migrate_from"]), str(options["stack"]))
+            # As long as the tree has both, in either direction, it is the operator's, with the releases of the other beside it.
+            options["stack"] = "gpu_operator"
+        return options
+
+    def _of_all(
+        self, prefix: str, may_differ: frozenset[str], cluster: str, members: Sequence[RenderedHost]
+    ) -> dict[str, Any]:
         """Return the options that belong to the cluster: all its hosts must say the same."""
         options: dict[str, Any] = {}
         origin: dict[str, RenderedHost] = {}
         for key, member in {member.key: member for member in members}.items():
             for name, value in self._descriptions[key].desired.items():
-                short = name[len(_PREFIX) :]
-                if not name.startswith(_PREFIX) or short in _MAY_DIFFER:
+                short = name[len(prefix) :]
+                if not name.startswith(prefix) or short in may_differ:
                     continue
                 if short in options and options[short] != value:
                     raise Refused(
                         name,
-                        f"{origin[short].host} says {options[short]!r} and {member.host} says {value!r}, "
-                        f"and both belong to cluster {cluster}",
+                        f"{origin[short].host} says {options[short]!r} and {member.host} says {value!r}, and both belong to {cluster}",
                         "It is an option of the cluster: set it for all its pools alike, best in the group gpu_hosts.",
                     )
                 options.setdefault(short, value)
                 origin.setdefault(short, member)
-        if options["migrate_from"]:
-            refused_pools.refuse_same_stack(str(options["migrate_from"]), str(options["stack"]))
-            # As long as the tree has both, in either direction, it is the operator's, with the releases of the other beside it.
-            options["stack"] = "gpu_operator"
         return options
 
     def _configurations(
@@ -260,6 +336,24 @@ def _describe(own: Variables, template: Callable[[Any], Any], recorded: Sequence
         remedy = "Set it for the pool, such as [{board: h100-80gb-sxm, count: 8}], or run site.yml, or set gpu_kubernetes_facts_directory."
         raise GpusUnknown("gpu_facts_gpus", reason, remedy)
     return _Description(desired, gpus, bool(recorded))
+
+
+def _refuse_cluster_name(variable: str, name: str) -> None:
+    if dns_label(name) != name:
+        reason = f"{name!r} is not a valid name of a cluster: it becomes a directory and a part of object names"
+        remedy = f"Use lower case letters, digits and '-', such as {dns_label(name) or 'production'}."
+        raise Refused(variable, reason, remedy)
+
+
+def _slurm_resources(member: RenderedHost, description: _Description) -> SlurmResources | NotApplied:
+    try:
+        return slurm_resources(description.desired, description.gpus)
+    except NotApplied as refusal:
+        return refusal
+    except Refused as refusal:
+        raise OfFacts(
+            f"pool {member.pool} ({member.host}): {refusal.thing}", refusal.reason, refusal.remedy
+        ) from refusal
 
 
 def _configuration(pool: str, host: str, description: _Description) -> PluginConfiguration:

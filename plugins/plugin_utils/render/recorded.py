@@ -163,6 +163,9 @@ def _of_bus(cards: Sequence[CardFacts]) -> list[GpuFacts] | None:
 def _essentials(gpu: GpuFacts) -> dict[str, Any]:
     """Return what of a GPU decides the files. Who uses it changes all the time and decides nothing."""
     kept = {name: getattr(gpu, name) for name in _KEPT if gpu.says(name)}
+    if gpu.minor not in (None, gpu.index):
+        # It is in the names of device files, and hardly ever another one.
+        kept["minor"] = gpu.minor
     kept["mig"] = {"supported": gpu.mig.supported, "current": gpu.mig.current}
     kept["gpu_instances"] = [
         {

@@ -19,6 +19,7 @@ from ...module_utils._adapters.files import read_bytes, read_text, remove, write
 from ...module_utils._formats.documents import read_record
 from ...module_utils._plan import Refused
 from ...module_utils._schema import Path, items, mapping, needs, not_null, of, text
+from ..fleet.slurm_node import ShownSlurmNode, read_nodes
 from ..fleet.text import shortened
 from .capacity_document import Former, former
 from .emit import json_text
@@ -28,6 +29,8 @@ MANIFEST = "manifest.json"
 #: Folders of an inventory that are not read as groups, but as variables.
 _OF_VARIABLES = ("group_vars", "host_vars")
 _SCHEMA = 1
+#: The folder of the Slurm clusters, beside that of the others.
+SLURM = "slurm"
 
 
 @dataclass(frozen=True)
@@ -227,6 +230,24 @@ def nodes_of_tree(root: str, directories: Iterable[str]) -> set[str]:
     """Return the nodes that are in these clusters' files as they are."""
     found = (configurations_of_tree(root, directory) for directory in directories)
     return {node for configurations in found for item in configurations.values() for node in item.nodes}
+
+
+def slurm_nodes(root: str, cluster: str) -> Mapping[str, ShownSlurmNode]:
+    """Return the nodes that a Slurm cluster's files have now. Raises Refused: they cannot be read."""
+    path = os.path.join(root, SLURM, cluster, "capacity.json")
+    return read_nodes(read_text(path, links=False), path)
+
+
+def site_files(paths: Iterable[str]) -> dict[str, str]:
+    """Return the texts of the site's own files for Slurm. Raises Refused: one is not there."""
+    found = {}
+    for path in paths:
+        text = read_text(path)
+        if text is None:
+            remedy = "Name slurm.conf and gres.conf where this run finds them, relative to the directory in which Ansible was started."
+            raise Refused("gpu_slurm_site_files", f"there is no file {path}", remedy)
+        found[path] = text
+    return found
 
 
 def leaving(root: str, before: Collection[str], known: Collection[str], allowed: bool) -> list[str]:

@@ -33,7 +33,7 @@ DEPEND_ON_FACTS = {
 DEPEND_ON_BOOT = {"nvidia_settings", "nvidia_mig", "nvidia_sharing", "nvidia_health"}
 
 #: Roles that read the hosts themselves, or are called by a playbook that did.
-ALONE = {"gpu_facts", "gpu_kubernetes", "gpu_node", "gpu_remove"}
+ALONE = {"gpu_facts", "gpu_kubernetes", "gpu_node", "gpu_remove", "gpu_slurm"}
 
 #: The roles for day two, which take nodes out of service.
 DEPEND_ON_NODE = {"gpu_upgrade", "gpu_repartition", "gpu_heal"}
@@ -60,6 +60,7 @@ def test_there_are_roles():
         "nvidia_health",
         "nvidia_dcgm",
         "gpu_kubernetes",
+        "gpu_slurm",
         "gpu_node",
         "gpu_upgrade",
         "gpu_repartition",

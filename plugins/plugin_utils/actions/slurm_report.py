@@ -1,0 +1,45 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Say whether Slurm offers of a host what its rendered files say. Nothing is decided here."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from ...module_utils._health.report import FAILED
+from ...module_utils._plan import Refused
+from ..fleet import slurm_node
+from ..host_facts import ControllerAction
+from ..render import writer
+
+
+class ActionModule(ControllerAction):
+    OPTIONS = {
+        "output_directory": {"type": "path", "required": True},
+        "cluster": {"type": "str", "required": True},
+        "slurmd": {"type": "str", "required": True},
+        "scontrol": {"type": "str", "required": True},
+    }
+
+    def act(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
+        host, cluster = str(task_vars["inventory_hostname"]), arguments["cluster"]
+        try:
+            nodes = writer.slurm_nodes(os.path.abspath(arguments["output_directory"]), cluster)
+            mine = [(name, node) for name, node in nodes.items() if node.host == host]
+            if not mine:
+                reason = f"the rendered files of Slurm cluster {cluster or '(none: gpu_slurm_cluster is empty)'} have no node of this host"
+                raise Refused(
+                    host, reason, "Set gpu_slurm_cluster for its pool, and run gpufleet.nvidia.site or render."
+                )
+        except Refused as refusal:
+            return {"failed": True, "msg": refusal.message, "refusals": [refusal.as_dict()]}
+        name, expected = mine[0]
+        found = slurm_node.checks(name, expected, arguments["slurmd"], arguments["scontrol"])
+        for one in found:
+            self._display.display(f"  {host}: {one.name}: {one.status}: {one.evidence}")
+        wrong = [f"{host}: {one.name}: {one.evidence}. {one.next_step}." for one in found if one.status == FAILED]
+        checks = [one.as_dict() for one in found]
+        return {"checks": checks, **({"failed": True, "msg": "\n".join(wrong)} if wrong else {})}

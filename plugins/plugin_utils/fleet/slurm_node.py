@@ -1,0 +1,155 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# ruff: noqa: RUF009 (the functions declare fields)
+
+"""Whether Slurm offers of a node what is described: C(slurmd -G) and C(scontrol show node) beside a rendered C(capacity.json). Pure.
+
+Fewer devices than configured drain a node as INVALID_REG. One more is ignored with a warning of slurmd alone, and is lost while the node looks idle.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ...module_utils._formats.documents import read_record
+from ...module_utils._health.report import FAILED, PASSED, WARNING, Check
+from ...module_utils._plan import Refused
+from ...module_utils._schema import has, items, mapping, needs, number, of, text
+
+_TEXT = text(4096)
+#: C(slurmd: Gres Name=gpu Type=... Count=1 Index=0 ID=7696487 File=/dev/nvidia0 (null)); what is not set is left out, and later releases add flags.
+_LINE = re.compile(r"Gres Name=(\S+)(.*)")
+_SETTING = re.compile(r"(Type|Count|File)=(\S+)")
+_IGNORED = re.compile(r"for GRES (gpu:\S+|gpu) has (\d+) more configured than expected")
+_FIELD = re.compile(r"(?:^|\s)(Gres|State|Reason)=(.*?)(?=\s+[A-Z][A-Za-z]+=|\s*$)")
+#: The order that heals (C(scontrol reconfigure) does not).
+_RESTART = "Restart slurmctld, then slurmd on the node, and resume it: scontrol update nodename={node} state=resume"
+_FILES = "Render, bring the files to the controllers and the node, and restart both daemons"
+
+
+@dataclass(frozen=True)
+class ShownDevice:
+    """A device as a rendered C(capacity.json) says it. Where slurmd finds it itself, its files are not compared."""
+
+    type: str = needs(_TEXT)
+    files: tuple[str, ...] = has(items(_TEXT, 64), ())
+
+
+@dataclass(frozen=True)
+class ShownByScontrol:
+    gres: str = needs(_TEXT, called="Gres")
+
+
+@dataclass(frozen=True)
+class ShownSlurmNode:
+    """A node as a rendered C(capacity.json) says it."""
+
+    host: str = needs(_TEXT)
+    scontrol: ShownByScontrol = needs(of(ShownByScontrol))
+    gres: Mapping[str, int] = needs(mapping(number(), 4096))
+    devices: tuple[ShownDevice, ...] = needs(items(of(ShownDevice), 4096))
+
+
+@dataclass(frozen=True)
+class ShownSlurmCluster:
+    nodes: Mapping[str, ShownSlurmNode] = needs(mapping(of(ShownSlurmNode), 10**5))
+
+
+_CLUSTER = of(ShownSlurmCluster)
+
+
+def read_nodes(text: str | None, source: str) -> Mapping[str, ShownSlurmNode]:
+    """Return the nodes of a rendered C(capacity.json); none where there is no file. Raises Refused: it is no such file."""
+    if text is None:
+        return {}
+    found: ShownSlurmCluster | None = read_record(_CLUSTER, text)
+    if found is None:
+        reason = "it is not a capacity.json that gpufleet.nvidia.render wrote for a Slurm cluster"
+        raise Refused(source, reason, "Restore the file from version control, or render into another directory.")
+    return found.nodes
+
+
+@dataclass(frozen=True)
+class FoundBySlurmd:
+    """What C(slurmd -G) prints: how many devices it has, by name and type, their files in the order of their numbers, and how many more it ignores."""
+
+    counts: Mapping[str, int]
+    devices: tuple[ShownDevice, ...]
+    ignored: Mapping[str, int]
+
+
+def found_by_slurmd(printed: str) -> FoundBySlurmd:
+    """Return what C(slurmd -G) printed. What it says of resources that are not GPUs is left out."""
+    counts: Counter[str] = Counter()
+    ignored: Counter[str] = Counter()
+    devices = []
+    for line in printed.splitlines():
+        match = _LINE.search(line)
+        if match and match[1] in ("gpu", "mps", "shard"):
+            said = dict(_SETTING.findall(match[2]))
+            kind = ":".join([match[1], *([said["Type"]] if "Type" in said else [])])
+            count = int(said.get("Count", "1")) if said.get("Count", "1").isdigit() else 0
+            counts[kind] += count
+            if match[1] == "gpu" and count:
+                devices.append(ShownDevice(said.get("Type", ""), tuple(said.get("File", "").split(","))))
+        more = _IGNORED.search(line)
+        if more:
+            ignored[more[1]] += int(more[2])
+    return FoundBySlurmd({kind: count for kind, count in counts.items() if count}, tuple(devices), dict(ignored))
+
+
+def checks(name: str, expected: ShownSlurmNode, slurmd: str, scontrol: str) -> tuple[Check, ...]:
+    """Return what Slurm offers of the node beside what it must. The first failure is the one to fix.
+
+    :param slurmd: what C(slurmd -G) printed on the node.
+    :param scontrol: what C(scontrol show node) printed.
+    """
+    return (_slurmd(expected, found_by_slurmd(slurmd)), *_scontrol(name, expected, scontrol))
+
+
+def _slurmd(expected: ShownSlurmNode, found: FoundBySlurmd) -> Check:
+    title = "slurmd -G"
+    if found.ignored:
+        lost = ", ".join(f"{kind} x{count}" for kind, count in sorted(found.ignored.items()))
+        why = f"slurmd ignores devices of gres.conf that slurm.conf does not have, and no job gets them: {lost}"
+        return Check(title, FAILED, why, _FILES)
+    kinds = sorted({*expected.gres, *found.counts})
+    wrong = [
+        f"{kind} {found.counts.get(kind, 0)} instead of {expected.gres.get(kind, 0)}"
+        for kind in kinds
+        if found.counts.get(kind, 0) != expected.gres.get(kind, 0)
+    ]
+    if wrong:
+        return Check(title, FAILED, f"it finds {', '.join(wrong)}", _FILES)
+    told = all(one.files for one in expected.devices)
+    if told and expected.devices != found.devices:
+        mine = [one for one in expected.devices if one not in found.devices]
+        what = (
+            f"{mine[0].type} with {', '.join(mine[0].files)} is not among its devices"
+            if mine
+            else "its devices are in another order"
+        )
+        return Check(title, FAILED, f"{what}: a job would get another device, or none", _FILES)
+    return Check(title, PASSED, expected.scontrol.gres)
+
+
+def _scontrol(name: str, expected: ShownSlurmNode, printed: str) -> tuple[Check, ...]:
+    title = "scontrol show node"
+    said = {key: value for line in printed.splitlines() for key, value in _FIELD.findall(line)}
+    if "State" not in said:
+        step = "See whether slurm.conf includes nodes.conf, and restart slurmctld"
+        return (Check(title, FAILED, f"the cluster has no node {name}", step),)
+    state, reason = said["State"].split("+"), said.get("Reason", "").strip()
+    because = f": {reason}" if reason else ""
+    if "INVALID_REG" in state:
+        step = f"{_RESTART.format(node=name)}. If it stays, slurmd -G says what is missing"
+        return (Check(title, FAILED, f"{said['State']}{because}", step),)
+    if said.get("Gres", "").strip() != expected.scontrol.gres:
+        why = f"it offers {said.get('Gres', 'nothing')} instead of {expected.scontrol.gres}"
+        return (Check(title, FAILED, why, _RESTART.format(node=name)),)
+    out = {"DRAIN", "DOWN", "FAIL", "UNKNOWN"} & {part.rstrip("*$@^!%~#-") for part in state}
+    return (Check(title, WARNING if out else PASSED, f"{said['State']}{because}", ""),)

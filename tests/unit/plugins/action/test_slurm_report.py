@@ -1,0 +1,67 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What the role gpu_slurm says of a host, with what Debian's Slurm 22.05.8 printed."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions.slurm_report import ActionModule
+
+DATA = Path(__file__).parent.parent / "plugin_utils"
+HOST = "gpu01.example.org"
+
+
+class Displayed(ActionModule):
+    """The action without Ansible around it; its lines are kept."""
+
+    def __init__(self):
+        self.lines = []
+
+    @property
+    def _display(self):
+        return self
+
+    def display(self, text):
+        self.lines.append(text)
+
+
+@pytest.fixture
+def report(tmp_path):
+    (tmp_path / "slurm/hpc").mkdir(parents=True)
+    shutil.copy(DATA / "render/data/slurm/capacity.json", tmp_path / "slurm/hpc/capacity.json")
+
+    def run(recorded, host=HOST, cluster="hpc"):
+        said = {name: (DATA / f"fleet/slurm/{recorded}.{name}.txt").read_text() for name in ("slurmd", "scontrol")}
+        action = Displayed()
+        arguments = {"output_directory": str(tmp_path), "cluster": cluster, **said}
+        return action, action.act(arguments, {"inventory_hostname": host})
+
+    return run
+
+
+def test_a_node_that_is_as_described(report):
+    action, result = report("whole")
+    assert "failed" not in result
+    assert [one["status"] for one in result["checks"]] == ["passed", "passed"]
+    assert action.lines[1] == f"  {HOST}: scontrol show node: passed: IDLE"
+
+
+def test_one_device_fewer_fails_with_the_order_that_heals(report):
+    _action, result = report("fewer")
+    assert result["failed"]
+    assert (
+        "Restart slurmctld, then slurmd on the node, and resume it: scontrol update nodename=gpu01 state=resume"
+        in result["msg"]
+    )
+
+
+@pytest.mark.parametrize(("host", "cluster"), [("other", "hpc"), (HOST, "viz"), (HOST, "")])
+def test_a_host_without_rendered_files_is_refused(report, host, cluster):
+    _action, result = report("whole", host, cluster)
+    assert result["failed"]
+    assert result["refusals"][0]["thing"] == host
