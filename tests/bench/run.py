@@ -17,10 +17,11 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 REPOSITORY = HERE.parent.parent
-sys.path[:0] = [str(HERE), str(REPOSITORY / "tests")]
+sys.path[:0] = [str(HERE), str(REPOSITORY / "tests"), str(REPOSITORY)]
 
-import conftest  # noqa: F401  makes the collection importable
 from unavailable import Unavailable
+
+import tests.conftest  # noqa: F401  makes the collection importable
 
 
 def main(names: list[str]) -> int:

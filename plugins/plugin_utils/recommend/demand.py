@@ -1,0 +1,237 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What is wanted of a fleet: the variable C(gpu_recommend_demand), pods that wait, and files of requests over time. Pure.
+
+All three become the same lines; C(wanted) says what of a fleet serves each of them.
+"""
+
+from __future__ import annotations
+
+import csv
+import datetime
+import io
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any
+
+from ...module_utils._boards.board import GpuInstanceProfile
+from ...module_utils._boards.lookup import keyed
+from ...module_utils._formats.numbers import whole_number
+from ...module_utils._mig.profiles import parse, resolve
+from ...module_utils._plan import Refused
+from ...module_utils._sharing.arithmetic import memory_mib
+from ...module_utils._sharing.mps_instances import GPU, mig_resource
+from ..fleet import pods
+from .problem import WHOLE, UnitKind, WantedUnits
+
+VARIABLE = "gpu_recommend_demand"
+_KEYS = ("profile", "memory", "count", "priority", "pool")
+_COLUMNS = ("submitted", "ended", "profile", "memory", "priority")
+#: The least and the most that Kubernetes gives a pod (kubernetes.io/docs/concepts/scheduling-eviction/pod-priority-preemption).
+_LOWEST, _HIGHEST = -(2**31), 2 * 10**9 + 1000
+
+
+@dataclass(frozen=True)
+class DemandLine:
+    """Requests that are alike.
+
+    :param path: where they are asked for, for messages.
+    :param profile: a MIG profile, C(gpu) for a whole GPU, or None where only memory is asked for.
+    :param pool: the pool that serves it; None: any.
+    """
+
+    path: str
+    profile: str | None
+    memory_mib: int | None
+    count: int = 1
+    priority: int = 0
+    pool: str | None = None
+
+
+def described(value: Any) -> list[DemandLine]:
+    """Return the demand of the variable. Raises Refused: it is none, with the path."""
+    if not isinstance(value, (list, tuple)):
+        raise Refused(VARIABLE, "must be a list", "For example [{profile: 1g.10gb, count: 4}].")
+    found = []
+    for number, item in enumerate(value):
+        path = f"{VARIABLE}[{number}]"
+        if not isinstance(item, Mapping):
+            raise Refused(path, "every entry must be a mapping", "For example {profile: 1g.10gb, count: 4}.")
+        strange = sorted(str(key) for key in item if key not in _KEYS)
+        if strange:
+            raise Refused(f"{path}.{strange[0]}", "is not a key of a demand", f"The keys are {', '.join(_KEYS)}.")
+        count = _integer(item.get("count", 1), f"{path}.count", 1, 10**6)
+        priority = _integer(item.get("priority", 0), f"{path}.priority", _LOWEST, _HIGHEST)
+        pool = item.get("pool")
+        if pool is not None and not isinstance(pool, str):
+            raise Refused(f"{path}.pool", f"{pool!r} is not the name of a pool", "Name a group below gpu_hosts.")
+        found.append(DemandLine(path, *_what(item, path), count, priority, pool))
+    return found
+
+
+def _integer(value: Any, path: str, least: int, most: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise Refused(path, f"{value!r} must be an integer from {least} to {most}", "")
+    return value
+
+
+def _what(item: Mapping[str, Any], path: str) -> tuple[str | None, int | None]:
+    """Return the profile and the memory of a request, of which it has one."""
+    given = {key: item[key] for key in ("profile", "memory") if item.get(key) not in (None, "")}
+    if len(given) != 1:
+        reason = "has both profile and memory" if given else "has neither profile nor memory"
+        raise Refused(path, reason, "Give one: profile: 1g.10gb, profile: gpu for a whole GPU, or memory: 10GiB.")
+    if "memory" in given:
+        return None, memory_mib(str(given["memory"]), f"{path}.memory")
+    profile = given["profile"]
+    return (WHOLE if profile == WHOLE else parse(profile, f"{path}.profile").gpu_instance), None
+
+
+def waiting(documents: Iterable[Mapping[str, Any]]) -> list[DemandLine]:
+    """Return what the pods ask for that no node has taken yet, by the priority that Kubernetes has given each. C(documents): objects of the API."""
+    found: Counter[tuple[str, int]] = Counter()
+    for document in documents:
+        pod, spec = pods.read(document), document.get("spec") or {}
+        if pod.phase != "Pending" or spec.get("nodeName") or pod.terminating:
+            continue
+        for resource, count in pod.devices.items():
+            profile = profile_of_resource(resource)
+            if profile is not None and count:
+                found[profile, int(spec.get("priority") or 0)] += count
+    return [
+        DemandLine("pods that wait", profile, None, count, priority)
+        for (profile, priority), count in sorted(found.items())
+    ]
+
+
+def free(value: Mapping[str, Any]) -> list[DemandLine]:
+    """Return what is to stay free, by profile (C(gpu_recommend_free)): requests that come after all others."""
+    found = []
+    for name, count in value.items():
+        path = f"gpu_recommend_free['{name}']"
+        profile, memory = _what({"profile": name}, path)
+        found.append(DemandLine(path, profile, memory, _integer(count, path, 0, 10**6), _LOWEST))
+    return found
+
+
+def profile_of_resource(resource: str) -> str | None:
+    """Return the profile of an extended resource, C(gpu) for whole GPUs, None for one that the device plugin does not offer."""
+    name = resource[: -len(".shared")] if resource.endswith(".shared") else resource
+    prefix = mig_resource("")
+    if name == GPU:
+        return WHOLE
+    return name[len(prefix) :].replace("gb.", "gb+", 1) if name.startswith(prefix) else None
+
+
+def over_time(text: str, path: str, headroom: int = 0) -> list[DemandLine]:
+    """Return the most requests of each kind and priority that a file had at once.
+
+    :param text: CSV with a header: C(submitted), C(ended) (empty: still there), C(profile) or C(memory), and maybe C(priority). Moments are seconds, or
+        ISO 8601 with a zone.
+    :param headroom: how many percent more are wanted, rounded up.
+    :raises Refused: the file is malformed; the path has the line and the column.
+    """
+    reader = csv.reader(io.StringIO(text), strict=True)
+    try:
+        (_line, header), *rows = [(reader.line_num, row) for row in reader if row] or [(1, [])]
+    except csv.Error as malformed:
+        raise Refused(f"{path}:{reader.line_num}", f"invalid CSV: {malformed}", "") from None
+    strange = [number for number, name in enumerate(header) if name not in _COLUMNS or name in header[:number]]
+    if strange or not {"submitted", "ended"} <= set(header) or not {"profile", "memory"} & set(header):
+        where = f"{path}:1, column {strange[0] + 1}" if strange else f"{path}:1"
+        remedy = f"The columns are {', '.join(_COLUMNS)}, each once; profile or memory."
+        raise Refused(where, f"the header is {','.join(header)!r}", remedy)
+    events: dict[tuple[str | None, int | None, int], list[tuple[float, int]]] = {}
+    for line, row in rows:
+        if len(row) != len(header):
+            reason = f"has {len(row)} columns, and the header has {len(header)}"
+            raise Refused(f"{path}:{line}, column {min(len(row), len(header)) + 1}", reason, "")
+        item = dict(zip(header, row))
+        place = {name: f"{path}:{line}, column {number}" for number, name in enumerate(header, 1)}
+        start = _moment(item["submitted"], place["submitted"])
+        end = _moment(item["ended"], place["ended"]) if item["ended"] else float("inf")
+        if end < start:
+            raise Refused(place["ended"], f"{item['ended']} is before {item['submitted']}, when it was submitted", "")
+        priority = item.get("priority") or "0"
+        rank = whole_number(priority.removeprefix("-"))
+        if rank is None:
+            raise Refused(place["priority"], f"{priority!r} must be an integer", "")
+        what = _what(item, place["profile" if item.get("profile") or "memory" not in place else "memory"])
+        key = (*what, -rank if priority.startswith("-") else rank)
+        events.setdefault(key, []).extend([(start, 1), (end, -1)])
+    found = []
+    for (profile, memory, rank), changes in events.items():
+        # Who ends at a moment makes room for who comes then.
+        most = max(accumulate(change for _moment_of_it, change in sorted(changes)))
+        found.append(DemandLine(path, profile, memory, -(-most * (100 + headroom) // 100), rank))
+    return found
+
+
+def _moment(text: str, path: str) -> float:
+    try:
+        moment = datetime.datetime.fromisoformat(text.replace("Z", "+00:00")) if whole_number(text) is None else None
+        if moment is None or moment.tzinfo is not None:
+            return float(text) if moment is None else moment.timestamp()
+    except ValueError:
+        pass
+    raise Refused(path, f"{text!r} is not a moment", "Write seconds, or 2026-11-27T18:00:00+00:00.")
+
+
+def wanted(
+    lines: Sequence[DemandLine],
+    pools: Mapping[str, Iterable[str]],
+    boards: Mapping[str, tuple[GpuInstanceProfile, ...]],
+    larger: bool = False,
+) -> tuple[WantedUnits, ...]:
+    """Return the demand with what serves each request.
+
+    :param pools: the boards of each pool. C(boards): their profiles.
+    :param larger: whether a larger profile may serve a smaller request.
+    :raises Refused: nothing in the fleet can serve a request, whatever its layouts are.
+    """
+    found = []
+    for line in lines:
+        if line.pool is not None and line.pool not in pools:
+            remedy = f"It has {', '.join(sorted(pools))}."
+            raise Refused(f"{line.path}.pool", f"the fleet has no pool {line.pool}", remedy)
+        there = [
+            (pool, name)
+            for pool in ([line.pool] if line.pool is not None else sorted(pools))
+            for name in sorted(set(pools[pool]))
+        ]
+        kinds = [
+            UnitKind(pool, name, profile)
+            for pool, name in there
+            for profile in serving(line, name, boards[name], larger)
+        ]
+        if not kinds:
+            names = sorted({profile.name for _pool, name in there for profile in boards[name]})
+            reason = f"no GPU of {line.pool or 'the fleet'} offers {line.profile or f'{line.memory_mib}MiB'}"
+            raise Refused(line.path, reason, f"Its profiles are {', '.join(names) or 'none'}.")
+        found.append(WantedUnits(tuple(kinds), line.count, line.priority))
+    return tuple(found)
+
+
+def serving(line: DemandLine, board: str, profiles: Sequence[GpuInstanceProfile], larger: bool) -> list[str]:
+    """Return the profiles of a board that serve a request; where a larger one may, the whole GPU as well."""
+    if line.profile == WHOLE:
+        return [WHOLE]
+    plain = [one for one in profiles if one.memory_mib is not None and not {"+", "-"} & set(one.name)]
+    if line.profile is not None:
+        try:
+            least = resolve(line.profile, profiles)
+        except Refused:
+            return []
+        more = [one for one in plain if one.gpu_slices >= least.gpu_slices]
+        more = [one for one in more if (one.memory_mib or 0) >= (least.memory_mib or 0)]
+        names = [least.name, *(one.name for one in more), WHOLE]
+    else:
+        asked, known = line.memory_mib or 0, keyed(board)
+        fits = [one for one in plain if (one.memory_mib or 0) >= asked]
+        names = [one.name for one in sorted(fits, key=lambda one: (one.memory_mib or 0, one.gpu_slices))]
+        names += [WHOLE] if known is not None and (known.total_memory_mib or 0) >= asked else []
+    return list(dict.fromkeys(names if larger else names[:1]))

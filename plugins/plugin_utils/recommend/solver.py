@@ -1,0 +1,449 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Find what each group of units becomes: the most demand served, priority by priority, then the least evictions, then the fewest idle instances destroyed.
+
+First an integer program over kinds of units says how much can be served. Then prices of the rows are sought: at any prices the cheapest option of each
+group by itself bounds every plan from below, so the best prices prove how good a plan is. Options near the cheapest go into a linear program, which leaves
+few groups undecided; integers are sought for these and their neighbours, ever more of them until the plan is less than one eviction above the bound. Where
+few options could be part of a better plan, or time is given, an integer program over all of these has the last word.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from .highs import INFINITY, Program
+from .matrices import Block, Matrices
+
+#: Prices are integers in these parts of an idle instance, so that they are checked without rounding.
+PARTS = 1024
+#: Into how many parts of the fleet the cuts that bound it are divided, and how many rounds they have to meet.
+_CUTS, _ROUNDS = 8, 120
+#: How near to the bound the linear program has to be, in evictions; how near to the cheapest an option has to be to go into it.
+_NEAR, _TOLERANCE = 0.05, 0.1
+#: The most columns of a program that has the last word, and the most nodes of any search: no clock decides unless the user gives a time, so the same
+#: input has the same plan.
+_COLUMNS, _NODES = 6000, 3000
+
+#: A block, the place of a group in it, and an option.
+_Choice = tuple[int, int, int]
+
+
+class RowPrices(NamedTuple):
+    """Integers in C(PARTS): of a unit of each row, of a user who is counted as kept, of a request served of each priority."""
+
+    unit: Any
+    kept: Any
+    served: Any
+
+
+@dataclass
+class Solution:
+    """What was found.
+
+    :ivar served: by priority. C(served_prices): prices that bound it, for a priority that is not served as a whole.
+        C(layouts): what serves it: block, what the option offers, how many units.
+    :ivar chosen: units by (block, place of the group in it, option). C(given): requests served by (demand, row).
+    :ivar cost: evictions by weight times the scale, and idle instances destroyed. C(bound): in C(PARTS), what the prices prove that
+        no plan is below. C(least): the same in idle instances, where whole numbers of layouts show more than prices.
+    :ivar searched: no plan is better, shown by a search of all options that could be part of one.
+    """
+
+    served: dict[int, int]
+    served_prices: dict[int, RowPrices]
+    layouts: list[tuple[int, Any, int]]
+    chosen: dict[_Choice, int] = field(default_factory=dict)
+    given: dict[tuple[int, int], int] = field(default_factory=dict)
+    cost: int | None = None
+    bound: int = 0
+    least: float = 0.0
+    prices: RowPrices | None = None
+    searched: bool = False
+
+
+def solve(of: Matrices, seconds: float = INFINITY) -> Solution:
+    """Return the best plan. C(seconds): after how many the search ends with what it has."""
+    end = time.monotonic() + seconds
+    of.build()
+    found = _serve(of)
+    kept = {
+        (one.home, one.priority)
+        for one in of.demands
+        if one.home is not None and (len(one.rows) > 1 or one.priority in found.served_prices)
+    }
+    if kept:
+        of.build(sorted(kept))
+    _Search(of, found, end).run()
+    return found
+
+
+def _serve(of: Matrices) -> Solution:
+    """Find how much demand can be served, priority by priority, whatever it costs."""
+    offers = []
+    for block in of.blocks:
+        # An option that offers no more than another of any row is not needed here.
+        supply = of.np.unique(block.supply, axis=0)
+        best = [row for row in supply if not any((other >= row).all() and (other > row).any() for other in supply)]
+        offers.append((best, int(block.counts.sum())))
+    asked = Counter(dict.fromkeys(of.priorities, 0))
+    for one in of.demands:
+        asked[one.priority] += one.count
+    program = _Service(of, offers, True, {}, of.priorities)
+    if program.most() >= sum(asked.values()):
+        return Solution(asked, {}, program.layouts())
+    done: dict[int, int] = {}
+    prices: dict[int, RowPrices] = {}
+    for priority in of.priorities:
+        program = _Service(of, offers, True, done, [priority])
+        most = program.most()
+        if most < asked[priority]:
+            relaxed = _Service(of, offers, False, done, [priority])
+            relaxed.most()
+            prices[priority] = relaxed.prices(priority)
+        done[priority] = most
+    return Solution(done, prices, program.layouts())
+
+
+class _Service:
+    """The program that serves the most requests of some priorities, with what was found for those above them."""
+
+    def __init__(
+        self,
+        of: Matrices,
+        offers: list[tuple[list[Any], int]],
+        integer: bool,
+        done: Mapping[int, int],
+        priorities: list[int],
+    ) -> None:
+        self.of, self.program = of, Program(mip_abs_gap=0.99, mip_max_nodes=_NODES)
+        self.units = [self.program.row(0) for _row in range(of.rows)]
+        self.done = {priority: self.program.row(count) for priority, count in done.items()}
+        self.options: list[tuple[int, Any, int]] = []
+        for number, (best, count) in enumerate(offers):
+            row = self.program.row(count, count)
+            for supply in best:
+                entries = [(row, 1), *zip(self.units, supply.tolist())]
+                self.options.append((number, supply, self.program.column(0, entries=entries, integer=integer)))
+        for one in of.demands:
+            row = self.program.row(upper=one.count)
+            for at in one.rows:
+                entries = [(row, 1), (self.units[at], -1)]
+                if one.priority in self.done:
+                    entries.append((self.done[one.priority], 1))
+                self.program.column(-1 if one.priority in priorities else 0, 0, one.count, entries, integer)
+
+    def most(self) -> int:
+        self.program.solve()
+        return round(-self.program.value)
+
+    def layouts(self) -> list[tuple[int, Any, int]]:
+        values = self.program.values()
+        return [(block, supply, round(values[at])) for block, supply, at in self.options if values[at] > 0.5]
+
+    def prices(self, priority: int) -> RowPrices:
+        np = self.of.np
+        scaled = np.rint(np.maximum(self.program.duals(), 0) * PARTS).astype(np.int64)
+        of_served = {priority: PARTS, **{one: int(scaled[row]) for one, row in self.done.items()}}
+        served = np.array([of_served.get(one, 0) for one in self.of.priorities], dtype=np.int64)
+        return RowPrices(scaled[self.units], np.zeros(0, dtype=np.int64), served)
+
+
+class _Search:
+    """The search for the cheapest plan that serves what can be served."""
+
+    def __init__(self, of: Matrices, found: Solution, end: float) -> None:
+        self.of, self.np, self.found, self.end = of, of.np, found, end
+        np = of.np
+        self.kept_of: dict[tuple[int | None, int], int] = {key: number for number, key in enumerate(of.kept)}
+        self.place_of = {priority: number for number, priority in enumerate(of.priorities)}
+        self.served = np.array([found.served[priority] for priority in of.priorities], dtype=np.int64)
+        self.counts = np.array([one.count for one in of.demands], dtype=np.int64)
+        self.ceiling = np.array([of.weight[priority] * of.scale for _row, priority in of.kept], dtype=np.int64)
+        #: Rows of a program: of units, of users who are counted as kept, of requests served. Prices of them are split there.
+        self.ends = [of.rows, of.rows + len(of.kept)]
+        self.rows = self.ends[1] + len(of.priorities)
+        self.found.bound, self.found.prices = (
+            self.value(self.whole(np.zeros(self.rows))),
+            self.whole(np.zeros(self.rows)),
+        )
+
+    def run(self) -> None:
+        self.cuts()
+        # What is near costs a part of an eviction; only where that is not near enough, whole evictions are tried.
+        for tolerance in (_TOLERANCE, 8 * _TOLERANCE):
+            if self.gap() < self.of.scale or self.left() <= 0:
+                break
+            linear = self.linear(tolerance)
+            if self.found.served_prices:
+                self.whole_layouts()
+            undecided, everything = 64, sum(len(block.groups) for block in self.of.blocks)
+            while self.gap() >= self.of.scale and self.left() > 0:
+                self.integers(linear, undecided, tolerance)
+                if undecided >= everything:
+                    break
+                undecided *= 8
+        if self.found.cost is None:
+            self.program([], self.first_plan())
+        self.last_word()
+        self.found.least = self.found.cost if self.found.searched and self.found.cost is not None else self.least()
+
+    def first_plan(self) -> dict[_Choice, int]:
+        """Return the plan by which it was found how much can be served: each of its layouts goes where it costs the least of what is left."""
+        np = self.np
+        plan: Counter[_Choice] = Counter()
+        left = [block.counts.copy() for block in self.of.blocks]
+        for number, supply, count in self.found.layouts:
+            block = self.of.blocks[number]
+            same = np.flatnonzero((block.supply == supply).all(axis=1))
+            best = same[block.cost[:, same].argmin(axis=1)]
+            lose = block.cost[np.arange(len(best)), best] - block.cost.min(axis=1)
+            for place in np.argsort(lose, kind="stable").tolist():
+                units = min(count, int(left[number][place]))
+                if units:
+                    plan[number, place, int(best[place])] += units
+                    left[number][place] -= units
+                    count -= units
+        return dict(plan)
+
+    def gap(self) -> float:
+        """Return what a better plan could cost less."""
+        return INFINITY if self.found.cost is None else self.found.cost - self.least()
+
+    def least(self) -> float:
+        return max(self.found.bound / PARTS, self.found.least)
+
+    def left(self) -> float:
+        return self.end - time.monotonic()
+
+    # The bound.
+
+    def whole(self, prices: Any) -> RowPrices:
+        """Return prices of the rows in C(PARTS)."""
+        np = self.np
+        unit, kept, served = np.split(np.rint(np.maximum(prices, 0) * PARTS).astype(np.int64), self.ends)
+        return RowPrices(unit, np.minimum(kept, self.ceiling * PARTS), served)
+
+    def reduced(self, block: Block, prices: RowPrices, parts: int = PARTS) -> Any:
+        """Return what each option costs each group beyond what its units are worth."""
+        return block.cost * parts - block.supply @ prices.unit + block.keep @ prices.kept
+
+    def demand(self, prices: RowPrices) -> Any:
+        """Return what all requests served are worth at the least beyond the units that serve them."""
+        total = prices.served @ self.served
+        for one in self.of.demands:
+            kept = prices.kept[self.kept_of[one.home, one.priority]] if (one.home, one.priority) in self.kept_of else 0
+            least = min(prices.unit[row] - (kept if row == one.home else 0) for row in one.rows)
+            total -= one.count * max(0, prices.served[self.place_of[one.priority]] - least)
+        return total
+
+    def value(self, prices: RowPrices) -> int:
+        """Return the bound at these prices, in C(PARTS), without rounding."""
+        groups = (int(block.counts @ self.reduced(block, prices).min(axis=1)) for block in self.of.blocks)
+        return int(self.demand(prices)) + sum(groups)
+
+    def offer(self, prices: RowPrices) -> None:
+        """Take these prices if they prove more."""
+        value = self.value(prices)
+        if value > self.found.bound:
+            self.found.bound, self.found.prices = value, prices
+
+    def cuts(self) -> None:
+        """Find prices: each round bounds the worth of each part of the fleet by a plane, half-way between the best prices and those of the planes."""
+        np, of = self.np, self.of
+        dearest = float(max((int(block.cost.max()) for block in of.blocks), default=0) or of.scale)
+        program = Program()
+        unit = [program.column(0, 0, dearest) for _row in range(of.rows)]
+        kept = [program.column(0, 0, float(most)) for most in self.ceiling]
+        served = [program.column(-float(count), 0, 2 * dearest) for count in self.served]
+        for one in of.demands:
+            worth = program.column(float(one.count), 0)
+            for row in one.rows:
+                entries = [(worth, 1.0), (unit[row], 1.0), (served[self.place_of[one.priority]], -1.0)]
+                if row == one.home and (row, one.priority) in self.kept_of:
+                    entries.append((kept[self.kept_of[row, one.priority]], -1.0))
+                program.row(0, entries=entries)
+        parts = [program.column(-1, -INFINITY) for _part in range(_CUTS)]
+        at = centre = np.zeros(self.rows)
+        most = -INFINITY
+        for _round in range(_ROUNDS):
+            prices = RowPrices(*np.split(at, self.ends))
+            constant, offered = np.zeros(_CUTS), np.zeros((_CUTS, self.ends[1]))
+            for block in of.blocks:
+                chosen = self.reduced(block, prices, 1).argmin(axis=1)
+                lines = np.arange(len(chosen))
+                gives = np.hstack([block.supply[chosen], -block.keep[lines, chosen]]) * block.counts[:, None]
+                costs = block.cost[lines, chosen] * block.counts
+                constant += [costs[part::_CUTS].sum() for part in range(_CUTS)]
+                offered += [gives[part::_CUTS].sum(axis=0) for part in range(_CUTS)]
+            here = float(constant.sum() - offered.sum(axis=0) @ at[: self.ends[1]] + self.demand(prices))
+            if here > most:
+                most, centre = here, at
+            for part, column in enumerate(parts):
+                entries = [(column, 1.0), *((row, value) for row, value in enumerate(offered[part].tolist()) if value)]
+                program.row(upper=float(constant[part]), entries=entries)
+            if not program.solve() or -program.value - most < _NEAR * of.scale / 2:
+                break
+            at = (centre + program.values()[: self.rows]) / 2
+        self.offer(self.whole(centre))
+
+    def whole_layouts(self) -> None:
+        """Bound the plans by whole numbers of layouts, at the prices that were found. Where not all demand is served, parts of layouts would serve a little
+        more, so what is served would cost less of them than it can.
+        """
+        assert self.found.prices is not None
+        prices, program = self.found.prices, Program(mip_max_nodes=_NODES, mip_abs_gap=self.of.scale * 0.25)
+        worth = prices.unit / PARTS
+        self.base(program, True, prices.kept / PARTS)
+        constant = 0.0
+        for block in self.of.blocks:
+            constant += float(block.counts @ self.reduced(block, prices).min(axis=1)) / PARTS
+            line = program.row(int(block.counts.sum()), int(block.counts.sum()))
+            for supply in self.np.unique(block.supply, axis=0):
+                program.column(float(supply @ worth), entries=[(line, 1.0), *enumerate(supply.tolist())], integer=True)
+        if program.solve():
+            self.found.least = max(self.found.least, constant + program.bound)
+
+    # The plan.
+
+    def base(self, program: Program, integer: bool, priced: Any = None) -> dict[tuple[int, int], int]:
+        """Add the rows of units, of who stays and of what is served, in this order, and who is served by what. C(priced): who stays has a price instead."""
+        of = self.of
+        unit = [program.row(0) for _row in range(of.rows)]
+        kept = [program.row(0) for _key in of.kept]
+        served = [program.row(float(count)) for count in self.served]
+        given = {}
+        for number, one in enumerate(of.demands):
+            line = program.row(upper=one.count)
+            for row in one.rows:
+                entries = [(unit[row], -1.0), (served[self.place_of[one.priority]], 1.0), (line, 1.0)]
+                cost = 0.0
+                if row == one.home and (row, one.priority) in self.kept_of:
+                    stay = self.kept_of[row, one.priority]
+                    entries.append((kept[stay], 1.0))
+                    cost = 0.0 if priced is None else -float(priced[stay])
+                given[number, row] = program.column(cost, 0, one.count, entries, integer)
+        for row, most in zip(kept, self.ceiling):
+            program.column(float(most), 0, INFINITY, [(row, 1.0)], integer)
+        return given
+
+    def entries(self, block: Block, place: int, option: int) -> list[tuple[int, float]]:
+        gives = [*block.supply[option].tolist(), *(-block.keep[place, option]).tolist()]
+        return [(row, float(value)) for row, value in enumerate(gives) if value]
+
+    def near(self, limit: float, prices: RowPrices) -> Iterator[_Choice]:
+        """Return the options that cost at most so much more than the cheapest of their group."""
+        for number, block in enumerate(self.of.blocks):
+            reduced = self.reduced(block, prices)
+            places, options = self.np.nonzero(reduced <= reduced.min(axis=1)[:, None] + limit * PARTS)
+            yield from zip([number] * len(places), places.tolist(), options.tolist())
+
+    def linear(self, tolerance: float) -> dict[tuple[int, int], dict[int, float]]:
+        """Solve the linear program over the options near the cheapest, with ever more options until it meets the bound. Return how much of each group
+        becomes which option.
+        """
+        of, prices = self.of, self.found.prices
+        program = Program()
+        self.base(program, False)
+        dear = 4.0 * max(int(block.cost.max()) for block in of.blocks) + of.scale
+        for row in range(self.ends[1], self.rows):
+            program.column(dear, entries=[(row, 1.0)])
+        lines = {
+            (number, place): program.row(float(count), float(count))
+            for number, block in enumerate(of.blocks)
+            for place, count in enumerate(block.counts.tolist())
+        }
+        columns: dict[_Choice, int] = {}
+        for _round in range(40):
+            assert prices is not None
+            for number, place, option in self.near(tolerance * of.scale, prices):
+                if (number, place, option) not in columns:
+                    block = of.blocks[number]
+                    entries = [(lines[number, place], 1.0), *self.entries(block, place, option)]
+                    cost = float(block.cost[place, option])
+                    columns[number, place, option] = program.column(cost, entries=entries)
+            if not program.solve():
+                break
+            prices = self.whole(program.duals()[: self.rows])
+            self.offer(prices)
+            if program.value - self.found.bound / PARTS < _NEAR * of.scale:
+                break
+        values = program.values()
+        found: dict[tuple[int, int], dict[int, float]] = {}
+        for (number, place, option), column in columns.items():
+            if values[column] > 1e-7:
+                found.setdefault((number, place), {})[option] = float(values[column])
+        return found
+
+    def integers(self, linear: dict[tuple[int, int], dict[int, float]], undecided: int, tolerance: float) -> None:
+        """Find a plan: integers for the groups that the linear program splits and for as many others, those that lose the least by another option."""
+        assert self.found.prices is not None
+        free = {key for key, options in linear.items() if any(abs(one - round(one)) > 1e-6 for one in options.values())}
+        next_best = []
+        for number, block in enumerate(self.of.blocks):
+            reduced = self.np.partition(self.reduced(block, self.found.prices), min(1, block.cost.shape[1] - 1), axis=1)
+            lose = reduced[:, 1] - reduced[:, 0] if block.cost.shape[1] > 1 else ()
+            next_best += [(int(one), place, number) for place, one in enumerate(lose)]
+        free |= {(number, place) for _lose, place, number in sorted(next_best)[:undecided]}
+        wide = {one for one in self.near(tolerance * self.of.scale, self.found.prices) if one[:2] in free}
+        wide |= {(*key, option) for key in free for option in linear.get(key, ())}
+        # What is near the cheapest need not serve as much: with these it does once every group is free.
+        wide |= {one for one in self.first_plan() if one[:2] in free}
+        fixed = {
+            (*key, option): round(value)
+            for key, options in linear.items()
+            if key not in free
+            for option, value in options.items()
+        }
+        target = self.least() + self.of.scale * 0.5
+        self.program(sorted(wide), fixed, mip_abs_gap=self.of.scale * 0.25, objective_target=target)
+
+    def program(self, options: Iterable[_Choice], fixed: Mapping[_Choice, int], **limits: float) -> bool:
+        """Solve the integer program over these options, beside what is fixed, keep the plan if it is better, and return whether the search came to its end."""
+        if options:
+            limits["time_limit"] = max(0.0, self.left())
+        program = Program(mip_max_nodes=_NODES, **limits)
+        given = self.base(program, True)
+        sums: Counter[int] = Counter()
+        cost = 0.0
+        for (number, place, option), count in fixed.items():
+            cost += float(self.of.blocks[number].cost[place, option]) * count
+            for row, value in self.entries(self.of.blocks[number], place, option):
+                sums[row] += value * count  # type: ignore[assignment]
+        program.column(cost, 1, 1, sorted(sums.items()))
+        lines: dict[tuple[int, int], int] = {}
+        columns = {}
+        for number, place, option in options:
+            block = self.of.blocks[number]
+            count = int(block.counts[place])
+            if (number, place) not in lines:
+                lines[number, place] = program.row(count, count)
+            entries = [(lines[number, place], 1.0), *self.entries(block, place, option)]
+            columns[number, place, option] = program.column(float(block.cost[place, option]), 0, count, entries, True)
+        if not program.solve():
+            return False
+        total = round(program.value)
+        if self.found.cost is None or total < self.found.cost:
+            values = program.values().round().astype(int).tolist()
+            self.found.cost = total
+            self.found.chosen = {key: count for key, count in fixed.items() if count}
+            self.found.chosen.update({key: values[column] for key, column in columns.items() if values[column]})
+            self.found.given = {key: values[column] for key, column in given.items() if values[column]}
+        return program.finished
+
+    def last_word(self) -> None:
+        """Search all options that could be part of a better plan, where they are few or time is given: no other that costs more than the gap beyond the
+        cheapest can.
+        """
+        assert self.found.prices is not None
+        self.found.searched = self.gap() < 1
+        if not self.found.searched:
+            assert self.found.cost is not None
+            options = list(self.near(self.found.cost - self.found.bound / PARTS, self.found.prices))
+            if len(options) <= _COLUMNS or 0 < self.left() < INFINITY:
+                self.found.searched = self.program(options, {}, mip_abs_gap=0.99)

@@ -1,0 +1,108 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""How long the fleet planner takes, in CPU seconds of one thread, and how near to the optimum its plans are proven to be.
+
+What is drawn (fixed seed): states of GPUs, each a maximal layout of a board drawn uniformly, with each instance there by 85 % and in use by 75 % of
+these; and a demand of as many instances as other layouts of the fleet have, 70 % of them drawn among those with an instance of half a GPU, so that
+instances in use have to go; 97 % of it is asked for, running users included. The mix is of four boards with equal shares.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup import board
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.geometry import geometry
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.checker import verify
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.highs import numpy
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.matrices import maximal
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.outcome import recommend
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.problem import (
+    FleetGpu,
+    Group,
+    HeldInstance,
+    Problem,
+    UnitKind,
+    WantedUnits,
+)
+from unavailable import Unavailable
+
+SEED = 20261127
+H100 = ("h100-80gb-sxm",)
+MIX = ("h100-80gb-sxm", "a100-80gb", "a30-24gb", "h200-141gb")
+#: Of a simulation of a trace of requests. Null: no trace is given.
+TRACE = tuple(f"recommend.trace.{name}" for name in ("accepted_requests", "active_gpus", "migrated_instances"))
+
+
+def run() -> dict[str, float | None]:
+    """Return the measurements that C(make bench) writes to build/bench.json."""
+    try:
+        numpy()
+    except Refused as missing:
+        raise Unavailable(missing.message) from None
+    results: dict[str, float | None] = dict.fromkeys(TRACE)
+    recommend(fleet(8, 8, H100))
+    for name, gpus, states, boards in (
+        ("64_gpus", 64, 64, H100),
+        ("10000_gpus", 10_000, 3_500, H100),
+        ("10000_gpus_mix", 10_000, 3_500, MIX),
+        ("100000_gpus", 100_000, 500, H100),
+    ):
+        problem = fleet(gpus, states, boards)
+        start = time.process_time()
+        answer = recommend(problem)
+        found = time.process_time()
+        gap, _more = verify(problem, answer)
+        checked = time.process_time()
+        assert not answer.missing, answer.missing
+        results[f"recommend.cpu_seconds_{name}"] = found - start
+        results[f"recommend.check_cpu_seconds_{name}"] = checked - found
+        results[f"recommend.gap_evictions_{name}"] = float(gap / answer.scale)
+        results[f"recommend.evictions_{name}"] = answer.cost // answer.scale
+    return results
+
+
+def fleet(gpus: int, states: int, boards: tuple[str, ...], share: float = 0.97) -> Problem:
+    """Draw a fleet and what is wanted of it."""
+    draw = random.Random(SEED)
+    tables = {name: board(name).profiles for name in boards}
+    shapes = {name: geometry(tuple(one for one in table if "+" not in one.name)) for name, table in tables.items()}
+    layouts = {
+        name: [
+            [(shape.profiles[slot.profile].name, slot.start, slot.size) for slot in shape.slots_of(layout)]
+            for layout in maximal(shape)
+        ]
+        for name, shape in shapes.items()
+    }
+    wide = {
+        name: [one for one in all_of_it if max(size for _name, _start, size in one) >= shapes[name].grid // 2]
+        for name, all_of_it in layouts.items()
+    }
+    found: dict[FleetGpu, None] = {}
+    while len(found) < states:
+        name = boards[len(found) % len(boards)]
+        held = [
+            HeldInstance(profile, start, size, (0,) if draw.random() < 0.75 else ())
+            for profile, start, size in draw.choice(layouts[name])
+            if draw.random() < 0.85
+        ]
+        found[FleetGpu("", name, True, tuple(sorted(held, key=lambda one: one.start)))] = None
+        if len(boards) > 1 and len(found) > 60 * len(boards) and draw.random() < 0.02:
+            # Small boards have few states: their turn passes.
+            boards = tuple(draw.sample(boards, len(boards)))
+    groups = tuple(Group((state,), gpus // states + (place < gpus % states)) for place, state in enumerate(found))
+    wanted: Counter[UnitKind] = Counter()
+    for group in groups:
+        name = group.states[0].board
+        for _unit in range(group.count):
+            for profile, _start, _size in draw.choice(wide[name] if draw.random() < 0.7 else layouts[name]):
+                wanted[UnitKind("", name, profile)] += 1
+    for (kind, _priority), count in Problem(tables, groups).running.items():
+        wanted[kind] = int(wanted[kind] * share) - count
+    asked = tuple(WantedUnits((kind,), count) for kind, count in sorted(wanted.items()) if count > 0)
+    return Problem(tables, groups, asked)

@@ -1,0 +1,139 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What is wanted of a fleet, read from the variable, from pods that wait and from files of requests."""
+
+from __future__ import annotations
+
+import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup import board
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.demand import (
+    DemandLine,
+    described,
+    over_time,
+    profile_of_resource,
+    waiting,
+    wanted,
+)
+
+H100, A30, L40S = "h100-80gb-sxm", "a30-24gb", "l40s-48gb"
+BOARDS = {name: board(name).profiles for name in (H100, A30, L40S)}
+POOLS = {"train": [H100], "serve": [A30, L40S]}
+
+
+def names(line, larger=False):
+    return {(kind.board, kind.profile) for one in wanted([line], POOLS, BOARDS, larger) for kind in one.kinds}
+
+
+def test_the_variable_is_read():
+    lines = described(
+        [{"profile": "1G.10GB", "count": 4, "priority": 7, "pool": "train"}, {"memory": "20GiB"}, {"profile": "gpu"}]
+    )
+    assert lines == [
+        DemandLine("gpu_recommend_demand[0]", "1g.10gb", None, 4, 7, "train"),
+        DemandLine("gpu_recommend_demand[1]", None, 20480),
+        DemandLine("gpu_recommend_demand[2]", "gpu", None),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("1g.10gb", r"gpu_recommend_demand: must be a list"),
+        (["1g.10gb"], r"gpu_recommend_demand\[0\]: every entry must be a mapping"),
+        ([{"profile": "1g.10gb", "many": 3}], r"gpu_recommend_demand\[0\]\.many: is not a key"),
+        ([{"profile": "1g.10gb"}, {"count": 3}], r"gpu_recommend_demand\[1\]: has neither profile nor memory"),
+        ([{"profile": "1g.10gb", "memory": "4GiB"}], r"\[0\]: has both profile and memory"),
+        ([{"profile": "big"}], r"gpu_recommend_demand\[0\]\.profile: 'big' is not a MIG profile name"),
+        ([{"memory": "4GB"}], r"gpu_recommend_demand\[0\]\.memory: the unit 'GB'"),
+        ([{"profile": "gpu", "count": 0}], r"\[0\]\.count: 0 must be an integer from 1"),
+        ([{"profile": "gpu", "count": True}], r"\[0\]\.count: True must be an integer"),
+        ([{"profile": "gpu", "priority": 1.5}], r"\[0\]\.priority: 1\.5 must be an integer"),
+        ([{"profile": "gpu", "pool": 3}], r"\[0\]\.pool: 3 is not the name of a pool"),
+    ],
+)
+def test_what_is_no_demand_is_refused_with_its_path(value, message):
+    with pytest.raises(Refused, match=message):
+        described(value)
+
+
+def test_requests_are_served_by_what_the_boards_offer():
+    assert names(DemandLine("x", "1g.10gb", None)) == {(H100, "1g.10gb")}
+    assert names(DemandLine("x", "2g.12gb", None)) == {(A30, "2g.12gb")}
+    assert names(DemandLine("x", "gpu", None, pool="serve")) == {(A30, "gpu"), (L40S, "gpu")}
+    assert names(DemandLine("x", None, 10240)) == {(H100, "1g.20gb"), (A30, "2g.12gb"), (L40S, "gpu")}
+    larger = names(DemandLine("x", "3g.40gb", None), larger=True)
+    assert larger == {(H100, name) for name in ("3g.40gb", "4g.40gb", "7g.80gb", "gpu")}
+
+
+def test_what_no_gpu_offers_is_refused():
+    with pytest.raises(Refused, match=r"y: no GPU of serve offers 1g.10gb\. Its profiles are 1g.6gb"):
+        wanted([DemandLine("y", "1g.10gb", None, pool="serve")], POOLS, BOARDS)
+    with pytest.raises(Refused, match=r"y\.pool: the fleet has no pool other\. It has serve, train"):
+        wanted([DemandLine("y", "1g.10gb", None, pool="other")], POOLS, BOARDS)
+
+
+def pod(name, phase="Pending", node=None, priority=None, **limits):
+    resources = {key.replace("__", "."): value for key, value in limits.items()}
+    spec = {"containers": [{"name": "main", "resources": {"limits": resources}}]}
+    spec.update({key: value for key, value in (("nodeName", node), ("priority", priority)) if value is not None})
+    return {"metadata": {"name": name}, "spec": spec, "status": {"phase": phase}}
+
+
+def test_pods_that_wait_are_demand():
+    ask = {"nvidia.com/mig-1g.10gb": "1"}
+    documents = [
+        pod("a", priority=1000, **ask),
+        pod("b", priority=1000, **ask),
+        pod("c", node="gpu-0", **ask),
+        pod("d", phase="Running", node="gpu-0", **ask),
+        pod("e", **{"nvidia.com/gpu": "2"}),
+    ]
+    found = waiting(documents)
+    assert found == [
+        DemandLine("pods that wait", "1g.10gb", None, 2, 1000),
+        DemandLine("pods that wait", "gpu", None, 2, 0),
+    ]
+
+
+def test_resources_are_profiles():
+    assert profile_of_resource("nvidia.com/mig-1g.10gb.me") == "1g.10gb+me"
+    assert profile_of_resource("nvidia.com/mig-1g.10gb.shared") == "1g.10gb"
+    assert profile_of_resource("nvidia.com/gpu.shared") == "gpu"
+    assert profile_of_resource("nvidia.com/gpumem") is None
+
+
+def test_the_most_requests_at_once_are_wanted():
+    text = (
+        "submitted,ended,profile,priority\n"
+        "0,10,1g.10gb,1\n"
+        "5,,1g.10gb,1\n"
+        "10,20,1g.10gb,1\n"
+        "2026-11-27T18:00:00Z,2026-11-27T19:00:00+00:00,gpu,\n"
+    )
+    assert over_time(text, "trace.csv", headroom=10) == [
+        DemandLine("trace.csv", "1g.10gb", None, 3, 1),
+        DemandLine("trace.csv", "gpu", None, 2, 0),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", r"t\.csv:1: the header is ''"),
+        ("submitted,ended,what\n", r"t\.csv:1, column 3: the header"),
+        ("submitted,ended,profile,profile\n", r"t\.csv:1, column 4: the header"),
+        ("submitted,ended,profile\n0,1\n", r"t\.csv:2, column 3: has 2 columns, and the header has 3"),
+        ("submitted,ended,profile\n0,1,gpu\n0,soon,gpu\n", r"t\.csv:3, column 2: 'soon' is not a moment"),
+        ("submitted,ended,profile\n5,1,gpu\n", r"t\.csv:2, column 2: 1 is before 5"),
+        ("submitted,ended,profile\n2026-11-27T18:00:00,,gpu\n", r"t\.csv:2, column 1: .* is not a moment"),
+        ("submitted,ended,profile\n0,1,huge\n", r"t\.csv:2, column 3.*: 'huge' is not a MIG profile name"),
+        ("submitted,ended,profile,priority\n0,1,gpu,high\n", r"t\.csv:2, column 4: 'high' must be an integer"),
+        ('submitted,ended,profile\n0,1,"gpu\n', r"t\.csv:2: invalid CSV"),
+    ],
+)
+def test_a_malformed_file_is_refused_with_line_and_column(text, message):
+    with pytest.raises(Refused, match=message):
+        over_time(text, "t.csv")
