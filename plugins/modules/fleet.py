@@ -30,6 +30,9 @@ options:
         Reports what hosts are, which of their health checks fail, and what C(site) would do with the variables that they have, or with the defaults.
       fleet_plan: >-
         Prints for every host what C(site) would do, what that disrupts, and what is impossible. Uses the facts that an earlier run kept, too.
+      fleet_recommend: >-
+        Prints which MIG layouts serve a demand with the fewest evictions, whom these evict, and what is proven of it. Writes the layouts as variables that
+        the playbooks C(plan), C(repartition) and C(render) take.
       host_plan: >-
         Checks the variables of the host roles and plans the stages of the task's host from O(facts). Fails if it can never reach the desired state.
       inspect: >-
@@ -54,24 +57,29 @@ options:
   capacity: {type: path, description: "A rendered C(capacity.json) that the nodes must show. If empty, they must show what the variables predict."}
   cluster: {type: str, description: The Slurm cluster of the host.}
   context: {type: str, description: "The context in that kubeconfig. If empty, its current context."}
+  demand: {type: raw, description: "What is wanted, as in C(gpu_recommend_demand)."}
   details: {type: bool, description: Whether to also print what each pod holds.}
   directory: {type: path, description: Directory on the controller for the inventory.}
   facts: {type: dict, description: RV(gpufleet.nvidia.gpu_info#module:gpu) of M(gpufleet.nvidia.gpu_info).}
   facts_directory: {type: path, description: "Directory on the controller in which the facts of each host are kept. If empty, they are not."}
   files: {type: list, elements: dict, description: "The files of the cluster that would change, as in RV(gpufleet.nvidia.render#module:changes)."}
   format: {type: str, description: The output format., choices: [table, json]}
+  free: {type: dict, description: How many slots of each profile are to stay free.}
+  headroom: {type: int, description: How many percent more than O(demand) and O(requests) is wanted.}
   hosts: {type: list, elements: str, description: "The hosts, including those that could not be read."}
   html: {type: path, description: "File on the controller for an HTML page with a diagram of every GPU. If empty, none is written."}
   kubeconfig: {type: path, description: "A kubeconfig on the controller. If empty, no cluster is read."}
+  larger: {type: bool, description: Whether a larger profile may serve a request.}
   namespaces: {type: list, elements: str, description: Namespaces of the cluster's own plugins and GPU Operator.}
   note: {type: str, description: A line to print below the table.}
   offline: {type: bool, description: "Whether to plan from the facts in O(facts_directory), without contacting hosts."}
   output_directory: {type: path, description: The directory into which M(gpufleet.nvidia.render) wrote.}
   overwrite: {type: bool, description: "Whether to replace what an earlier run wrote. Otherwise, a directory that contains files is refused."}
+  partial: {type: bool, description: Whether a demand that cannot be served as a whole is served as far as possible.}
   playbook:
     description: The playbook whose variables are checked.
     type: str
-    choices: [adopt, doctor, heal, inspect, migrate, plan, remove, render, repartition, rollback, site, upgrade, verify]
+    choices: [adopt, doctor, heal, inspect, migrate, plan, recommend, remove, render, repartition, rollback, site, upgrade, verify]
   racks: {type: list, elements: str, description: The inventory groups of the racks.}
   read:
     description: >-
@@ -80,14 +88,18 @@ options:
     type: list
     elements: dict
   report: {type: path, description: "File on the controller to which all of it is written as JSON. If empty, none is written."}
+  requests: {type: path, description: A CSV file on the controller with requests over time.}
   rolled_back: {type: list, elements: str, description: The hosts that were rolled back in this run.}
   scontrol: {type: str, description: What C(scontrol show node) printed of the node of the host.}
+  seconds: {type: int, description: Seconds after which a search ends with what it has.}
   served: {type: dict, description: "The nodes on which GPU pods may land, as in RV(gpufleet.nvidia.render#module:served)."}
   show: {type: bool, description: "Whether to print the plan. Defaults to V(true) in check mode, and to V(false) otherwise."}
   slurmd: {type: str, description: What C(slurmd -G) printed on the host.}
   summary: {type: bool, description: "Whether the result omits what grows with the fleet, as Ansible copies it for every host. O(report) contains it."}
   unit: {type: str, description: "What the table counts, GiB of memory, or instances and replicas.", choices: [memory, units]}
   unrendered: {type: str, description: Why the files of the cluster could not be rendered. Empty if they could.}
+  variables_file: {type: path, description: "File on the controller for the layouts as variables. If empty, none is written."}
+  weights: {type: dict, description: What evicting a user of a priority weighs.}
   wide: {type: bool, description: Whether tables are printed in full width even if the terminal is narrower.}
 extends_documentation_fragment:
   - gpufleet.nvidia.attributes
@@ -110,6 +122,7 @@ checks: {description: "Every check of the node, with C(name), C(status), C(evide
 differences: {description: "By host, what no variable can describe.", type: dict, returned: adopt}
 directory: {description: Where the inventory is., type: str, returned: adopt}
 drift: {description: Whether any host or file is not as described., type: bool, returned: fleet_plan}
+evicted: {description: Who would be evicted., type: list, elements: str, returned: fleet_recommend}
 expected: {description: "For every host, its pool and what the cluster must show of it.", type: dict, returned: inspect}
 healthy: {description: Whether no check of any host failed., type: bool, returned: "doctor_report, verify_report"}
 hosts: {description: "What the action says of every host, by its name.", type: dict, returned: "adopt, doctor_report, inspect, remove_gate, verify_report"}
@@ -121,7 +134,7 @@ left_out: {description: "The hosts that are not in the inventory, with the reaso
 metrics_directory: {description: The directory that the host writes metrics to. Empty if it writes none., type: str, returned: host_plan}
 mismatches: {description: The differences of every host whose node does not offer what is expected., type: dict, returned: inspect}
 mixed_racks: {description: "For each rack with more than one driver version, how to make it whole.", type: dict, returned: rack_drivers}
-msg: {description: A one-line summary., type: str, returned: "adopt, doctor_report, fleet_plan, site_gate, verify_report"}
+msg: {description: A one-line summary., type: str, returned: "adopt, doctor_report, fleet_plan, fleet_recommend, site_gate, verify_report"}
 needed: {description: "The stages that must run, in order.", type: list, elements: str, returned: host_plan}
 not_in_inventory: {description: "Nodes with GPUs that match no host in the inventory, with what they offer.", type: dict, returned: inspect}
 offered: {description: "For every host, the GPU resources that its node offers, or null.", type: dict, returned: inspect}
@@ -138,7 +151,7 @@ refusals:
   description: Why the request cannot be met, each with C(thing), C(reason), C(remedy), the whole C(message), and the C(hosts) that it is about.
   type: list
   elements: dict
-  returned: check_variables, host_plan, remove_gate, site_gate, slurm_report
+  returned: check_variables, fleet_recommend, host_plan, remove_gate, site_gate, slurm_report
 seconds: {description: "By host and stage, the seconds that it took, and the part of each kind of work.", type: dict, returned: site_times}
 stages:
   description: >-
@@ -147,7 +160,7 @@ stages:
   type: dict
   returned: host_plan
 to_accept: {description: Those of RV(to_change) that DCGM has to accept afterwards., type: list, elements: str, returned: site_gate}
-to_change: {description: The hosts in RV(todo) with a stage that must run., type: list, elements: str, returned: site_gate}
+to_change: {description: "The hosts with a stage that must run, or with another layout.", type: list, elements: str, returned: "fleet_recommend, site_gate"}
 todo: {description: "Hosts that have something to do, or could not be read or planned.", type: list, elements: str, returned: site_gate}
 total: {description: "The totals of all nodes, with memory in MiB.", type: dict, returned: inspect}
 unread: {description: "Why hosts could not be read, by host.", type: dict, returned: inspect}

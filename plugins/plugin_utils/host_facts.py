@@ -47,7 +47,10 @@ _ROLES, _PLAYBOOKS = os.path.join(_COLLECTION, "roles"), os.path.join(_COLLECTIO
 #: What the names of all variables of the collection begin with.
 _PREFIXES = (
     *(f"{role}_" for role in sorted(os.listdir(_ROLES))),
-    *(f"gpu_{playbook}_" for playbook in ("site", "plan", "verify", "doctor", "adopt", "inspect", "repartition")),
+    *(
+        f"gpu_{playbook}_"
+        for playbook in ("site", "plan", "verify", "doctor", "adopt", "inspect", "recommend", "repartition")
+    ),
     "gpu_cluster_",
     "device_plugin_lint_",
 )

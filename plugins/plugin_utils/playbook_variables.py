@@ -51,7 +51,7 @@ OWN: dict[str, dict[str, dict[str, Any]]] = {
 ROLES = {
     "site": ("gpu_kubernetes", "gpu_slurm", "gpu_node"),
     "render": ("gpu_kubernetes", "gpu_slurm"),
-    **dict.fromkeys(("plan", "verify", "inspect", "adopt"), ("gpu_node",)),
+    **dict.fromkeys(("plan", "verify", "inspect", "recommend", "adopt"), ("gpu_node",)),
     **dict.fromkeys(("upgrade", "rollback", "migrate"), ("gpu_upgrade", "gpu_node")),
     "repartition": ("gpu_repartition", "gpu_node", "gpu_kubernetes"),
     "remove": ("gpu_remove", "gpu_node"),

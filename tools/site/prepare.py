@@ -19,7 +19,7 @@ REPOSITORY_URL = "https://github.com/gpufleet/gpufleet.nvidia/blob/main"
 SECTIONS: dict[str, list[str]] = {
     "Begin": ["getting-started", "migration", "support", "glossary"],
     "Scenarios": ["scenarios/*"],
-    "Run it": ["kubernetes", "mig", "drift", "monitoring", "upgrade", "runbooks", "remove"],
+    "Run it": ["kubernetes", "mig", "recommend", "drift", "monitoring", "upgrade", "runbooks", "remove"],
     "Large, closed and shared sites": ["scale", "air-gap", "security"],
     "Test it": ["testing-your-pools", "lab"],
     "Develop": ["architecture", "facts", "compatibility"],

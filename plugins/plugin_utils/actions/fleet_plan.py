@@ -59,7 +59,7 @@ class ActionModule(ControllerAction):
         try:
             cluster = _ClusterNow.read(arguments["kubeconfig"], arguments["context"], at_once(self._display))
             for host in hosts_of(hosts, task_vars):
-                facts, unread = _facts(host, directory, arguments["offline"])
+                facts, unread = facts_of_host(host, directory, arguments["offline"])
                 planned.append(_plan(host, facts, unread, cluster))
                 described.append(host.description.variables)
             requests, wrong = _requests(arguments["served"], cluster)
@@ -85,7 +85,7 @@ class ActionModule(ControllerAction):
         return result
 
 
-def _facts(host: RunHost, directory: str, offline: bool) -> tuple[Facts | None, str | None]:
+def facts_of_host(host: RunHost, directory: str, offline: bool) -> tuple[Facts | None, str | None]:
     """Return the facts of this run, kept for later ones, or those that an earlier run kept, or why there are none."""
     path = os.path.join(os.path.abspath(directory), f"{host.name}.json") if directory else ""
     if offline:

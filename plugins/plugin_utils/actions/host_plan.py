@@ -15,6 +15,7 @@ from ..descriptions import describe
 from ..host_facts import FleetAction, described
 from ..plain import facts_of, is_true, plain
 from ..pools import Racks, pools
+from ..recommend.seen import SEEN, outdated
 from ..role_variables import deprecations
 
 
@@ -51,6 +52,8 @@ class ActionModule(FleetAction):
         result["pool"] = description.pool
         stages = description.stages(facts)
         refusals = [refusal for stage in stages.values() for refusal in stage.refusals]
+        if "mig" in stages and stages["mig"].needed:
+            refusals += outdated(plain(self._templar.template(task_vars.get(SEEN))), host, facts)
         if refusals:
             result["failed"] = True
             result["refusals"] = [refusal.as_dict() for refusal in refusals]

@@ -118,7 +118,9 @@ def inspected(hosts):
 
 
 def planned(hosts):
-    plan = FleetPlan([fleet_plan._plan(host, *fleet_plan._facts(host, "", False), None) for host in of_run(hosts)])
+    plan = FleetPlan(
+        [fleet_plan._plan(host, *fleet_plan.facts_of_host(host, "", False), None) for host in of_run(hosts)]
+    )
     shown(plan.text())
     return json.dumps(plan.as_dict()["hosts"]["b"])
 

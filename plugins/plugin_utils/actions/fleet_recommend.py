@@ -1,0 +1,282 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Recommend MIG layouts for all hosts of a play: what serves a demand with the fewest evictions. Nothing is changed by it."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ansible.errors import AnsibleError
+
+from ...module_utils._adapters.files import read_text, write_whole
+from ...module_utils._facts_view import Facts
+from ...module_utils._mig.desired import LAYOUT
+from ...module_utils._plan import Refused
+from ...module_utils._sharing.desired import read as read_sharing
+from ...module_utils._sharing.modes import Sharing
+from ...module_utils._sharing.mps_instances import GPU, mig_resource
+from ...module_utils._users import processes_on
+from ..cluster import ApiError, Cluster, at_once
+from ..descriptions import RunHost, hosts_of
+from ..fleet import capacity
+from ..fleet.objects import identities
+from ..fleet.pods import Pod, evictions
+from ..fleet.pods import read as read_pod
+from ..host_facts import ControllerAction
+from ..plain import plain, terminal_width, write_report
+from ..pools import GPU_HOSTS
+from ..recommend import demand
+from ..recommend.answer import FleetAnswer, HostAnswer, host_answer, placed
+from ..recommend.checker import verify
+from ..recommend.highs import INFINITY, numpy
+from ..recommend.outcome import recommend, refuse_missing
+from ..recommend.problem import WHOLE, Problem, UnitKind, check
+from ..recommend.survey import FleetSurvey, SurveyedHost, survey
+from ..render.emit import comment, yaml_text
+from ..role_variables import value_of
+from .fleet_plan import facts_of_host
+
+_HEADER = """Written by gpufleet.nvidia.recommend. Give it to plan, repartition and render with -e @FILE, or put it into group_vars/gpu_hosts.
+A host that has changed since is refused: run gpufleet.nvidia.recommend again."""
+
+
+@dataclass
+class _Fleet:
+    """The hosts of the play.
+
+    :param users: who uses which device of each host, by UUID.
+    :param described: the layouts of the hosts that are not planned.
+    """
+
+    hosts: dict[str, SurveyedHost] = field(default_factory=dict)
+    users: dict[str, dict[str, tuple[str, ...]]] = field(default_factory=dict)
+    sharing: dict[str, Sharing] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)
+    described: dict[str, Any] = field(default_factory=dict)
+
+
+class ActionModule(ControllerAction):
+    OPTIONS = {
+        "hosts": {"type": "list", "elements": "str"},
+        "facts_directory": {"type": "path", "default": ""},
+        "demand": {"type": "raw"},
+        "requests": {"type": "path", "default": ""},
+        "headroom": {"type": "int", "default": 0},
+        "free": {"type": "dict", "default": {}},
+        "weights": {"type": "dict", "default": {}},
+        "larger": {"type": "bool", "default": False},
+        "partial": {"type": "bool", "default": False},
+        "seconds": {"type": "int"},
+        "report": {"type": "path", "default": ""},
+        "variables_file": {"type": "path", "default": ""},
+        "kubeconfig": {"type": "path", "default": ""},
+        "context": {"type": "str", "default": ""},
+    }
+
+    def act(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
+        try:
+            answer = self._answer(arguments, task_vars)
+        except Refused as refusal:
+            return {"failed": True, "refusals": [refusal.as_dict()], "msg": f"{refusal.message} Nothing was changed."}
+        except (ApiError, AnsibleError) as error:
+            return {"failed": True, "refusals": [], "msg": str(error)}
+        self._display.display("\n" + answer.text(terminal_width()))
+        changed = False
+        if arguments["report"]:
+            changed |= write_report(arguments["report"], answer.as_dict())
+        if arguments["variables_file"]:
+            text = comment(_HEADER) + yaml_text(answer.variables())
+            changed |= write_whole(os.path.abspath(arguments["variables_file"]), text)
+        return {
+            "changed": changed,
+            "to_change": [host.name for host in answer.changed],
+            "evicted": answer.evicted,
+            "refusals": [],
+            "msg": answer.proof(),
+        }
+
+    def _answer(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> FleetAnswer:
+        # Before the cluster is asked and the demand is read: nothing of it is of use without.
+        numpy()
+        documents: list[dict[str, Any]] | None = None
+        daemon_sets: Collection[tuple[str, str]] = ()
+        if arguments["kubeconfig"]:
+            cluster = Cluster(arguments["kubeconfig"], arguments["context"], 30, at_once(self._display))
+            documents, daemon_sets = cluster.pods(), identities(cluster.daemon_sets())
+        lines = _lines(arguments, documents or ())
+        fleet = _read(arguments, task_vars, documents)
+        found = survey(list(fleet.hosts.values()))
+        wanted = demand.wanted(lines, found.pools, found.boards, arguments["larger"])
+        problem = Problem(
+            found.boards, found.groups, wanted, _moves(found), _replicas(found, fleet), _weights(arguments["weights"])
+        )
+        check(problem)
+        outcome = recommend(problem, arguments["seconds"] or INFINITY)
+        if not arguments["partial"]:
+            refuse_missing(outcome)
+        gap, more = verify(problem, outcome)
+        answers = [_host(fleet, name, after) for name, after in placed(found, outcome).items()]
+        planned = {host.name for host in answers}
+        others = [HostAnswer(name, "", layout) for name, layout in fleet.described.items() if name not in planned]
+        hosts = sorted((*answers, *others), key=lambda host: host.name)
+        answer = FleetAnswer(hosts, outcome, {**fleet.left_out, **found.left_out}, gap, more)
+        leave = [pod for pod in map(read_pod, documents or ()) if pod.title in answer.evicted]
+        blocked = evictions(leave, daemon_sets=daemon_sets, uids=[pod.uid for pod in leave]).blockers
+        return replace(answer, blocked=blocked)
+
+
+def _lines(arguments: Mapping[str, Any], documents: Sequence[Mapping[str, Any]]) -> list[demand.DemandLine]:
+    """Return everything that is wanted: as it is described, with the headroom, what waits now, and what is to stay free."""
+    headroom = arguments["headroom"]
+    if not 0 <= headroom <= 1000:
+        raise Refused("gpu_recommend_headroom", f"{headroom} must be an integer from 0 to 1000", "It is in percent.")
+    described = demand.described(arguments["demand"] or [])
+    lines = [replace(one, count=-(-one.count * (100 + headroom) // 100)) for one in described]
+    if arguments["requests"]:
+        path = os.path.abspath(arguments["requests"])
+        text = read_text(path)
+        if text is None:
+            raise Refused("gpu_recommend_requests", f"{path} cannot be read", "Give the path of a CSV file.")
+        lines += demand.over_time(text, arguments["requests"], headroom)
+    lines += demand.waiting(documents)
+    lines += demand.free(arguments["free"])
+    return lines
+
+
+def _read(
+    arguments: Mapping[str, Any], task_vars: Mapping[str, Any], documents: Sequence[Mapping[str, Any]] | None
+) -> _Fleet:
+    names = plain((task_vars.get("groups") or {}).get(GPU_HOSTS) or [])
+    played = set(names if arguments["hosts"] is None else arguments["hosts"])
+    pods = None if documents is None else {pod.uid: pod for pod in map(read_pod, documents) if not pod.ended}
+    priorities: Counter[str] = Counter()
+    for document in documents or ():
+        priorities[read_pod(document).title] = int((document.get("spec") or {}).get("priority") or 0)
+    fleet = _Fleet()
+    for host in hosts_of(names, task_vars):
+        # The file describes all hosts, those outside of the limit as they are described now.
+        try:
+            fleet.described[host.name] = value_of(LAYOUT, host.variables, default=[])
+        except Refused as refusal:
+            fleet.left_out[host.name] = refusal.message
+            continue
+        if host.name in played:
+            reason = _take(host, fleet, arguments["facts_directory"], pods, priorities)
+            if reason:
+                fleet.left_out[host.name] = reason
+    return fleet
+
+
+def _take(
+    host: RunHost, fleet: _Fleet, directory: str, pods: Mapping[str, Pod] | None, priorities: Mapping[str, int]
+) -> str:
+    """Take a host into the fleet, or return why it is left out."""
+    facts, unread = facts_of_host(host, directory, bool(directory))
+    if facts is None:
+        return f"it could not be read: {unread}"
+    if host.description.refusals:
+        return host.description.refusals[0].message
+    desired = host.description.variables
+    sharing, strategy = read_sharing(desired), desired["nvidia_mig_strategy"]
+    if sharing.backend == "hami" or sharing.consumed:
+        return "its GPUs are divided by what each pod asks for"
+    if strategy == "none" and any(gpu.mig.current for gpu in facts.gpus or ()):
+        return "MIG is on, and nvidia_mig_strategy is none"
+    users = _users(facts, pods)
+    fleet.users[host.name], fleet.sharing[host.name] = users, sharing
+    # Processes that share a device are one user: nobody has counted them when the device was given.
+    parts = [part for gpu in facts.gpus or () for part in gpu.parts]
+    given = {str(part.uuid) for part in parts if part.allocations} if sharing.replicated else set()
+    counted = {device: who if device in given else (", ".join(sorted(who)),) for device, who in users.items()}
+    ranks = {one: max(priorities.get(name, 0) for name in one.split(", ")) for who in counted.values() for one in who}
+    fleet.hosts[host.name] = SurveyedHost(
+        host.name,
+        host.description.pool or "",
+        facts,
+        strategy == "single",
+        strategy == "none",
+        {device: Counter(who) for device, who in counted.items()},
+        ranks,
+    )
+    return ""
+
+
+def _users(facts: Facts, pods: Mapping[str, Pod] | None) -> dict[str, tuple[str, ...]]:
+    """Return who uses each device: the pods of the kubelet's record that there still are, else the processes.
+
+    :param pods: those of the cluster, by UID; None where it was not asked.
+    """
+    found = {}
+    for gpu in facts.gpus or ():
+        for part in gpu.parts:
+            given = [one for one in part.allocations if one.pod_uid and (pods is None or one.pod_uid in pods)]
+            who = [pods[str(one.pod_uid)].title if pods else str(one.pod or one.pod_uid) for one in given]
+            who = who or [str(user) for user in processes_on(part)]
+            if who:
+                found[str(part.uuid)] = tuple(who)
+    return found
+
+
+def _moves(found: FleetSurvey) -> dict[UnitKind, tuple[UnitKind, ...]]:
+    """Return what serves whoever is evicted: the same resource on any board of the pool."""
+    moves = {}
+    for pool, boards in found.pools.items():
+        for profile in {WHOLE, *(one.name for board in boards for one in found.boards[board])}:
+            kinds = tuple(
+                UnitKind(pool, board, profile)
+                for board in boards
+                if profile == WHOLE or any(one.name == profile for one in found.boards[board])
+            )
+            moves.update(dict.fromkeys(kinds, kinds))
+    return moves
+
+
+def _replicas(found: FleetSurvey, fleet: _Fleet) -> dict[UnitKind, int]:
+    """Return how many users share a unit of each kind: where hosts of a pool differ, as many as all of them offer."""
+    shared: dict[UnitKind, int] = {}
+    for group, units in zip(found.groups, found.units):
+        for host in {host for host, _indices in units}:
+            sharing, facts = fleet.sharing[host], fleet.hosts[host].facts
+            for state in group.states if sharing.replicated else ():
+                memory = max((gpu.memory_mib or 0 for gpu in facts.gpus or ()), default=0)
+                offered = [(WHOLE, memory), *((one.name, one.memory_mib) for one in found.boards[state.board])]
+                for profile, mib in offered:
+                    kind = UnitKind(state.pool, state.board, profile)
+                    single = profile == WHOLE or fleet.hosts[host].single
+                    try:
+                        count = sharing.replicas_on(mib, resource=GPU if single else mig_resource(profile))
+                    except Refused:
+                        # The slice does not fit twice: the device is not shared.
+                        count = 1
+                    shared[kind] = min(count, shared.get(kind, count))
+    return shared
+
+
+def _weights(given: Mapping[Any, Any]) -> dict[int, int]:
+    try:
+        return {int(priority): int(weight) for priority, weight in given.items()}
+    except (TypeError, ValueError):
+        remedy = "For example {0: 1, 1000: 10}."
+        raise Refused("gpu_recommend_weights", "must be integers by priority", remedy) from None
+
+
+def _host(fleet: _Fleet, name: str, after: Mapping[int, Any]) -> HostAnswer:
+    host = fleet.hosts[name]
+    if host.fixed:
+        return HostAnswer(name, host.pool, fleet.described[name])
+    answer = host_answer(name, host.pool, host.facts, after, fleet.users[name])
+    if answer.changes:
+        # Nothing is recommended that the host's other variables refuse.
+        try:
+            capacity.capacity(
+                host.facts.gpus or (), "single" if host.single else "mixed", answer.layout, fleet.sharing[name]
+            )
+        except Refused as refusal:
+            raise Refused(f"{name}: {refusal.thing}", refusal.reason, refusal.remedy) from None
+    return answer

@@ -1,0 +1,291 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The answer of the fleet planner as people, programs and other playbooks take it: by host, with its proof. Pure.
+
+Whom the change of a GPU evicts says the planner that changes it (L(plan_gpu)), so that C(plan) and C(repartition) say the same.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from typing import Any
+
+from ...module_utils._facts_view import Facts
+from ...module_utils._mig.model import DesiredGpu, DesiredInstance, describe
+from ...module_utils._mig.plan import FORCE, plan_gpu
+from ...module_utils._mig.state import NodeGpu, node_gpus
+from ..fleet.text import ranges, shortened, table
+from .outcome import FleetOutcome, Instances, KindPrices, as_it_is
+from .seen import SEEN, state_of
+from .survey import FleetSurvey
+
+LAYOUTS = "gpu_recommend_layouts"
+#: A text that extra variables and group variables hold for all hosts, and that says something else for each.
+_LAYOUT = f"{{{{ {LAYOUTS}[{SEEN}[inventory_hostname].layout] }}}}"
+
+
+@dataclass(frozen=True)
+class AnnouncedChange:
+    """What one GPU becomes.
+
+    :param evicted: who uses what does not stay.
+    :param idle: how many instances go that nobody uses.
+    """
+
+    index: int
+    before: str
+    after: str
+    evicted: tuple[str, ...] = ()
+    idle: int = 0
+
+
+@dataclass(frozen=True)
+class HostAnswer:
+    """What becomes of a host. C(layout): its C(nvidia_mig_layout). C(state): L(state_of) when it was read."""
+
+    name: str
+    pool: str
+    layout: Any
+    state: str = ""
+    changes: tuple[AnnouncedChange, ...] = ()
+
+    @property
+    def evicted(self) -> list[str]:
+        return sorted({who for one in self.changes for who in one.evicted})
+
+
+@dataclass(frozen=True)
+class FleetAnswer:
+    """The whole answer.
+
+    :param gap: by how much a better plan could be cheaper, in idle instances; C(more): how many requests more could be served, by priority. Both are what
+        the checker says.
+    :param blocked: whom C(repartition) refuses to evict unless a variable allows it, and why.
+    """
+
+    hosts: Sequence[HostAnswer]
+    outcome: FleetOutcome
+    left_out: Mapping[str, str]
+    gap: Fraction
+    more: Mapping[int, Fraction]
+    blocked: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def changed(self) -> list[HostAnswer]:
+        return [host for host in self.hosts if host.changes]
+
+    @property
+    def evicted(self) -> list[str]:
+        return sorted({who for host in self.hosts for who in host.evicted})
+
+    @property
+    def preempted(self) -> int:
+        """How many users lose an instance that stays: the scheduler gives it to pods of more priority."""
+        return sum(self.outcome.leaving.values())
+
+    def proof(self) -> str:
+        """Return what is proven, one sentence."""
+        gap = self.gap / self.outcome.scale
+        text = (
+            "Proven: no plan that serves as much evicts fewer, weighted by priority."
+            if self.outcome.searched or self.gap < 1
+            else "Proven: no plan that serves as much is better by a whole eviction."
+            if gap < 1
+            else f"Not proven to be the best: a plan that serves as much could do with up to {float(gap):.1f} evictions of the lowest weight less."
+        )
+        # Priorities are whole: a part of a request is none.
+        more = {priority: int(count) for priority, count in self.more.items() if count >= 1}
+        open_ = ", ".join(f"{count} of priority {priority}" for priority, count in more.items())
+        return text + (f" Up to {open_} more could perhaps be served." if open_ else "")
+
+    def text(self, width: int = 0) -> str:
+        """Return it for people: what is served, what changes, whom that evicts, and what is proven."""
+        served = [
+            [str(priority), str(self.outcome.asked[priority]), str(count)]
+            for priority, count in sorted(self.outcome.served.items(), reverse=True)
+        ]
+        rows = [row for host in self.changed for row in _rows(host)]
+        gpus = sum(len(host.changes) for host in self.changed)
+        idle = sum(one.idle for host in self.changed for one in host.changes)
+        parts = [table(["PRIORITY", "REQUESTS", "SERVED"], served, width)] if served else []
+        parts += [table(["HOST", "POOL", "GPUS", "NOW", "THEN", "EVICTS"], rows, width)] if rows else []
+        parts += ["".join(f"left out: {name}: {reason}\n" for name, reason in self.left_out.items())]
+        refused = (
+            "gpufleet.nvidia.repartition evicts it only with gpu_node_evict_force or gpu_node_evict_delete_empty_dir"
+        )
+        parts += ["".join(f"{title}: {reason}; {refused}\n" for title, reason in self.blocked.items())]
+        summary = f"{gpus} GPUs of {len(self.changed)} hosts change; evicted: {shortened(self.evicted, 20) or 'none'}; idle instances destroyed: {idle}."
+        if self.preempted:
+            summary += f" {self.preempted} users lose an instance that stays to requests of more priority."
+        return "\n".join(part for part in (*parts, f"{summary}\n{self.proof()}") if part)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it for programs, with the certificate."""
+        found, prices = self.outcome, self.outcome.prices
+        return {
+            "served": _by_text(
+                {one: {"asked": found.asked[one], "served": count} for one, count in found.served.items()}
+            ),
+            "hosts": {
+                host.name: {
+                    "pool": host.pool,
+                    "layout": host.layout,
+                    "evicts": host.evicted,
+                    "gpus": [
+                        {"index": one.index, "before": one.before, "after": one.after, "evicts": list(one.evicted)}
+                        for one in host.changes
+                    ],
+                }
+                for host in self.hosts
+            },
+            "left_out": dict(self.left_out),
+            "blocked": dict(self.blocked),
+            "preempted": [
+                {**kind._asdict(), "priority": priority, "count": count}
+                for (kind, priority), count in sorted(found.leaving.items())
+            ],
+            "proof": self.proof(),
+            "certificate": {
+                "cost": found.cost,
+                "scale": found.scale,
+                "parts": found.parts,
+                "gap": str(self.gap),
+                "searched": found.searched,
+                **_prices(prices),
+                "served_prices": _by_text({one: _prices(table) for one, table in found.served_prices.items()}),
+            },
+        }
+
+    def variables(self) -> dict[str, Any]:
+        """Return what C(plan), C(render) and C(repartition) take: layouts, each once, and of each host which it has and what it looked like."""
+        names: dict[str, str] = {}
+        layouts: dict[str, Any] = {}
+        seen: dict[str, dict[str, Any]] = {}
+        for host in self.hosts:
+            key = json.dumps(host.layout, sort_keys=True)
+            name = names.setdefault(key, f"layout-{len(names) + 1}")
+            layouts[name] = host.layout
+            seen[host.name] = {"layout": name}
+            if host.changes:
+                seen[host.name].update(state=host.state, evicts=host.evicted)
+        return {"nvidia_mig_layout": _LAYOUT, LAYOUTS: layouts, SEEN: seen}
+
+
+def _by_text(by_priority: Mapping[int, Any]) -> dict[str, Any]:
+    return {str(priority): value for priority, value in by_priority.items()}
+
+
+def _prices(prices: KindPrices) -> dict[str, Any]:
+    return {
+        "prices": [{**kind._asdict(), "price": price} for kind, price in sorted(prices.unit.items())],
+        "kept": [
+            {**kind._asdict(), "priority": priority, "price": price}
+            for (kind, priority), price in sorted(prices.kept.items())
+        ],
+        "served_at": _by_text(prices.served),
+    }
+
+
+def _rows(host: HostAnswer) -> list[list[str]]:
+    """Return the lines of a host; GPUs that change alike and evict nobody are one."""
+    alike: dict[tuple[str, str, str], list[int]] = {}
+    for one in host.changes:
+        alike.setdefault((one.before, one.after, ", ".join(one.evicted) or "-"), []).append(one.index)
+    return [
+        [host.name, host.pool, ranges(indices), before, after, evicts]
+        for (before, after, evicts), indices in alike.items()
+    ]
+
+
+def placed(found: FleetSurvey, outcome: FleetOutcome) -> dict[str, dict[int, Instances | None]]:
+    """Return what each GPU becomes, by host and index. Of units that are alike, those of hosts that change anyway come first."""
+    after: dict[str, dict[int, Instances | None]] = {}
+    touched: set[str] = set()
+    changes: dict[int, list[tuple[bool, int, tuple[Instances | None, ...]]]] = {}
+    for one in outcome.changes:
+        now = tuple(map(as_it_is, found.groups[one.group].states))
+        stays = all(_same(*pair) for pair in zip(now, one.after))
+        changes.setdefault(one.group, []).append((stays, one.count, one.after))
+    for group, several in sorted(changes.items(), key=lambda entry: len(entry[1])):
+        units = sorted(found.units[group], key=lambda unit: (unit[0] not in touched, unit))
+        for stays, count, layouts in sorted(several, key=lambda entry: entry[0]):
+            for host, indices in units[:count]:
+                after.setdefault(host, {}).update(zip(indices, layouts))
+                touched |= set() if stays else {host}
+            units = units[count:]
+    return after
+
+
+def _same(one: Instances | None, other: Instances | None) -> bool:
+    return one is other is None or (one is not None and other is not None and sorted(one) == sorted(other))
+
+
+def host_answer(
+    name: str,
+    pool: str,
+    facts: Facts,
+    after: Mapping[int, Instances | None],
+    users: Mapping[str, Collection[str]],
+) -> HostAnswer:
+    """Return what becomes of a host.
+
+    :param after: of its GPUs that are planned, by index.
+    :param users: who uses which device, by UUID.
+    """
+    gpus = [gpu for gpu in node_gpus(facts) if gpu.index in after]
+    changes = (_change(gpu, _desired(gpu, after[gpu.index]), users) for gpu in gpus)
+    capable = {gpu.index: after[gpu.index] for gpu in gpus if gpu.has_mig}
+    layout = _layout(capable, len(gpus) == len(facts.gpus or ()))
+    return HostAnswer(name, pool, layout, state_of(facts), tuple(one for one in changes if one is not None))
+
+
+def _desired(gpu: NodeGpu, after: Instances | None) -> DesiredGpu:
+    slices = {profile.name: profile.gpu_slices for profile in gpu.profiles}
+    return DesiredGpu(
+        after is not None, tuple(sorted(DesiredInstance(name, (slices[name],)) for name, _start, _size in after or ()))
+    )
+
+
+def _change(gpu: NodeGpu, desired: DesiredGpu, users: Mapping[str, Collection[str]]) -> AnnouncedChange | None:
+    current = [
+        replace(
+            one,
+            busy=(),
+            compute=tuple(replace(part, busy=tuple(users.get(str(part.uuid), ()))) for part in one.compute),
+        )
+        for one in gpu.current
+    ]
+    found = plan_gpu(current if gpu.enabled else (), desired, gpu.profiles, FORCE, gpu.title)
+    switched = bool(gpu.enabled) != desired.enabled
+    if not (switched or found.destroy or found.create):
+        return None
+    gone = [one.instance for one in found.destroy]
+    evicted = [*(who for one in gone for who in one.users)]
+    if switched and desired.enabled:
+        evicted += users.get(str(gpu.facts.uuid), ())
+    before = describe(Counter(one.profile for one in current)) if gpu.enabled else "MIG off"
+    idle = sum(1 for one in gone if not one.users)
+    return AnnouncedChange(gpu.index, before, str(desired), tuple(dict.fromkeys(evicted)), idle)
+
+
+def _layout(after: Mapping[int, Instances | None], everything: bool) -> list[dict[str, Any]]:
+    """Return the fewest entries of a layout. C(everything): whether no other GPU of the host is left alone."""
+    groups: dict[str, tuple[dict[str, Any], list[int]]] = {}
+    for index, instances in sorted(after.items()):
+        counts = dict(sorted(Counter(name for name, _start, _size in instances or ()).items()))
+        what = (
+            {"enabled": False} if instances is None else {"instances": counts} if counts else {"layout": "all-enabled"}
+        )
+        groups.setdefault(repr(what), (what, []))[1].append(index)
+    entries = [
+        {"devices": indices, **what} for what, indices in sorted(groups.values(), key=lambda entry: len(entry[1]))
+    ]
+    if everything and entries:
+        entries[-1]["devices"] = "all"
+    return entries

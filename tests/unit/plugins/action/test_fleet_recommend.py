@@ -1,0 +1,235 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Layouts recommended for recorded hosts, and what C(plan) makes of the file with them."""
+
+from __future__ import annotations
+
+import builtins
+import json
+
+import pytest
+import yaml
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import view_of
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions import fleet_plan, fleet_recommend, host_plan
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.seen import state_of
+
+from ...golden import corpus
+
+pytest.importorskip("highspy")
+
+TRAINING, SHARED = corpus.TRAINING, corpus.SHARED
+
+
+def pods_on(facts, *places):
+    """Give an instance of some GPUs to a pod each. A place is the index of a GPU and the start of its instance."""
+    for index, start in places:
+        instance = next(one for one in facts["gpus"][index]["gpu_instances"] if one["start"] == start)
+        name = f"job-{index}-{start}"
+        instance["compute_instances"][0]["allocations"] = [
+            {"pod": f"jobs/{name}", "pod_uid": f"uid-{name}", "container": "c", "resource": "nvidia.com/mig-x"}
+        ]
+
+
+def everything_but(*free):
+    """Return every place of the training host but these."""
+    return [(index, start) for index in range(8) for start in (0, 2, 3, 4) if (index, start) not in free]
+
+
+@pytest.fixture
+def recommend(call, tmp_path):
+    def run(arguments=None, change=None, **variables):
+        training = corpus.ready(TRAINING, change)
+        hosts = {
+            TRAINING: {**training.variables, "gpu_facts_host": {"gpu": training.facts}, **variables},
+            SHARED: {**corpus.ready(SHARED).variables, "gpu_facts_host": {"gpu": corpus.ready(SHARED).facts}},
+        }
+        groups = {"gpu_hosts": [TRAINING, SHARED], "training": [TRAINING], "shared": [SHARED]}
+        files = {"report": str(tmp_path / "report.json"), "variables_file": str(tmp_path / "layouts.yml")}
+        return call(fleet_recommend, {**files, **(arguments or {})}, {"groups": groups, "hostvars": hosts})
+
+    return run
+
+
+def written(tmp_path):
+    return json.loads((tmp_path / "report.json").read_text()), yaml.safe_load((tmp_path / "layouts.yml").read_text())
+
+
+def test_an_idle_fleet_is_partitioned_for_what_is_wanted_and_evicts_nobody(recommend, tmp_path):
+    result, shown = recommend({"demand": [{"profile": "3g.40gb", "count": 10}, {"profile": "1g.10gb", "count": 8}]})
+    assert not result.get("failed"), result
+    report, variables = written(tmp_path)
+    assert report["served"] == {"0": {"asked": 18, "served": 18}} and result["evicted"] == []
+    # Eight of ten are there; each other one needs the place of one 2g.20gb and two 1g.10gb.
+    changed = report["hosts"][TRAINING]["gpus"]
+    assert [one["after"] for one in changed] == ["3g.40gb x2", "3g.40gb x2"]
+    assert "2 GPUs of 1 hosts change; evicted: none; idle instances destroyed: 6." in shown.text
+    assert result["msg"] == "Proven: no plan that serves as much evicts fewer, weighted by priority."
+    # The most frequent partition is that of all other GPUs.
+    layout = variables["gpu_recommend_layouts"][variables["gpu_recommend_seen"][TRAINING]["layout"]]
+    assert layout == [
+        {"devices": [one["index"] for one in changed], "instances": {"3g.40gb": 2}},
+        {"devices": "all", "instances": {"1g.10gb": 2, "2g.20gb": 1, "3g.40gb": 1}},
+    ]
+    # A host of another pool that is not partitioned keeps what its inventory says.
+    assert variables["gpu_recommend_layouts"][variables["gpu_recommend_seen"][SHARED]["layout"]] == []
+    assert report["certificate"]["gap"] == "0" and report["certificate"]["prices"]
+
+
+def plan_of(call, variables, facts):
+    """Return what C(plan) makes of the training host with the layouts of the file: what happens to its GPUs, and whom that disturbs."""
+    described = corpus.ready(TRAINING).variables
+    layout = variables["gpu_recommend_layouts"][variables["gpu_recommend_seen"][TRAINING]["layout"]]
+    hostvars = {TRAINING: {**described, "nvidia_mig_layout": layout, "nvidia_mig_disruption": "force"}}
+    hostvars[TRAINING]["gpu_facts_host"] = {"gpu": facts}
+    groups = {"gpu_hosts": [TRAINING], "training": [TRAINING]}
+    result, _shown = call(fleet_plan, {}, {"groups": groups, "hostvars": hostvars})
+    plan = result["plan"]["hosts"][TRAINING]
+    assert not plan["impossible"], plan["impossible"]
+    steps = plan["stages"]["mig"]["steps"]
+    disturbed = sorted({one.split(" ")[1] for step in steps for one in step["disturbs"]})
+    return sorted({step["data"]["index"] for step in steps if "index" in step["data"]}), disturbed
+
+
+#: Two free places of one slice each, on two GPUs.
+APART = everything_but((5, 2), (6, 3))
+
+
+def test_only_whoever_has_to_is_evicted_and_plan_says_the_same(recommend, call, tmp_path):
+    """The two slices that are free are not beside each other: who is beside one of them moves to the other."""
+    result, shown = recommend({"demand": [{"profile": "2g.20gb"}]}, lambda facts: pods_on(facts, *APART))
+    report, variables = written(tmp_path)
+    assert result["evicted"] in (["jobs/job-5-3"], ["jobs/job-6-2"]), shown.text
+    assert f"1 GPUs of 1 hosts change; evicted: {result['evicted'][0]}; idle instances destroyed: 1." in shown.text
+    facts = corpus.ready(TRAINING, lambda facts: pods_on(facts, *APART)).facts
+    changed = [one["index"] for one in report["hosts"][TRAINING]["gpus"]]
+    assert plan_of(call, variables, facts) == (changed, result["evicted"])
+
+
+class FakeCluster:
+    """Pods of the recorded hosts, and one that waits."""
+
+    priorities: dict[str, int] = {}
+    waiting = {"nvidia.com/mig-2g.20gb": "1"}
+    gone = ()
+
+    def __init__(self, *_arguments):
+        pass
+
+    def pods(self):
+        names = [name for index, start in APART if (name := f"job-{index}-{start}") not in self.gone]
+        bound = [self.pod(name, f"uid-{name}", {}, nodeName=TRAINING) for name in names]
+        return [*bound, self.pod("waits", "uid-waits", self.waiting, priority=7)]
+
+    def daemon_sets(self):
+        return []
+
+    def pod(self, name, uid, limits, **spec):
+        return {
+            "metadata": {"namespace": "jobs", "name": name, "uid": uid},
+            "spec": {
+                "containers": [{"resources": {"limits": limits}}],
+                "priority": self.priorities.get(name, 1),
+                **spec,
+            },
+            "status": {"phase": "Running" if "nodeName" in spec else "Pending"},
+        }
+
+
+@pytest.mark.parametrize(("higher", "evicted"), [("job-5-3", "job-6-2"), ("job-6-2", "job-5-3")])
+def test_pods_that_wait_are_served_and_the_least_priority_is_evicted(recommend, monkeypatch, tmp_path, higher, evicted):
+    monkeypatch.setattr(fleet_recommend, "Cluster", FakeCluster)
+    monkeypatch.setattr(FakeCluster, "priorities", {higher: 100})
+    result, shown = recommend({"kubeconfig": "x"}, lambda facts: pods_on(facts, *APART))
+    assert result["evicted"] == [f"jobs/{evicted}"]
+    refused = "it has no controller, so nothing would recreate it; gpufleet.nvidia.repartition evicts it only with gpu_node_evict_force"
+    assert f"jobs/{evicted}: {refused}" in shown.text
+    assert written(tmp_path)[0]["served"]["7"] == {"asked": 1, "served": 1}
+    # A pod that the kubelet has not forgotten yet uses nothing.
+    monkeypatch.setattr(FakeCluster, "gone", ("job-5-3",))
+    assert recommend({"kubeconfig": "x"}, lambda facts: pods_on(facts, *APART))[0]["evicted"] == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"demand": [{"profile": "3g.40gb", "count": 17}]}, "serves 1 of 17 requests of priority 0"),
+        ({"demand": [{"profile": "1g.5gb"}]}, "gpu_recommend_demand[0]: no GPU of the fleet offers 1g.5gb"),
+        ({"demand": "1g.10gb"}, "gpu_recommend_demand: must be a list"),
+        ({"headroom": -1}, "gpu_recommend_headroom: -1 must be an integer"),
+        ({"requests": "/nowhere.csv"}, "gpu_recommend_requests: /nowhere.csv cannot be read"),
+        ({"free": {"1g.10gb": "many"}}, "gpu_recommend_free['1g.10gb']: 'many' must be an integer"),
+        ({"weights": {"0": "much"}}, "gpu_recommend_weights: must be integers by priority"),
+    ],
+)
+def test_bad_input_is_refused_with_its_path_and_nothing_is_written(recommend, tmp_path, arguments, said):
+    result, _shown = recommend(arguments)
+    assert result["failed"] and said in result["msg"] and result["msg"].endswith("Nothing was changed.")
+    assert result["refusals"] and not list(tmp_path.iterdir())
+
+
+def test_what_cannot_be_served_is_served_as_far_as_possible_where_that_is_allowed(recommend, tmp_path):
+    result, _shown = recommend({"demand": [{"profile": "3g.40gb", "count": 17}], "partial": True})
+    assert written(tmp_path)[0]["served"] == {"0": {"asked": 17, "served": 16}} and not result.get("failed")
+
+
+def test_a_gpu_of_a_pool_that_shares_its_gpus_serves_as_many_as_it_has_replicas(recommend):
+    shared = {"profile": "gpu", "pool": "shared"}
+    assert not recommend({"demand": [{**shared, "count": 44}]})[0].get("failed")
+    result, _shown = recommend({"demand": [{**shared, "count": 45}]})
+    assert "serves 1 of 45 requests of priority 0" in result["msg"]
+
+
+def test_a_layout_that_the_hosts_other_variables_refuse_is_not_recommended(recommend, tmp_path):
+    """Slices that the replicas of the pool are counted by fit into what is there, and not into what would be made."""
+    settings = {"nvidia_sharing_mode": "time_slicing", "nvidia_sharing_replicas": {"nvidia.com/mig-2g.20gb": 2}}
+    result, _shown = recommend({"demand": [{"profile": "1g.10gb", "count": 56}]}, **settings)
+    assert result["failed"] and f"{TRAINING}: nvidia_sharing_replicas" in result["msg"], result["msg"]
+    assert not list(tmp_path.iterdir())
+
+
+def test_requests_of_a_file_headroom_and_free_slots_are_wanted(recommend, tmp_path):
+    (tmp_path / "requests.csv").write_text("submitted,ended,profile\n0,10,3g.40gb\n5,,3g.40gb\n10,,3g.40gb\n")
+    arguments = {"requests": str(tmp_path / "requests.csv"), "headroom": 50, "free": {"3g.40gb": 6}}
+    recommend({**arguments, "demand": [{"profile": "2g.20gb", "count": 3}]})
+    served = written(tmp_path)[0]["served"]
+    assert served == {"0": {"asked": 3 + 5, "served": 8}, str(-(2**31)): {"asked": 6, "served": 6}}
+
+
+def test_without_highs_it_is_refused_with_what_installs_it(recommend, monkeypatch, tmp_path):
+    there = builtins.__import__
+
+    def missing(name, *arguments, **options):
+        if name == "highspy":
+            raise ImportError("No module named 'highspy'")
+        return there(name, *arguments, **options)
+
+    monkeypatch.setattr(builtins, "__import__", missing)
+    result, _shown = recommend()
+    assert result["failed"] and "Install it: pip install highspy==" in result["msg"] and not list(tmp_path.iterdir())
+
+
+def test_hosts_that_are_not_planned_are_named_and_keep_their_layout(recommend, tmp_path):
+    _result, shown = recommend(nvidia_mig_strategy="none", nvidia_mig_layout=[])
+    assert f"left out: {TRAINING}: MIG is on, and nvidia_mig_strategy is none" in shown.text
+    variables = written(tmp_path)[1]
+    assert variables["gpu_recommend_layouts"] == {"layout-1": []}
+    assert variables["gpu_recommend_seen"] == {SHARED: {"layout": "layout-1"}, TRAINING: {"layout": "layout-1"}}
+
+
+def test_a_host_that_changed_since_is_refused_before_anything_is_touched(call):
+    facts = corpus.ready(TRAINING).facts
+    layout = [{"devices": "all", "instances": {"3g.40gb": 2}}]
+    variables = {**corpus.ready(TRAINING).variables, "nvidia_mig_layout": layout, "inventory_hostname": TRAINING}
+    groups = {"gpu_hosts": [TRAINING], "training": [TRAINING]}
+
+    def planned(state, **more):
+        seen = {TRAINING: {"layout": "layout-1", "state": state, "evicts": []}}
+        return call(host_plan, {"facts": facts}, {**variables, "gpu_recommend_seen": seen, "groups": groups, **more})[0]
+
+    assert not planned(state_of(view_of(facts))).get("failed")
+    result = planned("older")
+    assert result["failed"] and f"gpu_recommend_seen.{TRAINING}: the GPUs of the host were partitioned" in result["msg"]
+    # What is in place already is not refused: the run that made it so may be repeated.
+    assert not planned("older", nvidia_mig_layout=corpus.described(TRAINING)["nvidia_mig_layout"]).get("failed")
