@@ -70,6 +70,7 @@ options:
   html: {type: path, description: "File on the controller for an HTML page with a diagram of every GPU. If empty, none is written."}
   kubeconfig: {type: path, description: "A kubeconfig on the controller. If empty, no cluster is read."}
   larger: {type: bool, description: Whether a larger profile may serve a request.}
+  mode: {type: str, description: "What is recommended, as in C(gpu_recommend_mode).", choices: [consolidate, grow, serve]}
   namespaces: {type: list, elements: str, description: Namespaces of the cluster's own plugins and GPU Operator.}
   note: {type: str, description: A line to print below the table.}
   offline: {type: bool, description: "Whether to plan from the facts in O(facts_directory), without contacting hosts."}
@@ -80,6 +81,7 @@ options:
     description: The playbook whose variables are checked.
     type: str
     choices: [adopt, doctor, heal, inspect, migrate, plan, recommend, remove, render, repartition, rollback, site, upgrade, verify]
+  prices: {type: dict, description: "The price of a GPU by board, where O(mode=grow)."}
   racks: {type: list, elements: str, description: The inventory groups of the racks.}
   read:
     description: >-

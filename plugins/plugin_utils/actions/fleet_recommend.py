@@ -15,6 +15,8 @@ from typing import Any
 from ansible.errors import AnsibleError
 
 from ...module_utils._adapters.files import read_text, write_whole
+from ...module_utils._boards.board import GpuInstanceProfile
+from ...module_utils._boards.lookup import board, described_board
 from ...module_utils._facts_view import Facts
 from ...module_utils._mig.desired import LAYOUT
 from ...module_utils._plan import Refused
@@ -32,11 +34,12 @@ from ..host_facts import ControllerAction
 from ..plain import plain, terminal_width, write_report
 from ..pools import GPU_HOSTS
 from ..recommend import demand
-from ..recommend.answer import FleetAnswer, HostAnswer, host_answer, placed
+from ..recommend.answer import FleetAnswer, HostAnswer, PurchaseAnswer, host_answer, placed
 from ..recommend.checker import verify
+from ..recommend.goals import consolidate, grow
 from ..recommend.highs import INFINITY, numpy
 from ..recommend.outcome import recommend, refuse_missing
-from ..recommend.problem import WHOLE, Problem, UnitKind, check
+from ..recommend.problem import WHOLE, FleetGpu, Group, Problem, UnitKind, check
 from ..recommend.survey import FleetSurvey, SurveyedHost, survey
 from ..render.emit import comment, yaml_text
 from ..role_variables import value_of
@@ -65,6 +68,8 @@ class ActionModule(ControllerAction):
     OPTIONS = {
         "hosts": {"type": "list", "elements": "str"},
         "facts_directory": {"type": "path", "default": ""},
+        "mode": {"type": "str", "default": "serve", "choices": ["serve", "consolidate", "grow"]},
+        "prices": {"type": "dict", "default": {}},
         "demand": {"type": "raw"},
         "requests": {"type": "path", "default": ""},
         "headroom": {"type": "int", "default": 0},
@@ -90,20 +95,22 @@ class ActionModule(ControllerAction):
         changed = False
         if arguments["report"]:
             changed |= write_report(arguments["report"], answer.as_dict())
+        result = {"changed": changed, "to_change": [], "evicted": [], "refusals": [], "msg": answer.proof()}
+        if isinstance(answer, PurchaseAnswer):
+            return result
         if arguments["variables_file"]:
             text = comment(_HEADER) + yaml_text(answer.variables())
             changed |= write_whole(os.path.abspath(arguments["variables_file"]), text)
-        return {
-            "changed": changed,
-            "to_change": [host.name for host in answer.changed],
-            "evicted": answer.evicted,
-            "refusals": [],
-            "msg": answer.proof(),
-        }
+        hosts = [host.name for host in answer.changed]
+        return {**result, "changed": changed, "to_change": hosts, "evicted": answer.evicted}
 
-    def _answer(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> FleetAnswer:
+    def _answer(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> FleetAnswer | PurchaseAnswer:
         # Before the cluster is asked and the demand is read: nothing of it is of use without.
         numpy()
+        grows = arguments["mode"] == "grow"
+        if grows and arguments["variables_file"]:
+            reason = "gpu_recommend_mode: grow says what has to be bought, and recommends no layouts"
+            raise Refused("gpu_recommend_file", reason, "Leave it out, or use gpu_recommend_mode: serve.")
         documents: list[dict[str, Any]] | None = None
         daemon_sets: Collection[tuple[str, str]] = ()
         if arguments["kubeconfig"]:
@@ -112,20 +119,31 @@ class ActionModule(ControllerAction):
         lines = _lines(arguments, documents or ())
         fleet = _read(arguments, task_vars, documents)
         found = survey(list(fleet.hosts.values()))
-        wanted = demand.wanted(lines, found.pools, found.boards, arguments["larger"])
-        problem = Problem(
-            found.boards, found.groups, wanted, _moves(found), _replicas(found, fleet), _weights(arguments["weights"])
-        )
+        left_out = {**fleet.left_out, **found.left_out}
+        prices = _prices(arguments["prices"], found) if grows else {}
+        boards = {**{name: board(name).profiles for name in prices if name not in found.boards}, **found.boards}
+        pools = {pool: sorted({*names, *prices}) for pool, names in found.pools.items()}
+        # A board that can be bought is one of the fleet of which there is no GPU.
+        offers = {(pool, name): price for pool in pools for name, price in prices.items()}
+        groups = (*found.groups, *(Group((FleetGpu(*one),), 0) for one in offers))
+        wanted = demand.wanted(lines, pools, boards, arguments["larger"])
+        moves, replicas = _moves(pools, boards), _replicas(found, fleet)
+        problem = Problem(boards, groups, wanted, moves, replicas, _weights(arguments["weights"]))
         check(problem)
-        outcome = recommend(problem, arguments["seconds"] or INFINITY)
+        seconds = arguments["seconds"] or INFINITY
+        if grows:
+            purchase = grow(problem, offers, seconds)
+            return PurchaseAnswer(purchase, offers, left_out, verify(purchase.problem, purchase.outcome)[0])
+        problem, spare = consolidate(problem) if arguments["mode"] == "consolidate" else (problem, None)
+        outcome = recommend(problem, seconds)
         if not arguments["partial"]:
-            refuse_missing(outcome)
+            refuse_missing(outcome, spare)
         gap, more = verify(problem, outcome)
         answers = [_host(fleet, name, after) for name, after in placed(found, outcome).items()]
         planned = {host.name for host in answers}
         others = [HostAnswer(name, "", layout) for name, layout in fleet.described.items() if name not in planned]
         hosts = sorted((*answers, *others), key=lambda host: host.name)
-        answer = FleetAnswer(hosts, outcome, {**fleet.left_out, **found.left_out}, gap, more)
+        answer = FleetAnswer(hosts, outcome, left_out, gap, more, spare)
         leave = [pod for pod in map(read_pod, documents or ()) if pod.title in answer.evicted]
         blocked = evictions(leave, daemon_sets=daemon_sets, uids=[pod.uid for pod in leave]).blockers
         return replace(answer, blocked=blocked)
@@ -223,18 +241,29 @@ def _users(facts: Facts, pods: Mapping[str, Pod] | None) -> dict[str, tuple[str,
     return found
 
 
-def _moves(found: FleetSurvey) -> dict[UnitKind, tuple[UnitKind, ...]]:
+def _prices(given: Mapping[Any, Any], found: FleetSurvey) -> dict[str, int]:
+    """Return what a GPU of each board costs."""
+    prices = {}
+    for name, price in given.items():
+        path = f"gpu_recommend_prices['{name}']"
+        if isinstance(price, bool) or not isinstance(price, int) or price < 1:
+            raise Refused(path, f"{price!r} must be an integer from 1 on", "It is the price of one GPU.")
+        prices[name if name in found.boards else described_board(str(name), path).key] = price
+    if not prices:
+        raise Refused("gpu_recommend_prices", "no board has a price", "For example {h100-80gb-sxm: 30000}.")
+    return prices
+
+
+def _moves(
+    pools: Mapping[str, Sequence[str]], boards: Mapping[str, Sequence[GpuInstanceProfile]]
+) -> dict[UnitKind, tuple[UnitKind, ...]]:
     """Return what serves whoever is evicted: the same resource on any board of the pool."""
-    moves = {}
-    for pool, boards in found.pools.items():
-        for profile in {WHOLE, *(one.name for board in boards for one in found.boards[board])}:
-            kinds = tuple(
-                UnitKind(pool, board, profile)
-                for board in boards
-                if profile == WHOLE or any(one.name == profile for one in found.boards[board])
-            )
-            moves.update(dict.fromkeys(kinds, kinds))
-    return moves
+    alike: dict[tuple[str, str], tuple[UnitKind, ...]] = {}
+    for pool, names in pools.items():
+        for name in names:
+            for profile in (WHOLE, *(one.name for one in boards[name])):
+                alike[pool, profile] = (*alike.get((pool, profile), ()), UnitKind(pool, name, profile))
+    return {kind: kinds for kinds in alike.values() for kind in kinds}
 
 
 def _replicas(found: FleetSurvey, fleet: _Fleet) -> dict[UnitKind, int]:

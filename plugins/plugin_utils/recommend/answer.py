@@ -21,7 +21,9 @@ from ...module_utils._mig.model import DesiredGpu, DesiredInstance, describe
 from ...module_utils._mig.plan import FORCE, plan_gpu
 from ...module_utils._mig.state import NodeGpu, node_gpus
 from ..fleet.text import ranges, shortened, table
+from .goals import Purchase
 from .outcome import FleetOutcome, Instances, KindPrices, as_it_is
+from .problem import EMPTY
 from .seen import SEEN, state_of
 from .survey import FleetSurvey
 
@@ -47,13 +49,14 @@ class AnnouncedChange:
 
 @dataclass(frozen=True)
 class HostAnswer:
-    """What becomes of a host. C(layout): its C(nvidia_mig_layout). C(state): L(state_of) when it was read."""
+    """What becomes of a host. C(layout): its C(nvidia_mig_layout). C(state): L(state_of) when it was read. C(empty): GPUs that nobody needs."""
 
     name: str
     pool: str
     layout: Any
     state: str = ""
     changes: tuple[AnnouncedChange, ...] = ()
+    empty: tuple[int, ...] = ()
 
     @property
     def evicted(self) -> list[str]:
@@ -67,6 +70,7 @@ class FleetAnswer:
     :param gap: by how much a better plan could be cheaper, in idle instances; C(more): how many requests more could be served, by priority. Both are what
         the checker says.
     :param blocked: whom C(repartition) refuses to evict unless a variable allows it, and why.
+    :param spare: the priority of GPUs that are asked to be empty; None where none are.
     """
 
     hosts: Sequence[HostAnswer]
@@ -74,6 +78,7 @@ class FleetAnswer:
     left_out: Mapping[str, str]
     gap: Fraction
     more: Mapping[int, Fraction]
+    spare: int | None = None
     blocked: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -89,27 +94,30 @@ class FleetAnswer:
         """How many users lose an instance that stays: the scheduler gives it to pods of more priority."""
         return sum(self.outcome.leaving.values())
 
+    @property
+    def requests(self) -> dict[int, dict[str, int]]:
+        """Return how many requests of each priority there are and how many are served, the highest first."""
+        found = sorted(self.outcome.served.items(), reverse=True)
+        return {one: {"asked": self.outcome.asked[one], "served": count} for one, count in found if one != self.spare}
+
     def proof(self) -> str:
         """Return what is proven, one sentence."""
-        gap = self.gap / self.outcome.scale
-        text = (
-            "Proven: no plan that serves as much evicts fewer, weighted by priority."
-            if self.outcome.searched or self.gap < 1
-            else "Proven: no plan that serves as much is better by a whole eviction."
-            if gap < 1
-            else f"Not proven to be the best: a plan that serves as much could do with up to {float(gap):.1f} evictions of the lowest weight less."
-        )
-        # Priorities are whole: a part of a request is none.
+        bound, other = _proven(self.outcome, self.gap)
+        text = f"{bound}no plan that serves as much evicts fewer, weighted by priority."
+        if other >= 1:
+            text = f"Not proven to be the best: a plan that serves as much could do with up to {other:.1f} evictions of the lowest weight less."
+        elif other:
+            text = f"{bound}no plan that serves as much is better by a whole eviction."
+        # Requests are whole: a part of one is none.
         more = {priority: int(count) for priority, count in self.more.items() if count >= 1}
+        empty = more.pop(self.spare, 0) if self.spare is not None else 0
         open_ = ", ".join(f"{count} of priority {priority}" for priority, count in more.items())
-        return text + (f" Up to {open_} more could perhaps be served." if open_ else "")
+        text += f" Up to {open_} more could perhaps be served." if open_ else ""
+        return text + (f" Up to {empty} GPUs more could perhaps be empty." if empty else "")
 
     def text(self, width: int = 0) -> str:
         """Return it for people: what is served, what changes, whom that evicts, and what is proven."""
-        served = [
-            [str(priority), str(self.outcome.asked[priority]), str(count)]
-            for priority, count in sorted(self.outcome.served.items(), reverse=True)
-        ]
+        served = [[str(one), str(count["asked"]), str(count["served"])] for one, count in self.requests.items()]
         rows = [row for host in self.changed for row in _rows(host)]
         gpus = sum(len(host.changes) for host in self.changed)
         idle = sum(one.idle for host in self.changed for one in host.changes)
@@ -123,20 +131,23 @@ class FleetAnswer:
         summary = f"{gpus} GPUs of {len(self.changed)} hosts change; evicted: {shortened(self.evicted, 20) or 'none'}; idle instances destroyed: {idle}."
         if self.preempted:
             summary += f" {self.preempted} users lose an instance that stays to requests of more priority."
+        if self.spare is not None:
+            empty = [f"{host.name}: {ranges(host.empty)}" for host in self.hosts if host.empty]
+            summary += (
+                f"\nEmpty then: {sum(len(host.empty) for host in self.hosts)} GPUs ({'; '.join(empty) or 'none'})."
+            )
         return "\n".join(part for part in (*parts, f"{summary}\n{self.proof()}") if part)
 
     def as_dict(self) -> dict[str, Any]:
         """Return it for programs, with the certificate."""
-        found, prices = self.outcome, self.outcome.prices
         return {
-            "served": _by_text(
-                {one: {"asked": found.asked[one], "served": count} for one, count in found.served.items()}
-            ),
+            "served": _by_text(self.requests),
             "hosts": {
                 host.name: {
                     "pool": host.pool,
                     "layout": host.layout,
                     "evicts": host.evicted,
+                    "empty": list(host.empty),
                     "gpus": [
                         {"index": one.index, "before": one.before, "after": one.after, "evicts": list(one.evicted)}
                         for one in host.changes
@@ -148,18 +159,10 @@ class FleetAnswer:
             "blocked": dict(self.blocked),
             "preempted": [
                 {**kind._asdict(), "priority": priority, "count": count}
-                for (kind, priority), count in sorted(found.leaving.items())
+                for (kind, priority), count in sorted(self.outcome.leaving.items())
             ],
             "proof": self.proof(),
-            "certificate": {
-                "cost": found.cost,
-                "scale": found.scale,
-                "parts": found.parts,
-                "gap": str(self.gap),
-                "searched": found.searched,
-                **_prices(prices),
-                "served_prices": _by_text({one: _prices(table) for one, table in found.served_prices.items()}),
-            },
+            "certificate": _certificate(self.outcome, self.gap),
         }
 
     def variables(self) -> dict[str, Any]:
@@ -175,6 +178,65 @@ class FleetAnswer:
             if host.changes:
                 seen[host.name].update(state=host.state, evicts=host.evicted)
         return {"nvidia_mig_layout": _LAYOUT, LAYOUTS: layouts, SEEN: seen}
+
+
+@dataclass(frozen=True)
+class PurchaseAnswer:
+    """Which GPUs have to be bought. C(offers): the price of a GPU by pool and board. C(gap): as of L(FleetAnswer)."""
+
+    purchase: Purchase
+    offers: Mapping[tuple[str, str], int]
+    left_out: Mapping[str, str]
+    gap: Fraction
+
+    def proof(self) -> str:
+        if not self.purchase.gpus:
+            return "Nothing has to be bought: layouts of the GPUs that there are serve everything."
+        bound, other = _proven(self.purchase.outcome, self.gap)
+        if other >= 1:
+            return f"Not proven to be the cheapest: another purchase could cost up to {float(other) * self.purchase.unit:.0f} less."
+        return f"{bound}no cheaper purchase serves everything."
+
+    def text(self, width: int = 0) -> str:
+        rows = [[*map(str, line.values())] for line in self.as_dict()["purchase"]]
+        parts = [table(["POOL", "BOARD", "GPUS", "PRICE"], rows, width)] if rows else []
+        parts += ["".join(f"left out: {name}: {reason}\n" for name, reason in self.left_out.items())]
+        summary = f"{sum(self.purchase.gpus.values())} GPUs are missing; the cheapest cost {self.purchase.cost}."
+        return "\n".join(part for part in (*parts, f"{summary}\n{self.proof()}") if part)
+
+    def as_dict(self) -> dict[str, Any]:
+        bought = sorted(self.purchase.gpus.items())
+        return {
+            "purchase": [
+                {"pool": pool, "board": board, "count": count, "price": self.offers[pool, board]}
+                for (pool, board), count in bought
+            ],
+            "cost": self.purchase.cost,
+            "left_out": dict(self.left_out),
+            "proof": self.proof(),
+            "certificate": _certificate(self.purchase.outcome, self.gap),
+        }
+
+
+def _proven(outcome: FleetOutcome, gap: Fraction) -> tuple[str, float]:
+    """Return how it is known that no plan is better, and by how many evictions of the least weight one still could be."""
+    if gap < outcome.scale:
+        # Prices alone show it to less than an eviction, and the search what is below that.
+        return "Proven: ", 0 if outcome.searched or gap < 1 else float(gap) / outcome.scale
+    return "Proven by the search, and not by prices alone: ", 0 if outcome.searched else outcome.gap
+
+
+def _certificate(outcome: FleetOutcome, gap: Fraction) -> dict[str, Any]:
+    served = {one: _prices(table) for one, table in outcome.served_prices.items()}
+    return {
+        "cost": outcome.cost,
+        "scale": outcome.scale,
+        "parts": outcome.parts,
+        "gap": str(gap),
+        "searched": outcome.searched,
+        **_prices(outcome.prices),
+        "served_prices": _by_text(served),
+    }
 
 
 def _by_text(by_priority: Mapping[int, Any]) -> dict[str, Any]:
@@ -239,10 +301,13 @@ def host_answer(
     :param users: who uses which device, by UUID.
     """
     gpus = [gpu for gpu in node_gpus(facts) if gpu.index in after]
+    empty = tuple(gpu.index for gpu in gpus if after[gpu.index] == (EMPTY,))
+    # An empty GPU keeps its MIG mode.
+    after = {**after, **{gpu.index: () if gpu.enabled else None for gpu in gpus if gpu.index in empty}}
     changes = (_change(gpu, _desired(gpu, after[gpu.index]), users) for gpu in gpus)
     capable = {gpu.index: after[gpu.index] for gpu in gpus if gpu.has_mig}
     layout = _layout(capable, len(gpus) == len(facts.gpus or ()))
-    return HostAnswer(name, pool, layout, state_of(facts), tuple(one for one in changes if one is not None))
+    return HostAnswer(name, pool, layout, state_of(facts), tuple(one for one in changes if one is not None), empty)
 
 
 def _desired(gpu: NodeGpu, after: Instances | None) -> DesiredGpu:

@@ -87,15 +87,13 @@ def recommend(problem: Problem, seconds: float = INFINITY) -> FleetOutcome:
     return _Outcome(of, solve(of, seconds)).outcome()
 
 
-def refuse_missing(outcome: FleetOutcome) -> None:
-    """Refuse a demand that no layout of the fleet serves, by priority."""
-    if outcome.missing:
-        text = ", ".join(
-            f"{count} of {outcome.asked[priority]} requests of priority {priority}"
-            for priority, count in outcome.missing.items()
-        )
-        remedy = "Ask for less, add GPUs, or accept it with gpu_recommend_partial: true."
-        raise Refused("gpu_recommend_demand", f"no layout of the fleet serves {text}", remedy)
+def refuse_missing(outcome: FleetOutcome, besides: int | None = None) -> None:
+    """Refuse a demand that no layout of the fleet serves, by priority. C(besides): the priority of what need not be served."""
+    missing = {priority: count for priority, count in outcome.missing.items() if priority != besides}
+    if missing:
+        asked = (f"{count} of {outcome.asked[one]} requests of priority {one}" for one, count in missing.items())
+        remedy = "Ask for less, add GPUs (gpu_recommend_mode: grow says which), or accept it with gpu_recommend_partial: true."
+        raise Refused("gpu_recommend_demand", f"no layout of the fleet serves {', '.join(asked)}", remedy)
 
 
 def as_it_is(state: FleetGpu) -> Instances | None:

@@ -151,6 +151,9 @@ def test_pods_that_wait_are_served_and_the_least_priority_is_evicted(recommend, 
     assert recommend({"kubeconfig": "x"}, lambda facts: pods_on(facts, *APART))[0]["evicted"] == []
 
 
+GROW = {"mode": "grow", "variables_file": ""}
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -161,6 +164,14 @@ def test_pods_that_wait_are_served_and_the_least_priority_is_evicted(recommend, 
         ({"requests": "/nowhere.csv"}, "gpu_recommend_requests: /nowhere.csv cannot be read"),
         ({"free": {"1g.10gb": "many"}}, "gpu_recommend_free['1g.10gb']: 'many' must be an integer"),
         ({"weights": {"0": "much"}}, "gpu_recommend_weights: must be integers by priority"),
+        ({"mode": "grow"}, "gpu_recommend_file: gpu_recommend_mode: grow says what has to be bought"),
+        ({**GROW}, "gpu_recommend_prices: no board has a price"),
+        ({**GROW, "prices": {"h1000": 1}}, "gpu_recommend_prices['h1000']: the table of boards has no 'h1000'"),
+        ({**GROW, "prices": {"a30": 0}}, "gpu_recommend_prices['a30']: 0 must be an integer from 1 on"),
+        (
+            {**GROW, "prices": {"a30": 5000}, "demand": [{"profile": "3g.40gb", "count": 17}]},
+            "gpu_recommend_prices: no board that is offered serves all requests: 1 of priority 0 are left",
+        ),
     ],
 )
 def test_bad_input_is_refused_with_its_path_and_nothing_is_written(recommend, tmp_path, arguments, said):
@@ -172,6 +183,35 @@ def test_bad_input_is_refused_with_its_path_and_nothing_is_written(recommend, tm
 def test_what_cannot_be_served_is_served_as_far_as_possible_where_that_is_allowed(recommend, tmp_path):
     result, _shown = recommend({"demand": [{"profile": "3g.40gb", "count": 17}], "partial": True})
     assert written(tmp_path)[0]["served"] == {"0": {"asked": 17, "served": 16}} and not result.get("failed")
+
+
+def test_as_many_gpus_as_can_be_are_left_empty(recommend, tmp_path):
+    """Two pods on two GPUs fit on one: six GPUs were idle, one is emptied."""
+    arguments = {"mode": "consolidate", "demand": [{"profile": "3g.40gb", "pool": "training"}]}
+    result, shown = recommend(arguments, lambda facts: pods_on(facts, (2, 0), (5, 2)))
+    report, variables = written(tmp_path)
+    empty = report["hosts"][TRAINING]["empty"]
+    assert len(empty) == 7 and len(result["evicted"]) == 1, shown.text
+    assert report["served"] == {"0": {"asked": 3, "served": 3}}
+    layout = variables["gpu_recommend_layouts"][variables["gpu_recommend_seen"][TRAINING]["layout"]]
+    assert {"devices": "all", "layout": "all-enabled"} in layout
+    # GPUs that MIG does not divide are left alone.
+    assert not report["hosts"][SHARED]["empty"]
+    assert f"Empty then: 7 GPUs ({TRAINING}: " in shown.text and "could perhaps" not in result["msg"]
+
+
+def test_what_has_to_be_bought_is_said_with_its_price(recommend, tmp_path):
+    prices = {"a30": 5000, corpus.ready(TRAINING).facts["gpus"][0]["board"]: 30000}
+    arguments = {"demand": [{"profile": "3g.40gb", "count": 17, "pool": "training"}], "mode": "grow", "prices": prices}
+    result, shown = recommend({**arguments, "variables_file": ""})
+    report = json.loads((tmp_path / "report.json").read_text())
+    bought = {"pool": "training", "board": "h100-80gb-sxm", "count": 1, "price": 30000}
+    assert (report["purchase"], report["cost"], result["to_change"]) == ([bought], 30000, [])
+    assert "1 GPUs are missing; the cheapest cost 30000." in shown.text
+    # A half of another GPU would do, so prices alone do not show that a whole one is needed.
+    assert result["msg"] == "Proven by the search, and not by prices alone: no cheaper purchase serves everything."
+    arguments["demand"][0]["count"] = 16
+    assert recommend({**arguments, "variables_file": ""})[0]["msg"].startswith("Nothing has to be bought")
 
 
 def test_a_gpu_of_a_pool_that_shares_its_gpus_serves_as_many_as_it_has_replicas(recommend):

@@ -1,0 +1,141 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The fewest active GPUs and the cheapest purchase, against every choice on small pools, each served by the dynamic program."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import combinations, product
+
+import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.checker import verify
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.goals import consolidate, grow
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.outcome import recommend
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.problem import (
+    EMPTY,
+    FleetGpu,
+    Group,
+    Problem,
+    UnitKind,
+    WantedUnits,
+    check,
+)
+from ansible_collections.gpufleet.nvidia.tests.unit.plugins.plugin_utils.recommend.test_outcome import (
+    BOARDS,
+    H100,
+    PROFILES,
+    h100,
+    kinds_of,
+    optimum,
+    pool,
+)
+
+pytest.importorskip("highspy")
+
+
+def without(problem, spare):
+    """Return the problem in which these GPUs do not exist, whom it evicts by weight, and what idle instances go."""
+    weight = {priority: rank + 1 for rank, priority in enumerate(sorted(problem.priorities()))}
+    rest = tuple(group for number, group in enumerate(problem.groups) if number not in spare)
+    gone = [problem.groups[number] for number in spare]
+    left = Problem(problem.boards, tuple(gone)).running
+    moved = tuple(WantedUnits(problem.moved(kind), count, rank) for (kind, rank), count in left.items())
+    idle = sum(not one.users for group in gone for one in group.states[0].held)
+    evicted = sum(weight[rank] * count for (_kind, rank), count in left.items())
+    return replace(problem, groups=rest, wanted=(*problem.wanted, *moved)), evicted, idle
+
+
+def fewest(problem):
+    """Return by every choice of GPUs that are left empty: served, how many are active, evictions and idle instances destroyed of the best."""
+    best = None
+    for count in range(5):
+        for spare in combinations(range(4), count):
+            rest, evicted, idle = without(problem, spare)
+            served, more, others = optimum(rest)
+            value = served, -count, evicted + more, idle + others
+            best = value if best is None else min(best, value)
+    return best
+
+
+@pytest.mark.parametrize("seed", range(40, 48))
+def test_as_many_gpus_are_left_empty_as_can_be(seed):
+    asked = pool(seed)
+    problem, spare = consolidate(asked)
+    check(problem)
+    answer = recommend(problem)
+    served = tuple(-answer.served[priority] for priority in asked.priorities())
+    assert (served, -answer.served[spare], *divmod(answer.cost, answer.scale)) == fewest(asked)
+    gap, _more = verify(problem, answer)
+    assert gap >= 0 and answer.searched
+    empty = sum(change.count for change in answer.changes if change.after == ((EMPTY,),))
+    assert empty == answer.served[spare]
+
+
+def test_gpus_that_are_fixed_are_not_emptied():
+    used = h100(("1g.10gb", 0, 1, (1,)))
+    groups = Group((used,)), Group((h100(("1g.10gb", 1, 1), fixed=True),))
+    problem, spare = consolidate(Problem({H100: PROFILES[H100]}, groups))
+    answer = recommend(problem)
+    assert (answer.asked[spare], answer.served[spare]) == (1, 1)
+    changed = {change.group: change.after for change in answer.changes}
+    assert changed[0] == ((EMPTY,),) and divmod(answer.cost, answer.scale) == (1, 0)
+
+
+PRICES = {"h100-80gb-sxm": 30000, "a100-80gb": 18000, "a30-24gb": 5000, "h200-141gb": 40000}
+
+
+def cheapest(problem, offers):
+    """Return the price of the cheapest purchase after which the dynamic program serves everything."""
+    total = sum(one.count for one in problem.asked.values())
+    most = 8 if len(offers) == 1 else 4
+    counts = sorted(
+        product(range(most), repeat=len(offers)), key=lambda some: sum(n * offers[key] for n, key in zip(some, offers))
+    )
+    for some in counts:
+        more = [Group((FleetGpu(*key),)) for key, count in zip(offers, some) for _one in range(count)]
+        served, _evicted, _idle = optimum(replace(problem, groups=(*problem.groups, *more)))
+        if -sum(served) == total:
+            return sum(count * offers[key] for key, count in zip(offers, some))
+    return None
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_cheapest_purchase_serves_everything(seed):
+    drawn = pool(seed)
+    boards = sorted(drawn.boards)[:2]
+    # Everything that is asked for has to be served by what is offered.
+    serves = [
+        replace(one, count=min(one.count, 3))
+        for one in drawn.wanted
+        if all(kinds_of([name], one.kinds[0].profile) for name in boards)
+    ]
+    problem = replace(drawn, groups=drawn.groups[:2], wanted=tuple(serves))
+    offers = {("", name): PRICES[name] for name in boards}
+    purchase = grow(problem, offers)
+    assert purchase.cost == cheapest(problem, offers)
+    gap, _more = verify(purchase.problem, purchase.outcome)
+    assert gap >= 0 and purchase.outcome.searched
+
+
+def test_a_board_that_serves_more_for_its_price_is_bought():
+    kinds = kinds_of(BOARDS[:2], "1g.10gb")
+    problem = Problem(PROFILES, (Group((FleetGpu("", "a30-24gb"),)),), (WantedUnits(kinds, 9),))
+    purchase = grow(problem, {("", "h100-80gb-sxm"): 30000, ("", "a100-80gb"): 18000})
+    assert (purchase.gpus, purchase.cost) == ({("", "a100-80gb"): 2}, 36000)
+
+
+def test_nothing_is_bought_where_layouts_serve_everything():
+    problem = Problem({H100: PROFILES[H100]}, (Group((h100(),)),), (WantedUnits((UnitKind("", H100, "1g.10gb"),), 7),))
+    assert grow(problem, {("", H100): 1}).gpus == {}
+
+
+def test_what_no_board_on_offer_serves_is_refused():
+    kind = UnitKind("", H100, "7g.80gb")
+    problem = Problem(PROFILES, (Group((h100(),)),), (WantedUnits((kind,), 3, 4),))
+    with pytest.raises(Refused, match="no board that is offered serves all requests: 2 of priority 4 are left"):
+        grow(problem, {("", "a30-24gb"): 5000})
+    with pytest.raises(Refused, match="2 of priority 4 are left"):
+        grow(problem, {})
