@@ -30,6 +30,7 @@ SAFE_ACTIONS = {
     "FleetAction",
     "ControllerAction",
     "ClusterAction",
+    "ClientsAction",
     "NodeStep",
     "HostAction",
     "NvmlAction",
