@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ...module_utils._formats.documents import read_record
+from ...module_utils._formats.numbers import whole_number
 from ...module_utils._health.report import FAILED, PASSED, WARNING, Check
 from ...module_utils._plan import Refused
 from ...module_utils._schema import has, items, mapping, needs, number, of, text
@@ -92,13 +93,13 @@ def found_by_slurmd(printed: str) -> FoundBySlurmd:
         if match and match[1] in ("gpu", "mps", "shard"):
             said = dict(_SETTING.findall(match[2]))
             kind = ":".join([match[1], *([said["Type"]] if "Type" in said else [])])
-            count = int(said.get("Count", "1")) if said.get("Count", "1").isdigit() else 0
+            count = whole_number(said.get("Count", "1")) or 0
             counts[kind] += count
             if match[1] == "gpu" and count:
                 devices.append(ShownDevice(said.get("Type", ""), tuple(said.get("File", "").split(","))))
         more = _IGNORED.search(line)
         if more:
-            ignored[more[1]] += int(more[2])
+            ignored[more[1]] += whole_number(more[2]) or 0
     return FoundBySlurmd({kind: count for kind, count in counts.items() if count}, tuple(devices), dict(ignored))
 
 
