@@ -149,6 +149,10 @@ plan:
   returned: fleet_plan
 pool: {description: The pool of the host., type: str, returned: host_plan}
 pools: {description: The hosts of each pool., type: dict, returned: adopt}
+recommended:
+  description: If C(recommend) changes the layout of the host, C(state), how its GPUs were partitioned, and C(evicts), the pods that it announced.
+  type: dict
+  returned: host_plan
 refusals:
   description: Why the request cannot be met, each with C(thing), C(reason), C(remedy), the whole C(message), and the C(hosts) that it is about.
   type: list

@@ -100,8 +100,8 @@ def test_what_is_wrong_with_the_variables_is_said_before_any_host_is_read(fleet)
 @pytest.mark.parametrize(("announced", "goes"), [(["jobs/new"], True), ([], False)])
 def test_repartition_evicts_nobody_who_was_not_announced(tmp_path, announced, goes):
     site = Site(tmp_path, "a")
-    seen = {"a": {"layout": "layout-1", "state": "0123", "evicts": announced}}
-    given = {"gpu_recommend_seen": seen, "__gpu_repartition_leaving": {"leave": ["jobs/new"]}}
+    plan = {"needed": ["driver"], "stages": {}, "recommended": {"state": "0123", "evicts": announced}}
+    given = {"stub_plan": plan, "__gpu_repartition_leaving": {"leave": ["jobs/new"]}}
     done = site.run("repartition", "-e", json.dumps(given), "--skip-tags", "cluster")
     assert (done.returncode == 0) == goes, done.stdout[-3000:]
     assert ("a mig" in site.log) == ("a drain" in site.log) == goes

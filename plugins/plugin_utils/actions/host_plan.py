@@ -10,12 +10,13 @@ from typing import Any
 
 from ...module_utils._formats.imex import NODES
 from ...module_utils._host.stage import metrics_directory
+from ...module_utils._plan import Refused
 from ...module_utils._toolkit.desired import HOOKS
 from ..descriptions import describe
 from ..host_facts import FleetAction, described
 from ..plain import facts_of, is_true, plain
 from ..pools import Racks, pools
-from ..recommend.seen import SEEN, outdated
+from ..recommend.seen import SEEN, outdated, seen_of
 from ..role_variables import deprecations
 
 
@@ -52,8 +53,13 @@ class ActionModule(FleetAction):
         result["pool"] = description.pool
         stages = description.stages(facts)
         refusals = [refusal for stage in stages.values() for refusal in stage.refusals]
-        if "mig" in stages and stages["mig"].needed:
-            refusals += outdated(plain(self._templar.template(task_vars.get(SEEN))), host, facts)
+        seen: dict[str, Any] = {}
+        try:
+            seen = seen_of(task_vars.get(SEEN), host)
+            if "mig" in stages and stages["mig"].needed:
+                refusals += outdated(seen, host, facts)
+        except Refused as refused:
+            refusals.append(refused)
         if refusals:
             result["failed"] = True
             result["refusals"] = [refusal.as_dict() for refusal in refusals]
@@ -62,6 +68,7 @@ class ActionModule(FleetAction):
         result["metrics_directory"] = metrics_directory(description.variables)
         result["imex_nodes"] = description.variables[NODES]
         result["hooks"] = description.variables[HOOKS]
+        result["recommended"] = seen
         result["stages"] = {name: stage.as_dict() for name, stage in stages.items()}
         result["needed"] = [name for name, stage in stages.items() if stage.needed]
         for stage in stages.values():

@@ -24,7 +24,7 @@ from ..fleet.text import ranges, shortened, table
 from .goals import Purchase
 from .outcome import FleetOutcome, Instances, KindPrices, as_it_is
 from .problem import EMPTY
-from .seen import SEEN, state_of
+from .seen import SEEN, pods_of, state_of
 from .survey import FleetSurvey
 
 LAYOUTS = "gpu_recommend_layouts"
@@ -176,7 +176,7 @@ class FleetAnswer:
             layouts[name] = host.layout
             seen[host.name] = {"layout": name}
             if host.changes:
-                seen[host.name].update(state=host.state, evicts=host.evicted)
+                seen[host.name].update(state=host.state, evicts=pods_of(host.evicted))
         return {"nvidia_mig_layout": _LAYOUT, LAYOUTS: layouts, SEEN: seen}
 
 

@@ -8,13 +8,34 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ...module_utils._facts_view import Facts
 from ...module_utils._plan import Refused
 
 SEEN = "gpu_recommend_seen"
+#: A pod as it is evicted. Hosts say what processes and pods are called, and Ansible takes texts of a variables file for templates: no others are in it.
+_POD = re.compile(r"[a-z0-9.-]+/[a-z0-9.-]+")
+
+
+def pods_of(names: Iterable[Any]) -> list[str]:
+    """Return those of the names that are the names of pods."""
+    return [str(name) for name in names if _POD.fullmatch(str(name))]
+
+
+def seen_of(seen: Any, host: str) -> dict[str, Any]:
+    """Return what a recommendation saw of a host: empty where it changes nothing on it, or where there was none. Raises Refused: it is no such thing.
+
+    :param seen: C(gpu_recommend_seen) as the file has it: nothing of it is a template, and nothing of other hosts is read.
+    """
+    known = seen.get(host, {}) if isinstance(seen, Mapping) else None if seen else {}
+    if not isinstance(known, Mapping) or not isinstance(known.get("evicts", []), (list, tuple)):
+        raise Refused(SEEN, "it is not as gpufleet.nvidia.recommend writes it", "Run gpufleet.nvidia.recommend again.")
+    if "state" not in known:
+        return {}
+    return {"state": str(known["state"]), "evicts": pods_of(known.get("evicts", []))}
 
 
 def state_of(facts: Facts) -> str:
@@ -26,14 +47,9 @@ def state_of(facts: Facts) -> str:
     return hashlib.sha256(json.dumps(state).encode()).hexdigest()[:16]
 
 
-def outdated(seen: Any, host: str, facts: Facts) -> list[Refused]:
-    """Return why a layout that was recommended for another state of the host is refused.
-
-    :param seen: the user's C(gpu_recommend_seen); None where no layout was recommended.
-    """
-    known = seen.get(host) if isinstance(seen, Mapping) else None
-    state = known.get("state") if isinstance(known, Mapping) else None
-    if not state or state == state_of(facts):
+def outdated(seen: Mapping[str, Any], host: str, facts: Facts) -> list[Refused]:
+    """Return why a layout that was recommended for another state of the host is refused. C(seen): of L(seen_of)."""
+    if not seen or seen["state"] == state_of(facts):
         return []
     reason = "the GPUs of the host were partitioned since then, so whom the layout evicts may be others than it says"
     return [Refused(f"{SEEN}.{host}", reason, "Run gpufleet.nvidia.recommend again.")]

@@ -11,8 +11,11 @@ import json
 
 import pytest
 import yaml
+from ansible.parsing.dataloader import DataLoader
+from ansible.template import Templar, trust_as_template
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import view_of
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions import fleet_plan, fleet_recommend, host_plan
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.seen import state_of
 
 from ...golden import corpus
@@ -273,3 +276,56 @@ def test_a_host_that_changed_since_is_refused_before_anything_is_touched(call):
     assert result["failed"] and f"gpu_recommend_seen.{TRAINING}: the GPUs of the host were partitioned" in result["msg"]
     # What is in place already is not refused: the run that made it so may be repeated.
     assert not planned("older", nvidia_mig_layout=corpus.described(TRAINING)["nvidia_mig_layout"]).get("failed")
+
+
+def as_extra_variables(value):
+    """Return what Ansible makes of a variables file: every text of it may be a template."""
+    if isinstance(value, dict):
+        return {key: as_extra_variables(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [as_extra_variables(item) for item in value]
+    return trust_as_template(value) if isinstance(value, str) else value
+
+
+def test_nothing_that_a_host_says_is_a_template_of_the_file(recommend, call, tmp_path):
+    run = "{{ lookup('pipe', 'touch " + str(tmp_path / "ran") + "') }}"
+
+    def change(facts):
+        pods_on(facts, *everything_but())
+        for gpu in facts["gpus"][:4]:
+            for number, instance in enumerate(gpu["gpu_instances"]):
+                inside = instance["compute_instances"][0]
+                inside["allocations"][0].update(pod=f"jobs/{run}", pod_uid=run)
+                if number % 2:
+                    inside.update(allocations=[], processes=[{"pid": 1, "name": run}])
+
+    demand = [{"profile": "7g.80gb", "count": 8, "priority": 1}]
+    result, _shown = recommend({"demand": demand, "partial": True}, change)
+    assert any(run in who for who in result["evicted"]) and "jobs/job-7-0" in result["evicted"]
+    variables = {**as_extra_variables(written(tmp_path)[1]), "inventory_hostname": TRAINING}
+    evaluated = plain(Templar(loader=DataLoader(), variables=variables).template(variables))
+    assert "jobs/job-7-0" in evaluated["gpu_recommend_seen"][TRAINING]["evicts"]
+    planned = planned_with(call, variables, corpus.ready(TRAINING, change).facts)
+    assert not planned.get("failed"), planned["msg"]
+    assert planned["recommended"] == {
+        key: evaluated["gpu_recommend_seen"][TRAINING][key] for key in planned["recommended"]
+    }
+    assert not (tmp_path / "ran").exists()
+
+
+def test_what_a_file_says_of_a_host_is_no_template_whoever_wrote_it(call, tmp_path):
+    run = trust_as_template("{{ lookup('pipe', 'touch " + str(tmp_path / "ran") + "') }}")
+    seen = {"state": "x", "evicts": [run, "jobs/a"]}
+    variables = {"gpu_recommend_seen": {TRAINING: seen, SHARED: seen}}
+    assert planned_with(call, variables, corpus.ready(TRAINING).facts)["recommended"]["evicts"] == ["jobs/a"]
+    for wrong in ("{{ x }}", {TRAINING: "x"}, {TRAINING: {"state": "x", "evicts": "jobs/a"}}):
+        result = planned_with(call, {"gpu_recommend_seen": wrong}, corpus.ready(TRAINING).facts)
+        assert result["failed"] and "gpu_recommend_seen: it is not as" in result["msg"]
+    assert not (tmp_path / "ran").exists()
+
+
+def planned_with(call, variables, facts):
+    """Return the plan of the stages of the training host with these variables."""
+    described = {**corpus.ready(TRAINING).variables, "__gpu_facts_emptied": True, "inventory_hostname": TRAINING}
+    groups = {"gpu_hosts": [TRAINING], "training": [TRAINING]}
+    return call(host_plan, {"facts": facts}, {**described, "groups": groups, **variables})[0]
