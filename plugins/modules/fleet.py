@@ -150,7 +150,9 @@ plan:
 pool: {description: The pool of the host., type: str, returned: host_plan}
 pools: {description: The hosts of each pool., type: dict, returned: adopt}
 recommended:
-  description: If C(recommend) changes the layout of the host, C(state), how its GPUs were partitioned, and C(evicts), the pods that it announced.
+  description: >-
+    If C(recommend) changes the layout of the host, C(state), how its GPUs were partitioned, C(evicts), the pods that it announced, and C(keeps), the MIG
+    devices in use that stay.
   type: dict
   returned: host_plan
 refusals:

@@ -30,6 +30,7 @@ class GpuInstance:
 
     :param id: the driver's id; says nothing about the place.
     :param busy: who uses the instance beside the users of its compute instances.
+    :param named: somebody says that it is in use (C(nvidia_mig_busy_instances)): of instances that force may take, it goes last.
     """
 
     id: int
@@ -38,6 +39,7 @@ class GpuInstance:
     size: int
     compute: tuple[ComputeInstance, ...] = ()
     busy: tuple[str, ...] = ()
+    named: bool = False
 
     @property
     def users(self) -> tuple[str, ...]:

@@ -5,9 +5,10 @@
 """From the instances of a GPU to the instances that are wanted, destroying as few as possible.
 
 Of all layouts of the desired state the planner takes the one that, in this order: keeps every busy instance (with force: the
-most busy ones), destroys the fewest GPU instances, disturbs the fewest compute instances, leaves the most room for
-later. It looks at every layout, so the result is the optimum and not an approximation of it; the certificate of each
-destroyed instance says why. A desired state that the GPU already meets changes nothing, whatever the table says.
+most of those that are named as busy, then the most busy ones), destroys the fewest GPU instances, disturbs the fewest
+compute instances, leaves the most room for later. It looks at every layout, so the result is the optimum and not an
+approximation of it; the certificate of each destroyed instance says why. A desired state that the GPU already meets changes
+nothing, whatever the table says.
 """
 
 from __future__ import annotations
@@ -195,10 +196,12 @@ def _best(
     """Return the best layout, and what changes inside each instance that it keeps, by instance id."""
     existing = sum(slots)
     busy = sum(slot for instance, slot in zip(current, slots) if instance.users)
-    ranked: dict[tuple[int, int], list[int]] = {}
+    named = sum(slot for instance, slot in zip(current, slots) if instance.named)
+    ranked: dict[tuple[tuple[int, int], int], list[int]] = {}
     for layout in layouts:
         # Without force every layout left keeps all busy instances, so the first part is the same for all.
-        ranked.setdefault((-bits(layout & busy), -bits(layout & existing)), []).append(layout)
+        rank_of = (-bits(layout & named), -bits(layout & busy)), -bits(layout & existing)
+        ranked.setdefault(rank_of, []).append(layout)
     best: tuple[Any, ...] | None = None
     found: tuple[int, dict[int, ComputeChange]] | None = None
     for rank in sorted(ranked):

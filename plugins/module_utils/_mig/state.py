@@ -182,6 +182,7 @@ def _instances_of(gpu: GpuFacts) -> tuple[GpuInstance, ...]:
                 size=instance.size,
                 compute=compute,
                 busy=names(using.instances[instance.id]),
+                named=any(one is _NAMED for inner in instance.compute_instances for one in inner.allocations),
             )
         )
     return tuple(found)

@@ -4,7 +4,7 @@
 
 """The answer of the fleet planner as people, programs and other playbooks take it: by host, with its proof. Pure.
 
-Whom the change of a GPU evicts says the planner that changes it (L(plan_gpu)), so that C(plan) and C(repartition) say the same.
+Whom the change of a GPU evicts says the planner that changes it (L(plan_gpu)), which C(repartition) asks with the same devices that stay.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from typing import Any
 
 from ...module_utils._facts_view import Facts
 from ...module_utils._mig.model import DesiredGpu, DesiredInstance, describe
-from ...module_utils._mig.plan import FORCE, plan_gpu
+from ...module_utils._mig.plan import FORCE, named_as, plan_gpu
 from ...module_utils._mig.state import NodeGpu, node_gpus
 from ..fleet.text import ranges, shortened, table
 from .goals import Purchase
 from .outcome import FleetOutcome, Instances, KindPrices, as_it_is
 from .problem import EMPTY
-from .seen import SEEN, pods_of, state_of
+from .seen import SEEN, devices_of, pods_of, state_of
 from .survey import FleetSurvey
 
 LAYOUTS = "gpu_recommend_layouts"
@@ -36,7 +36,7 @@ _LAYOUT = f"{{{{ {LAYOUTS}[{SEEN}[inventory_hostname].layout] }}}}"
 class AnnouncedChange:
     """What one GPU becomes.
 
-    :param evicted: who uses what does not stay.
+    :param evicted: who uses what does not stay. C(keeps): the MIG devices in use that stay, by UUID.
     :param idle: how many instances go that nobody uses.
     """
 
@@ -45,6 +45,7 @@ class AnnouncedChange:
     after: str
     evicted: tuple[str, ...] = ()
     idle: int = 0
+    keeps: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -176,7 +177,8 @@ class FleetAnswer:
             layouts[name] = host.layout
             seen[host.name] = {"layout": name}
             if host.changes:
-                seen[host.name].update(state=host.state, evicts=pods_of(host.evicted))
+                keeps = devices_of(device for one in host.changes for device in one.keeps)
+                seen[host.name].update(state=host.state, evicts=pods_of(host.evicted), keeps=keeps)
         return {"nvidia_mig_layout": _LAYOUT, LAYOUTS: layouts, SEEN: seen}
 
 
@@ -304,7 +306,7 @@ def host_answer(
     empty = tuple(gpu.index for gpu in gpus if after[gpu.index] == (EMPTY,))
     # An empty GPU keeps its MIG mode.
     after = {**after, **{gpu.index: () if gpu.enabled else None for gpu in gpus if gpu.index in empty}}
-    changes = (_change(gpu, _desired(gpu, after[gpu.index]), users) for gpu in gpus)
+    changes = (_change(gpu, after[gpu.index], users, gpu.index in empty) for gpu in gpus)
     capable = {gpu.index: after[gpu.index] for gpu in gpus if gpu.has_mig}
     layout = _layout(capable, len(gpus) == len(facts.gpus or ()))
     return HostAnswer(name, pool, layout, state_of(facts), tuple(one for one in changes if one is not None), empty)
@@ -317,26 +319,33 @@ def _desired(gpu: NodeGpu, after: Instances | None) -> DesiredGpu:
     )
 
 
-def _change(gpu: NodeGpu, desired: DesiredGpu, users: Mapping[str, Collection[str]]) -> AnnouncedChange | None:
+def _change(
+    gpu: NodeGpu, after: Instances | None, users: Mapping[str, Collection[str]], emptied: bool
+) -> AnnouncedChange | None:
+    """Return what a GPU becomes: a layout says how many instances there are, and which of those in use stay is the search's to say."""
+    desired = _desired(gpu, after)
     current = [
         replace(
             one,
             busy=(),
+            named=(one.profile, one.start, one.size) in (after or ())
+            and any(users.get(str(part.uuid)) for part in one.compute),
             compute=tuple(replace(part, busy=tuple(users.get(str(part.uuid), ()))) for part in one.compute),
         )
-        for one in gpu.current
+        for one in named_as(gpu.current, gpu.profiles)
     ]
     found = plan_gpu(current if gpu.enabled else (), desired, gpu.profiles, FORCE, gpu.title)
     switched = bool(gpu.enabled) != desired.enabled
-    if not (switched or found.destroy or found.create):
+    whole = tuple(users.get(str(gpu.facts.uuid), ())) if not gpu.enabled else ()
+    if not (switched or found.destroy or found.create or (emptied and whole)):
         return None
     gone = [one.instance for one in found.destroy]
-    evicted = [*(who for one in gone for who in one.users)]
-    if switched and desired.enabled:
-        evicted += users.get(str(gpu.facts.uuid), ())
+    evicted = [*(who for one in gone for who in one.users), *whole]
     before = describe(Counter(one.profile for one in current)) if gpu.enabled else "MIG off"
     idle = sum(1 for one in gone if not one.users)
-    return AnnouncedChange(gpu.index, before, str(desired), tuple(dict.fromkeys(evicted)), idle)
+    keeps = tuple(str(part.uuid) for one in current if one.named for part in one.compute)
+    then = f"{desired}, empty" if emptied and whole else str(desired)
+    return AnnouncedChange(gpu.index, before, then, tuple(dict.fromkeys(evicted)), idle, keeps)
 
 
 def _layout(after: Mapping[int, Instances | None], everything: bool) -> list[dict[str, Any]]:

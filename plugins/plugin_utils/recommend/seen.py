@@ -16,13 +16,19 @@ from ...module_utils._facts_view import Facts
 from ...module_utils._plan import Refused
 
 SEEN = "gpu_recommend_seen"
-#: A pod as it is evicted. Hosts say what processes and pods are called, and Ansible takes texts of a variables file for templates: no others are in it.
+#: A pod as it is evicted, and a MIG device. Hosts say how they are called, and Ansible takes texts of a variables file for templates: no others are in it.
 _POD = re.compile(r"[a-z0-9.-]+/[a-z0-9.-]+")
+_DEVICE = re.compile(r"[A-Za-z0-9/-]+")
 
 
 def pods_of(names: Iterable[Any]) -> list[str]:
     """Return those of the names that are the names of pods."""
     return [str(name) for name in names if _POD.fullmatch(str(name))]
+
+
+def devices_of(uuids: Iterable[Any]) -> list[str]:
+    """Return those of the UUIDs of MIG devices that have the form of one, in order."""
+    return sorted(str(uuid) for uuid in uuids if _DEVICE.fullmatch(str(uuid)))
 
 
 def seen_of(seen: Any, host: str) -> dict[str, Any]:
@@ -31,11 +37,12 @@ def seen_of(seen: Any, host: str) -> dict[str, Any]:
     :param seen: C(gpu_recommend_seen) as the file has it: nothing of it is a template, and nothing of other hosts is read.
     """
     known = seen.get(host, {}) if isinstance(seen, Mapping) else None if seen else {}
-    if not isinstance(known, Mapping) or not isinstance(known.get("evicts", []), (list, tuple)):
+    lists: list[Any] = [known.get(key, []) for key in ("evicts", "keeps")] if isinstance(known, Mapping) else [None]
+    if not isinstance(known, Mapping) or not all(isinstance(one, (list, tuple)) for one in lists):
         raise Refused(SEEN, "it is not as gpufleet.nvidia.recommend writes it", "Run gpufleet.nvidia.recommend again.")
     if "state" not in known:
         return {}
-    return {"state": str(known["state"]), "evicts": pods_of(known.get("evicts", []))}
+    return {"state": str(known["state"]), "evicts": pods_of(lists[0]), "keeps": devices_of(lists[1])}
 
 
 def state_of(facts: Facts) -> str:

@@ -10,10 +10,14 @@ import random
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup import board
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.desired import desired_of
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.plan import FORCE, plan_gpu
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.state import node_gpus
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.answer import host_answer, placed
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.demand import described, wanted
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.goals import consolidate
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.outcome import recommend
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.problem import WHOLE
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.problem import WHOLE, Problem, UnitKind
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.survey import survey
 
 from .....whole import sampled
@@ -72,3 +76,43 @@ def test_the_planner_of_each_gpu_evicts_whom_the_search_counted(seed):
         cost += sum(problem.weight()[hosts[name].priorities[who]] * outcome.scale for who in answer.evicted)
         cost += sum(one.idle for one in answer.changes)
     assert cost == outcome.cost
+
+
+def test_of_two_priorities_on_one_gpu_the_lower_is_evicted_by_whoever_changes_it():
+    """One pod of a high priority is in the way of one place of the instance, and two of a low one of the other: the planner of a GPU counts instances."""
+    places = [("1g.10gb", start, 1, "1g.10gb") for start in (0, 4, 5)]
+    users = {f"MIG-0-{start}-0": {f"jobs/at-{start}": 1} for start in (0, 4, 5)}
+    node = host("a", gpu(0, *places), users=users, priorities={"jobs/at-0": 1000, "jobs/at-4": 0, "jobs/at-5": 0})
+    found = survey([node])
+    demand = [{"profile": "3g.40gb", "priority": 50}]
+    outcome = recommend(found.problem(wanted(described(demand), found.pools, found.boards)))
+    (after,) = placed(found, outcome).values()
+    answer = host_answer("a", "train", node.facts, after, users)
+    assert answer.evicted == ["jobs/at-4", "jobs/at-5"]
+    (change,) = answer.changes
+    assert change.keeps == ("MIG-0-0-0",)
+    # The same of the planner on the host, where processes are on every instance.
+    busy = gpu(0, *places)
+    for instance in busy["gpu_instances"]:
+        instance["compute_instances"][0]["processes"] = [{"pid": 1, "name": "python3"}]
+    (there,) = node_gpus(host("a", busy).facts, change.keeps)
+    (asked,) = desired_of(
+        {"nvidia_mig_layout": answer.layout, "nvidia_mig_strategy": "mixed"}, [there.facts]
+    ).gpus.values()
+    gone = plan_gpu(there.current, asked, there.profiles, FORCE).destroy
+    assert [one.instance.start for one in gone] == [4, 5]
+
+
+def test_who_is_on_a_whole_gpu_that_is_to_be_empty_is_announced():
+    users = {f"GPU-{index}": {f"jobs/on-{index}": 1} for index in range(2)}
+    node = host("a", *(gpu(index, enabled=False) for index in range(2)), users=users)
+    found = survey([node])
+    (name,) = found.boards
+    shared = {UnitKind("train", name, WHOLE): 4}
+    problem, _spare = consolidate(Problem(found.boards, found.groups, (), {}, shared))
+    outcome = recommend(problem)
+    (after,) = placed(found, outcome).values()
+    answer = host_answer("a", "train", node.facts, after, users)
+    (index,) = answer.empty
+    assert answer.evicted == [f"jobs/on-{index}"] and outcome.cost == outcome.scale
+    assert [(one.index, one.before, one.after) for one in answer.changes] == [(index, "MIG off", "MIG off, empty")]
