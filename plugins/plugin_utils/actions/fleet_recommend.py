@@ -45,8 +45,9 @@ from ..render.emit import comment, yaml_text
 from ..role_variables import value_of
 from .fleet_plan import facts_of_host
 
-_HEADER = """Written by gpufleet.nvidia.recommend. Give it to plan, repartition and render with -e @FILE, or put it into group_vars/gpu_hosts.
-A host that has changed since is refused: run gpufleet.nvidia.recommend again."""
+_HEADER = """Written by gpufleet.nvidia.recommend. Give it to plan, repartition and render with -e @FILE. In group_vars/gpu_hosts it counts only for hosts
+of which no other group and no host variable says nvidia_mig_layout. A host whose GPUs were partitioned otherwise since is refused: run
+gpufleet.nvidia.recommend again."""
 
 
 @dataclass

@@ -10,6 +10,7 @@ from typing import Any
 
 from ...module_utils._formats.imex import NODES
 from ...module_utils._host.stage import metrics_directory
+from ...module_utils._mig.desired import LAYOUT
 from ...module_utils._plan import Refused
 from ...module_utils._toolkit.desired import HOOKS
 from ..descriptions import describe
@@ -56,8 +57,8 @@ class ActionModule(FleetAction):
         seen: dict[str, Any] = {}
         try:
             seen = seen_of(task_vars.get(SEEN), host)
-            if "mig" in stages and stages["mig"].needed:
-                refusals += outdated(seen, host, facts)
+            if "mig" in stages:
+                refusals += outdated(seen, host, facts, stages["mig"], description.variables.get(LAYOUT))
         except Refused as refused:
             refusals.append(refused)
         if refusals:

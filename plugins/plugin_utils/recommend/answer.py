@@ -28,8 +28,8 @@ from .seen import SEEN, devices_of, pods_of, state_of
 from .survey import FleetSurvey
 
 LAYOUTS = "gpu_recommend_layouts"
-#: A text that extra variables and group variables hold for all hosts, and that says something else for each.
-_LAYOUT = f"{{{{ {LAYOUTS}[{SEEN}[inventory_hostname].layout] }}}}"
+#: A text that extra variables and group variables hold for all hosts, and that says something else for each: nothing of a host that was added since.
+_LAYOUT = f"{{{{ {LAYOUTS}[{SEEN}[inventory_hostname].layout] if inventory_hostname in {SEEN} else [] }}}}"
 
 
 @dataclass(frozen=True)

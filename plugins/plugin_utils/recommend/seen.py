@@ -13,12 +13,23 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ...module_utils._facts_view import Facts
-from ...module_utils._plan import Refused
+from ...module_utils._plan import Refused, StagePlan
+from ...module_utils._records import RecordedLayout
+from ...module_utils._steps import Kind
 
 SEEN = "gpu_recommend_seen"
 #: A pod as it is evicted, and a MIG device. Hosts say how they are called, and Ansible takes texts of a variables file for templates: no others are in it.
 _POD = re.compile(r"[a-z0-9.-]+/[a-z0-9.-]+")
 _DEVICE = re.compile(r"[A-Za-z0-9/-]+")
+#: What can end who uses a GPU.
+_TAKES = (
+    Kind.DESTROY_GPU_INSTANCE,
+    Kind.DESTROY_COMPUTE_INSTANCE,
+    Kind.ENABLE_MIG,
+    Kind.DISABLE_MIG,
+    Kind.RESET_GPU,
+    Kind.PARTITION_GPU,
+)
 
 
 def pods_of(names: Iterable[Any]) -> list[str]:
@@ -54,9 +65,23 @@ def state_of(facts: Facts) -> str:
     return hashlib.sha256(json.dumps(state).encode()).hexdigest()[:16]
 
 
-def outdated(seen: Mapping[str, Any], host: str, facts: Facts) -> list[Refused]:
-    """Return why a layout that was recommended for another state of the host is refused. C(seen): of L(seen_of)."""
-    if not seen or seen["state"] == state_of(facts):
+def outdated(seen: Mapping[str, Any], host: str, facts: Facts, mig: StagePlan, layout: Any) -> list[Refused]:
+    """Return why a layout that was recommended for another state of the host is refused.
+
+    It is not where nobody can be evicted by it who was not announced: the host has no driver yet, it takes nothing from a GPU, or the host had the
+    layout already, or a run that gave it to the host was cut off.
+
+    :param seen: of L(seen_of). C(mig): the plan of the layout, C(layout).
+    """
+    if not seen or not mig.needed or facts.gpus is None or seen["state"] == state_of(facts):
+        return []
+    recorded = facts.recorded
+    if recorded.mig_unfinished or recorded.repartition_unfinished:
+        return []
+    had = recorded.mig.request if isinstance(recorded.mig, RecordedLayout) else None
+    if had and had.get("layout") == layout:
+        return []
+    if mig.unread is None and not any(step.kind in _TAKES for step in mig.steps):
         return []
     reason = "the GPUs of the host were partitioned since then, so whom the layout evicts may be others than it says"
     return [Refused(f"{SEEN}.{host}", reason, "Run gpufleet.nvidia.recommend again.")]

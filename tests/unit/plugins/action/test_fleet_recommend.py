@@ -7,7 +7,9 @@
 from __future__ import annotations
 
 import builtins
+import copy
 import json
+from pathlib import Path
 
 import pytest
 import yaml
@@ -23,6 +25,7 @@ from ...golden import corpus
 pytest.importorskip("highspy")
 
 TRAINING, SHARED = corpus.TRAINING, corpus.SHARED
+ROOT = Path(__file__).resolve().parents[4]
 
 
 def pods_on(facts, *places):
@@ -276,6 +279,80 @@ def test_a_host_that_changed_since_is_refused_before_anything_is_touched(call):
     assert result["failed"] and f"gpu_recommend_seen.{TRAINING}: the GPUs of the host were partitioned" in result["msg"]
     # What is in place already is not refused: the run that made it so may be repeated.
     assert not planned("older", nvidia_mig_layout=corpus.described(TRAINING)["nvidia_mig_layout"]).get("failed")
+
+
+def applied(facts, *indices, layout=None):
+    """Give GPUs two halves, as the layout of the file says; C(layout): what the host has recorded of it."""
+    for index in indices:
+        gpu = facts["gpus"][index]
+        half = next(one for one in gpu["gpu_instances"] if one["profile"] == "3g.40gb")
+        other = {**copy.deepcopy(half), "id": 99, "start": 4 - half["start"]}
+        other["compute_instances"][0]["uuid"] = f"MIG-new-{index}"
+        gpu["gpu_instances"] = [half, other]
+    if layout:
+        facts["recorded"]["mig"]["request"] = {"layout": layout, "strategy": "mixed"}
+
+
+HALVES = [{"devices": [0, 1], "instances": {"3g.40gb": 2}}]
+
+
+def without_driver(facts):
+    facts.update(gpus=None, nvml={**facts["nvml"], "available": False, "reason": "no driver is loaded"})
+
+
+def cut_off(facts):
+    applied(facts, 0)
+    facts["recorded"]["mig_unfinished"] = True
+
+
+def other_instance(facts):
+    """GPU 1 lost its layout again, and somebody made an instance of another profile."""
+    applied(facts, 0, 1, layout=HALVES)
+    facts["gpus"][1]["gpu_instances"] = copy.deepcopy(facts["gpus"][2]["gpu_instances"])
+
+
+@pytest.mark.parametrize(
+    ("since", "goes"),
+    [
+        (lambda facts: applied(facts, 0, 1, layout=HALVES), True),
+        (cut_off, True),
+        (lambda facts: facts["gpus"][0].update(gpu_instances=[]) or applied(facts, 1), True),
+        (other_instance, True),
+        (without_driver, True),
+        (lambda facts: applied(facts, 0), False),
+    ],
+    ids=["applied", "cut off before GPU 1", "cut off after an instance went", "later", "no driver", "somebody else"],
+)
+def test_a_host_that_got_its_layout_or_was_cut_off_on_the_way_is_not_refused(call, since, goes):
+    before = corpus.ready(TRAINING).facts
+    seen = {TRAINING: {"layout": "layout-1", "state": state_of(view_of(before)), "evicts": [], "keeps": []}}
+    variables = {"gpu_recommend_seen": seen, "nvidia_mig_layout": HALVES}
+    result = planned_with(call, variables, corpus.ready(TRAINING, since).facts)
+    said = [one["message"] for one in result.get("refusals", [])]
+    assert (not said) == goes and all("were partitioned since" in one for one in said), said
+
+
+def test_a_host_that_the_file_does_not_name_keeps_its_gpus_as_they_are(recommend, call, tmp_path):
+    recommend({"demand": [{"profile": "3g.40gb", "count": 10}]})
+    variables = as_extra_variables(written(tmp_path)[1])
+    planned = planned_with(call, variables, corpus.ready(TRAINING).facts)
+    assert planned["stages"]["mig"]["needed"] and not planned.get("failed")
+    del variables["gpu_recommend_seen"][TRAINING]
+    planned = planned_with(call, variables, corpus.ready(TRAINING).facts)
+    assert not planned.get("failed"), planned["msg"]
+    assert not planned["stages"]["mig"]["needed"] and planned["recommended"] == {}
+
+
+def test_repartition_keeps_what_the_file_says_and_else_whatever_is_in_use():
+    tasks = yaml.safe_load((ROOT / "roles" / "gpu_repartition" / "tasks" / "plan.yml").read_text())
+    (plan,) = (task["gpufleet.nvidia.mig"] for task in tasks if "gpufleet.nvidia.mig" in task)
+
+    def busy(**variables):
+        given = {"__gpu_repartition_busy": ["MIG-a", "MIG-b"], **variables}
+        return plain(Templar(loader=DataLoader(), variables=given).template(trust_as_template(plan["busy_instances"])))
+
+    assert busy() == busy(gpu_facts_plan={"recommended": {}}) == ["MIG-a", "MIG-b"]
+    assert busy(gpu_facts_plan={"recommended": {"state": "x", "keeps": ["MIG-a"]}}) == ["MIG-a"]
 
 
 def as_extra_variables(value):
