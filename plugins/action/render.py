@@ -69,18 +69,22 @@ class ActionModule(ControllerAction):
             trees = {f"clusters/{cluster.name}": cluster_tree(cluster) for cluster in clusters}
             slurm = fleet.slurm_clusters(partial(writer.slurm_nodes, root), writer.site_files)
             trees.update({f"{writer.SLURM}/{one.name}": slurm_tree(one) for one in slurm})
-            described = [cluster.name for cluster in clusters]
-            others = writer.other_clusters(root, described)
+            described = [*(cluster.name for cluster in clusters), *(f"{writer.SLURM}/{one.name}" for one in slurm)]
+            others = writer.other_clusters(root, trees)
             removed = writer.removed_clusters(of_run["remove_clusters"], described, others)
             nodes = {node for cluster in clusters for item in cluster.configurations for node in item.nodes}
+            in_inventory = set(fleet.hosts)
             of_clusters = [path for path in trees if path.startswith("clusters/")]
             gone = writer.leaving(
-                root, writer.nodes_of_tree(root, of_clusters), {*nodes, *fleet.hosts}, of_run["remove_nodes"]
+                root, writer.nodes_of_tree(root, of_clusters), nodes | in_inventory, of_run["remove_nodes"]
             )
             for one in slurm:
-                mine = {node.name for node in one.nodes}
-                gone += writer.leaving(root, writer.slurm_nodes(root, one.name), mine, of_run["remove_nodes"])
-            changes = writer.plan(root, trees, of_run["prune"], [f"clusters/{name}" for name in removed])
+                before = writer.slurm_nodes(root, one.name)
+                # A host that waits, or is in another cluster now, is in the inventory.
+                known_nodes = {name for name, node in before.items() if node.host in in_inventory}
+                known_nodes.update(node.name for node in one.nodes)
+                gone += writer.leaving(root, before, known_nodes, of_run["remove_nodes"])
+            changes = writer.plan(root, trees, of_run["prune"], map(writer.directory_of, removed))
         except Refused as refusal:
             return {
                 "failed": True,
@@ -111,10 +115,10 @@ class ActionModule(ControllerAction):
             moved: list[str] = []
             with suppress(Refused):
                 # What is wrong with the files of another inventory's cluster is no business of this run.
-                moved = sorted(nodes & writer.nodes_of_tree(root, [f"clusters/{name}"]))
+                moved = writer.still_there(root, name, nodes, in_inventory)
             if moved:
                 self._display.warning(
-                    f"{root}: nodes that are rendered into another cluster now are still in cluster {name}: {shortened(moved)}. No host of "
+                    f"{root}: nodes that do not belong to it any more are still in cluster {name}: {shortened(moved)}. No host of "
                     f"this inventory is in it. To remove it, set {writer.REMOVE_CLUSTERS}: [{name}]."
                 )
         newer = any(True for _file in recorded.outdated())

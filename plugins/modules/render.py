@@ -50,7 +50,8 @@ options:
     type: bool
   remove_clusters:
     description:
-      - Clusters to remove from the tree, by name. Those of which the inventory has hosts are refused.
+      - Clusters to remove from the tree, by name; a Slurm cluster also by its directory, such as V(slurm/hpc). Those of which the inventory has
+        hosts are refused.
       - No other run removes a cluster, because it may belong to another inventory.
     type: list
     elements: str
@@ -106,7 +107,7 @@ changes:
     - action: update
       path: clusters/production/capacity.json
 others:
-  description: Clusters that are in the tree and of which the inventory has no host. They are left as they are.
+  description: Clusters that are in the tree and of which the inventory has no host. They are left as they are. Those of Slurm begin with V(slurm/).
   type: list
   elements: str
   returned: success

@@ -7,8 +7,10 @@
 from __future__ import annotations
 
 import difflib
+import glob
 import hashlib
 import os
+import stat
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -100,7 +102,12 @@ def apply(root: str, changes: list[TreeChange]) -> None:
             remove(path)
             _remove_empty(os.path.dirname(path), root)
         else:
-            write_whole(path, change.after)
+            # Slurm does not run a prolog that is no program.
+            write_whole(path, change.after, 0o755 if _is_program(change.after) else 0o644)
+
+
+def _is_program(text: str) -> bool:
+    return text.startswith("#!")
 
 
 def manifest(files: Mapping[str, str]) -> str:
@@ -126,8 +133,9 @@ def _directory(root: str, directory: str, files: Mapping[str, str], prune: bool)
     for path, after in sorted(files.items()):
         relative = f"{directory}/{path}"
         refuse_foreign(root, relative)
-        present = read_bytes(os.path.join(root, relative), links=False)
-        if present == after.encode():
+        place = os.path.join(root, relative)
+        present = read_bytes(place, links=False)
+        if present == after.encode() and (not _is_program(after) or os.lstat(place).st_mode & stat.S_IXUSR):
             continue
         edited = "" if path == MANIFEST else _edited(present, ours.get(path))
         action = "create" if present is None else "update"
@@ -189,11 +197,18 @@ def _inside(path: str) -> bool:
     return not os.path.isabs(path) and ".." not in path.split("/") and "\0" not in path
 
 
-def other_clusters(root: str, described: Collection[str]) -> list[str]:
-    """Return the clusters that are in the tree and that the inventory of this run does not describe: they may be those of another one."""
-    folder = os.path.join(root, "clusters")
-    there = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
-    return [name for name in there if name not in described and os.path.lexists(os.path.join(folder, name, MANIFEST))]
+def other_clusters(root: str, trees: Collection[str]) -> list[str]:
+    """Return the clusters that are in the tree and that the inventory of this run, with its C(trees), does not describe: they may be those of
+    another one. The name of a Slurm cluster begins with the folder C(slurm/).
+    """
+    there = sorted(glob.glob("clusters/*", root_dir=root)) + sorted(glob.glob(f"{SLURM}/*", root_dir=root))
+    left = [path for path in there if path not in trees and os.path.lexists(os.path.join(root, path, MANIFEST))]
+    return [path.removeprefix("clusters/") for path in left]
+
+
+def directory_of(name: str) -> str:
+    """Return the directory of a cluster by its name as L(other_clusters) has it."""
+    return name if name.startswith(f"{SLURM}/") else f"clusters/{name}"
 
 
 def _remove_empty(folder: str, root: str) -> None:
@@ -238,6 +253,14 @@ def slurm_nodes(root: str, cluster: str) -> Mapping[str, ShownSlurmNode]:
     return read_nodes(read_text(path, links=False), path)
 
 
+def still_there(root: str, cluster: str, nodes: Collection[str], hosts: Collection[str]) -> list[str]:
+    """Return the nodes in the files of a cluster (L(other_clusters)) that are C(nodes) of others now or, in a Slurm cluster, of C(hosts)."""
+    if cluster.startswith(f"{SLURM}/"):
+        there = slurm_nodes(root, os.path.basename(cluster))
+        return sorted(name for name, node in there.items() if node.host in hosts)
+    return sorted(nodes_of_tree(root, [directory_of(cluster)]) & set(nodes))
+
+
 def site_files(paths: Iterable[str]) -> dict[str, str]:
     """Return the texts of the site's own files for Slurm. Raises Refused: one is not there."""
     found = {}
@@ -268,18 +291,23 @@ def leaving(root: str, before: Collection[str], known: Collection[str], allowed:
 
 
 def removed_clusters(named: Collection[str], described: Collection[str], others: Collection[str]) -> list[str]:
-    """Return which of the named clusters are in the tree, and so leave it.
+    """Return which of the named clusters are in the tree, and so leave it. A Slurm cluster goes by its name alone, too.
 
     :param others: clusters in the tree that the inventory does not describe.
     :raises Refused: the inventory describes one of them, or the tree has none of that name and one of a similar name.
     """
     for name in named:
         near = difflib.get_close_matches(name, others, n=1)
-        if name in described:
-            reason, remedy = "hosts of this inventory are in it", "Take them out of it first (gpu_kubernetes_cluster)."
-        elif name not in others and near:
+        slurm = f"{SLURM}/{name}"
+        if name in others or slurm in others:
+            continue
+        if name in described or slurm in described:
+            remedy = "Take them out of it first (gpu_kubernetes_cluster, gpu_slurm_cluster)."
+            reason = "hosts of this inventory are in it"
+        elif near:
             reason, remedy = "the tree has no such cluster", f"Did you mean {near[0]}?"
         else:
             continue
         raise Refused(f"{REMOVE_CLUSTERS}: {name}", reason, remedy)
-    return [name for name in others if name in named]
+    meant = {name if name in others else f"{SLURM}/{name}" for name in named}
+    return [name for name in others if name in meant]

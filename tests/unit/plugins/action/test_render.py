@@ -164,6 +164,32 @@ def test_one_tree_has_the_clusters_of_several_inventories(render, tmp_path):
 
 
 @pytest.mark.by_name
+def test_a_slurm_cluster_loses_hosts_to_another_and_goes_by_its_name(render, tmp_path):
+    def inventory(**clusters):
+        path = tmp_path / "slurm.json"
+        pools = {
+            pool: {"hosts": {host: {} for host in hosts}, "vars": {"gpu_slurm_cluster": clusters[pool]}}
+            for pool, hosts in {"a": ["l1", "l2", "l3"], "b": ["l4"]}.items()
+        }
+        own = {"gpu_kubernetes_cluster": "", "gpu_facts_gpus": [{"board": "l40s-48gb", "count": 4}]}
+        path.write_text(json.dumps({"gpu_hosts": {"children": pools, "vars": own}}))
+        return str(path)
+
+    assert not render(inventory=inventory(a="hpc", b="hpc")).get("failed")
+    # Three of four nodes leave the cluster, and no host leaves the inventory.
+    answer = render(inventory=inventory(a="viz", b="hpc"))
+    assert {name: list(one["nodes"]) for name, one in answer["slurm"].items()} == {
+        "hpc": ["l4"],
+        "viz": ["l1", "l2", "l3"],
+    }
+    left = inventory(a="viz", b="viz")
+    assert render(inventory=left)["others"] == ["slurm/hpc"]
+    assert "hosts of this inventory" in render(inventory=left, remove_clusters=["viz"])["msg"]
+    assert not render(inventory=left, remove_clusters=["hpc"])["others"]
+    assert [path.name for path in (tmp_path / "out/slurm").iterdir()] == ["viz"]
+
+
+@pytest.mark.by_name
 def test_what_a_new_layout_has_to_know_of_quotas_is_of_the_inventory_and_a_broken_file_of_them_is_named(
     render, tmp_path
 ):

@@ -48,6 +48,17 @@ def test_a_cluster_goes_only_by_its_name():
     assert removed_clusters(["gone-before"], ["here"], ["staging", "test"]) == []
 
 
+def test_a_slurm_cluster_goes_by_its_name_or_its_directory():
+    left = ["staging", "slurm/hpc", "slurm/staging"]
+    assert removed_clusters(["hpc"], ["here"], left) == ["slurm/hpc"]
+    assert removed_clusters(["slurm/staging"], ["here"], left) == ["slurm/staging"]
+    assert removed_clusters(["staging"], ["here"], left) == ["staging"]
+    # The Kubernetes cluster of the same name has hosts, and stays.
+    assert removed_clusters(["hpc"], ["hpc"], left) == ["slurm/hpc"]
+    with pytest.raises(Refused, match="hosts of this inventory"):
+        removed_clusters(["viz"], ["slurm/viz"], left)
+
+
 @pytest.mark.parametrize(("name", "said"), [("here", "hosts of this inventory"), ("stagin", "Did you mean staging?")])
 def test_a_cluster_that_is_described_or_misspelt_is_refused(name, said):
     with pytest.raises(Refused, match="gpu_kubernetes_remove_clusters") as refused:

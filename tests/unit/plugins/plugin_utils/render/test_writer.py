@@ -41,6 +41,17 @@ def test_only_what_changed_is_written(tmp_path):
     assert run(tmp_path, trees) == [("update", "clusters/a/manifest.json"), ("update", "clusters/a/one.yaml")]
 
 
+def test_a_program_can_be_run_and_is_written_again_where_it_cannot(tmp_path):
+    trees = {"slurm/a": {"task-prolog.sh": "#!/bin/sh\n", "nodes.conf": "# text\n"}}
+    run(tmp_path, trees)
+    program, text = (tmp_path / "slurm/a" / name for name in ("task-prolog.sh", "nodes.conf"))
+    assert [stat.S_IMODE(path.stat().st_mode) for path in (program, text)] == [0o755, 0o644]
+    program.chmod(0o644)
+    assert run(tmp_path, trees) == [("update", "slurm/a/task-prolog.sh")]
+    assert stat.S_IMODE(program.stat().st_mode) == 0o755
+    assert run(tmp_path, trees) == []
+
+
 def test_what_is_described_no_more_is_removed_with_its_folder(tmp_path):
     run(tmp_path)
     (tmp_path / "clusters/a/mine.txt").write_text("not ours")
@@ -52,8 +63,8 @@ def test_what_is_described_no_more_is_removed_with_its_folder(tmp_path):
 def test_a_cluster_of_another_inventory_stays_until_it_is_named(tmp_path):
     other = {"clusters/b": {"three.yaml": "3\n"}}
     run(tmp_path)
-    assert writer.other_clusters(str(tmp_path), ["b"]) == ["a"]
-    assert writer.other_clusters(str(tmp_path), ["a"]) == []
+    assert writer.other_clusters(str(tmp_path), ["clusters/b"]) == ["a"]
+    assert writer.other_clusters(str(tmp_path), ["clusters/a"]) == []
     assert {path for _action, path in run(tmp_path, other)} == {"clusters/b/manifest.json", "clusters/b/three.yaml"}
     assert (tmp_path / "clusters/a/one.yaml").exists()
     assert len(run(tmp_path, other, prune=False, removed=["clusters/a"])) == 3
@@ -128,11 +139,11 @@ def test_a_run_that_was_cut_off_can_be_repeated_even_after_another_change(tmp_pa
     second = {"clusters/a": {"one.yaml": "second\n", "three.yaml": "3\n"}}
     written = []
 
-    def cut_off(path, text):
+    def cut_off(path, text, *mode):
         if len(written) == number:
             raise KeyboardInterrupt
         written.append(path)
-        return original(path, text)
+        return original(path, text, *mode)
 
     original = writer.write_whole
     monkeypatch.setattr(writer, "write_whole", cut_off)
