@@ -105,6 +105,11 @@ class ActionModule(ControllerAction):
             self._display.warning(
                 f"{root}: nodes leave the tree, because they are not in the inventory: {shortened(gone)}"
             )
+        if fleet.in_both:
+            self._display.warning(
+                f"hosts of a Slurm cluster are in the Kubernetes cluster of the default of gpu_kubernetes_cluster, too: {shortened(fleet.in_both)}. "
+                "Set it for them, empty for hosts of Slurm alone."
+            )
         for one in slurm:
             for node, why in one.pending.items():
                 self._display.warning(f"Slurm cluster {one.name}: {node} is left out: {why}")

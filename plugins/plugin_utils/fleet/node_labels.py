@@ -65,7 +65,7 @@ def _gpu_labels(gpus: Sequence[GpuFacts], divided: Mapping[int, DesiredGpu], sha
     }
     suffix = "-SHARED" if shared and not sharing.rename else ""
     if shown.name:
-        found[f"{GPU}.product"] = product(str(shown.name)) + suffix, unique and not _is_guessed(shown)
+        found[f"{GPU}.product"] = product(str(shown.name)) + suffix, unique and not is_guessed(shown)
     if shown.memory_mib:
         found[f"{GPU}.memory"] = str(shown.memory_mib), unique and not shown.from_table
     architecture = shown.architecture
@@ -100,7 +100,7 @@ def _mig_labels(
         found[f"{key}.sharing-strategy"] = _strategy_label(sharing) if shared else "none", True
         suffix = "-SHARED" if shared and not sharing.rename else ""
         name = f"{product(str(gpu.name))}-MIG-{product(device.replace('+', '.'))}{suffix}"
-        found[f"{key}.product"] = name, not _is_guessed(gpu)
+        found[f"{key}.product"] = name, not is_guessed(gpu)
         row = profile_of(gpu, profile)
         memory = profile_memory(gpu, profile)
         if memory is not None:
@@ -112,7 +112,7 @@ def _mig_labels(
     return found
 
 
-def _is_guessed(gpu: GpuFacts) -> bool:
+def is_guessed(gpu: GpuFacts) -> bool:
     """Whether a product's name is one of several that the table of boards has for it."""
     board = board_of(gpu)
     return gpu.from_table and board is not None and len(board.product_names) > 1

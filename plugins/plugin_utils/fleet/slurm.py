@@ -24,8 +24,9 @@ from ...module_utils._plan import Refused
 from ...module_utils._sharing.desired import read as read_sharing
 from ...module_utils._sharing.host import host_sharing
 from ...module_utils._sharing.modes import Sharing
-from ...module_utils._sharing.mps_instances import GPU
+from ...module_utils._sharing.mps_instances import GPU, ROOT
 from .capacity import partitioned
+from .node_labels import is_guessed
 from .slices import profile_memory, slice_of
 
 #: Slurm offers a GPU to clients of MPS in percent.
@@ -33,6 +34,7 @@ _PERCENT = 100
 _MIB_OF_GIB = 1024
 #: The driver numbers the capabilities of MIG by the minor number of the GPU and by the IDs of the instances (C(/proc/driver/nvidia-caps/mig-minors)).
 _FIRST, _OF_GPU, _OF_INSTANCE = 3, 135, 9
+_SITE = "gpufleet.nvidia.site"
 AUTODETECT, TYPES = "gpu_slurm_autodetect", "gpu_slurm_types"
 #: What stands in a line of Slurm's files; a type of digits alone would be taken for a number of devices.
 _TYPE = re.compile(r"[A-Za-z0-9._-]*[A-Za-z_][A-Za-z0-9._-]*")
@@ -99,42 +101,78 @@ class SlurmResources:
         return ",".join(f"{name}:{number}" for name, number in self.counts.items())
 
 
-def resources(desired: Mapping[str, Any], gpus: Sequence[GpuFacts], as_is: bool = False) -> SlurmResources:
+def resources(
+    desired: Mapping[str, Any], gpus: Sequence[GpuFacts], offered: Mapping[str, int] | None = None
+) -> SlurmResources:
     """Return what Slurm must know of a node with C(gpus) that is as C(desired) describes it.
 
     :param desired: variables of the roles nvidia_mig, nvidia_sharing and gpu_slurm.
-    :param as_is: whether the GPUs are partitioned as they are now, for a node that has jobs and is changed later.
-    :raises NotApplied: a GPU is not partitioned as described.
+    :param offered: what the node's files offer, for a node that has jobs and is changed later. Its GPUs are then partitioned as they are now, and shared
+        as they are in the files, unless one is in MIG mode.
+    :raises NotApplied: a GPU is not partitioned as described, or what it is was not read.
     :raises Refused: Slurm cannot be told what is described.
     """
     strategy, layout = str(desired.get("nvidia_mig_strategy") or "none"), desired.get("nvidia_mig_layout")
     detected = desired[AUTODETECT] == "nvml"
     sharing = read_sharing(desired)
-    pipes = _pipes(sharing, gpus)
     wanted = partitioned(gpus, strategy, layout, sharing.backend)
-    if as_is:
-        wanted = {gpu.index: present(gpu) or DesiredGpu(False) for gpu in gpus}
+    if offered is not None:
+        wanted = {gpu.index: _now(gpu, wanted[gpu.index]) for gpu in gpus}
+        sharing = replace(sharing, mode="none")
+    divided = [gpu for gpu in gpus if gpu.mig.current and not wanted[gpu.index].enabled]
+    if divided and sharing.shared:
+        raise _not_applied(divided[0], wanted[divided[0].index])
+    pipes = _pipes(sharing, gpus)
     devices: list[SlurmDevice] = []
     means: dict[str, set[str]] = {}
     units: dict[str, int] = {}
-    for gpu in sorted(gpus, key=_minor):
+    # What slurmd finds itself, it numbers by the addresses on the bus, as NVML does.
+    ordered = sorted(gpus, key=lambda one: one.index if detected else _minor(one))
+    for gpu in ordered:
         for meaning, device in _devices(gpu, wanted[gpu.index], detected):
+            if is_guessed(gpu) and device.type not in desired[TYPES]:
+                reason = f"{gpu.title} was not read, and its board, {gpu.board}, has more than one product name, of which one is the type"
+                remedy = f"Run {_SITE} for the host first, or say what jobs call {device.type} in {TYPES}."
+                raise NotApplied("gpu_facts_gpus", reason, remedy)
             name = _renamed(device.type, desired[TYPES], detected)
             means.setdefault(name, set()).add(meaning)
-            devices.append(replace(device, type=name, pipe=pipes.get(f"gpu{gpu.index}", "")))
+            devices.append(replace(device, type=name, pipe=pipes.get(gpu.index, "")))
             if sharing.shared:
                 _refuse_shared_mig(device, wanted[gpu.index])
                 each = slice_of(gpu.memory_mib, sharing, gpu, GPU).replicas
                 units[name] = _PERCENT if pipes else each
     _refuse_collisions(means, detected)
     shared = {"time_slicing": "shard", "mps": "mps"}.get(sharing.mode, "")
+    if offered and not any(one.enabled for one in wanted.values()):
+        shared, units = _kept(offered, Counter(one.type for one in devices))
+        if shared == "mps":
+            devices = [replace(one, pipe=f"{ROOT}/gpu{gpu.index}/pipe") for gpu, one in zip(ordered, devices)]
+    if shared == "mps" and detected and len(means) > 1:
+        reason = "slurmd numbers what it finds itself by the bus, and a job with MPS is told its daemon by the order of types"
+        raise Refused(AUTODETECT, reason, "Set gpu_slurm_autodetect: none.")
     return SlurmResources(
         tuple(sorted(devices, key=lambda one: one.type)), shared, tuple(sorted(units.items())), detected
     )
 
 
-def _pipes(sharing: Sharing, gpus: Sequence[GpuFacts]) -> dict[str, str]:
-    """Return the pipe directory of the MPS daemon of each GPU, by the daemon's name; none where a pool has no MPS."""
+def _now(gpu: GpuFacts, wanted: DesiredGpu) -> DesiredGpu:
+    """Return what a GPU is now. Raises NotApplied: it was not read."""
+    if gpu.from_table or (gpu.mig.current is None and gpu.mig.supported is not False):
+        raise _not_applied(gpu, wanted)
+    return present(gpu) or DesiredGpu(False)
+
+
+def _kept(offered: Mapping[str, int], types: Mapping[str, int]) -> tuple[str, dict[str, int]]:
+    """Return how whole GPUs are shared in the files of the node, and by type how many clients share each; empty where they are not."""
+    for shared in ("shard", "mps"):
+        units = {name: offered.get(f"{shared}:{name}", 0) // number for name, number in types.items()}
+        if all(units.values()):
+            return shared, units
+    return "", {}
+
+
+def _pipes(sharing: Sharing, gpus: Sequence[GpuFacts]) -> dict[int, str]:
+    """Return the pipe directory of the MPS daemon of each GPU, by its index; none where a pool has no MPS."""
     if sharing.mode != "mps":
         return {}
     if (sharing.mps_manager, sharing.mps_scope) != ("host", "gpu"):
@@ -144,7 +182,7 @@ def _pipes(sharing: Sharing, gpus: Sequence[GpuFacts]) -> dict[str, str]:
             reason,
             "Set nvidia_sharing_mps_manager: host and nvidia_sharing_mps_scope: gpu.",
         )
-    return {one.name: one.pipe_directory for one in host_sharing(sharing, gpus).daemons}
+    return {gpu.index: one.pipe_directory for gpu, one in zip(gpus, host_sharing(sharing, gpus).daemons)}
 
 
 def _minor(gpu: GpuFacts) -> int:
@@ -154,9 +192,7 @@ def _minor(gpu: GpuFacts) -> int:
 def _devices(gpu: GpuFacts, wanted: DesiredGpu, detected: bool) -> list[tuple[str, SlurmDevice]]:
     """Return the devices of a GPU, each with what distinguishes it, which its type has to tell."""
     if not gpu.name:
-        raise Refused(
-            "gpu_facts_gpus", f"nothing says what {gpu.title} is called", "Run gpufleet.nvidia.site for the host first."
-        )
+        raise Refused("gpu_facts_gpus", f"nothing says what {gpu.title} is called", f"Run {_SITE} for the host first.")
     # As slurmd calls what it finds. What is not a part of a type in Slurm's files never gets there.
     board = re.sub(r"[^a-z0-9._-]", "_", gpu.name.lower())
     if not wanted.enabled:
@@ -198,13 +234,13 @@ def _not_applied(gpu: GpuFacts, wanted: DesiredGpu) -> NotApplied:
         DesiredGpu(True, tuple(wanted_of(instances_of(gpu))))
         if gpu.mig.current
         else "not read"
-        if gpu.from_table
+        if gpu.from_table or gpu.mig.current is None
         else "MIG off"
     )
     return NotApplied(
         "nvidia_mig_layout",
         f"{gpu.title} is to have {wanted}, and what is known of it is: {known}. gres.conf names the device files of instances that exist",
-        "Run gpufleet.nvidia.site for the host first; it renders at its end.",
+        f"Run {_SITE} for the host first; it renders at its end.",
     )
 
 

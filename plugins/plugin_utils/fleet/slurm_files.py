@@ -19,8 +19,9 @@ _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_-]{0,61}[A-Za-z0-9])?")
 _WORDS = ("default", "all", "localhost", "none")
 _NUMBERED = re.compile(r"(.*?)([0-9]+)")
 _SETTING = re.compile(r"""([A-Za-z_]+)\s*[+-]?=\s*("[^"]*"|'[^']*'|\S*)""")
-_RANGE = re.compile(r"([^,\[\]]*)(?:\[([0-9,-]*)\])?([^,\[\]]*)")
-#: More nodes than any cluster has, in one range of a file of the site.
+_LISTED = re.compile(r"(?:[^,\[\]]|\[[^\[\]]*\])+")
+_RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
+#: More nodes than any cluster has, in one name of a file of the site.
 _MOST = 100_000
 #: Resources that only one file may define for a node.
 _OURS = ("gpu", "mps", "shard")
@@ -28,9 +29,12 @@ _OURS = ("gpu", "mps", "shard")
 
 def refuse_name(host: str, name: str) -> None:
     """Refuse what Slurm does not take for the name of a node, or slurmd never finds."""
-    if not _NAME.fullmatch(name) or name.lower() in _WORDS:
+    if not _NAME.fullmatch(name) or name.isdigit() or name.lower() in _WORDS:
         words = ", ".join(_WORDS)
-        reason = f"{name!r} is no name of a node in Slurm: at most 63 letters, digits, '-' and '_', without a domain, and none of {words}"
+        reason = (
+            f"{name!r} is no name of a node in Slurm: at most 63 letters, digits, '-' and '_', not digits alone, without a domain, "
+            f"and none of {words}"
+        )
         raise Refused(f"{host}: {NODE_NAME}", reason, "Set it to what hostname -s prints on the host.")
 
 
@@ -59,17 +63,19 @@ def compressed(names: Iterable[str]) -> str:
 def expanded(text: str) -> set[str]:
     """Return the names that a list of Slurm means."""
     found: set[str] = set()
-    for match in _RANGE.finditer(text):
-        before, ranges, after = match.groups()
-        if ranges is None:
-            found |= {before + after} - {""}
-            continue
-        for part in ranges.split(","):
-            first, _dash, last = part.partition("-")
-            if not first:
-                continue
-            end = min(int(last or first), int(first) + _MOST)
-            found |= {f"{before}{number:0{len(first)}}{after}" for number in range(int(first), end + 1)}
+    for one in _LISTED.findall(text):
+        # Every second part was in brackets.
+        parts = [_numbers(part) if at % 2 else [part] for at, part in enumerate(re.split(r"\[([^\]]*)\]", one))]
+        found.update(map("".join, itertools.islice(itertools.product(*parts), _MOST)))
+    return found
+
+
+def _numbers(ranges: str) -> list[str]:
+    """Return the numbers of C(01-03,7); none for what is no range, with which Slurm does not start."""
+    found: list[str] = []
+    for first, last in (match.groups() for match in map(_RANGE.fullmatch, ranges.split(",")) if match):
+        end = min(int(last or first), int(first) + _MOST)
+        found += [f"{number:0{len(first)}}" for number in range(int(first), end + 1)]
     return found
 
 

@@ -19,6 +19,7 @@ from ...module_utils._formats.documents import read_record
 from ...module_utils._formats.numbers import whole_number
 from ...module_utils._health.report import FAILED, PASSED, WARNING, Check
 from ...module_utils._plan import Refused
+from ...module_utils._printable import printable
 from ...module_utils._schema import has, items, mapping, needs, number, of, text
 
 _TEXT = text(4096)
@@ -26,6 +27,9 @@ _TEXT = text(4096)
 _LINE = re.compile(r"Gres Name=(\S+)(.*)")
 _SETTING = re.compile(r"(Type|Count|File)=(\S+)")
 _IGNORED = re.compile(r"for GRES (gpu:\S+|gpu) has (\d+) more configured than expected")
+#: C(gpu:a100:8(S:0-1,3)): scontrol adds the sockets, counts in C(K) and more, and has an order of its own.
+_OFFER = re.compile(r"(?:^|,)([^,()]+?)(?::([0-9]+)([KMGTP]?))?(?:\([^)]*\))?(?=,|$)")
+_SCALES = "KMGTP"
 _FIELD = re.compile(r"(?:^|\s)(Gres|State|Reason)=(.*?)(?=\s+[A-Z][A-Za-z]+=|\s*$)")
 #: The order that heals (C(scontrol reconfigure) does not).
 _RESTART = "Restart slurmctld, then slurmd on the node, and resume it: scontrol update nodename={node} state=resume"
@@ -138,18 +142,31 @@ def _slurmd(expected: ShownSlurmNode, found: FoundBySlurmd) -> Check:
     return Check(title, PASSED, expected.scontrol.gres)
 
 
+def _offered(gres: str) -> Counter[str]:
+    """Return how many a node has, by name and type."""
+    counts: Counter[str] = Counter()
+    for name, many, scale in _OFFER.findall(gres):
+        counts[name] += (whole_number(many or "1") or 0) * 1024 ** (_SCALES.find(scale) + 1 if scale else 0)
+    return counts
+
+
 def _scontrol(name: str, expected: ShownSlurmNode, printed: str) -> tuple[Check, ...]:
     title = "scontrol show node"
     said = {key: value for line in printed.splitlines() for key, value in _FIELD.findall(line)}
     if "State" not in said:
         step = "See whether slurm.conf includes nodes.conf, and restart slurmctld"
-        return (Check(title, FAILED, f"the cluster has no node {name}", step),)
+        why = f"the cluster has no node {name}"
+        if not re.search(r"\bNode \S+ not found", printed):
+            step = "See whether scontrol is installed on the host, its slurm.conf names the controller, and slurmctld runs there"
+            line = next((line.strip() for line in printed.splitlines() if line.strip()), "it printed nothing")
+            why = f"slurmctld gave no answer: {printable(line)}"
+        return (Check(title, FAILED, why, step),)
     state, reason = said["State"].split("+"), said.get("Reason", "").strip()
     because = f": {reason}" if reason else ""
     if "INVALID_REG" in state:
         step = f"{_RESTART.format(node=name)}. If it stays, slurmd -G says what is missing"
         return (Check(title, FAILED, f"{said['State']}{because}", step),)
-    if said.get("Gres", "").strip() != expected.scontrol.gres:
+    if _offered(said.get("Gres", "").strip()) != _offered(expected.scontrol.gres):
         why = f"it offers {said.get('Gres', 'nothing')} instead of {expected.scontrol.gres}"
         return (Check(title, FAILED, why, _RESTART.format(node=name)),)
     out = {"DRAIN", "DOWN", "FAIL", "UNKNOWN"} & {part.rstrip("*$@^!%~#-") for part in state}

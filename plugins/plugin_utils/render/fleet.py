@@ -32,6 +32,7 @@ from ..fleet.slurm import NotApplied, SlurmResources
 from ..fleet.slurm import resources as slurm_resources
 from ..fleet.slurm_files import refuse_elsewhere
 from ..fleet.slurm_files import refuse_name as refuse_slurm_name
+from ..fleet.slurm_node import ShownSlurmNode
 from ..plain import plain
 from ..pools import node_of, pool_of, pools
 from ..role_variables import VariablesRefused, collect
@@ -39,7 +40,7 @@ from . import refused_pools
 from .capacity_document import Former, ResourceKind, names
 from .clusters import DescribedCluster, PluginConfiguration, content_hash, dns_label, pool_label
 from .device_plugin import plugin_file
-from .slurm_tree import SlurmCluster, SlurmNode, parameters
+from .slurm_tree import SlurmCluster, SlurmNode, other_gres, parameters
 
 #: The roles whose variables say what a cluster shows of a host.
 ROLES = (
@@ -134,6 +135,8 @@ class Fleet:
                 self._of_host.setdefault(host, []).append(name)
         self._descriptions: dict[str, _Description] = {}
         self._members: list[RenderedHost] = []
+        #: Hosts of a Slurm cluster that are in a Kubernetes cluster, too, without that being said.
+        self.in_both: list[str] = []
 
     @property
     def hosts(self) -> list[str]:
@@ -166,6 +169,8 @@ class Fleet:
                 raise VariablesRefused(named) from refusal
         desired = self._descriptions[key].desired
         pool = self._pool(host, desired.get("gpu_facts_pool"))
+        if desired[f"{_SLURM}cluster"] and desired[f"{_PREFIX}cluster"] and f"{_PREFIX}cluster" not in own:
+            self.in_both.append(host)
         node = node_of(host, desired)
         self._members.append(RenderedHost(host, node, pool, str(desired[f"{_PREFIX}cluster"]), key))
 
@@ -181,7 +186,7 @@ class Fleet:
         return [self._cluster(name, members) for name, members in sorted(by_cluster.items())]
 
     def slurm_clusters(
-        self, before: Callable[[str], Mapping[str, Any]], texts: Callable[[Sequence[str]], Mapping[str, str]]
+        self, before: Callable[[str], Mapping[str, ShownSlurmNode]], texts: Callable[[Sequence[str]], Mapping[str, str]]
     ) -> list[SlurmCluster]:
         """Return the Slurm clusters, sorted by name.
 
@@ -202,7 +207,7 @@ class Fleet:
         self,
         name: str,
         members: Sequence[RenderedHost],
-        before: Mapping[str, Any],
+        before: Mapping[str, ShownSlurmNode],
         texts: Callable[[Sequence[str]], Mapping[str, str]],
     ) -> SlurmCluster:
         _refuse_cluster_name(f"{_SLURM}cluster", name)
@@ -220,18 +225,18 @@ class Fleet:
             found = known.get(member.key)
             if found is None:
                 found = known[member.key] = _slurm_resources(member, self._descriptions[member.key])
-            if isinstance(found, NotApplied):
+            if isinstance(found, NotApplied) and node in before:
                 why, description = f"{found.reason}. {found.remedy}", self._descriptions[member.key]
-                if node not in before:
-                    pending[node] = why
-                    continue
                 if not description.read:
                     raise OfFacts(f"{member.host}: {found.thing}", found.reason, found.remedy)
-                behind[node], found = why, slurm_resources(description.desired, description.gpus, as_is=True)
-            more, others = (
-                parameters(self._of_slurm(member, "node_parameters")),
-                tuple(self._of_slurm(member, "other_gres")),
-            )
+                found = _slurm_resources(member, description, before[node].gres)
+                if isinstance(found, SlurmResources):
+                    behind[node] = why
+            if isinstance(found, NotApplied):
+                pending[node] = f"{found.reason}. {found.remedy}"
+                continue
+            more = parameters(member.host, self._of_slurm(member, "node_parameters"))
+            others = other_gres(member.host, self._of_slurm(member, "other_gres"))
             nodes[node] = SlurmNode(node, member.host, member.pool, found, more, others)
         refuse_elsewhere(texts([str(path) for path in options["site_files"]]), {*nodes, *pending})
         ordered = tuple(one for _name, one in sorted(nodes.items()))
@@ -345,9 +350,11 @@ def _refuse_cluster_name(variable: str, name: str) -> None:
         raise Refused(variable, reason, remedy)
 
 
-def _slurm_resources(member: RenderedHost, description: _Description) -> SlurmResources | NotApplied:
+def _slurm_resources(
+    member: RenderedHost, description: _Description, offered: Mapping[str, int] | None = None
+) -> SlurmResources | NotApplied:
     try:
-        return slurm_resources(description.desired, description.gpus)
+        return slurm_resources(description.desired, description.gpus, offered)
     except NotApplied as refusal:
         return refusal
     except Refused as refusal:

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,10 @@ from .emit import comment, filled, json_text
 CAPACITY = "capacity.json"
 #: The releases of Slurm for which files are written, and the one that they were run with.
 RUN_WITH = "22.05"
+_SHARED = ("shard", "mps")
+_WORD = re.compile(r"[A-Za-z0-9_]+")
+_GRES = re.compile(r"[A-Za-z0-9_]+(:[A-Za-z0-9._-]+)*(:[0-9]+[KMGTP]?)?")
+_FOLDER = re.compile(r"/[A-Za-z0-9_./+-]*")
 _PARAMETERS = "gpu_slurm_node_parameters"
 #: What the description of the node says itself.
 _SAID = {"nodename": "gpu_slurm_node_name", "gres": "gpu_slurm_other_gres"}
@@ -54,24 +59,49 @@ class SlurmCluster:
     behind: Mapping[str, str]
 
 
-def parameters(values: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    """Return what else a node's line says. Raises Refused: the description says it, or it is no value of one line."""
-    found = []
+def parameters(host: str, values: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    """Return what else the line of a host's node says. Raises Refused: the description says it, it is there twice, or it is no value of one line."""
+    found: list[tuple[str, str]] = []
     for name, value in values.items():
         text = str(value)
-        path = f"{_PARAMETERS}.{name}"
+        path = f"{host}: {_PARAMETERS}.{name}"
+        if str(name).lower() in {other.lower() for other, _value in found}:
+            raise Refused(path, "Slurm takes names in either case, and has this one twice", "Remove one of them.")
         if str(name).lower() in _SAID:
             reason = f"{name} follows from the description of the host"
             raise Refused(path, reason, f"Remove it; see {_SAID[str(name).lower()]}.")
-        if not str(name).isalnum() or not text.isprintable() or not text or set(text) & set('"#\\'):
+        if not _WORD.fullmatch(str(name)) or not text.isprintable() or not text or set(text) & set('"#\\'):
             reason = f"{text!r} is not a value of one line of slurm.conf"
             raise Refused(path, reason, "Write a parameter of NodeName and its value, such as RealMemory: 1000000.")
         found.append((str(name), f'"{text}"' if " " in text else text))
     return tuple(found)
 
 
+def other_gres(host: str, values: Sequence[Any]) -> tuple[str, ...]:
+    """Return the other resources of a host's node. Raises Refused: they follow from the description, or are none."""
+    for value in map(str, values):
+        path = f"{host}: gpu_slurm_other_gres"
+        if value.partition(":")[0] in ("gpu", *_SHARED):
+            reason = f"{value} follows from the description of the host, with the other resources of its GPUs"
+            raise Refused(path, reason, "Remove it; see nvidia_sharing_mode and nvidia_mig_layout.")
+        if not _GRES.fullmatch(value):
+            raise Refused(path, f"{value!r} is not a generic resource of Slurm", "Write name, type and number: nic:2.")
+    return tuple(map(str, values))
+
+
+def _refuse_options(options: Mapping[str, Any]) -> None:
+    """Refuse what would be another line of a file, or a command in the prolog."""
+    if not _FOLDER.fullmatch(str(options["directory"])):
+        reason = f"{options['directory']!r} is not an absolute path of letters, digits, '.', '_', '+', '-' and '/'"
+        raise Refused("gpu_slurm_directory", reason, "Name such a directory, as /etc/slurm/gpufleet.")
+    for name in map(str, options["gres_types"]):
+        if not _WORD.fullmatch(name):
+            raise Refused("gpu_slurm_gres_types", f"{name!r} is not a name of a resource", "Use letters, digits and _.")
+
+
 def slurm_tree(cluster: SlurmCluster) -> dict[str, str]:
     """Return every file of C(cluster) by its path. Raises Refused: two of its pools cannot be in one cluster."""
+    _refuse_options(cluster.options)
     _refuse_shared_beside_mig(cluster)
     folder = str(cluster.options["directory"]).rstrip("/")
     later = f" (run with {RUN_WITH}; for later releases from their documentation)"
@@ -96,7 +126,7 @@ def _refuse_shared_beside_mig(cluster: SlurmCluster) -> None:
     """Where GresTypes lists what is shared, slurmd makes a device of each file, on all nodes: three of a MIG device (22.05.8, C(_build_sharing_list))."""
     shared = [node for node in cluster.nodes if node.resources.shared]
     parts = [node for node in cluster.nodes if any(one.mig for one in node.resources.devices)]
-    listed = sorted({"shard", "mps"} & set(cluster.options["gres_types"]))
+    listed = sorted(set(_SHARED) & set(cluster.options["gres_types"]))
     if parts and (shared or listed):
         whose = f"{shared[0].name} shares its GPUs" if shared else f"gpu_slurm_gres_types has {listed[0]}"
         raise Refused(
@@ -153,7 +183,10 @@ def _tables(cluster: SlurmCluster) -> list[tuple[str, list[str]]]:
     alike: dict[tuple[str, ...], list[str]] = {}
     for node in cluster.nodes:
         devices = node.resources.devices
-        parts = not cluster.options["constrain_devices"] and any(one.gpu_instance is not None for one in devices)
+        # Slurm numbers GPUs by their types, too: beside another type, a number is hardly ever the minor number.
+        parts = not cluster.options["constrain_devices"] and any(
+            one.gpu_instance is not None or one.minor != number for number, one in enumerate(devices)
+        )
         if (parts and not node.resources.detected) or any(one.pipe for one in devices):
             lines = tuple(_row(number, one) for number, one in enumerate(devices))
             alike.setdefault(lines, []).append(node.name)
@@ -173,7 +206,11 @@ def _capacity(cluster: SlurmCluster) -> dict[str, Any]:
             "pool": node.pool,
             "scontrol": {"Gres": node.gres or "(null)"},
             "gres": node.resources.counts,
-            "devices": [{"type": one.type, "files": list(one.files)} for one in node.resources.devices],
+            # slurmd has its own idea of the files of what it finds.
+            "devices": [
+                {"type": one.type, "files": [] if node.resources.detected else list(one.files)}
+                for one in node.resources.devices
+            ],
         }
         for node in cluster.nodes
     }

@@ -9,7 +9,9 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import jinja2
 import pytest
+import yaml
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions.slurm_report import ActionModule
 
 DATA = Path(__file__).parent.parent / "plugin_utils"
@@ -65,3 +67,23 @@ def test_a_host_without_rendered_files_is_refused(report, host, cluster):
     _action, result = report("whole", host, cluster)
     assert result["failed"]
     assert result["refusals"][0]["thing"] == host
+
+
+@pytest.mark.parametrize(
+    ("result", "said"),
+    [
+        ({"stdout": "NodeName=gpu01", "stderr": "warning", "msg": ""}, "NodeName=gpu01"),
+        (
+            {"stdout": "", "stderr": "Unable to contact slurm controller", "msg": "non-zero"},
+            "Unable to contact slurm controller",
+        ),
+        (
+            {"msg": "[Errno 2] No such file or directory: b'scontrol'"},
+            "[Errno 2] No such file or directory: b'scontrol'",
+        ),
+    ],
+)
+def test_the_role_passes_on_why_scontrol_has_no_answer(result, said):
+    tasks = yaml.safe_load((Path(__file__).parents[4] / "roles/gpu_slurm/tasks/main.yml").read_text())
+    text = tasks[-1]["gpufleet.nvidia.fleet"]["scontrol"]
+    assert jinja2.Template(text).render(__gpu_slurm_scontrol=result) == said

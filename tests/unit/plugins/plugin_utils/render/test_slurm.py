@@ -13,9 +13,11 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.capacity import gpus_of_inventory
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.slurm_files import expanded
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.slurm_node import checks, read_nodes
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render import writer
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.fleet import Fleet
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.fleet import Fleet, OfFacts
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.slurm_tree import slurm_tree
 from ansible_collections.gpufleet.nvidia.tests.unit.host_documents import seen_gpu
 
@@ -84,6 +86,11 @@ def clusters(pools, facts=None, before=None, files=None):
     )
 
 
+def shown(*arguments, **options):
+    """Return the nodes of what was rendered before."""
+    return read_nodes(tree(*arguments, **options)["capacity.json"], "capacity.json")
+
+
 def tree(*arguments, **options):
     (cluster,) = clusters(*arguments, **options)
     return slurm_tree(cluster)
@@ -146,6 +153,14 @@ def test_with_nvml_slurmd_names_what_it_finds():
     assert "task-prolog.sh" not in files
 
 
+def test_hosts_in_the_default_cluster_of_kubernetes_are_named():
+    fleet = Fleet({"gpu_hosts": ["l1", "l2", "l3"], "a": ["l1", "l2", "l3"]}, lambda _host, _variables: None)
+    said = {"l1": {}, "l2": {"gpu_kubernetes_cluster": ""}, "l3": {"gpu_kubernetes_cluster": "cluster"}}
+    for host, variables in said.items():
+        fleet.add(host, {**SHARED, "gpu_slurm_cluster": "hpc", **variables}, lambda value: value)
+    assert fleet.in_both == ["l1"]
+
+
 def test_a_node_without_its_instances_is_left_out_until_it_has_them():
     (cluster,) = clusters({"mig": (["gpu1"], MIG)}, {"gpu1": [h100()]})
     assert not cluster.nodes
@@ -154,7 +169,8 @@ def test_a_node_without_its_instances_is_left_out_until_it_has_them():
 
 def test_a_node_with_jobs_is_rendered_as_it_is_until_it_is_as_described():
     changed = {**MIG, "nvidia_mig_layout": [{"devices": [0], "instances": {"3g.40gb": 2}}]}
-    (cluster,) = clusters({"mig": (["gpu1"], changed)}, {"gpu1": [h100(0, PARTS)]}, before={"gpu1": None})
+    before = shown({"mig": (["gpu1"], MIG)}, {"gpu1": [h100(0, PARTS)]})
+    (cluster,) = clusters({"mig": (["gpu1"], changed)}, {"gpu1": [h100(0, PARTS)]}, before=before)
     assert [node.gres for node in cluster.nodes] == [
         "gpu:nvidia_h100_80gb_hbm3_1c.2g.20gb:2,gpu:nvidia_h100_80gb_hbm3_1g.10gb:2"
     ]
@@ -162,7 +178,110 @@ def test_a_node_with_jobs_is_rendered_as_it_is_until_it_is_as_described():
     # Of a node that was never read nothing is known that could stay.
     assumed = {**changed, "gpu_facts_gpus": [{"board": "h100-80gb-sxm", "count": 1}]}
     with pytest.raises(Refused, match=r"gpu1: nvidia_mig_layout: GPU 0 is to have .*: not read"):
-        clusters({"mig": (["gpu1"], assumed)}, before={"gpu1": None})
+        clusters({"mig": (["gpu1"], assumed)}, before=before)
+
+
+def off(gpu, current=False, **more):
+    """Return a GPU that was read, with its mode of MIG."""
+    return seen_gpu({"memory_mib": 46068, "mig": {"supported": True, "current": current}, **gpu, **more})
+
+
+WHOLE = [h100(), h100(1)]
+SHARED_H100 = {"nvidia_sharing_mode": "time_slicing", "nvidia_sharing_replicas": 4}
+MPS_H100 = {
+    "nvidia_sharing_mode": "mps",
+    "nvidia_sharing_replicas": 4,
+    "nvidia_sharing_mps_manager": "host",
+    "nvidia_sharing_mps_scope": "gpu",
+}
+DIVIDED = [h100(0, PARTS), h100(1)]
+
+
+@pytest.mark.parametrize("mode", [SHARED_H100, MPS_H100])
+@pytest.mark.parametrize("detected", [{}, {"gpu_slurm_autodetect": "nvml"}])
+def test_a_pool_goes_from_mig_to_sharing(mode, detected):
+    described = {**mode, **detected}
+    layout = {"nvidia_mig_layout": [{"devices": "all", "instances": {"3g.40gb": 2}}]}
+    parts = [(1, "3g.40gb", 0, ["3g.40gb"]), (2, "3g.40gb", 4, ["3g.40gb"])]
+    divided = [h100(0, parts), h100(1, parts)]
+    before = shown({"a": (["gpu1"], {**MIG, **layout, **detected})}, {"gpu1": divided})
+    (cluster,) = clusters({"a": (["gpu1"], described)}, {"gpu1": divided}, before=before)
+    files = slurm_tree(cluster)
+    assert "Run gpufleet.nvidia.site" in cluster.behind["gpu1"]
+    # Nobody shares its MIG devices until they are gone.
+    assert "GresTypes=gpu\n" in files["nodes.conf"] and ":4\n" in files["nodes.conf"]
+    (cluster,) = clusters({"a": (["gpu1"], described)}, {"gpu1": WHOLE}, before=before)
+    assert cluster.nodes[0].resources.shared in ("shard", "mps") and not cluster.behind
+
+
+@pytest.mark.parametrize("mode", [SHARED_H100, MPS_H100])
+def test_a_pool_goes_from_sharing_to_mig_and_shares_until_then(mode):
+    before = shown({"a": (["gpu1"], mode)}, {"gpu1": WHOLE})
+    (cluster,) = clusters({"a": (["gpu1"], MIG)}, {"gpu1": WHOLE}, before=before)
+    (same,) = clusters({"a": (["gpu1"], mode)}, {"gpu1": WHOLE})
+    assert cluster.behind
+    assert {name: text for name, text in slurm_tree(cluster).items() if name != "capacity.json"} == {
+        name: text for name, text in slurm_tree(same).items() if name != "capacity.json"
+    }
+    (cluster,) = clusters({"a": (["gpu1"], MIG)}, {"gpu1": DIVIDED}, before=before)
+    assert cluster.nodes[0].resources.shared == "" and not cluster.behind
+
+
+def test_a_refusal_of_what_is_there_now_names_the_host():
+    # Two MIG devices that Slurm cannot tell apart, in a host that is changed later.
+    names = {"gpu_slurm_types": {"nvidia_h100_80gb_hbm3_1g.10gb": "x", "nvidia_h100_80gb_hbm3_1c.2g.20gb": "x"}}
+    before = shown({"a": (["gpu1"], {})}, {"gpu1": WHOLE})
+    with pytest.raises(OfFacts, match="pool a \\(gpu1\\): gpu_slurm_types"):
+        clusters({"a": (["gpu1"], names)}, {"gpu1": DIVIDED}, before=before)
+
+
+@pytest.mark.parametrize("current", [None, "bus"])
+def test_a_node_of_which_mig_was_not_read_waits(current):
+    before = shown({"a": (["gpu1"], MIG)}, {"gpu1": DIVIDED})
+    gpus = [seen_gpu({"index": 0, "name": "NVIDIA H100 80GB HBM3", "board": "h100-80gb-sxm", "memory_mib": 81559})]
+    if current == "bus":
+        gpus = gpus_of_inventory([{"board": "h100-80gb-sxm", "count": 2}])
+    (cluster,) = clusters({"a": (["gpu1"], MIG)}, {"gpu1": gpus}, before=before)
+    assert not cluster.nodes and not cluster.behind
+    assert "what is known of it is: not read" in cluster.pending["gpu1"]
+
+
+def test_a_node_waits_whose_type_is_one_of_several_names_of_its_board():
+    described = {"gpu_facts_gpus": [{"board": "h100-80gb-sxm", "count": 2}]}
+    (cluster,) = clusters({"a": (["gpu1"], described)})
+    assert not cluster.nodes
+    assert "more than one product name" in cluster.pending["gpu1"]
+    named = {**described, "gpu_slurm_types": {"nvidia_h100_80gb_hbm3": "h100"}}
+    assert "Gres=gpu:h100:2\n" in tree({"a": (["gpu1"], named)})["nodes.conf"]
+    # A host that was read is called by its name.
+    assert (
+        "Gres=gpu:nvidia_h800:1\n"
+        in tree({"a": (["gpu1"], described)}, {"gpu1": [h100(name="NVIDIA H800")]})["nodes.conf"]
+    )
+
+
+A40 = {"name": "NVIDIA A40", "board": "a40", "mig": {"supported": False}}
+L40S = {"name": "NVIDIA L40S", "board": "l40s-48gb", "mig": {"supported": False}}
+
+
+def test_a_job_is_told_its_gpu_where_the_types_are_in_another_order():
+    gpus = [off(L40S, index=0), off(A40, index=1)]
+    files = tree({"a": (["l1"], {})}, {"l1": gpus})
+    assert "Gres=gpu:nvidia_a40:1,gpu:nvidia_l40s:1\n" in files["nodes.conf"]
+    assert "\n0 1 - - -\n" in files["task-prolog.sh"]
+    assert "task-prolog.sh" not in tree({"a": (["l1"], {"gpu_slurm_constrain_devices": True})}, {"l1": gpus})
+    assert "task-prolog.sh" not in tree({"a": (["l1"], {})}, {"l1": [off(A40, index=0), off(L40S, index=1)]})
+
+
+def test_what_slurmd_finds_itself_is_numbered_by_the_bus():
+    gpus = [off(L40S, index=0, minor=1), off(L40S, index=1, minor=0)]
+    files = tree({"a": (["l1"], {**MPS, "gpu_slurm_autodetect": "nvml"})}, {"l1": gpus})
+    assert "\n0 1 - - /run/nvidia/mps/gpu0/pipe\n" in files["task-prolog.sh"]
+    node = read_nodes(files["capacity.json"], "capacity.json")["l1"]
+    assert [one.files for one in node.devices] == [(), ()]
+    mixed = [off(L40S, index=0), off(A40, index=1)]
+    with pytest.raises(Refused, match=r"gpu_slurm_autodetect: .*by the order of types"):
+        tree({"a": (["l1"], {**MPS, "gpu_slurm_autodetect": "nvml"})}, {"l1": mixed})
 
 
 def test_what_a_product_is_called_cannot_add_a_line():
@@ -212,6 +331,28 @@ ONE_G = {**MIG, "nvidia_mig_layout": [{"devices": [0], "instances": {"1g.10gb": 
             {"a": (["gpu1"], {**MIG, "nvidia_mig_layout": "all-enabled", "gpu_slurm_autodetect": "nvml"})},
             "slurmd does not start on such a host",
         ),
+        (
+            {"a": (["l1"], {**SHARED, "gpu_slurm_node_parameters": {"CPUs": 1, "cpus": 2}})},
+            "l1: gpu_slurm_.*cpus: .*twice",
+        ),
+        (
+            {"a": (["l1"], {**SHARED, "gpu_slurm_other_gres": ["nic:1\nInclude /tmp/x"]})},
+            "l1: gpu_slurm_other_gres: 'nic",
+        ),
+        ({"a": (["l1"], {**SHARED, "gpu_slurm_other_gres": ["nic:1 State=DOWN"]})}, "is not a generic resource"),
+        ({"a": (["gpu1"], {**ONE_G, "gpu_slurm_other_gres": ["shard:8"]})}, "shard:8 follows from the description"),
+        ({"a": (["gpu1"], {**ONE_G, "gpu_slurm_other_gres": ["gpu"]})}, "gpu follows from the description"),
+        ({"a": (["l1"], {**SHARED, "gpu_slurm_gres_types": ["nic\nNodeName=x"]})}, "gpu_slurm_gres_types: 'nic"),
+        ({"a": (["gpu1"], {**ONE_G, "gpu_slurm_gres_types": ["nic,shard"]})}, "gpu_slurm_gres_types: 'nic,shard'"),
+        (
+            {"a": (["l1"], {**MPS, "gpu_slurm_directory": "/etc\ntouch /tmp/x"})},
+            "gpu_slurm_directory: .* not an absolute path",
+        ),
+        (
+            {"a": (["l1"], {**SHARED, "gpu_slurm_directory": "/etc/sl\u00fcrm"})},
+            "gpu_slurm_directory: .* not an absolute path",
+        ),
+        ({"a": (["10.0.0.5"], SHARED)}, "'10' is no name of a node"),
         ({"a": (["gpu1"], ONE_G), "b": (["l1"], SHARED)}, "gpu1 has MIG devices and l1 shares its GPUs"),
         ({"a": (["gpu1"], {**ONE_G, "gpu_slurm_gres_types": ["mps"]})}, "gpu_slurm_gres_types has mps"),
     ],
@@ -227,6 +368,7 @@ def test_refused(pools, match):
     [
         ("# x\nNodeName=l[0-3] \\\n  CPUs=4\n", "site.conf, line 2: it defines the node l1"),
         ("nodename=a,l1 cpus=4", "it defines the node l1"),
+        ("nodename=[k-m][1-2],[k,l]1 cpus=4\nNodeName=x,l[1-2-3] \nNodeName=l[0-1]", "line 3: it defines the node l1"),
         ("GresTypes=gpu", "line 1: it sets GresTypes"),
         ("NodeName=l1 Name=gpu File=/dev/nvidia0", "it defines GPUs of l1"),
         ("Name=gpu File=/dev/nvidia0", "it defines GPUs of every node"),
@@ -237,6 +379,22 @@ def test_what_the_site_defines_itself_is_refused_with_file_and_line(text, match)
     pools = {"a": (["l1"], {**SHARED, "gpu_slurm_site_files": ["site.conf"]})}
     with pytest.raises(Refused, match=match):
         clusters(pools, files={"site.conf": text})
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("rack[0-1]gpu[1-2],login", {"rack0gpu1", "rack0gpu2", "rack1gpu1", "rack1gpu2", "login"}),
+        ("l[01,03-04]x", {"l01x", "l03x", "l04x"}),
+        ("l[1-2-3],,[]a,b", {"b"}),
+    ],
+)
+def test_ranges_of_slurm(text, names):
+    assert expanded(text) == names
+
+
+def test_more_nodes_than_any_cluster_has_are_not_made():
+    assert len(expanded("a[0-999999999]b[0-999999999]")) == 100_000
 
 
 @pytest.mark.parametrize(
@@ -313,6 +471,41 @@ def test_what_the_cluster_has_of_the_node_is_said(recorded, status, evidence):
     assert (found.status != "failed") or found.next_step
 
 
+@pytest.mark.parametrize(
+    ("gres", "same"),
+    [
+        ("gpu:a:8(S:0-1),shard:a:1024,nic:2", True),
+        ("gpu:a:8(S:0,2),shard:a:1K(S:0,2),nic:2", True),
+        ("nic:2,shard:a:1K,gpu:a:8", True),
+        ("gpu:a:7(S:0-1),shard:a:1K,nic:2", False),
+        ("gpu:a:8,shard:a:1M,nic:2", False),
+        ("gpu:a:8(S:0,2),shard:a:1K", False),
+        ("(null)", False),
+    ],
+)
+def test_what_scontrol_shows_is_compared_by_name_and_number(gres, same):
+    document = json.loads((GOLDEN / "capacity.json").read_text())
+    document["nodes"]["gpu01"]["scontrol"]["Gres"] = "gpu:a:8,shard:a:1024,nic:2"
+    node = read_nodes(json.dumps(document), "capacity.json")["gpu01"]
+    text = f"NodeName=gpu01 Arch=x86_64\n   Gres={gres}\n   State=IDLE ThreadsPerCore=1\n"
+    assert (checks("gpu01", node, "", text)[1].status == "passed") is same
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "slurm_load_node error: Unable to contact slurm controller (connect failure)",
+        "[Errno 2] No such file: b'scontrol'",
+    ],
+)
+def test_a_controller_that_does_not_answer_is_no_missing_node(said):
+    node = read_nodes((GOLDEN / "capacity.json").read_text(), "capacity.json")["gpu01"]
+    found = checks("gpu01", node, "", f"\n{said}\x1b[2J\nmore\n")[1]
+    assert (found.status, found.evidence) == ("failed", f"slurmctld gave no answer: {said}?[2J")
+    assert "scontrol is installed" in found.next_step
+    assert checks("gpu01", node, "", "")[1].evidence == "slurmctld gave no answer: it printed nothing"
+
+
 def test_a_drained_node_is_said_and_no_failure():
     node = read_nodes((GOLDEN / "capacity.json").read_text(), "capacity.json")["gpu01"]
     text = (RECORDED / "whole.scontrol.txt").read_text().replace("State=IDLE ", "State=IDLE+DRAIN ")
@@ -330,6 +523,7 @@ def test_what_was_rendered_before_and_the_sites_files_are_read(tmp_path):
     (folder / "capacity.json").write_text(mig_tree()["capacity.json"])
     assert set(writer.slurm_nodes(str(tmp_path), "hpc")) == {"gpu01", "gpu02"}
     assert writer.slurm_nodes(str(tmp_path), "viz") == {}
+    assert writer.still_there(str(tmp_path), "slurm/hpc", [], ["gpu01.example.org", "other"]) == ["gpu01"]
     (tmp_path / "slurm.conf").write_text("NodeName=x")
     path = str(tmp_path / "slurm.conf")
     assert writer.site_files([path]) == {path: "NodeName=x"}
