@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -23,19 +24,20 @@ from ...module_utils._plan import Refused
 from ...module_utils._sharing.desired import read as read_sharing
 from ...module_utils._sharing.modes import Sharing
 from ...module_utils._sharing.mps_instances import GPU, mig_resource
-from ...module_utils._users import processes_on
+from ...module_utils._users import mps_pids, processes_on
 from ..cluster import ApiError, Cluster, at_once
 from ..descriptions import RunHost, hosts_of
 from ..fleet import capacity
 from ..fleet.objects import identities
 from ..fleet.pods import Pod, evictions
 from ..fleet.pods import read as read_pod
+from ..fleet.text import shortened
 from ..host_facts import ControllerAction
 from ..plain import plain, terminal_width, write_report
 from ..pools import GPU_HOSTS
 from ..recommend import demand
 from ..recommend.answer import FleetAnswer, HostAnswer, PurchaseAnswer, host_answer, placed
-from ..recommend.checker import verify
+from ..recommend.checker import NotProven, verify
 from ..recommend.goals import consolidate, grow
 from ..recommend.highs import INFINITY, numpy
 from ..recommend.outcome import recommend, refuse_missing
@@ -92,6 +94,9 @@ class ActionModule(ControllerAction):
             return {"failed": True, "refusals": [refusal.as_dict()], "msg": f"{refusal.message} Nothing was changed."}
         except (ApiError, AnsibleError) as error:
             return {"failed": True, "refusals": [], "msg": str(error)}
+        except NotProven as error:
+            message = f"the plan that was found is not what it says: {error}. Nothing was written. Please report it."
+            return {"failed": True, "refusals": [], "msg": message}
         self._display.display("\n" + answer.text(terminal_width()))
         changed = False
         if arguments["report"]:
@@ -112,6 +117,9 @@ class ActionModule(ControllerAction):
         if grows and arguments["variables_file"]:
             reason = "gpu_recommend_mode: grow says what has to be bought, and recommends no layouts"
             raise Refused("gpu_recommend_file", reason, "Leave it out, or use gpu_recommend_mode: serve.")
+        seconds = INFINITY if arguments["seconds"] is None else arguments["seconds"]
+        if seconds < 1:
+            raise Refused("gpu_recommend_seconds", f"{seconds} must be an integer from 1 on", "")
         documents: list[dict[str, Any]] | None = None
         daemon_sets: Collection[tuple[str, str]] = ()
         if arguments["kubeconfig"]:
@@ -121,37 +129,46 @@ class ActionModule(ControllerAction):
         fleet = _read(arguments, task_vars, documents)
         found = survey(list(fleet.hosts.values()))
         left_out = {**fleet.left_out, **found.left_out}
+        if not found.groups:
+            reasons = shortened([f"{name}: {reason}" for name, reason in left_out.items()], 20)
+            remedy = "Run gpufleet.nvidia.site first, or name other hosts with --limit."
+            raise Refused("gpu_hosts", f"no GPU can be planned ({reasons or 'there are no hosts'})", remedy)
         prices = _prices(arguments["prices"], found) if grows else {}
         boards = {**{name: board(name).profiles for name in prices if name not in found.boards}, **found.boards}
         pools = {pool: sorted({*names, *prices}) for pool, names in found.pools.items()}
         # A board that can be bought is one of the fleet of which there is no GPU.
         offers = {(pool, name): price for pool in pools for name, price in prices.items()}
         groups = (*found.groups, *(Group((FleetGpu(*one),), 0) for one in offers))
-        wanted = demand.wanted(lines, pools, boards, arguments["larger"])
+        wanted, unplanned = demand.wanted(lines, pools, boards, arguments["larger"])
+        left_out.update(unplanned)
         moves, replicas = _moves(pools, boards), _replicas(found, fleet)
-        problem = Problem(boards, groups, wanted, moves, replicas, _weights(arguments["weights"]))
+        problem = Problem(boards, groups, tuple(wanted), moves, replicas, _weights(arguments["weights"]))
+        free, _pods = demand.wanted(demand.free(arguments["free"]), pools, boards, arguments["larger"])
+        # Nobody runs with the priority of what is to stay free, so it has no part in the ranks.
+        weights = {**problem.weight(), demand.LOWEST: 1} if free else problem.weights
+        problem = replace(problem, wanted=(*wanted, *free), weights=weights)
         check(problem)
-        seconds = arguments["seconds"] or INFINITY
         if grows:
             purchase = grow(problem, offers, seconds)
             return PurchaseAnswer(purchase, offers, left_out, verify(purchase.problem, purchase.outcome)[0])
         problem, spare = consolidate(problem) if arguments["mode"] == "consolidate" else (problem, None)
         outcome = recommend(problem, seconds)
         if not arguments["partial"]:
-            refuse_missing(outcome, spare)
+            refuse_missing(problem, outcome)
         gap, more = verify(problem, outcome)
         answers = [_host(fleet, name, after) for name, after in placed(found, outcome).items()]
         planned = {host.name for host in answers}
         others = [HostAnswer(name, "", layout) for name, layout in fleet.described.items() if name not in planned]
         hosts = sorted((*answers, *others), key=lambda host: host.name)
         answer = FleetAnswer(hosts, outcome, left_out, gap, more, spare)
-        leave = [pod for pod in map(read_pod, documents or ()) if pod.title in answer.evicted]
+        evicted = frozenset(answer.evicted)
+        leave = [pod for pod in map(read_pod, documents or ()) if pod.title in evicted]
         blocked = evictions(leave, daemon_sets=daemon_sets, uids=[pod.uid for pod in leave]).blockers
         return replace(answer, blocked=blocked)
 
 
 def _lines(arguments: Mapping[str, Any], documents: Sequence[Mapping[str, Any]]) -> list[demand.DemandLine]:
-    """Return everything that is wanted: as it is described, with the headroom, what waits now, and what is to stay free."""
+    """Return everything that is wanted: as it is described, with the headroom, and what waits now."""
     headroom = arguments["headroom"]
     if not 0 <= headroom <= 1000:
         raise Refused("gpu_recommend_headroom", f"{headroom} must be an integer from 0 to 1000", "It is in percent.")
@@ -163,9 +180,7 @@ def _lines(arguments: Mapping[str, Any], documents: Sequence[Mapping[str, Any]])
         if text is None:
             raise Refused("gpu_recommend_requests", f"{path} cannot be read", "Give the path of a CSV file.")
         lines += demand.over_time(text, arguments["requests"], headroom)
-    lines += demand.waiting(documents)
-    lines += demand.free(arguments["free"])
-    return lines
+    return lines + demand.waiting(documents)
 
 
 def _read(
@@ -231,12 +246,12 @@ def _users(facts: Facts, pods: Mapping[str, Pod] | None) -> dict[str, tuple[str,
 
     :param pods: those of the cluster, by UID; None where it was not asked.
     """
-    found = {}
+    found, daemons = {}, mps_pids(facts)
     for gpu in facts.gpus or ():
         for part in gpu.parts:
             given = [one for one in part.allocations if one.pod_uid and (pods is None or one.pod_uid in pods)]
             who = [pods[str(one.pod_uid)].title if pods else str(one.pod or one.pod_uid) for one in given]
-            who = who or [str(user) for user in processes_on(part)]
+            who = who or [str(user) for user in processes_on(part) if user.pid not in daemons]
             if who:
                 found[str(part.uuid)] = tuple(who)
     return found
@@ -268,30 +283,31 @@ def _moves(
 
 
 def _replicas(found: FleetSurvey, fleet: _Fleet) -> dict[UnitKind, int]:
-    """Return how many users share a unit of each kind: where hosts of a pool differ, as many as all of them offer."""
+    """Return how many users share a unit of each kind: where hosts of a pool differ, as many as all of them offer; 1 where one of them shares none."""
     shared: dict[UnitKind, int] = {}
     for group, units in zip(found.groups, found.units):
         for host in {host for host, _indices in units}:
             sharing, facts = fleet.sharing[host], fleet.hosts[host].facts
-            for state in group.states if sharing.replicated else ():
+            for state in group.states:
                 memory = max((gpu.memory_mib or 0 for gpu in facts.gpus or ()), default=0)
                 offered = [(WHOLE, memory), *((one.name, one.memory_mib) for one in found.boards[state.board])]
                 for profile, mib in offered:
                     kind = UnitKind(state.pool, state.board, profile)
                     single = profile == WHOLE or fleet.hosts[host].single
-                    try:
-                        count = sharing.replicas_on(mib, resource=GPU if single else mig_resource(profile))
-                    except Refused:
-                        # The slice does not fit twice: the device is not shared.
-                        count = 1
+                    count = 1
+                    # Where the slice does not fit twice, the device is not shared.
+                    with suppress(Refused):
+                        if sharing.replicated:
+                            count = sharing.replicas_on(mib, resource=GPU if single else mig_resource(profile))
                     shared[kind] = min(count, shared.get(kind, count))
     return shared
 
 
 def _weights(given: Mapping[Any, Any]) -> dict[int, int]:
     try:
-        return {int(priority): int(weight) for priority, weight in given.items()}
-    except (TypeError, ValueError):
+        # A text keeps int from cutting 1.5.
+        return {int(str(priority)): int(str(weight)) for priority, weight in given.items()}
+    except ValueError:
         remedy = "For example {0: 1, 1000: 10}."
         raise Refused("gpu_recommend_weights", "must be integers by priority", remedy) from None
 

@@ -21,6 +21,7 @@ from typing import Any
 from ...module_utils._boards.board import GpuInstanceProfile
 from ...module_utils._boards.lookup import keyed
 from ...module_utils._formats.numbers import whole_number
+from ...module_utils._mig.geometry import ENGINES
 from ...module_utils._mig.profiles import parse, resolve
 from ...module_utils._plan import Refused
 from ...module_utils._sharing.arithmetic import memory_mib
@@ -32,7 +33,7 @@ VARIABLE = "gpu_recommend_demand"
 _KEYS = ("profile", "memory", "count", "priority", "pool")
 _COLUMNS = ("submitted", "ended", "profile", "memory", "priority")
 #: The least and the most that Kubernetes gives a pod (kubernetes.io/docs/concepts/scheduling-eviction/pod-priority-preemption).
-_LOWEST, _HIGHEST = -(2**31), 2 * 10**9 + 1000
+LOWEST, _HIGHEST = -(2**31), 2 * 10**9 + 1000
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,8 @@ class DemandLine:
     :param path: where they are asked for, for messages.
     :param profile: a MIG profile, C(gpu) for a whole GPU, or None where only memory is asked for.
     :param pool: the pool that serves it; None: any.
+    :param pods: pods that wait: nothing but the resource that they ask for serves them, and nothing is refused because of them.
+    :param unplanned: why they are left out; empty: they are not.
     """
 
     path: str
@@ -50,6 +53,8 @@ class DemandLine:
     count: int = 1
     priority: int = 0
     pool: str | None = None
+    pods: bool = False
+    unplanned: str = ""
 
 
 def described(value: Any) -> list[DemandLine]:
@@ -65,7 +70,7 @@ def described(value: Any) -> list[DemandLine]:
         if strange:
             raise Refused(f"{path}.{strange[0]}", "is not a key of a demand", f"The keys are {', '.join(_KEYS)}.")
         count = _integer(item.get("count", 1), f"{path}.count", 1, 10**6)
-        priority = _integer(item.get("priority", 0), f"{path}.priority", _LOWEST, _HIGHEST)
+        priority = _integer(item.get("priority", 0), f"{path}.priority", LOWEST, _HIGHEST)
         pool = item.get("pool")
         if pool is not None and not isinstance(pool, str):
             raise Refused(f"{path}.pool", f"{pool!r} is not the name of a pool", "Name a group below gpu_hosts.")
@@ -87,25 +92,26 @@ def _what(item: Mapping[str, Any], path: str) -> tuple[str | None, int | None]:
         raise Refused(path, reason, "Give one: profile: 1g.10gb, profile: gpu for a whole GPU, or memory: 10GiB.")
     if "memory" in given:
         return None, memory_mib(str(given["memory"]), f"{path}.memory")
-    profile = given["profile"]
+    profile = str(given["profile"])
     return (WHOLE if profile == WHOLE else parse(profile, f"{path}.profile").gpu_instance), None
 
 
 def waiting(documents: Iterable[Mapping[str, Any]]) -> list[DemandLine]:
     """Return what the pods ask for that no node has taken yet, by the priority that Kubernetes has given each. C(documents): objects of the API."""
-    found: Counter[tuple[str, int]] = Counter()
+    found: Counter[tuple[int, tuple[tuple[str, int], ...]]] = Counter()
     for document in documents:
         pod, spec = pods.read(document), document.get("spec") or {}
-        if pod.phase != "Pending" or spec.get("nodeName") or pod.terminating:
-            continue
-        for resource, count in pod.devices.items():
-            profile = profile_of_resource(resource)
-            if profile is not None and count:
-                found[profile, int(spec.get("priority") or 0)] += count
-    return [
-        DemandLine("pods that wait", profile, None, count, priority)
-        for (profile, priority), count in sorted(found.items())
-    ]
+        if pod.phase == "Pending" and pod.devices and not spec.get("nodeName") and not pod.terminating:
+            found[int(spec.get("priority") or 0), tuple(pod.devices.items())] += 1
+    lines = []
+    for (priority, devices), count in sorted(found.items()):
+        asked = ", ".join(f"{number} x {resource}" for resource, number in devices)
+        several = "the planner does not place several devices on one node" if sum(dict(devices).values()) > 1 else ""
+        path = f"pods of priority {priority} that wait for {asked}"
+        lines.append(
+            DemandLine(path, profile_of_resource(devices[0][0]), None, count, priority, pods=True, unplanned=several)
+        )
+    return lines
 
 
 def free(value: Mapping[str, Any]) -> list[DemandLine]:
@@ -114,17 +120,14 @@ def free(value: Mapping[str, Any]) -> list[DemandLine]:
     for name, count in value.items():
         path = f"gpu_recommend_free['{name}']"
         profile, memory = _what({"profile": name}, path)
-        found.append(DemandLine(path, profile, memory, _integer(count, path, 0, 10**6), _LOWEST))
+        found.append(DemandLine(path, profile, memory, _integer(count, path, 0, 10**6), LOWEST))
     return found
 
 
-def profile_of_resource(resource: str) -> str | None:
-    """Return the profile of an extended resource, C(gpu) for whole GPUs, None for one that the device plugin does not offer."""
+def profile_of_resource(resource: str) -> str:
+    """Return the profile of an extended resource, C(gpu) for whole GPUs, and the resource itself where it is of neither."""
     name = resource[: -len(".shared")] if resource.endswith(".shared") else resource
-    prefix = mig_resource("")
-    if name == GPU:
-        return WHOLE
-    return name[len(prefix) :].replace("gb.", "gb+", 1) if name.startswith(prefix) else None
+    return WHOLE if name == GPU else name.removeprefix(mig_resource("")).replace("gb.", "gb+", 1)
 
 
 def over_time(text: str, path: str, headroom: int = 0) -> list[DemandLine]:
@@ -135,7 +138,7 @@ def over_time(text: str, path: str, headroom: int = 0) -> list[DemandLine]:
     :param headroom: how many percent more are wanted, rounded up.
     :raises Refused: the file is malformed; the path has the line and the column.
     """
-    reader = csv.reader(io.StringIO(text), strict=True)
+    reader = csv.reader(io.StringIO(text.removeprefix("\ufeff")), strict=True)
     try:
         (_line, header), *rows = [(reader.line_num, row) for row in reader if row] or [(1, [])]
     except csv.Error as malformed:
@@ -173,7 +176,8 @@ def over_time(text: str, path: str, headroom: int = 0) -> list[DemandLine]:
 
 def _moment(text: str, path: str) -> float:
     try:
-        moment = datetime.datetime.fromisoformat(text.replace("Z", "+00:00")) if whole_number(text) is None else None
+        seconds = whole_number(text.replace(".", "", 1)) is not None
+        moment = None if seconds else datetime.datetime.fromisoformat(text.replace("Z", "+00:00"))
         if moment is None or moment.tzinfo is not None:
             return float(text) if moment is None else moment.timestamp()
     except ValueError:
@@ -186,14 +190,14 @@ def wanted(
     pools: Mapping[str, Iterable[str]],
     boards: Mapping[str, tuple[GpuInstanceProfile, ...]],
     larger: bool = False,
-) -> tuple[WantedUnits, ...]:
-    """Return the demand with what serves each request.
+) -> tuple[list[WantedUnits], dict[str, str]]:
+    """Return the demand with what serves each request, and why pods that wait are left out.
 
     :param pools: the boards of each pool. C(boards): their profiles.
     :param larger: whether a larger profile may serve a smaller request.
     :raises Refused: nothing in the fleet can serve a request, whatever its layouts are.
     """
-    found = []
+    found, left_out = [], {}
     for line in lines:
         if line.pool is not None and line.pool not in pools:
             remedy = f"It has {', '.join(sorted(pools))}."
@@ -206,14 +210,17 @@ def wanted(
         kinds = [
             UnitKind(pool, name, profile)
             for pool, name in there
-            for profile in serving(line, name, boards[name], larger)
+            for profile in serving(line, name, boards[name], larger and not line.pods)
         ]
-        if not kinds:
+        if line.unplanned or not kinds:
             names = sorted({profile.name for _pool, name in there for profile in boards[name]})
             reason = f"no GPU of {line.pool or 'the fleet'} offers {line.profile or f'{line.memory_mib}MiB'}"
-            raise Refused(line.path, reason, f"Its profiles are {', '.join(names) or 'none'}.")
-        found.append(WantedUnits(tuple(kinds), line.count, line.priority))
-    return tuple(found)
+            if not line.pods:
+                raise Refused(line.path, reason, f"Its profiles are {', '.join(names) or 'none'}.")
+            left_out[f"{line.count} {line.path}"] = line.unplanned or reason
+            continue
+        found.append(WantedUnits(tuple(kinds), line.count, line.priority, optional=line.pods))
+    return found, left_out
 
 
 def serving(line: DemandLine, board: str, profiles: Sequence[GpuInstanceProfile], larger: bool) -> list[str]:
@@ -227,7 +234,8 @@ def serving(line: DemandLine, board: str, profiles: Sequence[GpuInstanceProfile]
         except Refused:
             return []
         more = [one for one in plain if one.gpu_slices >= least.gpu_slices]
-        more = [one for one in more if (one.memory_mib or 0) >= (least.memory_mib or 0)]
+        for size in ("memory_mib", *ENGINES):
+            more = [one for one in more if (getattr(one, size) or 0) >= (getattr(least, size) or 0)]
         names = [least.name, *(one.name for one in more), WHOLE]
     else:
         asked, known = line.memory_mib or 0, keyed(board)

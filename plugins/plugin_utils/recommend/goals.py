@@ -16,20 +16,25 @@ from ...module_utils._plan import Refused
 from .outcome import INFINITY, FleetOutcome, recommend
 from .problem import SPARE, WHOLE, FleetGpu, Group, Problem, UnitKind, WantedUnits
 
-#: The board of what stands for a GPU that is not bought.
-_UNSOLD = "unsold"
+#: The board of what stands for a GPU that is not bought, and what tells the boards of GPUs that are bought from those of the fleet, whose GPUs are shared.
+_UNSOLD, _NEW = "unsold", " (bought)"
 
 
 def consolidate(problem: Problem) -> tuple[Problem, int]:
     """Return the problem that also asks for every GPU to be spare, after everything else that is wanted, and the priority of that: what is served of it are
     the GPUs that can be empty, at the fewest evictions.
     """
-    gpus = [(state, group.count) for group in problem.groups for state in group.states if not state.fixed]
+    # Nothing evicts who uses a GPU that stays whole: such a GPU stays as it is.
+    groups = tuple(
+        replace(group, states=tuple(replace(one, fixed=one.fixed or bool(one.users)) for one in group.states))
+        for group in problem.groups
+    )
+    gpus = [(state, group.count) for group in groups for state in group.states if not state.fixed]
     priority = min(problem.priorities(), default=0) - 1
     kinds = tuple(sorted({state.kind(SPARE) for state, _count in gpus}))
-    wanted = [WantedUnits(kinds, sum(count for _state, count in gpus), priority)] if kinds else []
+    wanted = [WantedUnits(kinds, sum(count for _state, count in gpus), priority, optional=True)] if kinds else []
     weights = {**problem.weight(), priority: 1}
-    return replace(problem, wanted=(*problem.wanted, *wanted), weights=weights), priority
+    return replace(problem, groups=groups, wanted=(*problem.wanted, *wanted), weights=weights), priority
 
 
 @dataclass(frozen=True)
@@ -63,15 +68,22 @@ def grow(problem: Problem, offers: Mapping[tuple[str, str], int], seconds: float
     # Each seller has a priority below all others and moves for the price of the GPU, to what stands for its being sold.
     unsold, lowest = UnitKind("", _UNSOLD, WHOLE), min(plain.priorities()) - 1
     groups, moves, weights = list(plain.groups), dict(plain.moves), plain.weight()
+    # A GPU that is bought is not shared, and has MIG only in a pool that has hosts with MIG.
+    parted = {one.pool for group in problem.groups if group.count for one in group.states if not one.fixed}
+    wanted = []
+    for one in plain.wanted:
+        serve = [kind for kind in one.kinds if kind[:2] in offers and (kind.pool in parted or kind.profile == WHOLE)]
+        wanted.append(replace(one, kinds=(*one.kinds, *(kind._replace(board=kind.board + _NEW) for kind in serve))))
     sellers: dict[tuple[str, str], tuple[UnitKind, int]] = {}
     for place, ((pool, board), price) in enumerate(sorted(offers.items(), key=lambda item: (-item[1], item[0]))):
-        kind, priority = UnitKind(pool, board, WHOLE), lowest - place
-        groups.append(Group((FleetGpu(pool, board, users=(priority,)),), most))
+        kind, priority = UnitKind(pool, board + _NEW, WHOLE), lowest - place
+        groups.append(Group((FleetGpu(*kind[:2], users=(priority,)),), most))
         sellers[pool, board] = kind, priority
         weights[priority] = price // unit
-        moves[kind] = (*moves.get(kind, (kind,)), unsold)
+        moves[kind] = (unsold,)
     groups.append(Group((FleetGpu("", _UNSOLD),), most * len(offers)))
-    market = replace(plain, boards={**plain.boards, _UNSOLD: ()}, groups=tuple(groups), moves=moves, weights=weights)
+    boards = {**plain.boards, _UNSOLD: (), **{board + _NEW: plain.boards[board] for _pool, board in offers}}
+    market = replace(plain, boards=boards, groups=tuple(groups), wanted=tuple(wanted), moves=moves, weights=weights)
     outcome = recommend(market, seconds)
     _refuse(outcome)
     sold = {key: outcome.given.get((seller, unsold), 0) for key, seller in sellers.items()}

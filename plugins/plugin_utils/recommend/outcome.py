@@ -87,9 +87,13 @@ def recommend(problem: Problem, seconds: float = INFINITY) -> FleetOutcome:
     return _Outcome(of, solve(of, seconds)).outcome()
 
 
-def refuse_missing(outcome: FleetOutcome, besides: int | None = None) -> None:
-    """Refuse a demand that no layout of the fleet serves, by priority. C(besides): the priority of what need not be served."""
-    missing = {priority: count for priority, count in outcome.missing.items() if priority != besides}
+def refuse_missing(problem: Problem, outcome: FleetOutcome) -> None:
+    """Refuse a demand that no layout of the fleet serves, by priority."""
+    missing: Counter[int] = Counter()
+    for who, one in problem.asked.items():
+        if not one.optional:
+            missing[one.priority] += one.count - sum(outcome.given.get((who, kind), 0) for kind in set(one.kinds))
+    missing = +missing
     if missing:
         asked = (f"{count} of {outcome.asked[one]} requests of priority {one}" for one, count in missing.items())
         remedy = "Ask for less, add GPUs (gpu_recommend_mode: grow says which), or accept it with gpu_recommend_partial: true."

@@ -92,11 +92,12 @@ class Group:
 
 @dataclass(frozen=True)
 class WantedUnits:
-    """Requests that are alike. C(kinds): what serves each of them."""
+    """Requests that are alike. C(kinds): what serves each of them. C(optional): nothing is refused because they are not served."""
 
     kinds: tuple[UnitKind, ...]
     count: int
     priority: int = 0
+    optional: bool = False
 
 
 #: Who asks: a number in C(Problem.wanted), or the kind and the priority of users who run now.

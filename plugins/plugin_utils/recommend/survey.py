@@ -73,6 +73,8 @@ def survey(hosts: Sequence[SurveyedHost]) -> FleetSurvey:
     for host in sorted(hosts, key=lambda one: one.name):
         states: list[tuple[FleetGpu, int]] = []
         users = users_on_host(host.facts) if host.users is None else host.users
+        if not host.facts.gpus:
+            left_out[host.name] = "no driver reports a GPU of it"
         for gpu in node_gpus(host.facts):
             reason = _unplannable(gpu)
             if reason:

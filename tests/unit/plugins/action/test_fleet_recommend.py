@@ -18,7 +18,10 @@ from ansible.template import Templar, trust_as_template
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import view_of
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions import fleet_plan, fleet_recommend, host_plan
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.answer import FleetAnswer
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.checker import NotProven
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.seen import state_of
+from ansible_collections.gpufleet.nvidia.tests.unit.host_documents import seen
 
 from ...golden import corpus
 
@@ -118,6 +121,7 @@ class FakeCluster:
 
     priorities: dict[str, int] = {}
     waiting = {"nvidia.com/mig-2g.20gb": "1"}
+    rank = 7
     gone = ()
 
     def __init__(self, *_arguments):
@@ -126,7 +130,7 @@ class FakeCluster:
     def pods(self):
         names = [name for index, start in APART if (name := f"job-{index}-{start}") not in self.gone]
         bound = [self.pod(name, f"uid-{name}", {}, nodeName=TRAINING) for name in names]
-        return [*bound, self.pod("waits", "uid-waits", self.waiting, priority=7)]
+        return [*bound, self.pod("waits", "uid-waits", self.waiting, priority=self.rank)]
 
     def daemon_sets(self):
         return []
@@ -157,6 +161,30 @@ def test_pods_that_wait_are_served_and_the_least_priority_is_evicted(recommend, 
     assert recommend({"kubeconfig": "x"}, lambda facts: pods_on(facts, *APART))[0]["evicted"] == []
 
 
+@pytest.mark.parametrize("resource", ["nvidia.com/mig-9g.999gb", "nvidia.com/mig-7g.80gb"])
+def test_a_pod_that_nothing_serves_stops_no_recommendation(recommend, monkeypatch, tmp_path, resource):
+    monkeypatch.setattr(fleet_recommend, "Cluster", FakeCluster)
+    monkeypatch.setattr(FakeCluster, "waiting", {resource: "1"})
+    monkeypatch.setattr(FakeCluster, "rank", -5)
+    result, _shown = recommend({"kubeconfig": "x"}, lambda facts: pods_on(facts, *APART))
+    report = written(tmp_path)[0]
+    assert not result.get("failed") and result["evicted"] == []
+    if resource.endswith("9g.999gb"):
+        what = f"1 pods of priority -5 that wait for 1 x {resource}"
+        assert report["left_out"] == {what: "no GPU of the fleet offers 9g.999gb"}
+    else:
+        assert report["served"]["-5"] == {"asked": 1, "served": 0}
+
+
+def test_who_is_evicted_is_found_once_however_many_pods_there_are(recommend, monkeypatch):
+    asked = []
+    found = FleetAnswer.evicted.fget
+    monkeypatch.setattr(fleet_recommend, "Cluster", FakeCluster)
+    monkeypatch.setattr(FleetAnswer, "evicted", property(lambda answer: asked.append(1) or found(answer)))
+    recommend({"kubeconfig": "x"}, lambda facts: pods_on(facts, *APART))
+    assert 0 < len(asked) < len(APART) / 2
+
+
 GROW = {"mode": "grow", "variables_file": ""}
 
 
@@ -170,6 +198,8 @@ GROW = {"mode": "grow", "variables_file": ""}
         ({"requests": "/nowhere.csv"}, "gpu_recommend_requests: /nowhere.csv cannot be read"),
         ({"free": {"1g.10gb": "many"}}, "gpu_recommend_free['1g.10gb']: 'many' must be an integer"),
         ({"weights": {"0": "much"}}, "gpu_recommend_weights: must be integers by priority"),
+        ({"weights": {"0": 1.5}}, "gpu_recommend_weights: must be integers by priority"),
+        ({"seconds": -1}, "gpu_recommend_seconds: -1 must be an integer from 1 on"),
         ({"mode": "grow"}, "gpu_recommend_file: gpu_recommend_mode: grow says what has to be bought"),
         ({**GROW}, "gpu_recommend_prices: no board has a price"),
         ({**GROW, "prices": {"h1000": 1}}, "gpu_recommend_prices['h1000']: the table of boards has no 'h1000'"),
@@ -241,6 +271,59 @@ def test_requests_of_a_file_headroom_and_free_slots_are_wanted(recommend, tmp_pa
     recommend({**arguments, "demand": [{"profile": "2g.20gb", "count": 3}]})
     served = written(tmp_path)[0]["served"]
     assert served == {"0": {"asked": 3 + 5, "served": 8}, str(-(2**31)): {"asked": 6, "served": 6}}
+
+
+def test_what_is_to_stay_free_does_not_make_evictions_weigh_more(recommend, tmp_path):
+    """Whoever has to go has the lowest priority of all, and costs one eviction of weight 1, which is the scale."""
+    for free in ({}, {"1g.10gb": 1}):
+        arguments = {"demand": [{"profile": "2g.20gb"}], "free": free}
+        result, _shown = recommend(arguments, lambda facts: pods_on(facts, *everything_but((5, 2), (6, 3), (7, 3))))
+        certificate = written(tmp_path)[0]["certificate"]
+        assert len(result["evicted"]) == certificate["cost"] // certificate["scale"] == 1
+
+
+def test_a_plan_that_is_not_what_it_says_is_not_written(recommend, monkeypatch, tmp_path):
+    def wrong(*_asked):
+        raise NotProven("group 0 is fixed")
+
+    monkeypatch.setattr(fleet_recommend, "verify", wrong)
+    result, _shown = recommend({"demand": [{"profile": "3g.40gb"}]})
+    assert result["failed"] and "group 0 is fixed. Nothing was written." in result["msg"]
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_fleet_of_which_no_gpu_is_known_is_refused_with_the_reasons(call):
+    host = corpus.ready(TRAINING, lambda facts: facts.update(gpus=[]))
+    hosts = {TRAINING: {**host.variables, "gpu_facts_host": {"gpu": host.facts}}}
+    groups = {"gpu_hosts": [TRAINING], "training": [TRAINING]}
+    result, _shown = call(fleet_recommend, {}, {"groups": groups, "hostvars": hosts})
+    assert result["failed"] and f"no GPU can be planned ({TRAINING}: no driver reports a GPU of it)" in result["msg"]
+
+
+def shared_host(replicas):
+    variables = {**corpus.ready(SHARED).variables, "nvidia_sharing_mode": "time_slicing" if replicas else "none"}
+    variables["nvidia_sharing_memory_slice"] = ""
+    variables["nvidia_sharing_replicas"] = replicas
+    return {**variables, "gpu_facts_host": {"gpu": corpus.ready(SHARED).facts}}
+
+
+@pytest.mark.parametrize(("replicas", "most"), [((4, 4), 4), ((4, 2), 2), ((4, 0), 1)])
+def test_hosts_of_a_pool_that_share_their_gpus_otherwise_have_the_fewest_replicas(call, replicas, most):
+    hosts = {name: shared_host(count) for name, count in zip("ab", replicas)}
+    groups = {"gpu_hosts": ["a", "b"], "shared": ["a", "b"]}
+    gpus = 2 * len(corpus.ready(SHARED).facts["gpus"])
+
+    def served(count):
+        demand = {"demand": [{"profile": "gpu", "count": count}]}
+        return not call(fleet_recommend, demand, {"groups": groups, "hostvars": hosts})[0].get("failed")
+
+    assert served(gpus * most) and not served(gpus * most + 1)
+
+
+def test_an_mps_server_uses_nothing_of_its_own():
+    processes = [{"pid": pid, "name": "x"} for pid in (7, 8)]
+    facts = seen({"gpus": [{"uuid": "GPU-0", "processes": processes}], "mps": [{"pid": 6, "servers": [7]}]})
+    assert fleet_recommend._users(facts, None) == {"GPU-0": ("x (PID 8)",)}
 
 
 def test_without_highs_it_is_refused_with_what_installs_it(recommend, monkeypatch, tmp_path):

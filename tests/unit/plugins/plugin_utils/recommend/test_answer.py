@@ -66,7 +66,7 @@ def test_the_planner_of_each_gpu_evicts_whom_the_search_counted(seed):
     found = survey(list(hosts.values()))
     names = [draw.choice([*PROFILES, WHOLE]) for _ in range(3)]
     demand = [{"profile": name, "count": draw.randrange(1, 4), "priority": draw.randrange(4)} for name in names]
-    problem = found.problem(wanted(described(demand), found.pools, found.boards))
+    problem = found.problem(wanted(described(demand), found.pools, found.boards)[0])
     outcome = recommend(problem)
     cost = sum(
         problem.weight()[priority] * outcome.scale * count for (_kind, priority), count in outcome.leaving.items()

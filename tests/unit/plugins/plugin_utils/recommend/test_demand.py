@@ -24,7 +24,7 @@ POOLS = {"train": [H100], "serve": [A30, L40S]}
 
 
 def names(line, larger=False):
-    return {(kind.board, kind.profile) for one in wanted([line], POOLS, BOARDS, larger) for kind in one.kinds}
+    return {(kind.board, kind.profile) for one in wanted([line], POOLS, BOARDS, larger)[0] for kind in one.kinds}
 
 
 def test_the_variable_is_read():
@@ -46,6 +46,7 @@ def test_the_variable_is_read():
         ([{"profile": "1g.10gb", "many": 3}], r"gpu_recommend_demand\[0\]\.many: is not a key"),
         ([{"profile": "1g.10gb"}, {"count": 3}], r"gpu_recommend_demand\[1\]: has neither profile nor memory"),
         ([{"profile": "1g.10gb", "memory": "4GiB"}], r"\[0\]: has both profile and memory"),
+        ([{"profile": ["1g.10gb"]}], r"\[0\]\.profile: .* is not a MIG profile name"),
         ([{"profile": "big"}], r"gpu_recommend_demand\[0\]\.profile: 'big' is not a MIG profile name"),
         ([{"memory": "4GB"}], r"gpu_recommend_demand\[0\]\.memory: the unit 'GB'"),
         ([{"profile": "gpu", "count": 0}], r"\[0\]\.count: 0 must be an integer from 1"),
@@ -66,6 +67,9 @@ def test_requests_are_served_by_what_the_boards_offer():
     assert names(DemandLine("x", None, 10240)) == {(H100, "1g.20gb"), (A30, "2g.12gb"), (L40S, "gpu")}
     larger = names(DemandLine("x", "3g.40gb", None), larger=True)
     assert larger == {(H100, name) for name in ("3g.40gb", "4g.40gb", "7g.80gb", "gpu")}
+    # No narrower instance has the optical flow accelerator of this one.
+    media = names(DemandLine("x", "1g.10gb+me", None), larger=True)
+    assert media == {(H100, name) for name in ("1g.10gb+me", "7g.80gb", "gpu")}
 
 
 def test_what_no_gpu_offers_is_refused():
@@ -90,27 +94,37 @@ def test_pods_that_wait_are_demand():
         pod("c", node="gpu-0", **ask),
         pod("d", phase="Running", node="gpu-0", **ask),
         pod("e", **{"nvidia.com/gpu": "2"}),
+        pod("f", **{"nvidia.com/mig-9g.999gb": "1"}),
+        pod("g", **{"nvidia.com/gpu-of-others": "1"}),
     ]
-    found = waiting(documents)
-    assert found == [
-        DemandLine("pods that wait", "1g.10gb", None, 2, 1000),
-        DemandLine("pods that wait", "gpu", None, 2, 0),
-    ]
+    lines = waiting(documents)
+    alone = DemandLine(
+        "pods of priority 1000 that wait for 1 x nvidia.com/mig-1g.10gb", "1g.10gb", None, 2, 1000, pods=True
+    )
+    assert alone in lines
+    # Nothing larger serves them, whatever serves other requests.
+    assert names(alone, larger=True) == {(H100, "1g.10gb")}
+    found, left_out = wanted(lines, POOLS, BOARDS)
+    assert [(one.count, one.priority, one.optional) for one in found] == [(2, 1000, True)]
+    assert left_out == {
+        "1 pods of priority 0 that wait for 2 x nvidia.com/gpu": "the planner does not place several devices on one node",
+        "1 pods of priority 0 that wait for 1 x nvidia.com/mig-9g.999gb": "no GPU of the fleet offers 9g.999gb",
+        "1 pods of priority 0 that wait for 1 x nvidia.com/gpu-of-others": "no GPU of the fleet offers nvidia.com/gpu-of-others",
+    }
 
 
 def test_resources_are_profiles():
     assert profile_of_resource("nvidia.com/mig-1g.10gb.me") == "1g.10gb+me"
     assert profile_of_resource("nvidia.com/mig-1g.10gb.shared") == "1g.10gb"
     assert profile_of_resource("nvidia.com/gpu.shared") == "gpu"
-    assert profile_of_resource("nvidia.com/gpumem") is None
 
 
 def test_the_most_requests_at_once_are_wanted():
     text = (
-        "submitted,ended,profile,priority\n"
-        "0,10,1g.10gb,1\n"
+        "\ufeffsubmitted,ended,profile,priority\n"
+        "0,10.5,1g.10gb,1\n"
         "5,,1g.10gb,1\n"
-        "10,20,1g.10gb,1\n"
+        "10.5,20,1g.10gb,1\n"
         "2026-11-27T18:00:00Z,2026-11-27T19:00:00+00:00,gpu,\n"
     )
     assert over_time(text, "trace.csv", headroom=10) == [

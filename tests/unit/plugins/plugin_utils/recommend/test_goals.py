@@ -16,6 +16,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.goals im
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.outcome import recommend
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.problem import (
     EMPTY,
+    WHOLE,
     FleetGpu,
     Group,
     Problem,
@@ -62,7 +63,10 @@ def fewest(problem):
 
 @pytest.mark.parametrize("seed", range(40, 48))
 def test_as_many_gpus_are_left_empty_as_can_be(seed):
-    asked = pool(seed)
+    drawn = pool(seed)
+    # Who uses a whole GPU stays there.
+    idle = (replace(group, states=(replace(group.states[0], users=()),)) for group in drawn.groups)
+    asked = replace(drawn, groups=tuple(idle))
     problem, spare = consolidate(asked)
     check(problem)
     answer = recommend(problem)
@@ -82,6 +86,16 @@ def test_gpus_that_are_fixed_are_not_emptied():
     assert (answer.asked[spare], answer.served[spare]) == (1, 1)
     changed = {change.group: change.after for change in answer.changes}
     assert changed[0] == ((EMPTY,),) and divmod(answer.cost, answer.scale) == (1, 0)
+
+
+def test_whoever_uses_a_whole_gpu_stays_there_for_nothing_would_evict_them():
+    kind = UnitKind("", "t4-16gb", WHOLE)
+    groups = Group((FleetGpu("", "t4-16gb", users=(0,)),), 2), Group((FleetGpu("", "t4-16gb"),))
+    problem, spare = consolidate(Problem({"t4-16gb": ()}, groups, replicas={kind: 4}))
+    answer = recommend(problem)
+    assert (answer.asked[spare], answer.served[spare], answer.cost) == (1, 1, 0)
+    assert {change.group: change.after for change in answer.changes} == {0: (None,), 1: ((EMPTY,),)}
+    verify(problem, answer)
 
 
 PRICES = {"h100-80gb-sxm": 30000, "a100-80gb": 18000, "a30-24gb": 5000, "h200-141gb": 40000}
@@ -125,6 +139,30 @@ def test_a_board_that_serves_more_for_its_price_is_bought():
     problem = Problem(PROFILES, (Group((FleetGpu("", "a30-24gb"),)),), (WantedUnits(kinds, 9),))
     purchase = grow(problem, {("", "h100-80gb-sxm"): 30000, ("", "a100-80gb"): 18000})
     assert (purchase.gpus, purchase.cost) == ({("", "a100-80gb"): 2}, 36000)
+
+
+@pytest.mark.parametrize(("count", "bought"), [(4, {}), (6, {("", "t4-16gb"): 2}), (50, {("", "t4-16gb"): 46})])
+def test_a_gpu_that_is_bought_is_not_shared_whatever_the_pool_does(count, bought):
+    kind = UnitKind("", "t4-16gb", WHOLE)
+    groups = Group((FleetGpu("", "t4-16gb"),)), Group((FleetGpu("", "t4-16gb"),), 0)
+    problem = Problem({"t4-16gb": ()}, groups, (WantedUnits((kind,), count),), replicas={kind: 4})
+    purchase = grow(problem, {("", "t4-16gb"): 3000})
+    assert (purchase.gpus, purchase.cost) == (bought, 3000 * sum(bought.values()))
+    gap, _more = verify(purchase.problem, purchase.outcome)
+    assert gap >= 0 and purchase.outcome.searched
+
+
+def test_no_board_is_bought_for_its_mig_in_a_pool_that_has_none():
+    there = FleetGpu("whole", "t4-16gb", fixed=True), FleetGpu("parted", H100, True)
+    pools = [state.pool for state in there]
+    wanted = WantedUnits(tuple(UnitKind(name, H100, "3g.40gb") for name in pools), 6)
+    offered = [Group((FleetGpu(name, H100),), 0) for name in pools]
+    boards = {"t4-16gb": (), H100: PROFILES[H100]}
+    problem = Problem(boards, (*(Group((state,)) for state in there), *offered), (wanted,))
+    offers = {(name, H100): 30000 for name in pools}
+    assert grow(problem, offers).gpus == {("parted", H100): 2}
+    with pytest.raises(Refused, match="no board that is offered serves all requests: 4 of priority 0 are left"):
+        grow(problem, {("whole", H100): 1})
 
 
 def test_nothing_is_bought_where_layouts_serve_everything():

@@ -212,7 +212,8 @@ def test_a_demand_that_nothing_serves_is_refused_by_priority():
     assert answer.missing == {5: 1, 1: 2}
     verify(problem, answer)
     with pytest.raises(Refused, match=r"1 of 3 requests of priority 5, 2 of 2 requests of priority 1"):
-        refuse_missing(answer)
+        refuse_missing(problem, answer)
+    refuse_missing(replace(problem, wanted=tuple(replace(one, optional=True) for one in wanted)), answer)
 
 
 def test_a_user_leaves_an_instance_that_somebody_of_more_priority_gets():

@@ -71,7 +71,7 @@ def test_gpus_in_the_same_state_are_one_group():
         Group((FleetGpu("train", H100),), 1): (("b", (1,)),),
     }
     assert found.pools == {"train": [H100]} and not found.left_out
-    demand = wanted(described([{"profile": "2g.20gb", "count": 2}]), found.pools, found.boards)
+    demand, _pods = wanted(described([{"profile": "2g.20gb", "count": 2}]), found.pools, found.boards)
     check(found.problem(demand))
 
 
@@ -96,5 +96,6 @@ def test_what_cannot_be_planned_is_left_out_with_the_reason(changed, reason):
     found = survey([host("a", changed, gpu(1))])
     assert list(found.left_out.values()) == [reason]
     assert [units for group in found.units for units in group] == [("a", (1,))]
+    assert survey([host("b"), host("a", gpu(0))]).left_out == {"b": "no driver reports a GPU of it"}
     alone = survey([host("a", changed, gpu(1), single=True)])
     assert len(alone.left_out) == 2 and not alone.groups
