@@ -147,7 +147,7 @@ class _Outcome:
             asked=asked,
             cost=self._cost(changes, leaving),
             scale=self.of.scale,
-            prices=self._prices(self.found.prices),
+            prices=self._prices(self.found.best_prices),
             served_prices={priority: self._prices(prices) for priority, prices in self.found.served_prices.items()},
             least=int(self.found.least),
             searched=self.found.searched,
@@ -226,8 +226,7 @@ class _Outcome:
                     give(who, kind, left[who])
         return dict(given), leaving
 
-    def _prices(self, prices: RowPrices | None) -> KindPrices:
-        assert prices is not None
+    def _prices(self, prices: RowPrices) -> KindPrices:
         unit, kept, served = (part.tolist() for part in (prices.unit, prices.kept, prices.served))
         row_of = self.of.row_of
         users = {

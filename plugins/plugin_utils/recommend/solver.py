@@ -66,6 +66,12 @@ class Solution:
     prices: RowPrices | None = None
     searched: bool = False
 
+    @property
+    def best_prices(self) -> RowPrices:
+        if self.prices is None:
+            raise ValueError("prices are asked for before there are any")
+        return self.prices
+
 
 def solve(of: Matrices, seconds: float = INFINITY) -> Solution:
     """Return the best plan. C(seconds): after how many the search ends with what it has."""
@@ -296,8 +302,7 @@ class _Search:
         """Bound the plans by whole numbers of layouts, at the prices that were found. Where not all demand is served, parts of layouts would serve a little
         more, so what is served would cost less of them than it can.
         """
-        assert self.found.prices is not None
-        prices, program = self.found.prices, Program(mip_max_nodes=_NODES, mip_abs_gap=self.of.scale * 0.25)
+        prices, program = self.found.best_prices, Program(mip_max_nodes=_NODES, mip_abs_gap=self.of.scale * 0.25)
         worth = prices.unit / PARTS
         self.base(program, True, prices.kept / PARTS)
         constant = 0.0
@@ -347,7 +352,7 @@ class _Search:
         """Solve the linear program over the options near the cheapest, with ever more options until it meets the bound. Return how much of each group
         becomes which option.
         """
-        of, prices = self.of, self.found.prices
+        of, prices = self.of, self.found.best_prices
         program = Program()
         self.base(program, False)
         dear = 4.0 * max(int(block.cost.max()) for block in of.blocks) + of.scale
@@ -360,7 +365,6 @@ class _Search:
         }
         columns: dict[_Choice, int] = {}
         for _round in range(40):
-            assert prices is not None
             for number, place, option in self.near(tolerance * of.scale, prices):
                 if (number, place, option) not in columns:
                     block = of.blocks[number]
@@ -382,15 +386,15 @@ class _Search:
 
     def integers(self, linear: dict[tuple[int, int], dict[int, float]], undecided: int, tolerance: float) -> None:
         """Find a plan: integers for the groups that the linear program splits and for as many others, those that lose the least by another option."""
-        assert self.found.prices is not None
+        prices = self.found.best_prices
         free = {key for key, options in linear.items() if any(abs(one - round(one)) > 1e-6 for one in options.values())}
         next_best = []
         for number, block in enumerate(self.of.blocks):
-            reduced = self.np.partition(self.reduced(block, self.found.prices), min(1, block.cost.shape[1] - 1), axis=1)
+            reduced = self.np.partition(self.reduced(block, prices), min(1, block.cost.shape[1] - 1), axis=1)
             lose = reduced[:, 1] - reduced[:, 0] if block.cost.shape[1] > 1 else ()
             next_best += [(int(one), place, number) for place, one in enumerate(lose)]
         free |= {(number, place) for _lose, place, number in sorted(next_best)[:undecided]}
-        wide = {one for one in self.near(tolerance * self.of.scale, self.found.prices) if one[:2] in free}
+        wide = {one for one in self.near(tolerance * self.of.scale, prices) if one[:2] in free}
         wide |= {(*key, option) for key in free for option in linear.get(key, ())}
         # What is near the cheapest need not serve as much: with these it does once every group is free.
         wide |= {one for one in self.first_plan() if one[:2] in free}
@@ -440,10 +444,8 @@ class _Search:
         """Search all options that could be part of a better plan, where they are few or time is given: no other that costs more than the gap beyond the
         cheapest can.
         """
-        assert self.found.prices is not None
         self.found.searched = self.gap() < 1
-        if not self.found.searched:
-            assert self.found.cost is not None
-            options = list(self.near(self.found.cost - self.found.bound / PARTS, self.found.prices))
+        if not self.found.searched and self.found.cost is not None:
+            options = list(self.near(self.found.cost - self.found.bound / PARTS, self.found.best_prices))
             if len(options) <= _COLUMNS or 0 < self.left() < INFINITY:
                 self.found.searched = self.program(options, {}, mip_abs_gap=0.99)
