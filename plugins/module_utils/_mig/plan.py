@@ -200,7 +200,8 @@ def _best(
     ranked: dict[tuple[tuple[int, int], int], list[int]] = {}
     for layout in layouts:
         # Without force every layout left keeps all busy instances, so the first part is the same for all.
-        rank_of = (-bits(layout & named), -bits(layout & busy)), -bits(layout & existing)
+        kept = -bits(layout & named) if named else 0
+        rank_of = (kept, -bits(layout & busy)), -bits(layout & existing)
         ranked.setdefault(rank_of, []).append(layout)
     best: tuple[Any, ...] | None = None
     found: tuple[int, dict[int, ComputeChange]] | None = None

@@ -306,7 +306,7 @@ def host_answer(
     empty = tuple(gpu.index for gpu in gpus if after[gpu.index] == (EMPTY,))
     # An empty GPU keeps its MIG mode.
     after = {**after, **{gpu.index: () if gpu.enabled else None for gpu in gpus if gpu.index in empty}}
-    changes = (_change(gpu, after[gpu.index], users, gpu.index in empty) for gpu in gpus)
+    changes = (_change(gpu, after[gpu.index], users) for gpu in gpus)
     capable = {gpu.index: after[gpu.index] for gpu in gpus if gpu.has_mig}
     layout = _layout(capable, len(gpus) == len(facts.gpus or ()))
     return HostAnswer(name, pool, layout, state_of(facts), tuple(one for one in changes if one is not None), empty)
@@ -319,9 +319,7 @@ def _desired(gpu: NodeGpu, after: Instances | None) -> DesiredGpu:
     )
 
 
-def _change(
-    gpu: NodeGpu, after: Instances | None, users: Mapping[str, Collection[str]], emptied: bool
-) -> AnnouncedChange | None:
+def _change(gpu: NodeGpu, after: Instances | None, users: Mapping[str, Collection[str]]) -> AnnouncedChange | None:
     """Return what a GPU becomes: a layout says how many instances there are, and which of those in use stay is the search's to say."""
     desired = _desired(gpu, after)
     current = [
@@ -336,16 +334,16 @@ def _change(
     ]
     found = plan_gpu(current if gpu.enabled else (), desired, gpu.profiles, FORCE, gpu.title)
     switched = bool(gpu.enabled) != desired.enabled
-    whole = tuple(users.get(str(gpu.facts.uuid), ())) if not gpu.enabled else ()
-    if not (switched or found.destroy or found.create or (emptied and whole)):
+    if not (switched or found.destroy or found.create):
         return None
     gone = [one.instance for one in found.destroy]
-    evicted = [*(who for one in gone for who in one.users), *whole]
+    evicted = [*(who for one in gone for who in one.users)]
+    if switched and desired.enabled:
+        evicted += users.get(str(gpu.facts.uuid), ())
     before = describe(Counter(one.profile for one in current)) if gpu.enabled else "MIG off"
     idle = sum(1 for one in gone if not one.users)
     keeps = tuple(str(part.uuid) for one in current if one.named for part in one.compute)
-    then = f"{desired}, empty" if emptied and whole else str(desired)
-    return AnnouncedChange(gpu.index, before, then, tuple(dict.fromkeys(evicted)), idle, keeps)
+    return AnnouncedChange(gpu.index, before, str(desired), tuple(dict.fromkeys(evicted)), idle, keeps)
 
 
 def _layout(after: Mapping[int, Instances | None], everything: bool) -> list[dict[str, Any]]:

@@ -15,9 +15,8 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.plan import F
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.state import node_gpus
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.answer import host_answer, placed
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.demand import described, wanted
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.goals import consolidate
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.outcome import recommend
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.problem import WHOLE, Problem, UnitKind
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.problem import WHOLE
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.survey import survey
 
 from .....whole import sampled
@@ -85,7 +84,7 @@ def test_of_two_priorities_on_one_gpu_the_lower_is_evicted_by_whoever_changes_it
     node = host("a", gpu(0, *places), users=users, priorities={"jobs/at-0": 1000, "jobs/at-4": 0, "jobs/at-5": 0})
     found = survey([node])
     demand = [{"profile": "3g.40gb", "priority": 50}]
-    outcome = recommend(found.problem(wanted(described(demand), found.pools, found.boards)))
+    outcome = recommend(found.problem(wanted(described(demand), found.pools, found.boards)[0]))
     (after,) = placed(found, outcome).values()
     answer = host_answer("a", "train", node.facts, after, users)
     assert answer.evicted == ["jobs/at-4", "jobs/at-5"]
@@ -101,18 +100,3 @@ def test_of_two_priorities_on_one_gpu_the_lower_is_evicted_by_whoever_changes_it
     ).gpus.values()
     gone = plan_gpu(there.current, asked, there.profiles, FORCE).destroy
     assert [one.instance.start for one in gone] == [4, 5]
-
-
-def test_who_is_on_a_whole_gpu_that_is_to_be_empty_is_announced():
-    users = {f"GPU-{index}": {f"jobs/on-{index}": 1} for index in range(2)}
-    node = host("a", *(gpu(index, enabled=False) for index in range(2)), users=users)
-    found = survey([node])
-    (name,) = found.boards
-    shared = {UnitKind("train", name, WHOLE): 4}
-    problem, _spare = consolidate(Problem(found.boards, found.groups, (), {}, shared))
-    outcome = recommend(problem)
-    (after,) = placed(found, outcome).values()
-    answer = host_answer("a", "train", node.facts, after, users)
-    (index,) = answer.empty
-    assert answer.evicted == [f"jobs/on-{index}"] and outcome.cost == outcome.scale
-    assert [(one.index, one.before, one.after) for one in answer.changes] == [(index, "MIG off", "MIG off, empty")]
