@@ -67,7 +67,8 @@ class ActionModule(ControllerAction):
             fleet = self._fleet(groups, known, recorded, hosts, root)
             clusters = fleet.clusters()
             trees = {f"clusters/{cluster.name}": cluster_tree(cluster) for cluster in clusters}
-            slurm = fleet.slurm_clusters(partial(writer.slurm_nodes, root), writer.site_files)
+            slurm_before = cache(partial(writer.slurm_nodes, root))
+            slurm = fleet.slurm_clusters(slurm_before, writer.site_files)
             trees.update({f"{writer.SLURM}/{one.name}": slurm_tree(one) for one in slurm})
             described = [*(cluster.name for cluster in clusters), *(f"{writer.SLURM}/{one.name}" for one in slurm)]
             others = writer.other_clusters(root, trees)
@@ -79,7 +80,7 @@ class ActionModule(ControllerAction):
                 root, writer.nodes_of_tree(root, of_clusters), nodes | in_inventory, of_run["remove_nodes"]
             )
             for one in slurm:
-                before = writer.slurm_nodes(root, one.name)
+                before = slurm_before(one.name)
                 # A host that waits, or is in another cluster now, is in the inventory.
                 known_nodes = {name for name, node in before.items() if node.host in in_inventory}
                 known_nodes.update(node.name for node in one.nodes)

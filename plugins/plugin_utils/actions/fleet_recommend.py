@@ -188,10 +188,13 @@ def _read(
 ) -> _Fleet:
     names = plain((task_vars.get("groups") or {}).get(GPU_HOSTS) or [])
     played = set(names if arguments["hosts"] is None else arguments["hosts"])
-    pods = None if documents is None else {pod.uid: pod for pod in map(read_pod, documents) if not pod.ended}
-    priorities: Counter[str] = Counter()
+    pods: dict[str, Pod] = {}
+    priorities: dict[str, int] = {}
     for document in documents or ():
-        priorities[read_pod(document).title] = int((document.get("spec") or {}).get("priority") or 0)
+        pod = read_pod(document)
+        priorities[pod.title] = int((document.get("spec") or {}).get("priority") or 0)
+        if not pod.ended:
+            pods[pod.uid] = pod
     fleet = _Fleet()
     for host in hosts_of(names, task_vars):
         # The file describes all hosts, those outside of the limit as they are described now.
@@ -201,7 +204,8 @@ def _read(
             fleet.left_out[host.name] = refusal.message
             continue
         if host.name in played:
-            reason = _take(host, fleet, arguments["facts_directory"], pods, priorities)
+            asked = None if documents is None else pods
+            reason = _take(host, fleet, arguments["facts_directory"], asked, priorities)
             if reason:
                 fleet.left_out[host.name] = reason
     return fleet
