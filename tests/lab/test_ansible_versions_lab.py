@@ -72,6 +72,7 @@ EACH_RELEASE = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.by_name
 @EACH_RELEASE
 def test_the_main_job_and_then_nothing_to_do(fleet, tarball, tmp_path, python_of, release):
     programs = programs_of(release, python_of)

@@ -91,6 +91,7 @@ def test_check_mode_shows_it_on_a_bare_host(fleet):
     assert installed(fleet) == {} and fleet.lab.status(HOST, "test -e /var/lib/gpufleet") == 1
 
 
+@pytest.mark.by_name
 def test_a_host_that_dcgm_does_not_accept_owes_it_over_runs(fleet, recorded):
     """The second run finds nothing to change, and does not give the host away all the same."""
     broken = recorded.spoiled(recorded.LEVEL_2, status="Fail", warnings=[{"warning": "bad", "error_severity": 2}])

@@ -183,6 +183,7 @@ def meanwhile(host: Host, **arguments: Any) -> Future[dict[str, Any]]:
     return ThreadPoolExecutor(1).submit(host.driver, **arguments)
 
 
+@pytest.mark.by_name
 @pytest.mark.proves("driver", "nvidia", rows=["debian-12"], note="faults")
 def test_a_server_that_dies_in_the_middle_of_a_package(at_old, server):
     host = at_old
