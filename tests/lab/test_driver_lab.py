@@ -71,6 +71,7 @@ def changes(answer: dict) -> list[tuple[str, str | None]]:
     return [(step["kind"], step["data"].get("version")) for step in answer["steps"]]
 
 
+@pytest.mark.by_name
 def test_check_mode_of_the_whole_site_shows_the_plan_of_a_bare_host(host):
     before = host.sh("find /etc /var/lib/dpkg /var/lib/apt /usr/share/keyrings -type f | sort | xargs -r sha256sum")
     played = host.fleet.play("site", "--check", "--diff", timeout=1800)
