@@ -314,6 +314,8 @@ class ChosenAction(FleetAction):
     _requires_connection = False
     #: Modules with an C(ActionModule) each, which are called by their names.
     CHOICES: tuple[ModuleType, ...] = ()
+    #: Names of others that few playbooks call, and once: they are imported by the task that does.
+    LATE = ""
     #: What runs where neither says which.
     DEFAULT = ""
 
@@ -323,8 +325,12 @@ class ChosenAction(FleetAction):
         actions = {module.__name__.rpartition(".")[2]: module.ActionModule for module in self.CHOICES}
         if name not in actions and "action" not in given:
             name = self.DEFAULT or name
+        if name in self.LATE.split():
+            actions[name] = choices(name)[0].ActionModule
         if name not in actions:
-            raise AnsibleActionFail(f"action must be one of {', '.join(actions)}, and is {printable(name)}.")
+            raise AnsibleActionFail(
+                f"action must be one of {', '.join([*actions, *self.LATE.split()])}, and is {printable(name)}."
+            )
         parts = ("task", "connection", "play_context", "loader", "templar", "shared_loader_obj")
         chosen = actions[name](**{part: getattr(self, f"_{part}") for part in parts})
         chosen._load_name = name

@@ -19,6 +19,7 @@ from ansible_collections.gpufleet.nvidia.plugins.action import node as node_acti
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Plan, Refused, Step
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._results import refuse, succeed
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import Kind
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import choices
 
 from ...result_shape import FORMER, SHAPES, misshapen
 
@@ -78,7 +79,7 @@ ACTIONS = {path: path.stem for path in sorted((PLUGINS / "action").glob("*.py"))
 ACTIONS |= {
     Path(choice.__file__): name
     for name, module in (("fleet", fleet), ("node", node_action), ("rollout", rollout))
-    for choice in module.ActionModule.CHOICES
+    for choice in (*module.ActionModule.CHOICES, *choices(module.ActionModule.LATE))
 }
 
 

@@ -7,6 +7,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,7 +19,7 @@ from ansible.plugins.loader import action_loader, module_loader
 from ansible_collections.gpufleet.nvidia.plugins.action import fleet, node, rollout
 from ansible_collections.gpufleet.nvidia.plugins.doc_fragments import cluster
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions import site_times
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import ChosenAction
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import ChosenAction, choices
 
 MODULES = Path(__file__).resolve().parents[4] / "plugins" / "modules"
 
@@ -71,6 +73,22 @@ def test_an_action_that_there_is_not_is_refused(call, options):
         call(SimpleNamespace(ActionModule=Chosen), options, {}, action="gpufleet.nvidia.fleet")
 
 
+def test_an_action_that_few_playbooks_call_is_imported_by_its_task(call):
+    # In a process of its own: here other tests have imported it.
+    asked = f"import sys, {fleet.__name__}; print([name for name in sys.modules if '.recommend.' in name])"
+    environment = {"PYTHONPATH": str(MODULES.parents[1] / "build" / "collections")}
+    line = [sys.executable, "-c", asked]
+    done = subprocess.run(line, env=environment, stdout=subprocess.PIPE, text=True, check=True)
+    # What the plan of a host compares with a recommendation is another matter.
+    assert done.stdout.strip() == "['ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.seen']"
+
+    class Late(ChosenAction):
+        LATE = "rack_drivers site_times"
+
+    task_of = SimpleNamespace(ActionModule=Late)
+    assert call(task_of, {"action": "site_times", "hosts": []}, {}, action="gpufleet.nvidia.fleet")[0]["seconds"] == {}
+
+
 def test_options_of_another_action_are_refused(call):
     with pytest.raises(AnsibleActionFail, match=r"Unsupported parameters for \(site_times\) module: playbook"):
         options = {"action": "site_times", "hosts": [], "playbook": "site"}
@@ -95,9 +113,10 @@ def test_every_choice_and_every_option_of_each_is_documented(module):
         if f"gpufleet.nvidia.{name}" in document["extends_documentation_fragment"]:
             options |= yaml.safe_load(text)["options"]
     action = options.pop("action")
-    assert list(action["choices"]) == [choice.__name__.rpartition(".")[2] for choice in module.ActionModule.CHOICES]
+    every = [*module.ActionModule.CHOICES, *choices(module.ActionModule.LATE)]
+    assert list(action["choices"]) == sorted(choice.__name__.rpartition(".")[2] for choice in every)
     declared = {}
-    for choice in module.ActionModule.CHOICES:
+    for choice in every:
         for name, option in options_of(choice.ActionModule):
             declared.setdefault(name, set()).add((option["type"], option.get("elements")))
     if module is fleet:
