@@ -90,7 +90,7 @@ options:
     type: list
     elements: dict
   report: {type: path, description: "File on the controller to which all of it is written as JSON. If empty, none is written."}
-  requests: {type: path, description: A CSV file on the controller with requests over time.}
+  requests: {type: path, description: "A file on the controller with requests over time, CSV or the JSON of Prometheus."}
   rolled_back: {type: list, elements: str, description: The hosts that were rolled back in this run.}
   scontrol: {type: str, description: What C(scontrol show node) printed of the node of the host.}
   seconds: {type: int, description: Seconds after which a search ends with what it has.}

@@ -4,7 +4,7 @@
 
 """What is wanted of a fleet: the variable C(gpu_recommend_demand), pods that wait, and files of requests over time. Pure.
 
-All three become the same lines; C(wanted) says what of a fleet serves each of them.
+All become the same lines; C(wanted) says what of a fleet serves each of them.
 """
 
 from __future__ import annotations
@@ -12,18 +12,24 @@ from __future__ import annotations
 import csv
 import datetime
 import io
+import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any
+from math import ceil
+from typing import Any, NamedTuple
 
 from ...module_utils._boards.board import GpuInstanceProfile
 from ...module_utils._boards.lookup import keyed
+from ...module_utils._formats.documents import read_json
 from ...module_utils._formats.numbers import whole_number
 from ...module_utils._mig.geometry import ENGINES
 from ...module_utils._mig.profiles import parse, resolve
 from ...module_utils._plan import Refused
+from ...module_utils._schema import check, has, items, mapping, needs, not_null, number, of, row
+from ...module_utils._schema import text as text_of
 from ...module_utils._sharing.arithmetic import memory_mib
 from ...module_utils._sharing.mps_instances import GPU, mig_resource
 from ..fleet import pods
@@ -32,6 +38,8 @@ from .problem import WHOLE, UnitKind, WantedUnits
 VARIABLE = "gpu_recommend_demand"
 _KEYS = ("profile", "memory", "count", "priority", "pool")
 _COLUMNS = ("submitted", "ended", "profile", "memory", "priority")
+#: As Prometheus writes a number of requests, which may be a mean.
+_COUNT = re.compile(r"[0-9]{1,9}(\.[0-9]{1,18})?([eE][-+]?0?[0-9])?")
 #: The least and the most that Kubernetes gives a pod (kubernetes.io/docs/concepts/scheduling-eviction/pod-priority-preemption).
 LOWEST, _HIGHEST = -(2**31), 2 * 10**9 + 1000
 
@@ -62,8 +70,8 @@ def described(value: Any) -> list[DemandLine]:
     if not isinstance(value, (list, tuple)):
         raise Refused(VARIABLE, "must be a list", "For example [{profile: 1g.10gb, count: 4}].")
     found = []
-    for number, item in enumerate(value):
-        path = f"{VARIABLE}[{number}]"
+    for place, item in enumerate(value):
+        path = f"{VARIABLE}[{place}]"
         if not isinstance(item, Mapping):
             raise Refused(path, "every entry must be a mapping", "For example {profile: 1g.10gb, count: 4}.")
         strange = sorted(str(key) for key in item if key not in _KEYS)
@@ -131,16 +139,31 @@ def profile_of_resource(resource: str) -> str:
 
 
 def over_time(text: str, path: str, headroom: int = 0) -> list[DemandLine]:
-    """Return the most requests of each kind and priority that a file had at once.
+    """Return the most requests of each kind, priority and pool that a file had at once.
 
-    :param text: CSV with a header: C(submitted), C(ended) (empty: still there), C(profile) or C(memory), and maybe C(priority). Moments are seconds, or
-        ISO 8601 with a zone.
+    :param text: JSON as Prometheus answers a query, or CSV with a header: C(submitted), C(ended) (empty: still there), C(profile) or C(memory), and maybe
+        C(priority). Moments are seconds, or ISO 8601 with a zone.
     :param headroom: how many percent more are wanted, rounded up.
-    :raises Refused: the file is malformed; the path has the line and the column.
+    :raises Refused: the file is malformed; the path has the line and the column, or the place in the answer.
     """
-    reader = csv.reader(io.StringIO(text.removeprefix("\ufeff")), strict=True)
+    read = _of_prometheus if text.lstrip().startswith("{") else _of_csv
+    most = read(text.removeprefix("\ufeff"), path).items()
+    # A hundredth of a percent keeps what floating point adds from being a request more.
+    counts = ((key, ceil(round(count * (100 + headroom), 2) / 100)) for key, count in most)
+    return [DemandLine(path, key.profile, key.memory, count, key.rank, key.pool) for key, count in counts if count]
+
+
+class _Asked(NamedTuple):
+    profile: str | None
+    memory: int | None
+    rank: int
+    pool: str | None = None
+
+
+def _of_csv(text: str, path: str) -> dict[_Asked, float]:
+    reader = csv.reader(io.StringIO(text), strict=True)
     try:
-        (_line, header), *rows = [(reader.line_num, row) for row in reader if row] or [(1, [])]
+        (_line, header), *rows = [(reader.line_num, cells) for cells in reader if cells] or [(1, [])]
     except csv.Error as malformed:
         raise Refused(f"{path}:{reader.line_num}", f"invalid CSV: {malformed}", "") from None
     strange = [number for number, name in enumerate(header) if name not in _COLUMNS or name in header[:number]]
@@ -148,30 +171,75 @@ def over_time(text: str, path: str, headroom: int = 0) -> list[DemandLine]:
         where = f"{path}:1, column {strange[0] + 1}" if strange else f"{path}:1"
         remedy = f"The columns are {', '.join(_COLUMNS)}, each once; profile or memory."
         raise Refused(where, f"the header is {','.join(header)!r}", remedy)
-    events: dict[tuple[str | None, int | None, int], list[tuple[float, int]]] = {}
-    for line, row in rows:
-        if len(row) != len(header):
-            reason = f"has {len(row)} columns, and the header has {len(header)}"
-            raise Refused(f"{path}:{line}, column {min(len(row), len(header)) + 1}", reason, "")
-        item = dict(zip(header, row))
+    events: dict[_Asked, list[tuple[float, int]]] = {}
+    for line, cells in rows:
+        if len(cells) != len(header):
+            reason = f"has {len(cells)} columns, and the header has {len(header)}"
+            raise Refused(f"{path}:{line}, column {min(len(cells), len(header)) + 1}", reason, "")
+        item = dict(zip(header, cells))
         place = {name: f"{path}:{line}, column {number}" for number, name in enumerate(header, 1)}
         start = _moment(item["submitted"], place["submitted"])
         end = _moment(item["ended"], place["ended"]) if item["ended"] else float("inf")
         if end < start:
             raise Refused(place["ended"], f"{item['ended']} is before {item['submitted']}, when it was submitted", "")
-        priority = item.get("priority") or "0"
-        rank = whole_number(priority.removeprefix("-"))
-        if rank is None:
-            raise Refused(place["priority"], f"{priority!r} must be an integer", "")
         what = _what(item, place["profile" if item.get("profile") or "memory" not in place else "memory"])
-        key = (*what, -rank if priority.startswith("-") else rank)
+        key = _Asked(*what, _rank(item.get("priority"), place.get("priority", "")))
         events.setdefault(key, []).extend([(start, 1), (end, -1)])
-    found = []
-    for (profile, memory, rank), changes in events.items():
-        # Who ends at a moment makes room for who comes then.
-        most = max(accumulate(change for _moment_of_it, change in sorted(changes)))
-        found.append(DemandLine(path, profile, memory, -(-most * (100 + headroom) // 100), rank))
-    return found
+    # Who ends at a moment makes room for who comes then.
+    return {key: max(accumulate(change for _at, change in sorted(changes))) for key, changes in events.items()}
+
+
+_SAMPLE = row(number(0, real=True), text_of())
+
+
+@dataclass(frozen=True)
+class _Series:
+    metric: Mapping[str, str] = needs(mapping(not_null(text_of())))
+    value: tuple[float, str] | None = has(_SAMPLE)
+    values: tuple[tuple[float, str], ...] | None = has(items(_SAMPLE))
+
+
+@dataclass(frozen=True)
+class _Result:
+    result: tuple[_Series, ...] = needs(items(of(_Series)))
+
+
+def _of_prometheus(text: str, path: str) -> dict[_Asked, float]:
+    """Read an answer (prometheus.io/docs/prometheus/latest/querying/api): labels say what is asked for, and samples how many there were.
+
+    Series with equal labels of these add up.
+    """
+    try:
+        series = check(of(_Result), read_json(text).get("data"), f"{path}: data").result
+    except json.JSONDecodeError as malformed:
+        where = f"{path}:{malformed.lineno}, column {malformed.colno}"
+        raise Refused(where, f"invalid JSON: {malformed.msg}", "") from None
+    except ValueError as malformed:
+        raise Refused(path, str(malformed), "") from None
+    found: dict[_Asked, Counter[float]] = {}
+    for position, one in enumerate(series):
+        place, labels = f"{path}: data.result[{position}]", one.metric
+        # As kube-state-metrics writes nvidia.com/mig-1g.10gb: nvidia_com_mig_1g_10gb.
+        resource = labels.get("resource", "").replace("nvidia_com_", "nvidia.com/").replace("/mig_", "/mig-")
+        profile = labels.get("profile") or (profile_of_resource(resource.replace("_", ".")) if resource else "")
+        what = _what({"profile": profile, "memory": labels.get("memory")}, f"{place}.metric")
+        key = _Asked(*what, _rank(labels.get("priority"), f"{place}.metric.priority"), labels.get("pool") or None)
+        samples = one.values if one.value is None else (one.value,)
+        if not samples:
+            raise Refused(place, "it has neither value nor values", "Save the answer of query or query_range.")
+        for moment, count in samples:
+            if not _COUNT.fullmatch(count):
+                raise Refused(place, f"its value {count!r} at {moment} must be a number from 0 on", "")
+            found.setdefault(key, Counter())[moment] += float(count)  # type: ignore[assignment]
+    return {key: max(moments.values()) for key, moments in found.items()}
+
+
+def _rank(text: str | None, path: str) -> int:
+    """Return a priority that is written as text; 0 where there is none."""
+    rank = whole_number((text or "0").removeprefix("-"))
+    if rank is None:
+        raise Refused(path, f"{text!r} must be an integer", "")
+    return _integer(-rank if str(text).startswith("-") else rank, path, LOWEST, _HIGHEST)
 
 
 def _moment(text: str, path: str) -> float:

@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup import board
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
@@ -151,3 +153,55 @@ def test_the_most_requests_at_once_are_wanted():
 def test_a_malformed_file_is_refused_with_line_and_column(text, message):
     with pytest.raises(Refused, match=message):
         over_time(text, "t.csv")
+
+
+def answered(*series):
+    return json.dumps({"status": "success", "data": {"resultType": "matrix", "result": list(series)}})
+
+
+def test_what_prometheus_answered_is_demand():
+    """The most that there were at once of series that ask for the same: of 2 and 3 at one moment, 4 and 0 at the next, five."""
+    small = {"resource": "nvidia_com_mig_1g_10gb_me", "priority": "-7", "pool": "train"}
+    text = answered(
+        {"metric": {**small, "namespace": "a"}, "values": [[1764288000, "2"], [1764288060.5, "4"]]},
+        {"metric": {**small, "namespace": "b"}, "values": [[1764288000, "3"], [1764288060.5, "0"]]},
+        {"metric": {"resource": "nvidia_com_gpu_shared"}, "value": [1764288000, "1.2e+1"]},
+        {"metric": {"memory": "20GiB"}, "values": [[1764288000, "0.5"]]},
+        {"metric": {"profile": "2g.20gb"}, "values": [[1764288000, "0"]]},
+    )
+    assert over_time(text, "p.json", headroom=20) == [
+        DemandLine("p.json", "1g.10gb+me", None, 6, -7, "train"),
+        DemandLine("p.json", "gpu", None, 15),
+        DemandLine("p.json", None, 20480, 1),
+    ]
+
+
+GPU = {"metric": {"profile": "gpu"}}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"data": \n  {"result": x}}', r"p\.json:2, column 14: invalid JSON"),
+        ("{" + '"a":{' * 200 + "}" * 201, r"p\.json: it is nested too deeply"),
+        ("{}", r"p\.json: data: it must not be null"),
+        ('{"status": "error", "data": {"result": {}}}', r"p\.json: data\.result: .* must be a list"),
+        (answered(GPU), r"p\.json: data\.result\[0\]: it has neither value nor values"),
+        (answered({**GPU, "values": [[1, 2]]}), r"data\.result\[0\]\.values\[0\]\[1\]: 2 must be text"),
+        (answered({**GPU, "values": [[1, "1", 2]]}), r"data\.result\[0\]\.values\[0\]: the list has 3 entries"),
+        (answered({**GPU, "value": [1, "NaN"]}), r"data\.result\[0\]: its value 'NaN' at 1.0 must be a number"),
+        (answered({**GPU, "value": [1, "-1"]}), r"its value '-1' at 1.0 must be a number from 0 on"),
+        (answered({"metric": {}, "value": [1, "1"]}), r"data\.result\[0\]\.metric: has neither profile nor memory"),
+        (
+            answered({"metric": {"resource": "cpu"}, "value": [1, "1"]}),
+            r"data\.result\[0\]\.metric\.profile: 'cpu' is not a MIG",
+        ),
+        (
+            answered({"metric": {"profile": "gpu", "priority": "high"}, "value": [1, "1"]}),
+            r"data\.result\[0\]\.metric\.priority: 'high' must be an integer",
+        ),
+    ],
+)
+def test_an_answer_of_prometheus_that_is_none_is_refused_with_its_place(text, message):
+    with pytest.raises(Refused, match=message):
+        over_time(text, "p.json")
