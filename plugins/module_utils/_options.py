@@ -67,10 +67,10 @@ OPTIONS: dict[str, dict[str, tuple[str, dict[str, Any]]]] = {
         "strategy": ("nvidia_mig_strategy", {"type": "str", "choices": ["none", "single", "mixed"], "default": "none"}),
         "disruption": ("nvidia_mig_disruption", {"type": "str", "choices": ["refuse", "idle_only", "force"], "default": "refuse"}),
         "reset": ("nvidia_mig_reset", {"type": "str", "choices": ["auto", "never"], "default": "auto"}),
-        "busy_instances": ("nvidia_mig_busy_instances", {"type": "list", "elements": "str", "default": []}),
         "allocations": ("nvidia_mig_allocations", {"type": "str", "choices": ["read", "given"], "default": "read"}),
         "record": ("nvidia_mig_restore", {"type": "bool", "default": True}),
         "lock_timeout": ("nvidia_mig_lock_timeout", {"type": "int", "default": 60}),
+        "busy_instances": ("nvidia_mig_busy_instances", {"type": "list", "elements": "str", "default": []}),
     },
     "mps": {
         "mode": ("nvidia_sharing_mode", {"type": "str", "choices": ["none", "time_slicing", "mps"], "default": "none"}),

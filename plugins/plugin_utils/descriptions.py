@@ -16,6 +16,7 @@ from ..module_utils._driver.parameters import COHERENT_BOARDS
 from ..module_utils._facts_view import Facts, view_of
 from ..module_utils._formats.imex import NODES
 from ..module_utils._gpu_facts import GpuFacts
+from ..module_utils._mig.desired import LAYOUT
 from ..module_utils._plan import Refused, StagePlan
 from ..module_utils._runtimes import RUNTIMES
 from ..module_utils._schema import FACTS_SCHEMA
@@ -25,11 +26,13 @@ from .fleet.text import shortened
 from .host_facts import registered
 from .plain import plain, read_facts
 from .pools import Racks, pool_of, pools
+from .recommend.seen import outdated
 from .role_variables import collect, refusals_of, value_of
 from .stages import PASSTHROUGH, plan_stages
 
 #: The system that is assumed first of a host that nobody has read.
 _FIRST = ("ubuntu", "24.04")
+_BUSY = "nvidia_mig_busy_instances"
 #: What C(site) may disturb on a host in service.
 _DISRUPTIONS = ("nvidia_driver_disruption", "nvidia_mig_disruption", "nvidia_sharing_mps_disruption")
 
@@ -59,6 +62,18 @@ class Description:
         if self.refusals:
             return {"variables": StagePlan("variables", needed=True, refusals=self.refusals)}
         return plan_stages(facts, self.variables) if facts else {}
+
+    def stages_recommended(self, seen: Mapping[str, Any], host: str, facts: Facts) -> dict[str, StagePlan]:
+        """Return the plan of every stage with what a recommendation saw of the host (L(seen_of)): of those that force may take, the MIG devices that it
+        keeps go last, and a layout for another state of the host is refused.
+        """
+        keeps = [*(self.variables.get(_BUSY) or ()), *seen.get("keeps", ())]
+        stages = replace(self, variables={**self.variables, _BUSY: keeps}).stages(facts)
+        if seen and "mig" in stages:
+            mig = stages["mig"]
+            stale = outdated(seen, host, facts, mig, self.variables.get(LAYOUT))
+            stages["mig"] = replace(mig, refusals=(*mig.refusals, *stale))
+        return stages
 
     def without_host(self) -> tuple[str, dict[str, StagePlan]]:
         """Return what is planned of a host that nobody has read, and refused of any, with what was assumed."""

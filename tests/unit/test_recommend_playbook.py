@@ -106,3 +106,12 @@ def test_repartition_evicts_nobody_who_was_not_announced(tmp_path, announced, go
     assert (done.returncode == 0) == goes, done.stdout[-3000:]
     assert ("a mig" in site.log) == ("a drain" in site.log) == goes
     assert ("gpu_recommend_seen.a: jobs/new would be evicted" in done.stdout) != goes
+
+
+def test_repartition_takes_the_hosts_in_the_order_of_the_file(tmp_path):
+    site = Site(tmp_path, "abc")
+    plan = {"needed": ["driver"], "stages": {}, "recommended": {"state": "0123", "evicts": []}}
+    given = {"stub_plan": plan, "gpu_recommend_order": ["c", "a", "gone"]}
+    done = site.run("repartition", "-e", json.dumps(given), "--skip-tags", "cluster")
+    assert done.returncode == 0, done.stdout[-3000:]
+    assert [line.split()[0] for line in site.log if line.endswith(" mig")] == ["c", "a", "b"]

@@ -31,6 +31,7 @@ from ..fleet.plan import FleetPlan, HostPlan, NodeView, node_view
 from ..host_facts import ControllerAction
 from ..plain import plain, terminal_width, write_report
 from ..pools import GPU_HOSTS, node_of
+from ..recommend.seen import SEEN, seen_of
 from ..role_variables import refusals_of, value_of
 
 #: Why a host is not planned that no run has read and no description has the boards of.
@@ -60,7 +61,7 @@ class ActionModule(ControllerAction):
             cluster = _ClusterNow.read(arguments["kubeconfig"], arguments["context"], at_once(self._display))
             for host in hosts_of(hosts, task_vars):
                 facts, unread = facts_of_host(host, directory, arguments["offline"])
-                planned.append(_plan(host, facts, unread, cluster))
+                planned.append(_plan(host, facts, unread, cluster, task_vars.get(SEEN)))
                 described.append(host.description.variables)
             requests, wrong = _requests(arguments["served"], cluster)
         except (ApiError, AnsibleError) as error:
@@ -161,14 +162,19 @@ def _requests(given: Mapping[str, Any], cluster: _ClusterNow | None) -> tuple[li
     return found, wrong
 
 
-def _plan(host: RunHost, facts: Facts | None, unread: str | None, cluster: _ClusterNow | None) -> HostPlan:
-    description, node = host.description, None
-    if cluster and not description.refusals:
+def _plan(
+    host: RunHost, facts: Facts | None, unread: str | None, cluster: _ClusterNow | None, recommended: Any
+) -> HostPlan:
+    description, node, seen = host.description, None, {}
+    if not description.refusals:
         try:
-            node = cluster.view(host.name, host.variables, facts or Facts(), description.variables)
+            seen = seen_of(recommended, host.name)
+            if cluster:
+                node = cluster.view(host.name, host.variables, facts or Facts(), description.variables)
         except Refused as refusal:
             description = replace(description, refusals=refusals_of(refusal))
     if unread == _NOTHING_KEPT and description.variables.get("gpu_facts_gpus"):
         assumed, stages = description.without_host()
         return HostPlan(host.name, description.pool, stages, None, node, assumed)
-    return HostPlan(host.name, description.pool, description.stages(facts), unread, node)
+    stages = description.stages_recommended(seen, host.name, facts) if facts else description.stages(None)
+    return HostPlan(host.name, description.pool, stages, unread, node)

@@ -36,13 +36,15 @@ from ..host_facts import ControllerAction
 from ..plain import plain, terminal_width, write_report
 from ..pools import GPU_HOSTS
 from ..recommend import demand
-from ..recommend.answer import FleetAnswer, HostAnswer, PurchaseAnswer, host_answer, placed
+from ..recommend.answer import FleetAnswer, HostAnswer, PurchaseAnswer, host_answer, pictured, placed
 from ..recommend.checker import NotProven, verify
 from ..recommend.goals import consolidate, grow
 from ..recommend.highs import INFINITY, numpy
-from ..recommend.outcome import recommend, refuse_missing
+from ..recommend.moves import order_of
+from ..recommend.outcome import FleetOutcome, recommend, refuse_missing
 from ..recommend.problem import WHOLE, FleetGpu, Group, Problem, UnitKind, check
 from ..recommend.survey import FleetSurvey, SurveyedHost, survey
+from ..render import usage_page
 from ..render.emit import comment, yaml_text
 from ..role_variables import value_of
 from .fleet_plan import facts_of_host
@@ -57,14 +59,14 @@ class _Fleet:
     """The hosts of the play.
 
     :param users: who uses which device of each host, by UUID.
-    :param described: the layouts of the hosts that are not planned.
+    :param described: the hosts as they are described, for those that are not planned.
     """
 
     hosts: dict[str, SurveyedHost] = field(default_factory=dict)
     users: dict[str, dict[str, tuple[str, ...]]] = field(default_factory=dict)
     sharing: dict[str, Sharing] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
-    described: dict[str, Any] = field(default_factory=dict)
+    described: dict[str, HostAnswer] = field(default_factory=dict)
 
 
 class ActionModule(ControllerAction):
@@ -82,6 +84,7 @@ class ActionModule(ControllerAction):
         "partial": {"type": "bool", "default": False},
         "seconds": {"type": "int"},
         "report": {"type": "path", "default": ""},
+        "html": {"type": "path", "default": ""},
         "variables_file": {"type": "path", "default": ""},
         "kubeconfig": {"type": "path", "default": ""},
         "context": {"type": "str", "default": ""},
@@ -107,6 +110,9 @@ class ActionModule(ControllerAction):
         if arguments["variables_file"]:
             text = comment(_HEADER) + yaml_text(answer.variables())
             changed |= write_whole(os.path.abspath(arguments["variables_file"]), text)
+        if arguments["html"]:
+            page = usage_page.page(answer.pictures, "GPUs now, and with the recommended layouts")
+            changed |= write_whole(os.path.abspath(arguments["html"]), page)
         hosts = [host.name for host in answer.changed]
         return {**result, "changed": changed, "to_change": hosts, "evicted": answer.evicted}
 
@@ -114,9 +120,10 @@ class ActionModule(ControllerAction):
         # Before the cluster is asked and the demand is read: nothing of it is of use without.
         numpy()
         grows = arguments["mode"] == "grow"
-        if grows and arguments["variables_file"]:
-            reason = "gpu_recommend_mode: grow says what has to be bought, and recommends no layouts"
-            raise Refused("gpu_recommend_file", reason, "Leave it out, or use gpu_recommend_mode: serve.")
+        for option in ("file", "html") if grows else ():
+            if arguments["variables_file" if option == "file" else option]:
+                reason = "gpu_recommend_mode: grow says what has to be bought, and recommends no layouts"
+                raise Refused(f"gpu_recommend_{option}", reason, "Leave it out, or use gpu_recommend_mode: serve.")
         seconds = INFINITY if arguments["seconds"] is None else arguments["seconds"]
         if seconds < 1:
             raise Refused("gpu_recommend_seconds", f"{seconds} must be an integer from 1 on", "")
@@ -154,17 +161,29 @@ class ActionModule(ControllerAction):
         problem, spare = consolidate(problem) if arguments["mode"] == "consolidate" else (problem, None)
         outcome = recommend(problem, seconds)
         if not arguments["partial"]:
-            refuse_missing(problem, outcome)
+            _refuse_missing(problem, outcome, seconds)
         gap, more = verify(problem, outcome)
         answers = [_host(fleet, name, after) for name, after in placed(found, outcome).items()]
         planned = {host.name for host in answers}
-        others = [HostAnswer(name, "", layout) for name, layout in fleet.described.items() if name not in planned]
+        others = [host for name, host in fleet.described.items() if name not in planned]
         hosts = sorted((*answers, *others), key=lambda host: host.name)
         answer = FleetAnswer(hosts, outcome, left_out, gap, more, spare)
         evicted = frozenset(answer.evicted)
         leave = [pod for pod in map(read_pod, documents or ()) if pod.title in evicted]
         blocked = evictions(leave, daemon_sets=daemon_sets, uids=[pod.uid for pod in leave]).blockers
-        return replace(answer, blocked=blocked)
+        facts = {name: host.facts for name, host in fleet.hosts.items()}
+        pictures = pictured(answer, facts, fleet.users) if arguments["html"] else ()
+        order, short = order_of(problem, answer.changed)
+        return replace(answer, blocked=blocked, pictures=pictures, order=order, short=short)
+
+
+def _refuse_missing(problem: Problem, outcome: FleetOutcome, seconds: float) -> None:
+    """Refuse a demand that no layout serves, and not one that has to make room for pods of more priority that wait."""
+    needed = replace(problem, wanted=tuple(one for one in problem.wanted if not one.optional))
+    try:
+        refuse_missing(problem, outcome)
+    except Refused:
+        refuse_missing(needed, outcome if needed == problem else recommend(needed, seconds))
 
 
 def _lines(arguments: Mapping[str, Any], documents: Sequence[Mapping[str, Any]]) -> list[demand.DemandLine]:
@@ -195,19 +214,19 @@ def _read(
         priorities[pod.title] = int((document.get("spec") or {}).get("priority") or 0)
         if not pod.ended:
             pods[pod.uid] = pod
+    asked = None if documents is None else pods
     fleet = _Fleet()
     for host in hosts_of(names, task_vars):
         # The file describes all hosts, those outside of the limit as they are described now.
+        layout: Any = []
         try:
-            fleet.described[host.name] = value_of(LAYOUT, host.variables, default=[])
+            layout = value_of(LAYOUT, host.variables, default=[])
+            reason = host.name in played and _take(host, fleet, arguments["facts_directory"], asked, priorities)
         except Refused as refusal:
-            fleet.left_out[host.name] = refusal.message
-            continue
-        if host.name in played:
-            asked = None if documents is None else pods
-            reason = _take(host, fleet, arguments["facts_directory"], asked, priorities)
-            if reason:
-                fleet.left_out[host.name] = reason
+            reason = refusal.message
+        if reason:
+            fleet.left_out[host.name] = reason
+        fleet.described[host.name] = HostAnswer(host.name, host.description.pool or "", layout)
     return fleet
 
 
@@ -319,7 +338,7 @@ def _weights(given: Mapping[Any, Any]) -> dict[int, int]:
 def _host(fleet: _Fleet, name: str, after: Mapping[int, Any]) -> HostAnswer:
     host = fleet.hosts[name]
     if host.fixed:
-        return HostAnswer(name, host.pool, fleet.described[name])
+        return fleet.described[name]
     answer = host_answer(name, host.pool, host.facts, after, fleet.users[name])
     if answer.changes:
         # Nothing is recommended that the host's other variables refuse.

@@ -10,14 +10,13 @@ from typing import Any
 
 from ...module_utils._formats.imex import NODES
 from ...module_utils._host.stage import metrics_directory
-from ...module_utils._mig.desired import LAYOUT
 from ...module_utils._plan import Refused
 from ...module_utils._toolkit.desired import HOOKS
 from ..descriptions import describe
 from ..host_facts import FleetAction, described
 from ..plain import facts_of, is_true, plain
 from ..pools import Racks, pools
-from ..recommend.seen import SEEN, outdated, seen_of
+from ..recommend.seen import SEEN, seen_of
 from ..role_variables import deprecations
 
 
@@ -52,15 +51,14 @@ class ActionModule(FleetAction):
         if is_true(self._templar.template(task_vars.get("__gpu_facts_emptied"))):
             description = description.emptied()
         result["pool"] = description.pool
-        stages = description.stages(facts)
-        refusals = [refusal for stage in stages.values() for refusal in stage.refusals]
         seen: dict[str, Any] = {}
+        refusals = []
         try:
             seen = seen_of(task_vars.get(SEEN), host)
-            if "mig" in stages:
-                refusals += outdated(seen, host, facts, stages["mig"], description.variables.get(LAYOUT))
         except Refused as refused:
             refusals.append(refused)
+        stages = description.stages_recommended(seen, host, facts)
+        refusals += [refusal for stage in stages.values() for refusal in stage.refusals]
         if refusals:
             result["failed"] = True
             result["refusals"] = [refusal.as_dict() for refusal in refusals]

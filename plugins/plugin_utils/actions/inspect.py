@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import base64
-import datetime
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -208,10 +207,9 @@ class ActionModule(ControllerAction):
                     {name: dict(part) if isinstance(part, _LazyHosts) else part for name, part in large.items()}
                 )
         if arguments["html"]:
-            when = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
             users = "pods" if cluster else "processes"
             by_name = {node.name: entry for node, entry in zip(nodes, resources.values())}
-            page = usage_page.page(nodes, _TITLE, when, unplaced, sorted(strangers), users, by_name)
+            page = usage_page.page(nodes, _TITLE, "", unplaced, sorted(strangers), users, by_name)
             result["changed"] = write_whole(os.path.abspath(arguments["html"]), page)
         if arguments["report"]:
             result["changed"] |= write_report(arguments["report"], document)

@@ -77,6 +77,7 @@ class GpuUsage:
 
     :param slices: memory slices into which MIG divides it.
     :param lost: whether it fell off the bus: nothing is known of it.
+    :param then: what it becomes, where that is asked.
     """
 
     index: int
@@ -86,6 +87,7 @@ class GpuUsage:
     shares: tuple[PodShare, ...]
     slices: int = _SLICES
     lost: bool = False
+    then: GpuUsage | None = None
 
     @property
     def undivided(self) -> int:

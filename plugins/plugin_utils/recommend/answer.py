@@ -21,15 +21,19 @@ from ...module_utils._mig.model import DesiredGpu, DesiredInstance, describe
 from ...module_utils._mig.plan import FORCE, named_as, plan_gpu
 from ...module_utils._mig.state import NodeGpu, node_gpus
 from ..fleet.text import ranges, shortened, table
+from ..fleet.usage import NodeUsage, PodShare, node_usage
 from .goals import Purchase
 from .outcome import FleetOutcome, Instances, KindPrices, as_it_is
-from .problem import EMPTY
+from .problem import EMPTY, WHOLE
 from .seen import SEEN, devices_of, pods_of, state_of
 from .survey import FleetSurvey
 
 LAYOUTS = "gpu_recommend_layouts"
-#: A text that extra variables and group variables hold for all hosts, and that says something else for each: nothing of a host that was added since.
-_LAYOUT = f"{{{{ {LAYOUTS}[{SEEN}[inventory_hostname].layout] if inventory_hostname in {SEEN} else [] }}}}"
+#: A text that extra variables and group variables hold for all hosts: the layout of the host, else that of its pool, else nothing.
+_LAYOUT = (
+    "{{ ([inventory_hostname, gpu_facts_pool | default('', true)] + group_names | default([]))"
+    f" | select('in', {LAYOUTS}) | map('extract', {LAYOUTS}) | first | default([]) }}}}"
+)
 
 
 @dataclass(frozen=True)
@@ -38,14 +42,18 @@ class AnnouncedChange:
 
     :param evicted: who uses what does not stay. C(keeps): the MIG devices in use that stay, by UUID.
     :param idle: how many instances go that nobody uses.
+    :param then: what there is then. C(gone), C(made): the profiles of what goes and of what is made.
     """
 
     index: int
     before: str
     after: str
-    evicted: tuple[str, ...] = ()
-    idle: int = 0
-    keeps: tuple[str, ...] = ()
+    evicted: tuple[str, ...]
+    idle: int
+    keeps: tuple[str, ...]
+    then: tuple[PodShare, ...]
+    gone: Counter[str]
+    made: Counter[str]
 
 
 @dataclass(frozen=True)
@@ -71,6 +79,8 @@ class FleetAnswer:
     :param gap: by how much a better plan could be cheaper, in idle instances; C(more): how many requests more could be served, by priority. Both are what
         the checker says.
     :param blocked: whom C(repartition) refuses to evict unless a variable allows it, and why.
+    :param order: of the hosts that change, in which at most C(short) running users lack a unit in between.
+    :param pictures: of L(pictured), where they are asked for.
     :param spare: the priority of GPUs that are asked to be empty; None where none are.
     """
 
@@ -81,6 +91,9 @@ class FleetAnswer:
     more: Mapping[int, Fraction]
     spare: int | None = None
     blocked: Mapping[str, str] = field(default_factory=dict)
+    pictures: Sequence[NodeUsage] = ()
+    order: Sequence[str] = ()
+    short: int = 0
 
     @property
     def changed(self) -> list[HostAnswer]:
@@ -132,6 +145,8 @@ class FleetAnswer:
         summary = f"{gpus} GPUs of {len(self.changed)} hosts change; evicted: {shortened(self.evicted, 20) or 'none'}; idle instances destroyed: {idle}."
         if self.preempted:
             summary += f" {self.preempted} users lose an instance that stays to requests of more priority."
+        if self.short:
+            summary += f" While a host changes, up to {self.short} running users have no unit at once, in any order that was found."
         if self.spare is not None:
             empty = [f"{host.name}: {ranges(host.empty)}" for host in self.hosts if host.empty]
             summary += (
@@ -156,6 +171,8 @@ class FleetAnswer:
                 }
                 for host in self.hosts
             },
+            "order": list(self.order),
+            "short": self.short,
             "left_out": dict(self.left_out),
             "blocked": dict(self.blocked),
             "preempted": [
@@ -167,19 +184,29 @@ class FleetAnswer:
         }
 
     def variables(self) -> dict[str, Any]:
-        """Return what C(plan), C(render) and C(repartition) take: layouts, each once, and of each host which it has and what it looked like."""
-        names: dict[str, str] = {}
+        """Return what C(plan), C(render) and C(repartition) take: layouts, by pool where that are fewer entries, and what was seen of hosts that change."""
         layouts: dict[str, Any] = {}
-        seen: dict[str, dict[str, Any]] = {}
+        pools: dict[str, list[HostAnswer]] = {}
         for host in self.hosts:
-            key = json.dumps(host.layout, sort_keys=True)
-            name = names.setdefault(key, f"layout-{len(names) + 1}")
-            layouts[name] = host.layout
-            seen[host.name] = {"layout": name}
-            if host.changes:
-                keeps = devices_of(device for one in host.changes for device in one.keeps)
-                seen[host.name].update(state=host.state, evicts=pods_of(host.evicted), keeps=keeps)
-        return {"nvidia_mig_layout": _LAYOUT, LAYOUTS: layouts, SEEN: seen}
+            pools.setdefault(host.pool, []).append(host)
+        names = {host.name for host in self.hosts}
+        for pool, hosts in sorted(pools.items()):
+            texts = {host.name: json.dumps(host.layout, sort_keys=True) for host in hosts}
+            # With an entry of the pool, only hosts that have another layout need one: the fewest where it is the most frequent.
+            (most, count), *_others = Counter(texts.values()).most_common(1)
+            shared = most if pool and pool not in names and count > 1 else None
+            if shared:
+                layouts[pool] = next(host.layout for host in hosts if texts[host.name] == shared)
+            layouts.update({host.name: host.layout for host in hosts if texts[host.name] != shared})
+        seen = {
+            host.name: {
+                "state": host.state,
+                "evicts": pods_of(host.evicted),
+                "keeps": devices_of(device for one in host.changes for device in one.keeps),
+            }
+            for host in self.changed
+        }
+        return {"nvidia_mig_layout": _LAYOUT, LAYOUTS: layouts, SEEN: seen, "gpu_recommend_order": list(self.order)}
 
 
 @dataclass(frozen=True)
@@ -267,14 +294,28 @@ def _rows(host: HostAnswer) -> list[list[str]]:
     ]
 
 
+def pictured(answer: FleetAnswer, facts: Mapping[str, Facts], users: Mapping[str, Any]) -> list[NodeUsage]:
+    """Return the hosts that change with these GPUs of theirs, now and then. C(users): by host and device."""
+    found = []
+    for host in answer.changed:
+        given = {device: Counter(who) for device, who in users[host.name].items()}
+        node = node_usage(host.name, host.pool, facts[host.name], {}, (), (), given)
+        then = {one.index: one.then for one in host.changes}
+        gpus = [(gpu, then[gpu.index]) for gpu in node.gpus if gpu.index in then]
+        both = [replace(gpu, then=replace(gpu, mig=all(one.size for one in new), shares=new)) for gpu, new in gpus]
+        found.append(replace(node, gpus=tuple(both)))
+    return found
+
+
 def placed(found: FleetSurvey, outcome: FleetOutcome) -> dict[str, dict[int, Instances | None]]:
     """Return what each GPU becomes, by host and index. Of units that are alike, those of hosts that change anyway come first."""
     after: dict[str, dict[int, Instances | None]] = {}
     touched: set[str] = set()
     changes: dict[int, list[tuple[bool, int, tuple[Instances | None, ...]]]] = {}
     for one in outcome.changes:
-        now = tuple(map(as_it_is, found.groups[one.group].states))
-        stays = all(_same(*pair) for pair in zip(now, one.after))
+        now = map(as_it_is, found.groups[one.group].states)
+        # In any order; None is MIG off, and not a GPU without instances.
+        stays = [was and sorted(was) for was in now] == [then and sorted(then) for then in one.after]
         changes.setdefault(one.group, []).append((stays, one.count, one.after))
     for group, several in sorted(changes.items(), key=lambda entry: len(entry[1])):
         units = sorted(found.units[group], key=lambda unit: (unit[0] not in touched, unit))
@@ -284,10 +325,6 @@ def placed(found: FleetSurvey, outcome: FleetOutcome) -> dict[str, dict[int, Ins
                 touched |= set() if stays else {host}
             units = units[count:]
     return after
-
-
-def _same(one: Instances | None, other: Instances | None) -> bool:
-    return one is other is None or (one is not None and other is not None and sorted(one) == sorted(other))
 
 
 def host_answer(
@@ -336,14 +373,29 @@ def _change(gpu: NodeGpu, after: Instances | None, users: Mapping[str, Collectio
     switched = bool(gpu.enabled) != desired.enabled
     if not (switched or found.destroy or found.create):
         return None
-    gone = [one.instance for one in found.destroy]
-    evicted = [*(who for one in gone for who in one.users)]
-    if switched and desired.enabled:
-        evicted += users.get(str(gpu.facts.uuid), ())
-    before = describe(Counter(one.profile for one in current)) if gpu.enabled else "MIG off"
-    idle = sum(1 for one in gone if not one.users)
-    keeps = tuple(str(part.uuid) for one in current if one.named for part in one.compute)
-    return AnnouncedChange(gpu.index, before, str(desired), tuple(dict.fromkeys(evicted)), idle, keeps)
+    going = [one.instance for one in found.destroy]
+    evicted = [*(who for one in going for who in one.users)]
+    gone, made = Counter(one.profile for one in going), Counter(one.profile.name for one in found.create)
+    if switched:
+        (gone if desired.enabled else made)[WHOLE] += 1
+        evicted += users.get(str(gpu.facts.uuid), ()) if desired.enabled else ()
+    then = [PodShare("", "", 0, 0, gpu.facts.memory_mib or 0, 1)]
+    if desired.enabled:
+        memory = {one.name: one.memory_mib or 0 for one in gpu.profiles}
+        there = {(one.profile, one.start, one.size): one.users for one in (kept.instance for kept in found.keep)}
+        there.update({(one.profile.name, one.start, one.size): () for one in found.create})
+        then = [PodShare("", *place, memory.get(place[0], 0), 1, Counter(who)) for place, who in there.items()]
+    return AnnouncedChange(
+        gpu.index,
+        describe(Counter(one.profile for one in current)) if gpu.enabled else "MIG off",
+        str(desired),
+        tuple(dict.fromkeys(evicted)),
+        sum(1 for one in going if not one.users),
+        tuple(str(part.uuid) for one in current if one.named for part in one.compute),
+        tuple(then),
+        gone,
+        made,
+    )
 
 
 def _layout(after: Mapping[int, Instances | None], everything: bool) -> list[dict[str, Any]]:

@@ -43,17 +43,21 @@ def devices_of(uuids: Iterable[Any]) -> list[str]:
 
 
 def seen_of(seen: Any, host: str) -> dict[str, Any]:
-    """Return what a recommendation saw of a host: empty where it changes nothing on it, or where there was none. Raises Refused: it is no such thing.
+    """Return what a recommendation saw of a host; empty where there is none. Raises Refused: it is no such thing.
+
+    A host that it does not change, or that was added since, has no state: then nothing is taken from it.
 
     :param seen: C(gpu_recommend_seen) as the file has it: nothing of it is a template, and nothing of other hosts is read.
     """
-    known = seen.get(host, {}) if isinstance(seen, Mapping) else None if seen else {}
+    if seen is None:
+        return {}
+    known = seen.get(host, {}) if isinstance(seen, Mapping) else None
     lists: list[Any] = [known.get(key, []) for key in ("evicts", "keeps")] if isinstance(known, Mapping) else [None]
     if not isinstance(known, Mapping) or not all(isinstance(one, (list, tuple)) for one in lists):
         raise Refused(SEEN, "it is not as gpufleet.nvidia.recommend writes it", "Run gpufleet.nvidia.recommend again.")
-    if "state" not in known:
-        return {}
-    return {"state": str(known["state"]), "evicts": pods_of(lists[0]), "keeps": devices_of(lists[1])}
+    if not known:
+        return {"state": "", "evicts": []}
+    return {"state": str(known.get("state")), "evicts": pods_of(lists[0]), "keeps": devices_of(lists[1])}
 
 
 def state_of(facts: Facts) -> str:
@@ -73,7 +77,7 @@ def outdated(seen: Mapping[str, Any], host: str, facts: Facts, mig: StagePlan, l
 
     :param seen: of L(seen_of). C(mig): the plan of the layout, C(layout).
     """
-    if not seen or not mig.needed or facts.gpus is None or seen["state"] == state_of(facts):
+    if not mig.needed or facts.gpus is None or seen["state"] == state_of(facts):
         return []
     recorded = facts.recorded
     if recorded.mig_unfinished or recorded.repartition_unfinished:
@@ -84,4 +88,6 @@ def outdated(seen: Mapping[str, Any], host: str, facts: Facts, mig: StagePlan, l
     if mig.unread is None and not any(step.kind in _TAKES for step in mig.steps):
         return []
     reason = "the GPUs of the host were partitioned since then, so whom the layout evicts may be others than it says"
+    if not seen["state"]:
+        reason = "the recommendation changes nothing on the host, and its layout takes instances from it now"
     return [Refused(f"{SEEN}.{host}", reason, "Run gpufleet.nvidia.recommend again.")]

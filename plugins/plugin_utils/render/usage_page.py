@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -34,7 +35,7 @@ class _Box:
 def page(
     nodes: Sequence[NodeUsage],
     title: str,
-    when: str,
+    when: str = "",
     unplaced: Sequence[Pod] = (),
     strangers: Sequence[str] = (),
     users: str = "pods",
@@ -42,6 +43,7 @@ def page(
 ) -> str:
     """Return the whole file.
 
+    :param when: the GPUs were read; empty: now.
     :param users: what holds the GPUs: C(pods) of a cluster, or C(processes) of hosts without one.
     :param resources: by name of the node in C(nodes), what the cluster offers of it and what is expected.
     """
@@ -49,7 +51,7 @@ def page(
         "usage_page.html.j2",
         nodes=nodes,
         title=title,
-        when=when,
+        when=when or datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
         unplaced=[(pod.title, requests(pod)) for pod in unplaced],
         strangers=strangers,
         users=users,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import builtins
 import copy
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -76,24 +77,26 @@ def test_an_idle_fleet_is_partitioned_for_what_is_wanted_and_evicts_nobody(recom
     assert "2 GPUs of 1 hosts change; evicted: none; idle instances destroyed: 6." in shown.text
     assert result["msg"] == "Proven: no plan that serves as much evicts fewer, weighted by priority."
     # The most frequent partition is that of all other GPUs.
-    layout = variables["gpu_recommend_layouts"][variables["gpu_recommend_seen"][TRAINING]["layout"]]
+    layout = variables["gpu_recommend_layouts"][TRAINING]
     assert layout == [
         {"devices": [one["index"] for one in changed], "instances": {"3g.40gb": 2}},
         {"devices": "all", "instances": {"1g.10gb": 2, "2g.20gb": 1, "3g.40gb": 1}},
     ]
+    assert variables["gpu_recommend_order"] == report["order"] == [TRAINING] and report["short"] == 0
     # A host of another pool that is not partitioned keeps what its inventory says.
-    assert variables["gpu_recommend_layouts"][variables["gpu_recommend_seen"][SHARED]["layout"]] == []
+    assert variables["gpu_recommend_layouts"][SHARED] == []
     assert report["certificate"]["gap"] == "0" and report["certificate"]["prices"]
 
 
 def plan_of(call, variables, facts):
     """Return what C(plan) makes of the training host with the layouts of the file: what happens to its GPUs, and whom that disturbs."""
     described = corpus.ready(TRAINING).variables
-    layout = variables["gpu_recommend_layouts"][variables["gpu_recommend_seen"][TRAINING]["layout"]]
+    layout = variables["gpu_recommend_layouts"][TRAINING]
     hostvars = {TRAINING: {**described, "nvidia_mig_layout": layout, "nvidia_mig_disruption": "force"}}
     hostvars[TRAINING]["gpu_facts_host"] = {"gpu": facts}
     groups = {"gpu_hosts": [TRAINING], "training": [TRAINING]}
-    result, _shown = call(fleet_plan, {}, {"groups": groups, "hostvars": hostvars})
+    given = {"groups": groups, "hostvars": hostvars, "gpu_recommend_seen": variables["gpu_recommend_seen"]}
+    result, _shown = call(fleet_plan, {}, given)
     plan = result["plan"]["hosts"][TRAINING]
     assert not plan["impossible"], plan["impossible"]
     steps = plan["stages"]["mig"]["steps"]
@@ -176,6 +179,23 @@ def test_a_pod_that_nothing_serves_stops_no_recommendation(recommend, monkeypatc
         assert report["served"]["-5"] == {"asked": 1, "served": 0}
 
 
+@pytest.mark.parametrize(("rank", "served"), [(7, (14, 1)), (-1, (16, 0))])
+def test_who_makes_room_for_pods_of_more_priority_that_wait_is_no_reason_to_refuse(
+    recommend, monkeypatch, tmp_path, rank, served
+):
+    monkeypatch.setattr(fleet_recommend, "Cluster", FakeCluster)
+    monkeypatch.setattr(FakeCluster, "rank", rank)
+    monkeypatch.setattr(FakeCluster, "waiting", {"nvidia.com/mig-7g.80gb": "1"})
+    # All GPUs of the pool: a pod that gets one takes it from two requests, or waits.
+    arguments = {"kubeconfig": "x", "demand": [{"profile": "3g.40gb", "count": 16}]}
+    result, _shown = recommend(arguments)
+    assert not result.get("failed"), result["msg"]
+    report = written(tmp_path)[0]["served"]
+    assert (report["0"]["served"], report[str(rank)]["served"]) == served
+    arguments["demand"][0]["count"] = 17
+    assert "serves 1 of 17 requests of priority 0" in recommend(arguments)[0]["msg"]
+
+
 def test_who_is_evicted_is_found_once_however_many_pods_there_are(recommend, monkeypatch):
     asked = []
     found = FleetAnswer.evicted.fget
@@ -201,6 +221,7 @@ GROW = {"mode": "grow", "variables_file": ""}
         ({"weights": {"0": 1.5}}, "gpu_recommend_weights: must be integers by priority"),
         ({"seconds": -1}, "gpu_recommend_seconds: -1 must be an integer from 1 on"),
         ({"mode": "grow"}, "gpu_recommend_file: gpu_recommend_mode: grow says what has to be bought"),
+        ({**GROW, "html": "page.html"}, "gpu_recommend_html: gpu_recommend_mode: grow says what has to be bought"),
         ({**GROW}, "gpu_recommend_prices: no board has a price"),
         ({**GROW, "prices": {"h1000": 1}}, "gpu_recommend_prices['h1000']: the table of boards has no 'h1000'"),
         ({**GROW, "prices": {"a30": 0}}, "gpu_recommend_prices['a30']: 0 must be an integer from 1 on"),
@@ -229,11 +250,24 @@ def test_as_many_gpus_as_can_be_are_left_empty(recommend, tmp_path):
     empty = report["hosts"][TRAINING]["empty"]
     assert len(empty) == 7 and len(result["evicted"]) == 1, shown.text
     assert report["served"] == {"0": {"asked": 3, "served": 3}}
-    layout = variables["gpu_recommend_layouts"][variables["gpu_recommend_seen"][TRAINING]["layout"]]
+    layout = variables["gpu_recommend_layouts"][TRAINING]
     assert {"devices": "all", "layout": "all-enabled"} in layout
     # GPUs that MIG does not divide are left alone.
     assert not report["hosts"][SHARED]["empty"]
     assert f"Empty then: 7 GPUs ({TRAINING}: " in shown.text and "could perhaps" not in result["msg"]
+
+
+def test_the_page_has_each_gpu_that_changes_now_and_then(recommend, tmp_path):
+    arguments = {"demand": [{"profile": "2g.20gb"}], "html": str(tmp_path / "page.html")}
+    result, _shown = recommend(arguments, lambda facts: pods_on(facts, *APART))
+    page, (evicted,) = (tmp_path / "page.html").read_text(), result["evicted"]
+    # The GPU has four instances now, of which one is free, and three then: of these one is made, and whoever is evicted is in none.
+    assert page.count("<svg") == 2 and page.count("<b>then</b>") == 1 and TRAINING in page
+    now, then = (re.findall(r"<title>(.*?)</title>", part) for part in page.split("<svg")[1:])
+    assert len(now) == 4 and sum(one.endswith(": free") for one in now) == 1
+    assert any(evicted in one for one in now) and not any(evicted in one for one in then)
+    assert sorted(one.split()[0] for one in then) == ["2g.20gb", "2g.20gb", "3g.40gb"]
+    assert sum(one.endswith(": free") for one in then) == 1
 
 
 def test_what_has_to_be_bought_is_said_with_its_price(recommend, tmp_path):
@@ -343,8 +377,7 @@ def test_hosts_that_are_not_planned_are_named_and_keep_their_layout(recommend, t
     _result, shown = recommend(nvidia_mig_strategy="none", nvidia_mig_layout=[])
     assert f"left out: {TRAINING}: MIG is on, and nvidia_mig_strategy is none" in shown.text
     variables = written(tmp_path)[1]
-    assert variables["gpu_recommend_layouts"] == {"layout-1": []}
-    assert variables["gpu_recommend_seen"] == {SHARED: {"layout": "layout-1"}, TRAINING: {"layout": "layout-1"}}
+    assert variables["gpu_recommend_layouts"] == {SHARED: [], TRAINING: []} and not variables["gpu_recommend_seen"]
 
 
 def test_a_host_that_changed_since_is_refused_before_anything_is_touched(call):
@@ -354,7 +387,7 @@ def test_a_host_that_changed_since_is_refused_before_anything_is_touched(call):
     groups = {"gpu_hosts": [TRAINING], "training": [TRAINING]}
 
     def planned(state, **more):
-        seen = {TRAINING: {"layout": "layout-1", "state": state, "evicts": []}}
+        seen = {TRAINING: {"state": state, "evicts": []}}
         return call(host_plan, {"facts": facts}, {**variables, "gpu_recommend_seen": seen, "groups": groups, **more})[0]
 
     assert not planned(state_of(view_of(facts))).get("failed")
@@ -362,6 +395,23 @@ def test_a_host_that_changed_since_is_refused_before_anything_is_touched(call):
     assert result["failed"] and f"gpu_recommend_seen.{TRAINING}: the GPUs of the host were partitioned" in result["msg"]
     # What is in place already is not refused: the run that made it so may be repeated.
     assert not planned("older", nvidia_mig_layout=corpus.described(TRAINING)["nvidia_mig_layout"]).get("failed")
+
+
+@pytest.mark.parametrize("keeps", [0, 1])
+def test_plan_keeps_whom_the_recommendation_keeps_and_refuses_an_older_one(call, keeps):
+    """One of two instances stays whose users force takes for equals: which one, the file says."""
+    facts = corpus.ready(TRAINING, lambda facts: pods_on(facts, *everything_but())).facts
+    small = [one for one in facts["gpus"][0]["gpu_instances"] if one["profile"] == "1g.10gb"]
+    (staying,) = small[keeps]["compute_instances"]
+    seen = {"state": state_of(view_of(facts)), "evicts": [], "keeps": [staying["uuid"]]}
+    layout = [{"devices": [0], "instances": {"1g.10gb": 1, "3g.40gb": 1}}]
+    variables = {"gpu_recommend_layouts": {TRAINING: layout}, "gpu_recommend_seen": {TRAINING: seen}}
+    index, disturbed = plan_of(call, variables, facts)
+    assert index == [0] and f"jobs/job-0-{small[1 - keeps]['start']}" in disturbed
+    assert f"jobs/job-0-{small[keeps]['start']}" not in disturbed
+    variables["gpu_recommend_seen"][TRAINING]["state"] = "older"
+    with pytest.raises(AssertionError, match="were partitioned since"):
+        plan_of(call, variables, facts)
 
 
 def applied(facts, *indices, layout=None):
@@ -408,7 +458,7 @@ def other_instance(facts):
 )
 def test_a_host_that_got_its_layout_or_was_cut_off_on_the_way_is_not_refused(call, since, goes):
     before = corpus.ready(TRAINING).facts
-    seen = {TRAINING: {"layout": "layout-1", "state": state_of(view_of(before)), "evicts": [], "keeps": []}}
+    seen = {TRAINING: {"state": state_of(view_of(before)), "evicts": [], "keeps": []}}
     variables = {"gpu_recommend_seen": seen, "nvidia_mig_layout": HALVES}
     result = planned_with(call, variables, corpus.ready(TRAINING, since).facts)
     said = [one["message"] for one in result.get("refusals", [])]
@@ -421,9 +471,20 @@ def test_a_host_that_the_file_does_not_name_keeps_its_gpus_as_they_are(recommend
     planned = planned_with(call, variables, corpus.ready(TRAINING).facts)
     assert planned["stages"]["mig"]["needed"] and not planned.get("failed")
     del variables["gpu_recommend_seen"][TRAINING]
+    of_pool = variables["gpu_recommend_layouts"].pop(TRAINING)
     planned = planned_with(call, variables, corpus.ready(TRAINING).facts)
     assert not planned.get("failed"), planned["msg"]
-    assert not planned["stages"]["mig"]["needed"] and planned["recommended"] == {}
+    assert not planned["stages"]["mig"]["needed"] and planned["recommended"] == {"state": "", "evicts": []}
+    # What its pool has is made where nothing is taken for it.
+    variables["gpu_recommend_layouts"]["training"] = of_pool
+    planned = planned_with(
+        call,
+        variables,
+        corpus.ready(TRAINING, lambda facts: [one.update(gpu_instances=[]) for one in facts["gpus"]]).facts,
+    )
+    assert planned["stages"]["mig"]["needed"] and not planned.get("failed")
+    planned = planned_with(call, variables, corpus.ready(TRAINING).facts)
+    assert "changes nothing on the host, and its layout takes instances from it now" in planned["msg"]
 
 
 def test_repartition_keeps_what_the_file_says_and_else_whatever_is_in_use():
@@ -488,4 +549,5 @@ def planned_with(call, variables, facts):
     """Return the plan of the stages of the training host with these variables."""
     described = {**corpus.ready(TRAINING).variables, "__gpu_facts_emptied": True, "inventory_hostname": TRAINING}
     groups = {"gpu_hosts": [TRAINING], "training": [TRAINING]}
-    return call(host_plan, {"facts": facts}, {**described, "groups": groups, **variables})[0]
+    known = {"groups": groups, "group_names": ["gpu_hosts", "training"]}
+    return call(host_plan, {"facts": facts}, {**described, **known, **variables})[0]

@@ -9,11 +9,19 @@ from __future__ import annotations
 import random
 
 import pytest
+from ansible.parsing.dataloader import DataLoader
+from ansible.template import Templar, trust_as_template
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup import board
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.desired import desired_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.plan import FORCE, plan_gpu
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.state import node_gpus
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.answer import host_answer, placed
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.answer import (
+    FleetAnswer,
+    HostAnswer,
+    host_answer,
+    placed,
+)
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.demand import described, wanted
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.outcome import recommend
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.problem import WHOLE
@@ -75,6 +83,30 @@ def test_the_planner_of_each_gpu_evicts_whom_the_search_counted(seed):
         cost += sum(problem.weight()[hosts[name].priorities[who]] * outcome.scale for who in answer.evicted)
         cost += sum(one.idle for one in answer.changes)
     assert cost == outcome.cost
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_the_file_has_each_layout_with_the_fewest_entries(seed):
+    """As few as any choice of one layout for each pool leaves, and what Ansible makes of it is the layout of each host."""
+    draw = random.Random(seed)
+    layouts = [[], [{"devices": "all", "layout": "all-enabled"}], [{"devices": [0], "enabled": False}]]
+    hosts = [
+        HostAnswer(f"h{number}", draw.choice(["", "a", "b"]), draw.choice(layouts))
+        for number in range(draw.randrange(9))
+    ]
+    answer = FleetAnswer(hosts, None, {}, 0, {})
+    variables = answer.variables()
+    known = {pool: [host.layout for host in hosts if host.pool == pool] for pool in {host.pool for host in hosts}}
+    fewest = sum(
+        min([len(has), *(1 + sum(one != shared for one in has) for shared in (layouts if pool else ()))])
+        for pool, has in known.items()
+    )
+    assert len(variables["gpu_recommend_layouts"]) == fewest
+    for one in hosts:
+        given = {"inventory_hostname": one.name, "group_names": ["gpu_hosts", *filter(None, [one.pool])]}
+        given |= {"gpu_recommend_layouts": variables["gpu_recommend_layouts"]}
+        template = trust_as_template(variables["nvidia_mig_layout"])
+        assert plain(Templar(loader=DataLoader(), variables=given).template(template)) == one.layout
 
 
 def test_of_two_priorities_on_one_gpu_the_lower_is_evicted_by_whoever_changes_it():

@@ -1,0 +1,94 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The order of hosts against every order that there is: in no state in between a user lacks a unit where some order spares all."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from itertools import permutations
+
+import pytest
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.answer import AnnouncedChange, HostAnswer
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.moves import Move, order_of, ordered
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.problem import (
+    FleetGpu,
+    Group,
+    HeldInstance,
+    Problem,
+)
+
+SMALL, MIDDLE, LARGE = (("train", name) for name in ("1g.10gb", "2g.20gb", "3g.40gb"))
+
+
+def lowest(moves, free):
+    """Return the least that there is of anything in between, counted anew in every state."""
+    room, least = dict(free), 0
+    for move in moves:
+        for offer, count in move.gone.items():
+            room[offer] = room.get(offer, 0) - count
+        least = min([least, *room.values()])
+        for offer, count in move.made.items():
+            room[offer] = room.get(offer, 0) + count
+    return least
+
+
+def fleet(draw):
+    """Draw hosts of which each loses some instances and gets others, and what is free: less than all of them take, and enough in the end."""
+    offers = [SMALL, MIDDLE, LARGE]
+    moves = [
+        Move(str(host), *(Counter({one: draw.randrange(3) for one in offers}) for _side in range(2)))
+        for host in range(draw.randrange(1, 6))
+    ]
+    gone = sum((move.gone for move in moves), Counter())
+    made = sum((move.made for move in moves), Counter())
+    free = {one: max(0, gone[one] - made[one]) + draw.randrange(3) for one in offers}
+    return moves, free
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_no_state_in_between_lacks_what_some_order_keeps(seed):
+    moves, free = fleet(random.Random(seed))
+    names, short = ordered(moves, free)
+    assert sorted(names) == sorted(move.host for move in moves)
+    taken = [next(move for move in moves if move.host == name) for name in names]
+    possible = any(lowest(order, free) >= 0 for order in permutations(moves))
+    assert (lowest(taken, free) >= 0) == possible == (short == 0)
+
+
+def test_the_fleets_that_are_drawn_have_orders_that_fail_and_fleets_without_one():
+    """Else the property says nothing."""
+    kinds = Counter()
+    for seed in range(300):
+        moves, free = fleet(random.Random(seed))
+        kinds[lowest(moves, free) >= 0, ordered(moves, free)[1] == 0] += 1
+    assert kinds[False, True] > 20 and kinds[False, False] > 20
+
+
+def change(gone, made):
+    return AnnouncedChange(0, "", "", (), 0, (), (), Counter(gone), Counter(made))
+
+
+def test_users_need_what_they_have_and_not_what_is_idle_or_lost_in_the_end():
+    """Host a makes the instance whose like host b gives up: first a. What of c nobody serves in the end is nobody's need."""
+    held = [HeldInstance("3g.40gb", 4, 4, (0,)), HeldInstance("1g.10gb", 0, 1)]
+    group = Group((FleetGpu("train", "h100", True, tuple(held)),), 2)
+    hosts = [
+        HostAnswer("b", "train", [], changes=(change(["3g.40gb"], ["1g.10gb"]),)),
+        HostAnswer("a", "train", [], changes=(change(["1g.10gb"], ["3g.40gb"]),)),
+    ]
+    problem = Problem({}, (group,))
+    assert order_of(problem, hosts) == (["a", "b"], 0)
+    assert order_of(problem, hosts[:1]) == (["b"], 0)
+    # Each gives up one that is used and makes another: whichever begins, one user waits.
+    swaps = [HostAnswer(name, "train", [], changes=(change(["3g.40gb"], ["3g.40gb"]),)) for name in "ab"]
+    assert order_of(problem, swaps)[1] == 1
+
+
+def test_a_thousand_hosts_are_ordered_in_less_states_than_there_may_be():
+    moves = [Move(f"{number:04}", Counter({SMALL: 3}), Counter({LARGE: 1})) for number in range(500)]
+    moves += [Move(f"{number:04}", Counter({LARGE: 1}), Counter({SMALL: 3})) for number in range(500, 1000)]
+    names, short = ordered(moves, {SMALL: 3, LARGE: 0})
+    assert short == 0 and len(set(names)) == 1000
