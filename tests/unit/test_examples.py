@@ -17,6 +17,7 @@ import yaml
 from ansible.parsing.dataloader import DataLoader
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import describe
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.playbook_variables import check
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.demand import described as demand_of
 
 REPOSITORY = Path(__file__).parents[2]
 EXAMPLES = REPOSITORY / "examples"
@@ -133,7 +134,31 @@ def test_the_job_templates_of_awx_run_playbooks_of_the_collection():
             assert check(playbook, entry.get("extra_vars") or {}).refusals == ()
             assert "job_slice_count" not in entry, "its budget is that of one rollout"
             assert entry["allow_simultaneous"] is False
-    assert {entry["unified_job_template"] for entry in objects["controller_schedules"]} <= set(templates)
+    workflows = {entry["name"]: entry["simplified_workflow_nodes"] for entry in objects["controller_workflows"]}
+    for schedule in objects["controller_schedules"]:
+        named = schedule["unified_job_template"]
+        for node in workflows.get(named, [{"unified_job_template": named}]):
+            template = templates[node["unified_job_template"]]
+            given = {**(template.get("extra_vars") or {}), **schedule.get("extra_data", {})}
+            assert check(Path(template["playbook"]).stem, given).refusals == ()
+
+
+def test_the_demands_of_day_and_night_are_taken():
+    schedules = load("awx/controller.yml")["controller_schedules"]
+    demands = [entry["extra_data"]["gpu_recommend_demand"] for entry in schedules if "extra_data" in entry]
+    assert len(demands) == 2 and all(demand_of(demand) for demand in demands)
+
+
+def test_an_alert_about_pods_that_wait_starts_a_recommendation():
+    """The label of the documented alert is what the rulebook waits for, and the playbook is one of the collection."""
+    page = (REPOSITORY / "docs" / "recommend.md").read_text(encoding="utf-8")
+    blocks = [yaml.safe_load(block) for block in re.findall(r"^```yaml\n(.*?)^```", page, re.MULTILINE | re.DOTALL)]
+    (alert,) = (one for block in blocks if isinstance(block, list) for one in block if "alert" in one)
+    (ruleset,) = yaml.safe_load((REPOSITORY / "extensions/eda/rulebooks/recommend.yml").read_text(encoding="utf-8"))
+    (rule,) = ruleset["rules"]
+    assert re.search(r'commonLabels\.repair == "(.*?)"', rule["condition"])[1] == alert["labels"]["repair"]
+    assert rule["action"]["run_playbook"]["name"].removeprefix("gpufleet.nvidia.") in PLAYBOOKS
+    assert alert["for"] and "kube_pod_status_unschedulable" in alert["expr"]
 
 
 def test_every_package_is_pinned_in_one_place_and_the_readme_installs_from_it():
