@@ -163,7 +163,7 @@ def _requests(given: Mapping[str, Any], cluster: _ClusterNow | None) -> tuple[li
 
 
 def _plan(
-    host: RunHost, facts: Facts | None, unread: str | None, cluster: _ClusterNow | None, recommended: Any
+    host: RunHost, facts: Facts | None, unread: str | None, cluster: _ClusterNow | None, recommended: Any = None
 ) -> HostPlan:
     description, node, seen = host.description, None, {}
     if not description.refusals:
