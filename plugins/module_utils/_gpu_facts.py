@@ -39,6 +39,10 @@ class ProcessFacts(View):
 class AllocationFacts(View):
     pod: str | None = has(_NAME)
     pod_uid: str | None = has(_NAME)
+    job: str | None = has(_NAME)
+    user: str | None = has(_NAME)
+    #: The devices that the job was told, where that are others than the one that it was given.
+    sees: str | None = has(_TEXT)
     container: str | None = has(_NAME)
     # The name of a claim, which a user chooses, has up to 253 characters, and what it is stands before it.
     resource: str | None = has(text(320))

@@ -16,9 +16,9 @@ from ._facts_view import Facts, HolderFacts
 from ._gpu_facts import AllocationFacts, ComputeInstanceFacts, GpuFacts, GpuInstanceFacts
 from ._schema import kept
 
-#: Kinds of users: a process that NVML lists, one that has a device file open, a client of an MPS daemon, a pod that was given a device, and what
-#: is not reported.
-PROCESS, HOLDER, MPS_CLIENT, POD, UNREPORTED = "process", "holder", "mps_client", "pod", "unreported"
+#: Kinds of users: a process that NVML lists, one that has a device file open, a client of an MPS daemon, a pod or a job of Slurm that was given a
+#: device, and what is not reported.
+PROCESS, HOLDER, MPS_CLIENT, POD, JOB, UNREPORTED = "process", "holder", "mps_client", "pod", "job", "unreported"
 
 #: Daemons that keep running while a GPU is reset, by name as the kernel cuts it: the persistence daemon lets go of the GPU, and the fabric
 #: manager of an HGX A100 has to run, for without it all GPUs on its NVSwitches can only be reset together (manual of nvidia-smi, -r).
@@ -98,10 +98,12 @@ def _on(part: GpuFacts | GpuInstanceFacts | ComputeInstanceFacts) -> tuple[User,
 
 
 def allocated(allocations: Iterable[AllocationFacts]) -> tuple[User, ...]:
-    """Return the pods of C(allocations) of a GPU or a MIG device; what the kubelet's record does not tell is a user that is not reported."""
+    """Return the pods and jobs of C(allocations) of a GPU or a MIG device; what the kubelet's record does not tell is a user that is not reported."""
     return tuple(
         User(UNREPORTED, "unknown", detail=one.reason)
         if one.reason
+        else User(JOB, f"job {one.job} of {one.user or 'an unknown user'}", detail=one.resource or "")
+        if one.job
         else User(POD, f"pod {one.pod or one.pod_uid}", detail=one.resource or "")
         for one in allocations
     )

@@ -21,6 +21,7 @@ from typing import Any
 
 from .._formats.kubelet_checkpoint import CHECKPOINT, CLAIMS, HeldDevices, place_of, read_checkpoint, read_claims
 from .._formats.numbers import whole_number
+from .._formats.slurm_jobs import device_files, jobs_of, key_of, told
 from .._plan import Refused
 from .files import HostFiles, read_text
 
@@ -215,10 +216,24 @@ _PODS, _LOGS = "/var/lib/kubelet/pods", "/var/log/pods"
 _LARGEST = 8 * 1024 * 1024
 
 
+def _job_tasks(files: HostFiles) -> list[dict[str, str]]:
+    """Return the environments with which Slurm started the tasks of jobs that are on the host."""
+    pids = _process_ids(files)
+    steps = {pid for pid in pids if files.read(f"/proc/{pid}/comm") == "slurmstepd"}
+    return [_environment(files, pid) or {} for pid in pids if _parent(files, pid) in steps] if steps else []
+
+
 def read_allocations(files: HostFiles) -> dict[str, list[dict[str, Any]]]:
-    """Return C(allocations) of the facts by the UUID of the device, or its L(place_of). Under EVERY_GPU is why they are not known, of each record for
-    itself. Without a kubelet it is empty.
+    """Return C(allocations) of the facts by the UUID of the device, its L(place_of), or its L(key_of). Under EVERY_GPU is why they are not known, of each
+    record of the kubelet for itself. Without a kubelet and jobs of Slurm it is empty.
     """
+    found = _allocated_pods(files)
+    for key, jobs in jobs_of(_job_tasks(files), files.text).items():
+        found.setdefault(key, []).extend(jobs)
+    return found
+
+
+def _allocated_pods(files: HostFiles) -> dict[str, list[dict[str, Any]]]:
     found: dict[str, list[dict[str, Any]]] = {}
     entries: list[HeldDevices] = []
     for path, read in ((CHECKPOINT, lambda text: read_checkpoint(text, "").entries), (CLAIMS, read_claims)):
@@ -260,14 +275,17 @@ def read_allocations(files: HostFiles) -> dict[str, list[dict[str, Any]]]:
 def add_allocations(gpus: Iterable[dict[str, Any]], held: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
     """Add C(allocations) to entries of C(gpus) of the facts. C(held): of L(read_allocations)."""
     for gpu in gpus:
-        parts = [(gpu, place_of(gpu.get("minor")))]
+        minor, uuid = gpu.get("minor"), gpu.get("uuid")
+        parts = [(gpu, [place_of(minor)], [uuid])]
         for one in gpu.get("gpu_instances") or ():
-            place = place_of(gpu.get("minor"), one.get("start"))
-            parts += [(part, place) for part in one.get("compute_instances") or ()]
-        for part, place in parts:
-            keys = [part.get("uuid") or "-", place, *([EVERY_GPU] if part is gpu else [])]
-            if part is gpu and gpu.get("minor") is None and not gpu.get("lost"):
+            for part in one.get("compute_instances") or ():
+                ids = (one.get("id"), part.get("id"))
+                keys = [place_of(minor, one.get("start")), key_of(device_files(minor or 0, *ids))]
+                parts.append((part, keys, [part.get("uuid"), f"MIG-{uuid}/{ids[0]}/{ids[1]}"]))
+        for part, places, names in parts:
+            keys = [part.get("uuid") or "-", *places, *([EVERY_GPU] if part is gpu else [])]
+            if part is gpu and minor is None and not gpu.get("lost"):
                 keys += [key for key in held if key.startswith("/dev/")]
-            found = [said for key in keys for said in held.get(key, ())]
+            found = [told(said, names) for key in keys for said in held.get(key, ())]
             if found:
                 part["allocations"] = found

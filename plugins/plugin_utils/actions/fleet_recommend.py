@@ -24,7 +24,7 @@ from ...module_utils._plan import Refused
 from ...module_utils._sharing.desired import read as read_sharing
 from ...module_utils._sharing.modes import Sharing
 from ...module_utils._sharing.mps_instances import GPU, mig_resource
-from ...module_utils._users import mps_pids, processes_on
+from ...module_utils._users import JOB, allocated, mps_pids, processes_on
 from ..cluster import ApiError, Cluster, at_once
 from ..descriptions import RunHost, hosts_of
 from ..fleet import capacity
@@ -265,7 +265,7 @@ def _take(
 
 
 def _users(facts: Facts, pods: Mapping[str, Pod] | None) -> dict[str, tuple[str, ...]]:
-    """Return who uses each device: the pods of the kubelet's record that there still are, else the processes.
+    """Return who uses each device: the pods of the kubelet's record that there still are and the jobs of Slurm, else the processes.
 
     :param pods: those of the cluster, by UID; None where it was not asked.
     """
@@ -274,6 +274,7 @@ def _users(facts: Facts, pods: Mapping[str, Pod] | None) -> dict[str, tuple[str,
         for part in gpu.parts:
             given = [one for one in part.allocations if one.pod_uid and (pods is None or one.pod_uid in pods)]
             who = [pods[str(one.pod_uid)].title if pods else str(one.pod or one.pod_uid) for one in given]
+            who += [user.name for user in allocated(part.allocations) if user.kind == JOB]
             who = who or [str(user) for user in processes_on(part) if user.pid not in daemons]
             if who:
                 found[str(part.uuid)] = tuple(who)

@@ -54,7 +54,7 @@ def claimed(gpus: Iterable[GpuFacts]) -> tuple[Holding, ...]:
                 if one.reason:
                     raise Refused("the kubelet's record of devices", one.reason, _REMEDY)
                 # A claim is no container's; what a container was given is in the checkpoint, with its replica.
-                if not one.container:
+                if not one.container and not one.job:
                     found.append(Holding(str(one.pod_uid), "", str(one.resource), str(part.uuid)))
     return tuple(dict.fromkeys(found))
 

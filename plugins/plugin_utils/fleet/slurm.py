@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ...module_utils._formats.slurm_jobs import device_files
 from ...module_utils._gpu_facts import GpuFacts
 from ...module_utils._mig.model import DesiredGpu, wanted_of
 from ...module_utils._mig.profiles import compute_name, parse
@@ -32,8 +33,6 @@ from .slices import profile_memory, slice_of
 #: Slurm offers a GPU to clients of MPS in percent.
 _PERCENT = 100
 _MIB_OF_GIB = 1024
-#: The driver numbers the capabilities of MIG by the minor number of the GPU and by the IDs of the instances (C(/proc/driver/nvidia-caps/mig-minors)).
-_FIRST, _OF_GPU, _OF_INSTANCE = 3, 135, 9
 _SITE = "gpufleet.nvidia.site"
 AUTODETECT, TYPES = "gpu_slurm_autodetect", "gpu_slurm_types"
 #: What stands in a line of Slurm's files; a type of digits alone would be taken for a number of devices.
@@ -64,13 +63,7 @@ class SlurmDevice:
     @property
     def files(self) -> tuple[str, ...]:
         """The device files that a job needs for it."""
-        if self.minor is None:
-            return ()
-        gpu = f"/dev/nvidia{self.minor}"
-        if self.gpu_instance is None or self.compute_instance is None:
-            return (gpu,)
-        instance = _FIRST + self.minor * _OF_GPU + self.gpu_instance * _OF_INSTANCE
-        return (gpu, *(f"/dev/nvidia-caps/nvidia-cap{cap}" for cap in (instance, instance + 1 + self.compute_instance)))
+        return () if self.minor is None else device_files(self.minor, self.gpu_instance, self.compute_instance)
 
 
 @dataclass(frozen=True)

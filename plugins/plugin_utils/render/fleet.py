@@ -15,6 +15,8 @@ from typing import Any
 from ...module_utils import _injection as injection
 from ...module_utils._formats.imex import MASKED
 from ...module_utils._formats.imex import VARIABLE as IMEX
+from ...module_utils._formats.slurm_files import refuse_elsewhere
+from ...module_utils._formats.slurm_files import refuse_name as refuse_slurm_name
 from ...module_utils._gpu_facts import GpuFacts
 from ...module_utils._mig.desired import desired_layout
 from ...module_utils._mig.state import profiles_of
@@ -30,8 +32,6 @@ from ..fleet.sharing_configurations import CHOICE, CONFIGURATIONS, DEFAULT, UNSH
 from ..fleet.sharing_configurations import read as read_choices
 from ..fleet.slurm import NotApplied, SlurmResources
 from ..fleet.slurm import resources as slurm_resources
-from ..fleet.slurm_files import refuse_elsewhere
-from ..fleet.slurm_files import refuse_name as refuse_slurm_name
 from ..fleet.slurm_node import ShownSlurmNode
 from ..plain import plain
 from ..pools import node_of, pool_of, pools

@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ...module_utils._formats.slurm_files import compressed
 from ...module_utils._plan import Refused
 from ..fleet.slurm import SlurmDevice, SlurmResources
-from ..fleet.slurm_files import compressed
 from .emit import comment, filled, json_text
 
 CAPACITY = "capacity.json"

@@ -12,9 +12,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.slurm_files import expanded
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.capacity import gpus_of_inventory
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.slurm_files import expanded
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.slurm_node import checks, read_nodes
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render import writer
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.fleet import Fleet, OfFacts

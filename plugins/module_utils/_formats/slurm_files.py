@@ -7,10 +7,11 @@
 from __future__ import annotations
 
 import itertools
+import posixpath
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
-from ...module_utils._plan import Refused
+from .._plan import Refused
 
 NODE_NAME = "gpu_slurm_node_name"
 #: What slurmd compares with the short host name (C(gethostname_short)).
@@ -19,6 +20,7 @@ _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_-]{0,61}[A-Za-z0-9])?")
 _WORDS = ("default", "all", "localhost", "none")
 _NUMBERED = re.compile(r"(.*?)([0-9]+)")
 _SETTING = re.compile(r"""([A-Za-z_]+)\s*[+-]?=\s*("[^"]*"|'[^']*'|\S*)""")
+_INCLUDE = re.compile(r"^\s*include\s+(\S+)", re.IGNORECASE | re.MULTILINE)
 _LISTED = re.compile(r"(?:[^,\[\]]|\[[^\[\]]*\])+")
 _RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
 #: More nodes than any cluster has, in one name of a file of the site.
@@ -92,6 +94,11 @@ def settings(text: str) -> Iterator[tuple[int, dict[str, str]]]:
         if found:
             yield begun, found
         whole = ""
+
+
+def included(text: str, folder: str) -> list[str]:
+    """Return the files that one of Slurm's files includes. C(folder): where slurm.conf is."""
+    return [posixpath.join(folder, path.strip("\"'")) for path in _INCLUDE.findall(text)]
 
 
 def refuse_elsewhere(files: Mapping[str, str], nodes: Collection[str]) -> None:

@@ -1,0 +1,96 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Which job of Slurm has which device of a host: by the environment of its tasks, and the device files of gres.conf. Pure; no controller is asked."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from .slurm_files import expanded, included, settings
+
+#: The driver numbers the capabilities of MIG by the minor number of the GPU and by the IDs of the instances (C(/proc/driver/nvidia-caps/mig-minors)).
+_FIRST, _OF_GPU, _OF_INSTANCE = 3, 135, 9
+#: Files that one host reads for its jobs: its own two and what they include.
+_MOST_FILES = 64
+_UUIDS = ("GPU-", "MIG-")
+
+
+def device_files(minor: int, gpu_instance: int | None = None, compute_instance: int | None = None) -> tuple[str, ...]:
+    """Return the device files that a job needs for a GPU or a MIG device."""
+    gpu = f"/dev/nvidia{minor}"
+    if gpu_instance is None or compute_instance is None:
+        return (gpu,)
+    instance = _FIRST + minor * _OF_GPU + gpu_instance * _OF_INSTANCE
+    return (gpu, *(f"/dev/nvidia-caps/nvidia-cap{cap}" for cap in (instance, instance + 1 + compute_instance)))
+
+
+def key_of(files: Iterable[str]) -> str:
+    """Return the key of the device with these files. That of a GPU is its file, as in the records of the kubelet."""
+    return ",".join(sorted(files))
+
+
+def jobs_of(tasks: Iterable[Mapping[str, str]], read: Callable[[str], str | None]) -> dict[str, list[dict[str, Any]]]:
+    """Return C(allocations) of the facts: the jobs of a host by the UUID or the L(key_of) of their devices.
+
+    :param tasks: the environments with which slurmstepd started the tasks.
+    :param read: the text of a file of the host.
+    """
+    known: dict[tuple[str, str], list[tuple[str, str]]] = {}
+    found: dict[str, dict[str, dict[str, Any]]] = {}
+    for task in tasks:
+        job = task.get("SLURM_JOB_ID")
+        numbers = task.get("SLURM_STEP_GPUS") or task.get("SLURM_JOB_GPUS") or ""
+        if not job or not numbers:
+            continue
+        where = (task.get("SLURM_CONF") or "/etc/slurm/slurm.conf", task.get("SLURMD_NODENAME", ""))
+        if where not in known:
+            known[where] = _devices(*where, read)
+        sees = [name for name in task.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.startswith(_UUIDS)]
+        given = [known[where][int(one)] for one in numbers.split(",") if one.isdigit() and int(one) < len(known[where])]
+        said = {"job": job, "user": task.get("SLURM_JOB_USER")}
+        # Where slurmd finds the devices itself, it tells the job their UUIDs.
+        for key, resource in given or [(name, "gpu") for name in sees]:
+            entry = {**said, "resource": resource, **({"sees": ",".join(sees)} if given and sees else {})}
+            # Of several tasks of a job the first is as good as any, unless one sees something else.
+            found.setdefault(key, {}).setdefault(job, entry)
+    return {key: list(jobs.values()) for key, jobs in found.items()}
+
+
+def _devices(configuration: str, node: str, read: Callable[[str], str | None]) -> list[tuple[str, str]]:
+    """Return key and type of each device of a node in the order of Slurm's numbers: by the types of C(Gres), then by the lines of gres.conf."""
+    folder = posixpath.dirname(configuration)
+    order: list[str] = []
+    for line in _lines(configuration, folder, read):
+        if node in expanded(line.get("nodename", "")) and "gres" in line:
+            order = [part.split(":")[1] if part.count(":") > 1 else "" for part in line["gres"].split(",")]
+    found = []
+    for line in _lines(posixpath.join(folder, "gres.conf"), folder, read):
+        mine = "nodename" not in line or node in expanded(line["nodename"])
+        if mine and line.get("name") == "gpu":
+            kind = line.get("type", "")
+            each = sorted(expanded(line.get("file", "")), key=lambda name: (len(name), name))
+            groups = [[name] for name in each] or [line.get("multiplefiles", "").split(",")]
+            found += [(kind, key_of(files)) for files in groups]
+    found.sort(key=lambda one: order.index(one[0]) if one[0] in order else len(order))
+    return [(key, f"gpu:{kind}" if kind else "gpu") for kind, key in found]
+
+
+def _lines(path: str, folder: str, read: Callable[[str], str | None]) -> list[dict[str, str]]:
+    """Return the settings of each line of a file and of what it includes."""
+    left, found, seen = [path], [], 0
+    while left and seen < _MOST_FILES:
+        text, seen = read(left.pop(0)) or "", seen + 1
+        found += [line for _number, line in settings(text)]
+        left += included(text, folder)
+    return found
+
+
+def told(entry: Mapping[str, Any], names: Iterable[str | None]) -> dict[str, Any]:
+    """Return an allocation of a device with these names. It keeps what its job C(sees) only where that is another device."""
+    sees = str(entry.get("sees") or "").split(",")
+    right = any(name in sees for name in names)
+    return {key: value for key, value in entry.items() if key != "sees" or not right}
