@@ -172,7 +172,6 @@ def test_a_run_that_is_killed_while_the_gpu_is_reset_is_finished_by_the_next(fle
     assert fleet.module(HOST, "health", {"checks": ["recovery"]})["healthy"]
 
 
-@pytest.mark.by_name
 def test_what_does_not_help_twice_is_handed_over_and_never_tried_again(fleet):
     asks(fleet, 1, "replaced")
     first = heal(fleet)
