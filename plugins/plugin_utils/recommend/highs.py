@@ -60,24 +60,13 @@ class Program:
         fixed = {"output_flag": False, "threads": 1, "parallel": "off", "random_seed": 1, "mip_rel_gap": 0.0}
         for name, value in {**fixed, **options}.items():
             self.highs.setOptionValue(name, value)
-        self.rows: list[tuple[float, float]] = []
-        self.columns: list[tuple[float, float, float, list[int], list[float], bool]] = []
-        self.loaded = False
+        self.rows = self.columns = 0
 
     def row(self, lower: float = -INFINITY, upper: float = INFINITY, entries: Iterable[tuple[int, float]] = ()) -> int:
-        """Add a row and return its number. C(entries): only where the columns exist."""
-        self.rows.append((lower, upper))
-        pairs = list(entries)
-        if self.loaded:
-            index = self.np.array([column for column, _value in pairs], dtype=self.np.int32)
-            self.highs.addRow(
-                lower, upper, len(pairs), index, self.np.array([value for _column, value in pairs], dtype=float)
-            )
-        else:
-            for column, value in pairs:
-                self.columns[column][3].append(len(self.rows) - 1)
-                self.columns[column][4].append(value)
-        return len(self.rows) - 1
+        """Add a row and return its number. C(entries): its values by column."""
+        self.highs.addRow(lower, upper, *self._arrays(entries))
+        self.rows += 1
+        return self.rows - 1
 
     def column(
         self,
@@ -88,37 +77,19 @@ class Program:
         integer: bool = False,
     ) -> int:
         """Add a column and return its number. C(entries): its values by row."""
-        pairs = [(row, value) for row, value in entries if value]
-        index, values = [row for row, _value in pairs], [value for _row, value in pairs]
-        self.columns.append((cost, lower, upper, index, values, integer))
-        if self.loaded:
-            arrays = self.np.array(index, dtype=self.np.int32), self.np.array(values, dtype=float)
-            self.highs.addCol(cost, lower, upper, len(index), *arrays)
-        return len(self.columns) - 1
+        self.highs.addCol(cost, lower, upper, *self._arrays(entries))
+        if integer:
+            self.highs.changeColIntegrality(self.columns, self.highspy.HighsVarType.kInteger)
+        self.columns += 1
+        return self.columns - 1
 
-    def _load(self) -> None:
-        np, highspy = self.np, self.highspy
-        model = highspy.HighsLp()
-        model.num_col_, model.num_row_ = len(self.columns), len(self.rows)
-        model.col_cost_ = np.array([one[0] for one in self.columns], dtype=float)
-        model.col_lower_ = np.array([one[1] for one in self.columns], dtype=float)
-        model.col_upper_ = np.array([one[2] for one in self.columns], dtype=float)
-        model.row_lower_ = np.array([one[0] for one in self.rows], dtype=float)
-        model.row_upper_ = np.array([one[1] for one in self.rows], dtype=float)
-        model.a_matrix_.format_ = highspy.MatrixFormat.kColwise
-        model.a_matrix_.start_ = np.cumsum([0, *(len(one[3]) for one in self.columns)], dtype=np.int32)
-        model.a_matrix_.index_ = np.array([row for one in self.columns for row in one[3]], dtype=np.int32)
-        model.a_matrix_.value_ = np.array([value for one in self.columns for value in one[4]], dtype=float)
-        if any(one[5] for one in self.columns):
-            kinds = highspy.HighsVarType
-            model.integrality_ = [kinds.kInteger if one[5] else kinds.kContinuous for one in self.columns]
-        self.highs.passModel(model)
-        self.loaded = True
+    def _arrays(self, entries: Iterable[tuple[int, float]]) -> tuple[int, Any, Any]:
+        pairs = [(place, value) for place, value in entries if value]
+        places = self.np.array([place for place, _value in pairs], dtype=self.np.int32)
+        return len(pairs), places, self.np.array([value for _place, value in pairs], dtype=float)
 
     def solve(self) -> bool:
         """Solve it, and return whether there is a solution."""
-        if not self.loaded:
-            self._load()
         self.highs.run()
         info = self.highs.getInfo()
         return int(info.primal_solution_status) == 2

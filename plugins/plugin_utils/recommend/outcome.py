@@ -136,18 +136,15 @@ class _Outcome:
                     self._use(kind, times * count)
                 left -= times
         given, leaving = self._given()
-        asked = dict.fromkeys(self.of.priorities, 0)
-        for one in self.problem.asked.values():
-            asked[one.priority] += one.count
         return FleetOutcome(
             changes=tuple(UnitChange(group, count, after) for (group, after), count in changes.items()),
             given=given,
             leaving=leaving,
             served=self.found.served,
-            asked=asked,
+            asked=self.problem.requests(),
             cost=self._cost(changes, leaving),
             scale=self.of.scale,
-            prices=self._prices(self.found.best_prices),
+            prices=self._prices(self.found.prices),
             served_prices={priority: self._prices(prices) for priority, prices in self.found.served_prices.items()},
             least=int(self.found.least),
             searched=self.found.searched,

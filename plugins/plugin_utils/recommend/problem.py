@@ -147,6 +147,13 @@ class Problem:
         """Return every priority that occurs, the highest first."""
         return sorted({one.priority for one in self.asked.values()}, reverse=True)
 
+    def requests(self) -> dict[int, int]:
+        """Return how many requests each priority has, the highest first."""
+        found = dict.fromkeys(self.priorities(), 0)
+        for one in self.asked.values():
+            found[one.priority] += one.count
+        return found
+
     def weight(self) -> dict[int, int]:
         """Return what evicting a user of each priority weighs."""
         order = self.priorities()

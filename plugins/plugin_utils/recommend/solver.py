@@ -63,14 +63,8 @@ class Solution:
     cost: int | None = None
     bound: int = 0
     least: float = 0.0
-    prices: RowPrices | None = None
+    prices: RowPrices = field(default_factory=lambda: RowPrices((), (), ()))
     searched: bool = False
-
-    @property
-    def best_prices(self) -> RowPrices:
-        if self.prices is None:
-            raise ValueError("prices are asked for before there are any")
-        return self.prices
 
 
 def solve(of: Matrices, seconds: float = INFINITY) -> Solution:
@@ -97,9 +91,7 @@ def _serve(of: Matrices) -> Solution:
         supply = of.np.unique(block.supply, axis=0)
         best = [row for row in supply if not any((other >= row).all() and (other > row).any() for other in supply)]
         offers.append((best, int(block.counts.sum())))
-    asked = Counter(dict.fromkeys(of.priorities, 0))
-    for one in of.demands:
-        asked[one.priority] += one.count
+    asked = of.problem.requests()
     program = _Service(of, offers, True, {}, of.priorities)
     if program.most() >= sum(asked.values()):
         return Solution(asked, {}, program.layouts())
@@ -302,7 +294,7 @@ class _Search:
         """Bound the plans by whole numbers of layouts, at the prices that were found. Where not all demand is served, parts of layouts would serve a little
         more, so what is served would cost less of them than it can.
         """
-        prices, program = self.found.best_prices, Program(mip_max_nodes=_NODES, mip_abs_gap=self.of.scale * 0.25)
+        prices, program = self.found.prices, Program(mip_max_nodes=_NODES, mip_abs_gap=self.of.scale * 0.25)
         worth = prices.unit / PARTS
         self.base(program, True, prices.kept / PARTS)
         constant = 0.0
@@ -341,6 +333,18 @@ class _Search:
         gives = [*block.supply[option].tolist(), *(-block.keep[place, option]).tolist()]
         return [(row, float(value)) for row, value in enumerate(gives) if value]
 
+    def column(self, program: Program, lines: dict[tuple[int, int], int], choice: _Choice, integer: bool) -> int:
+        """Add an option to a program, and the row of its group where it is the first of it. C(lines): these rows."""
+        number, place, option = choice
+        block = self.of.blocks[number]
+        count = float(block.counts[place])
+        if (number, place) not in lines:
+            lines[number, place] = program.row(count, count)
+        entries = [(lines[number, place], 1.0), *self.entries(block, place, option)]
+        cost = float(block.cost[place, option])
+        # An upper bound of its own would have a price in a linear program.
+        return program.column(cost, 0, count if integer else INFINITY, entries, integer)
+
     def near(self, limit: float, prices: RowPrices) -> Iterator[_Choice]:
         """Return the options that cost at most so much more than the cheapest of their group."""
         for number, block in enumerate(self.of.blocks):
@@ -352,25 +356,18 @@ class _Search:
         """Solve the linear program over the options near the cheapest, with ever more options until it meets the bound. Return how much of each group
         becomes which option.
         """
-        of, prices = self.of, self.found.best_prices
+        of, prices = self.of, self.found.prices
         program = Program()
         self.base(program, False)
         dear = 4.0 * max(int(block.cost.max()) for block in of.blocks) + of.scale
         for row in range(self.ends[1], self.rows):
             program.column(dear, entries=[(row, 1.0)])
-        lines = {
-            (number, place): program.row(float(count), float(count))
-            for number, block in enumerate(of.blocks)
-            for place, count in enumerate(block.counts.tolist())
-        }
+        lines: dict[tuple[int, int], int] = {}
         columns: dict[_Choice, int] = {}
         for _round in range(40):
-            for number, place, option in self.near(tolerance * of.scale, prices):
-                if (number, place, option) not in columns:
-                    block = of.blocks[number]
-                    entries = [(lines[number, place], 1.0), *self.entries(block, place, option)]
-                    cost = float(block.cost[place, option])
-                    columns[number, place, option] = program.column(cost, entries=entries)
+            for one in self.near(tolerance * of.scale, prices):
+                if one not in columns:
+                    columns[one] = self.column(program, lines, one, False)
             if not program.solve():
                 break
             prices = self.whole(program.duals()[: self.rows])
@@ -386,7 +383,7 @@ class _Search:
 
     def integers(self, linear: dict[tuple[int, int], dict[int, float]], undecided: int, tolerance: float) -> None:
         """Find a plan: integers for the groups that the linear program splits and for as many others, those that lose the least by another option."""
-        prices = self.found.best_prices
+        prices = self.found.prices
         free = {key for key, options in linear.items() if any(abs(one - round(one)) > 1e-6 for one in options.values())}
         next_best = []
         for number, block in enumerate(self.of.blocks):
@@ -421,14 +418,7 @@ class _Search:
                 sums[row] += value * count  # type: ignore[assignment]
         program.column(cost, 1, 1, sorted(sums.items()))
         lines: dict[tuple[int, int], int] = {}
-        columns = {}
-        for number, place, option in options:
-            block = self.of.blocks[number]
-            count = int(block.counts[place])
-            if (number, place) not in lines:
-                lines[number, place] = program.row(count, count)
-            entries = [(lines[number, place], 1.0), *self.entries(block, place, option)]
-            columns[number, place, option] = program.column(float(block.cost[place, option]), 0, count, entries, True)
+        columns = {one: self.column(program, lines, one, True) for one in options}
         if not program.solve():
             return False
         total = round(program.value)
@@ -446,6 +436,6 @@ class _Search:
         """
         self.found.searched = self.gap() < 1
         if not self.found.searched and self.found.cost is not None:
-            options = list(self.near(self.found.cost - self.found.bound / PARTS, self.found.best_prices))
+            options = list(self.near(self.found.cost - self.found.bound / PARTS, self.found.prices))
             if len(options) <= _COLUMNS or 0 < self.left() < INFINITY:
                 self.found.searched = self.program(options, {}, mip_abs_gap=0.99)
