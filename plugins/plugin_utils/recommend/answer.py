@@ -34,6 +34,8 @@ _LAYOUT = (
     "{{ ([inventory_hostname, gpu_facts_pool | default('', true)] + group_names | default([]))"
     f" | select('in', {LAYOUTS}) | map('extract', {LAYOUTS}) | first | default([]) }}}}"
 )
+#: What a GPU becomes that is to be empty.
+_SPARE = (EMPTY,)
 
 
 @dataclass(frozen=True)
@@ -308,7 +310,9 @@ def pictured(answer: FleetAnswer, facts: Mapping[str, Facts], users: Mapping[str
 
 
 def placed(found: FleetSurvey, outcome: FleetOutcome) -> dict[str, dict[int, Instances | None]]:
-    """Return what each GPU becomes, by host and index. Of units that are alike, those of hosts that change anyway come first."""
+    """Return what each GPU becomes, by host and index. Of units that are alike, those of hosts that change anyway come first, and empty are those of the
+    hosts of which the largest part can be.
+    """
     after: dict[str, dict[int, Instances | None]] = {}
     touched: set[str] = set()
     changes: dict[int, list[tuple[bool, int, tuple[Instances | None, ...]]]] = {}
@@ -317,13 +321,21 @@ def placed(found: FleetSurvey, outcome: FleetOutcome) -> dict[str, dict[int, Ins
         # In any order; None is MIG off, and not a GPU without instances.
         stays = [was and sorted(was) for was in now] == [then and sorted(then) for then in one.after]
         changes.setdefault(one.group, []).append((stays, one.count, one.after))
+    all_of_it, spare = Counter[str](), Counter[str]()
+    for group, units in enumerate(found.units):
+        all_of_it.update(host for host, _indices in units)
+        if any(_SPARE in layouts for _stays, _count, layouts in changes.get(group, ())):
+            spare.update(host for host, _indices in units)
     for group, several in sorted(changes.items(), key=lambda entry: len(entry[1])):
-        units = sorted(found.units[group], key=lambda unit: (unit[0] not in touched, unit))
-        for stays, count, layouts in sorted(several, key=lambda entry: entry[0]):
-            for host, indices in units[:count]:
+        several.sort(key=lambda entry: (entry[0], _SPARE not in entry[2]))
+        by_spare = _SPARE in several[0][2]
+        share = {host: spare[host] / all_of_it[host] if by_spare else 0 for host, _indices in found.units[group]}
+        left = sorted(found.units[group], key=lambda unit: (-share[unit[0]], unit[0] not in touched, unit))
+        for stays, count, layouts in several:
+            for host, indices in left[:count]:
                 after.setdefault(host, {}).update(zip(indices, layouts))
                 touched |= set() if stays else {host}
-            units = units[count:]
+            left = left[count:]
     return after
 
 
@@ -340,7 +352,7 @@ def host_answer(
     :param users: who uses which device, by UUID.
     """
     gpus = [gpu for gpu in node_gpus(facts) if gpu.index in after]
-    empty = tuple(gpu.index for gpu in gpus if after[gpu.index] == (EMPTY,))
+    empty = tuple(gpu.index for gpu in gpus if after[gpu.index] == _SPARE)
     # An empty GPU keeps its MIG mode.
     after = {**after, **{gpu.index: () if gpu.enabled else None for gpu in gpus if gpu.index in empty}}
     changes = (_change(gpu, after[gpu.index], users) for gpu in gpus)
