@@ -7,11 +7,17 @@
 What is drawn (fixed seed): states of GPUs, each a maximal layout of a board drawn uniformly, with each instance there by 85 % and in use by 75 % of
 these; and a demand of as many instances as other layouts of the fleet have, 70 % of them drawn among those with an instance of half a GPU, so that
 instances in use have to go; 97 % of it is asked for, running users included. The mix is of four boards with equal shares.
+
+C(RECOMMEND_TRACE) names a trace of requests, which is simulated beside other ways to place them (recommend_trace.py).
 """
 
 from __future__ import annotations
 
+import os
 import random
+import resource
+import subprocess
+import sys
 import time
 from collections import Counter
 
@@ -30,13 +36,14 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.problem 
     UnitKind,
     WantedUnits,
 )
+from recommend_trace import compare
 from unavailable import Unavailable
 
 SEED = 20261127
 H100 = ("h100-80gb-sxm",)
 MIX = ("h100-80gb-sxm", "a100-80gb", "a30-24gb", "h200-141gb")
-#: Of a simulation of a trace of requests. Null: no trace is given.
-TRACE = tuple(f"recommend.trace.{name}" for name in ("accepted_requests", "active_gpus", "migrated_instances"))
+#: Of the simulation: null where no trace is given. Active are so many GPUs for each that the accepted requests ask for.
+TRACE = ("accepted_requests", "active_gpus", "migrated_instances")
 
 
 def run() -> dict[str, float | None]:
@@ -45,7 +52,11 @@ def run() -> dict[str, float | None]:
         numpy()
     except Refused as missing:
         raise Unavailable(missing.message) from None
-    results: dict[str, float | None] = dict.fromkeys(TRACE)
+    results: dict[str, float | None] = {f"recommend.trace.{name}": None for name in TRACE}
+    if os.environ.get("RECOMMEND_TRACE"):
+        for way, found in compare(os.environ["RECOMMEND_TRACE"]).items():
+            figures = dict(zip(TRACE, (found.accepted, found.active, found.migrated)))
+            results.update({f"recommend.trace.{name}{way}": figure for name, figure in figures.items()})
     recommend(fleet(8, 8, H100))
     for name, gpus, states, boards in (
         ("64_gpus", 64, 64, H100),
@@ -56,14 +67,19 @@ def run() -> dict[str, float | None]:
         problem = fleet(gpus, states, boards)
         start = time.process_time()
         answer = recommend(problem)
-        found = time.process_time()
+        planned = time.process_time()
         gap, _more = verify(problem, answer)
         checked = time.process_time()
         assert not answer.missing, answer.missing
-        results[f"recommend.cpu_seconds_{name}"] = found - start
-        results[f"recommend.check_cpu_seconds_{name}"] = checked - found
+        results[f"recommend.cpu_seconds_{name}"] = planned - start
+        results[f"recommend.check_cpu_seconds_{name}"] = checked - planned
         results[f"recommend.gap_evictions_{name}"] = float(gap / answer.scale)
         results[f"recommend.evictions_{name}"] = answer.cost // answer.scale
+    # Of a process that does nothing else.
+    program = "import tests.conftest, bench_recommend; print(bench_recommend.memory())"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    alone = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    results["recommend.memory_mib_10000_gpus"] = float(alone.stdout)
     return results
 
 
@@ -106,3 +122,9 @@ def fleet(gpus: int, states: int, boards: tuple[str, ...], share: float = 0.97) 
         wanted[kind] = int(wanted[kind] * share) - count
     asked = tuple(WantedUnits((kind,), count) for kind, count in sorted(wanted.items()) if count > 0)
     return Problem(tables, groups, asked)
+
+
+def memory() -> float:
+    """Return the most MiB that this process has used once it has planned 10,000 GPUs."""
+    recommend(fleet(10_000, 3_500, H100))
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
