@@ -132,7 +132,9 @@ class ActionModule(ControllerAction):
         if arguments["kubeconfig"]:
             cluster = Cluster(arguments["kubeconfig"], arguments["context"], 30, at_once(self._display))
             documents, daemon_sets = cluster.pods(), identities(cluster.daemon_sets())
-        lines = _lines(arguments, documents or ())
+        # Asked only where a pod has claims: there may be no such API.
+        claims = any((one.get("spec") or {}).get("resourceClaims") for one in documents or ())
+        lines = _lines(arguments, documents or (), cluster.resource_claims() if claims else ())
         fleet = _read(arguments, task_vars, documents)
         found = survey(list(fleet.hosts.values()))
         left_out = {**fleet.left_out, **found.left_out}
@@ -146,7 +148,8 @@ class ActionModule(ControllerAction):
         # A board that can be bought is one of the fleet of which there is no GPU.
         offers = {(pool, name): price for pool in pools for name, price in prices.items()}
         groups = (*found.groups, *(Group((FleetGpu(*one),), 0) for one in offers))
-        wanted, unplanned = demand.wanted(lines, pools, boards, arguments["larger"])
+        by_claims = {host.pool for name, host in fleet.hosts.items() if fleet.sharing[name].backend == "dra"}
+        wanted, unplanned = demand.wanted(lines, pools, boards, arguments["larger"], by_claims)
         left_out.update(unplanned)
         moves, replicas = _moves(pools, boards), _replicas(found, fleet)
         problem = Problem(boards, groups, tuple(wanted), moves, replicas, _weights(arguments["weights"]))
@@ -186,7 +189,9 @@ def _refuse_missing(problem: Problem, outcome: FleetOutcome, seconds: float) -> 
         refuse_missing(needed, outcome if needed == problem else recommend(needed, seconds))
 
 
-def _lines(arguments: Mapping[str, Any], documents: Sequence[Mapping[str, Any]]) -> list[demand.DemandLine]:
+def _lines(
+    arguments: Mapping[str, Any], documents: Sequence[Mapping[str, Any]], claims: Sequence[Mapping[str, Any]]
+) -> list[demand.DemandLine]:
     """Return everything that is wanted: as it is described, with the headroom, and what waits now."""
     headroom = arguments["headroom"]
     if not 0 <= headroom <= 1000:
@@ -199,7 +204,7 @@ def _lines(arguments: Mapping[str, Any], documents: Sequence[Mapping[str, Any]])
         if text is None:
             raise Refused("gpu_recommend_requests", f"{path} cannot be read", "Give the path of a CSV file.")
         lines += demand.over_time(text, arguments["requests"], headroom)
-    return lines + demand.waiting(documents)
+    return lines + demand.waiting(documents, claims)
 
 
 def _read(

@@ -9,6 +9,7 @@ Names of attributes and kinds are the driver's (dra-driver-nvidia-gpu, C(cmd/gpu
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -23,6 +24,8 @@ from .pods import quantity
 GPU_CLASS = "gpu.nvidia.com"
 MIG_CLASS = "mig.nvidia.com"
 _MIB = 1024**2
+#: How a MIG device is chosen by its profile, as the rendered examples do.
+_BY_PROFILE = re.compile(r"""device\.attributes\[['"]gpu\.nvidia\.com['"]\]\.profile\s*==\s*['"]([^'"]+)['"]""")
 
 
 def mig_devices(profile: str) -> str:
@@ -114,6 +117,40 @@ def holdings(
             if given:
                 found.setdefault(node, []).extend(given)
     return {node: tuple(given) for node, given in found.items()}
+
+
+def waiting(
+    pod: Mapping[str, Any], claims: Mapping[tuple[str, str], Mapping[str, Any]], counted: set[tuple[str, str]]
+) -> dict[str, int]:
+    """Return how many devices a pod waits for by claims, by what devices are called where they are counted; a request that says more than that by its class.
+
+    :param claims: ResourceClaims by namespace and name. C(counted): those that other pods wait for, too; those of this pod are added.
+    """
+    namespace = str(metadata(pod).get("namespace") or "default")
+    made = (pod.get("status") or {}).get("resourceClaimStatuses") or ()
+    names = {str(one.get("name")): one.get("resourceClaimName") for one in made}
+    found: Counter[str] = Counter()
+    for one in (pod.get("spec") or {}).get("resourceClaims") or ():
+        key = namespace, str(one.get("resourceClaimName") or names.get(str(one.get("name"))) or "")
+        claim = claims.get(key)
+        if claim is None:
+            found[f"the ResourceClaim {key[1] or one.get('name')}, which there is not yet"] += 1
+        elif key not in counted and not (claim.get("status") or {}).get("allocation"):
+            for request in ((claim.get("spec") or {}).get("devices") or {}).get("requests") or ():
+                found[_requested(request)] += (request.get("exactly") or {}).get("count") or 1
+        counted.add(key)
+    return dict(sorted(found.items()))
+
+
+def _requested(request: Mapping[str, Any]) -> str:
+    exact = request.get("exactly") or {}
+    name = str(exact.get("deviceClassName") or "one of several classes")
+    rules = [str((one.get("cel") or {}).get("expression")).strip() for one in exact.get("selectors") or ()]
+    profile = _BY_PROFILE.fullmatch(rules[0]) if len(rules) == 1 else None
+    alone = exact.get("allocationMode") in (None, "ExactCount") and not exact.get("adminAccess")
+    if alone and not exact.get("capacity") and ((name == GPU_CLASS and not rules) or (name == MIG_CLASS and profile)):
+        return mig_devices(profile.group(1)) if profile else name
+    return f"{name} by rules of its own"
 
 
 def _node_of(allocation: Mapping[str, Any]) -> str:

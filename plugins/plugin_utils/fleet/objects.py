@@ -50,6 +50,7 @@ _CONTAINER: Mapping[str, Any] = {
     "resources": {"requests": _AMOUNTS, "limits": _AMOUNTS},
     "securityContext": {"privileged": bool, "capabilities": {"add": [str], "drop": [str]}},
 }
+_CLAIM_NAMES: Mapping[str, Any] = {"name": str, "resourceClaimName": str}
 _POD_SPEC: Mapping[str, Any] = {
     "nodeName": str,
     "runtimeClassName": str,
@@ -58,12 +59,16 @@ _POD_SPEC: Mapping[str, Any] = {
     "containers": [_CONTAINER],
     "initContainers": [_CONTAINER],
     "volumes": [{"name": str, "emptyDir": Mapping, "configMap": {"name": str}}],
-    "resourceClaims": [Mapping],
+    "resourceClaims": [_CLAIM_NAMES],
 }
 POD: Mapping[str, Any] = {
     "metadata": _METADATA,
     "spec": _POD_SPEC,
-    "status": {"phase": str, "conditions": [{"type": str, "status": str}]},
+    "status": {
+        "phase": str,
+        "conditions": [{"type": str, "status": str}],
+        "resourceClaimStatuses": [_CLAIM_NAMES],
+    },
 }
 DAEMON_SET: Mapping[str, Any] = {
     "metadata": _METADATA,
@@ -111,8 +116,16 @@ RESOURCE_QUOTA: Mapping[str, Any] = {"metadata": _METADATA, "spec": {"hard": _AM
 _FLAVOR: Mapping[str, Any] = {"name": str, "resources": [{"name": str, "nominalQuota": (str, int)}]}
 #: Of Kueue.
 CLUSTER_QUEUE: Mapping[str, Any] = {"metadata": _METADATA, "spec": {"resourceGroups": [{"flavors": [_FLAVOR]}]}}
+_DEVICE_REQUEST: Mapping[str, Any] = {
+    "deviceClassName": str,
+    "allocationMode": str,
+    "count": int,
+    "adminAccess": bool,
+    "selectors": [{"cel": {"expression": str}}],
+}
 RESOURCE_CLAIM: Mapping[str, Any] = {
     "metadata": _METADATA,
+    "spec": {"devices": {"requests": [{"exactly": _DEVICE_REQUEST}]}},
     "status": {
         "reservedFor": [{"resource": str, "name": str, "uid": str}],
         "allocation": {

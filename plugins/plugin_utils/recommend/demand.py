@@ -15,7 +15,7 @@ import io
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from math import ceil
@@ -32,7 +32,8 @@ from ...module_utils._schema import check, has, items, mapping, needs, not_null,
 from ...module_utils._schema import text as text_of
 from ...module_utils._sharing.arithmetic import memory_mib
 from ...module_utils._sharing.mps_instances import GPU, mig_resource
-from ..fleet import pods
+from ..fleet import claims, pods
+from ..fleet.objects import metadata
 from .problem import WHOLE, UnitKind, WantedUnits
 
 VARIABLE = "gpu_recommend_demand"
@@ -52,7 +53,7 @@ class DemandLine:
     :param profile: a MIG profile, C(gpu) for a whole GPU, or None where only memory is asked for.
     :param pool: the pool that serves it; None: any.
     :param pods: pods that wait: nothing but the resource that they ask for serves them, and nothing is refused because of them.
-    :param unplanned: why they are left out; empty: they are not.
+    :param unplanned: why they are left out; empty: they are not. C(claimed): the pods ask for it by a ResourceClaim.
     """
 
     path: str
@@ -63,6 +64,7 @@ class DemandLine:
     pool: str | None = None
     pods: bool = False
     unplanned: str = ""
+    claimed: bool = False
 
 
 def described(value: Any) -> list[DemandLine]:
@@ -104,21 +106,28 @@ def _what(item: Mapping[str, Any], path: str) -> tuple[str | None, int | None]:
     return (WHOLE if profile == WHOLE else parse(profile, f"{path}.profile").gpu_instance), None
 
 
-def waiting(documents: Iterable[Mapping[str, Any]]) -> list[DemandLine]:
-    """Return what the pods ask for that no node has taken yet, by the priority that Kubernetes has given each. C(documents): objects of the API."""
+def waiting(
+    documents: Iterable[Mapping[str, Any]], resource_claims: Iterable[Mapping[str, Any]] = ()
+) -> list[DemandLine]:
+    """Return what the pods ask for that no node has taken yet, by the priority that Kubernetes has given each. Both are objects of the API."""
+    named = {(str(metadata(one).get("namespace")), str(metadata(one).get("name"))): one for one in resource_claims}
+    counted: set[tuple[str, str]] = set()
     found: Counter[tuple[int, tuple[tuple[str, int], ...]]] = Counter()
     for document in documents:
         pod, spec = pods.read(document), document.get("spec") or {}
-        if pod.phase == "Pending" and pod.devices and not spec.get("nodeName") and not pod.terminating:
-            found[int(spec.get("priority") or 0), tuple(pod.devices.items())] += 1
+        if pod.phase == "Pending" and not spec.get("nodeName") and not pod.terminating:
+            devices = (*pod.devices.items(), *claims.waiting(document, named, counted).items())
+            found[int(spec.get("priority") or 0), devices] += bool(devices)
     lines = []
-    for (priority, devices), count in sorted(found.items()):
+    for (priority, devices), count in sorted((+found).items()):
         asked = ", ".join(f"{number} x {resource}" for resource, number in devices)
         several = "the planner does not place several devices on one node" if sum(dict(devices).values()) > 1 else ""
         path = f"pods of priority {priority} that wait for {asked}"
-        lines.append(
-            DemandLine(path, profile_of_resource(devices[0][0]), None, count, priority, pods=True, unplanned=several)
+        profile, claimed = (
+            profile_of_resource(devices[0][0]),
+            devices[0][0].startswith((claims.GPU_CLASS, claims.MIG_CLASS)),
         )
+        lines.append(DemandLine(path, profile, None, count, priority, None, True, several, claimed))
     return lines
 
 
@@ -133,9 +142,11 @@ def free(value: Mapping[str, Any]) -> list[DemandLine]:
 
 
 def profile_of_resource(resource: str) -> str:
-    """Return the profile of an extended resource, C(gpu) for whole GPUs, and the resource itself where it is of neither."""
+    """Return the profile of an extended resource or of devices that are claimed, C(gpu) for whole GPUs, and the resource itself where it is of neither."""
     name = resource[: -len(".shared")] if resource.endswith(".shared") else resource
-    return WHOLE if name == GPU else name.removeprefix(mig_resource("")).replace("gb.", "gb+", 1)
+    if name in (GPU, claims.GPU_CLASS):
+        return WHOLE
+    return name.removeprefix(claims.mig_devices("")).removeprefix(mig_resource("")).replace("gb.", "gb+", 1)
 
 
 def over_time(text: str, path: str, headroom: int = 0) -> list[DemandLine]:
@@ -258,11 +269,13 @@ def wanted(
     pools: Mapping[str, Iterable[str]],
     boards: Mapping[str, tuple[GpuInstanceProfile, ...]],
     larger: bool = False,
+    by_claims: Collection[str] = (),
 ) -> tuple[list[WantedUnits], dict[str, str]]:
     """Return the demand with what serves each request, and why pods that wait are left out.
 
     :param pools: the boards of each pool. C(boards): their profiles.
     :param larger: whether a larger profile may serve a smaller request.
+    :param by_claims: the pools that serve claims; pods that wait for a MIG device as an extended resource are served by the others.
     :raises Refused: nothing in the fleet can serve a request, whatever its layouts are.
     """
     found, left_out = [], {}
@@ -274,6 +287,7 @@ def wanted(
             (pool, name)
             for pool in ([line.pool] if line.pool is not None else sorted(pools))
             for name in sorted(set(pools[pool]))
+            if not line.pods or line.claimed == (pool in by_claims) or (line.profile == WHOLE and not line.claimed)
         ]
         kinds = [
             UnitKind(pool, name, profile)
@@ -283,6 +297,8 @@ def wanted(
         if line.unplanned or not kinds:
             names = sorted({profile.name for _pool, name in there for profile in boards[name]})
             reason = f"no GPU of {line.pool or 'the fleet'} offers {line.profile or f'{line.memory_mib}MiB'}"
+            if not there:
+                reason = f"no pool serves {'claims' if line.claimed else 'extended resources'}"
             if not line.pods:
                 raise Refused(line.path, reason, f"Its profiles are {', '.join(names) or 'none'}.")
             left_out[f"{line.count} {line.path}"] = line.unplanned or reason

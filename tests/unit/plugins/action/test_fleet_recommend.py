@@ -138,6 +138,11 @@ class FakeCluster:
     def daemon_sets(self):
         return []
 
+    def resource_claims(self):
+        selector = {"cel": {"expression": "device.attributes['gpu.nvidia.com'].profile == '2g.20gb'"}}
+        request = {"exactly": {"deviceClassName": "mig.nvidia.com", "selectors": [selector]}}
+        return [{"metadata": {"namespace": "jobs", "name": "mine"}, "spec": {"devices": {"requests": [request]}}}]
+
     def pod(self, name, uid, limits, **spec):
         return {
             "metadata": {"namespace": "jobs", "name": name, "uid": uid},
@@ -162,6 +167,22 @@ def test_pods_that_wait_are_served_and_the_least_priority_is_evicted(recommend, 
     # A pod that the kubelet has not forgotten yet uses nothing.
     monkeypatch.setattr(FakeCluster, "gone", ("job-5-3",))
     assert recommend({"kubeconfig": "x"}, lambda facts: pods_on(facts, *APART))[0]["evicted"] == []
+
+
+def test_a_pod_that_waits_by_a_claim_is_left_out_where_no_pool_serves_claims(tmp_path, recommend, monkeypatch):
+    monkeypatch.setattr(fleet_recommend, "Cluster", FakeCluster)
+    monkeypatch.setattr(FakeCluster, "waiting", {})
+    found = FakeCluster.pod
+    claims = {"resourceClaims": [{"name": "gpu", "resourceClaimName": "mine"}]}
+    monkeypatch.setattr(
+        FakeCluster,
+        "pod",
+        lambda *given, **spec: found(*given, **{**spec, **(claims if "nodeName" not in spec else {})}),
+    )
+    result, _shown = recommend({"kubeconfig": "x"}, lambda facts: pods_on(facts, *APART))
+    assert not result.get("failed") and result["evicted"] == []
+    (reason,) = [why for what, why in written(tmp_path)[0]["left_out"].items() if "mig.nvidia.com/2g.20gb" in what]
+    assert reason == "no pool serves claims"
 
 
 @pytest.mark.parametrize("resource", ["nvidia.com/mig-9g.999gb", "nvidia.com/mig-7g.80gb"])

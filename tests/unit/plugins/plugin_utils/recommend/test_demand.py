@@ -115,7 +115,65 @@ def test_pods_that_wait_are_demand():
     }
 
 
+def claim(name, device_class="mig.nvidia.com", profile=None, allocated=False, **exactly):
+    rule = f"device.attributes['gpu.nvidia.com'].profile == '{profile}'"
+    selectors = [{"cel": {"expression": rule}}] if profile else []
+    request = {"deviceClassName": device_class, "selectors": selectors, **exactly}
+    status = {"allocation": {"devices": {}}} if allocated else {}
+    spec = {"devices": {"requests": [{"name": "one", "exactly": request}]}}
+    return {"metadata": {"namespace": "default", "name": name}, "spec": spec, "status": status}
+
+
+def claiming(name, *claims, made=()):
+    found = pod(name)
+    found["spec"]["resourceClaims"] = [
+        {"name": one, **({} if one in made else {"resourceClaimName": one})} for one in claims
+    ]
+    found["status"]["resourceClaimStatuses"] = [{"name": one, "resourceClaimName": f"{name}-{one}"} for one in made]
+    return found
+
+
+def test_pods_that_wait_by_claims_are_demand_of_the_pools_that_serve_claims():
+    claims = [
+        claim("a-mine", profile="1g.10gb"),
+        claim("shared", "gpu.nvidia.com"),
+        claim("had", profile="1g.10gb", allocated=True),
+        claim("two", profile="1g.10gb", count=2),
+        claim("any", "gpu.nvidia.com", allocationMode="All"),
+        claim("rules", "gpu.nvidia.com", profile="1g.10gb"),
+    ]
+    documents = [
+        claiming("a", "mine", made=["mine"]),
+        # One device for two pods.
+        claiming("b", "shared"),
+        claiming("c", "shared"),
+        claiming("d", "had"),
+        claiming("e", "two"),
+        claiming("f", "any"),
+        claiming("g", "rules"),
+        claiming("h", "gone"),
+        pod("i", **{"nvidia.com/mig-1g.10gb": "1"}),
+        pod("j", **{"nvidia.com/gpu": "1"}),
+    ]
+    pools = {"claims": [H100], "plugin": [H100]}
+    found, left_out = wanted(waiting(documents, claims), pools, BOARDS, by_claims={"claims"})
+    assert sorted((one.count, *((kind.pool, kind.profile) for kind in one.kinds)) for one in found) == [
+        (1, ("claims", "1g.10gb")),
+        (1, ("claims", "gpu")),
+        (1, ("claims", "gpu"), ("plugin", "gpu")),
+        (1, ("plugin", "1g.10gb")),
+    ]
+    assert left_out == {
+        "1 pods of priority 0 that wait for 2 x mig.nvidia.com/1g.10gb": "the planner does not place several devices on one node",
+        "2 pods of priority 0 that wait for 1 x gpu.nvidia.com by rules of its own": "no GPU of the fleet offers gpu.nvidia.com by rules of its own",
+        "1 pods of priority 0 that wait for 1 x the ResourceClaim gone, which there is not yet": (
+            "no GPU of the fleet offers the ResourceClaim gone, which there is not yet"
+        ),
+    }
+
+
 def test_resources_are_profiles():
+    assert profile_of_resource("mig.nvidia.com/1g.10gb+me") == "1g.10gb+me"
     assert profile_of_resource("nvidia.com/mig-1g.10gb.me") == "1g.10gb+me"
     assert profile_of_resource("nvidia.com/mig-1g.10gb.shared") == "1g.10gb"
     assert profile_of_resource("nvidia.com/gpu.shared") == "gpu"
