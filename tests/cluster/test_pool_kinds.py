@@ -6,9 +6,9 @@
 cannot and is given volume mounts, and on one that accepts the environment variable, as NVIDIA ships it.
 
 There is a node of each way, and they are pools of different kinds. By default each kind of MIG and of MPS comes once, and each way has one of both;
-a whole run has every kind by every way. Whole GPUs and time slices are by default in C(test_nodes) and C(test_memory_shares). The hosts are changed from one kind to the next as a site changes them: other
-variables, site, the rendered tree synced. After each change the nodes offer what capacity.json says, and have its labels; the rendered example
-runs until they are full, and its containers see exactly theirs.
+a whole run has every kind by every way. Whole GPUs and time slices are by default in C(test_nodes) and C(test_memory_shares). The hosts are changed
+from one kind to the next as a site changes them: other variables, site, the rendered tree synced. After each change the nodes offer what
+capacity.json says, and have its labels; the rendered example runs until they are full, and its containers see exactly theirs.
 N GiB over M GPUs is shown with time slices. The device plugin 0.19, the newest that can be built here, refuses a container that asks for two
 slices of MPS whatever its configuration says (C(internal/rm/rm.go), C(ValidateRequest)); 0.20 does not (its pull request 1762).
 """
