@@ -226,7 +226,8 @@ def _read(
         layout: Any = []
         try:
             layout = value_of(LAYOUT, host.variables, default=[])
-            reason = host.name in played and _take(host, fleet, arguments["facts_directory"], asked, priorities)
+            directory = arguments["facts_directory"]
+            reason = _take(host, fleet, directory, asked, priorities) if host.name in played else ""
         except Refused as refusal:
             reason = refusal.message
         if reason:
