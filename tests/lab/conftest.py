@@ -280,27 +280,49 @@ def converged_fleet(make_fleet: Callable[..., Fleet], tmp_path_factory: pytest.T
 
 def _converged(host: dict[str, Any], variables: dict[str, Any], folder: Path) -> str:
     """The name of the snapshot of such a host, which is made if it is not there yet."""
-    bare = {**host, "name": "converged", "group": "pool"}
+
+    def apply(fleet: Fleet) -> None:
+        fleet.describe({"pool": {"hosts": ["kept"], "vars": variables}})
+        site = fleet.play("site", "--skip-tags", "cluster")
+        assert site.rc == 0, site.text
+
+    return _kept_disk(host, folder, "site", [variables, _installing_sources()], apply)
+
+
+@pytest.fixture(scope="module")
+def kept_disk(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
+    """Return the name of the snapshot of a host on which a script was run, which is made if it is not there yet: what is installed takes its time once."""
+
+    def make(kind: str, script: str, **host: Any) -> str:
+        folder = tmp_path_factory.mktemp(f"{kind}-disk")
+        return _kept_disk(host, folder, kind, [script], lambda fleet: fleet.lab.sh("kept", script))
+
+    return make
+
+
+def _kept_disk(host: dict[str, Any], folder: Path, kind: str, content: list[Any], apply: Callable[[Fleet], Any]) -> str:
+    """The name of the snapshot of a host, which is made if it is not there yet.
+
+    :param content: what the disk depends on beside the host.
+    :param apply: puts it on the host C(kept) of the fleet.
+    """
+    bare = {**host, "name": "kept", "group": "pool"}
     (spec,) = parse_spec({"hosts": [bare]})
-    repository, layers = Lab("converged", Progress()).layers([spec])
+    repository, layers = Lab("kept", Progress()).layers([spec])
     below = [path.parent.name if path.name == "root" else path.name for path in layers[spec]]
-    key = cache.content_hash(host_to_json(spec), variables, below, repository.name, _installing_sources())
-    name = f"site-{key}"
+    name = f"{kind}-{cache.content_hash(host_to_json(spec), below, repository.name, *content)}"
 
     def build(directory: Path) -> None:
         lab = LabUnderTest(f"make-{name}")
         try:
             lab.up(folder, bare)
-            fleet = Fleet(lab, folder)
-            fleet.describe({"pool": {"hosts": ["converged"], "vars": variables}})
-            site = fleet.play("site", "--skip-tags", "cluster")
-            assert site.rc == 0, site.text
-            lab.run("stop", "converged")
-            Lab(lab.name, Progress()).host("converged").copy_disk(directory)
+            apply(Fleet(lab, folder))
+            lab.run("stop", "kept")
+            Lab(lab.name, Progress()).host("kept").copy_disk(directory)
         finally:
             lab.run("down")
 
-    cache.build_once(paths.snapshots(), name, "a converged host", Progress(), build)
+    cache.build_once(paths.snapshots(), name, "a host's disk", Progress(), build)
     return name
 
 

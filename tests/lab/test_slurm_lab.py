@@ -1,0 +1,197 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Debian 12's slurmctld, slurmd and munge with the rendered files, on two nodes with different boards.
+
+The tests run in order: each begins with what the one before left.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from slurm_site import INSTALL, USER, SlurmSite
+
+pytestmark = [
+    pytest.mark.lab,
+    pytest.mark.skipif(os.geteuid() != 0, reason="the lab needs root: run this as root"),
+]
+
+HOPPER, AMPERE = "slurm-hopper", "slurm-ampere"
+BOARDS = {
+    HOPPER: ("hopper", {"board": "h100-80gb-sxm", "count": 2}),
+    AMPERE: ("ampere", {"board": "a100-40gb", "count": 1}),
+}
+FIRST = {
+    HOPPER: [{"devices": [0], "instances": {"1g.10gb": 3, "2g.20gb": 2}}],
+    AMPERE: [{"devices": [0], "instances": {"1g.5gb": 2, "3g.20gb": 1}}],
+}
+#: Instances that fit on a GPU together; so does each part of them.
+FULL = (
+    ["1g"] * 7,
+    ["2g", "2g", "2g", "1g"],
+    ["2g", "2g", "1g", "1g", "1g"],
+    ["3g", "3g"],
+    ["4g", "3g"],
+    ["4g", "2g", "1g"],
+    ["3g", "2g", "1g", "1g"],
+    ["7g"],
+)
+NAMES = {
+    HOPPER: {"1g": "1g.10gb", "2g": "2g.20gb", "3g": "3g.40gb", "4g": "4g.40gb", "7g": "7g.80gb"},
+    AMPERE: {"1g": "1g.5gb", "2g": "2g.10gb", "3g": "3g.20gb", "4g": "4g.20gb", "7g": "7g.40gb"},
+}
+
+
+@pytest.fixture(scope="module")
+def site(make_fleet, kept_disk):
+    disk = kept_disk("slurm", INSTALL, driver="installed", boards=[BOARDS[HOPPER][1]])
+    hosts = [
+        {"name": name, "group": group, "boards": [boards], "driver": "installed", "snapshot": disk}
+        for name, (group, boards) in BOARDS.items()
+    ]
+    found = SlurmSite(make_fleet("slurm", *hosts), {name: group for name, (group, _boards) in BOARDS.items()})
+    found.partition(FIRST)
+    found.bring()
+    return found
+
+
+def idle(site):
+    return all(state == "IDLE" for state in site.states().values())
+
+
+def test_the_nodes_offer_what_is_rendered_and_the_role_says_so(site):
+    site.wait(lambda: idle(site))
+    assert sorted(site.offered(HOPPER).values()) == [1, 2, 3]
+    assert sorted(site.offered(AMPERE).values()) == [1, 2]
+    compared = site.compare()
+    assert compared.rc == 0, compared.text
+    assert compared.text.count("scontrol show node: passed: IDLE") == 2
+
+
+def test_while_all_instances_are_in_use_each_job_is_told_its_own_by_the_prolog_without_cgroups(site):
+    wanted = [
+        (host, kind) for host in site.hosts for kind, count in site.offered(host).items() for _one in range(count)
+    ]
+    jobs = {site.submit(host, kind): (host, kind) for host, kind in wanted}
+    site.wait(lambda: all(site.seen(host, job) for job, (host, _kind) in jobs.items()), site.logs)
+    for job, (host, kind) in jobs.items():
+        pid, device, listed = site.seen(host, job)
+        place = _take(site, host, pid, device)
+        profile = kind.rpartition("_")[2] if place[1] is not None else ""
+        assert place[2] == profile, (job, kind, device)
+        # NVML lists all of the host's devices to it: nothing but CUDA_VISIBLE_DEVICES keeps it from them.
+        assert len([line for line in listed if "MIG" in line]) == sum(
+            n for name, n in site.devices(host).items() if name
+        )
+    taken = [(host, *place) for host in site.hosts for place in _processes(site, host)]
+    assert len(taken) == len(set(taken)) == len(wanted), taken
+
+
+def test_the_facts_name_the_job_of_each_device_and_a_change_is_refused_for_it(site):
+    for host in site.hosts:
+        gpus = site.fleet.facts(host)["gpus"]
+        parts = [part for gpu in gpus for one in gpu["gpu_instances"] for part in one["compute_instances"]]
+        parts += [gpu for gpu in gpus if not gpu["mig"]["current"]]
+        given = [one for part in parts for one in part.get("allocations", ())]
+        assert [one["user"] for one in given] == [USER] * sum(site.offered(host).values()), given
+        assert len({one["job"] for one in given}) == len(parts) and not [one for one in given if "sees" in one]
+    site.describe({**FIRST, AMPERE: [{"devices": [0], "instances": {"7g.40gb": 1}}]})
+    refused = site.fleet.play("site", "--tags", "mig", "--limit", AMPERE)
+    assert refused.rc != 0 and f" of {USER} (gpu:" in refused.text, refused.text
+    site.describe(FIRST)
+
+
+def test_a_controller_that_is_away_ends_no_job_and_is_named(site):
+    before = {host: len(_processes(site, host)) for host in site.hosts}
+    site.lab.sh(HOPPER, "systemctl stop slurmctld")
+    compared = site.compare("--limit", AMPERE)
+    assert compared.rc != 0
+    assert "slurmctld gave no answer" in compared.text and "slurmctld runs there" in compared.text
+    site.lab.sh(HOPPER, "systemctl start slurmctld")
+    site.wait(lambda: set(site.states().values()) <= {"MIXED", "ALLOCATED", "IDLE"})
+    assert {host: len(_processes(site, host)) for host in site.hosts} == before
+    site.end_jobs()
+    site.wait(lambda: idle(site))
+
+
+def test_an_instance_too_few_and_one_too_many_are_named_with_the_next_step(site):
+    """What Slurm itself does of both: the one drains the node, the other is not seen in C(sinfo)."""
+    old = site.lab.sh(AMPERE, "cat /etc/slurm/gpufleet/gres.conf")
+    mine = [line for line in old.splitlines() if AMPERE in line]
+    site.lab.write(AMPERE, "/etc/slurm/gpufleet/gres.conf", old.replace(f"{mine[-1]}\n", ""))
+    site.lab.sh(AMPERE, "systemctl restart slurmd")
+    site.wait(lambda: "INVALID_REG" in site.states()[AMPERE])
+    compared = site.compare("--limit", AMPERE)
+    assert compared.rc != 0 and "INVALID_REG" in compared.text
+    assert f"scontrol update nodename={AMPERE} state=resume" in compared.text
+    site.lab.write(AMPERE, "/etc/slurm/gpufleet/gres.conf", f"{old}{mine[0]}\n")
+    site.start()
+    site.resume(AMPERE)
+    site.wait(lambda: idle(site))
+    compared = site.compare("--limit", AMPERE)
+    assert compared.rc != 0 and "slurmd ignores devices of gres.conf" in compared.text, compared.text
+    site.lab.write(AMPERE, "/etc/slurm/gpufleet/gres.conf", old)
+    site.start()
+    site.wait(lambda: idle(site))
+
+
+@pytest.mark.parametrize("rounds", [5, pytest.param(100, marks=pytest.mark.by_name)])
+def test_random_repartitions_end_idle_with_nothing_lost(site, rounds):
+    chosen = random.Random(rounds)
+    for _round in range(rounds):
+        layouts = {host: _layout(chosen, host) for host in site.hosts}
+        site.partition(layouts)
+        site.bring()
+        for host in site.hosts:
+            if site.node(host)["State"] != "IDLE":
+                site.resume(host)
+        site.wait(lambda: idle(site))
+        for host in site.hosts:
+            offered = {kind.rpartition("_")[2] if "g." in kind else "": n for kind, n in site.offered(host).items()}
+            assert offered == site.devices(host), layouts
+    compared = site.compare()
+    assert compared.rc == 0, compared.text
+
+
+def _layout(chosen, host):
+    """A layout for each GPU of a host: some of what fits on one, or no MIG."""
+    entries = []
+    for index in range(BOARDS[host][1]["count"]):
+        full = chosen.choice(FULL)
+        part = chosen.sample(full, chosen.randint(0, len(full)))
+        if part:
+            instances = Counter(NAMES[host][name] for name in part)
+            entries.append({"devices": [index], "instances": dict(instances)})
+    return entries
+
+
+def _take(site, host, pid, device):
+    """Do what CUDA does with the device that a job was told; return its GPU, its GPU instance and its profile."""
+    name, *ids = device.removeprefix("MIG-").split("/")
+    gpu = next(one for one in site.show(host) if one["uuid"] == name)
+    if not ids:
+        assert not gpu["mig"]["current"]
+        site.lab.sh(host, f"virtual-gpu run --gpu {gpu['index']} --pid {pid}")
+        return gpu["index"], None, ""
+    site.lab.sh(host, f"virtual-gpu run --gpu {gpu['index']} --gi {ids[0]} --ci {ids[1]} --pid {pid}")
+    instance = next(one for one in gpu["gpu_instances"] if one["id"] == int(ids[0]))
+    return gpu["index"], instance["id"], instance["profile"]
+
+
+def _processes(site, host):
+    """GPU, instance and PID of each process that the driver knows."""
+    return [
+        (gpu["index"], one.get("gpu_instance_id", one.get("gpu_instance")))
+        for gpu in site.show(host)
+        for one in gpu["processes"]
+    ]
