@@ -217,10 +217,22 @@ _LARGEST = 8 * 1024 * 1024
 
 
 def _job_tasks(files: HostFiles) -> list[dict[str, str]]:
-    """Return the environments with which Slurm started the tasks of jobs that are on the host."""
-    pids = _process_ids(files)
-    steps = {pid for pid in pids if files.read(f"/proc/{pid}/comm") == "slurmstepd"}
-    return [_environment(files, pid) or {} for pid in pids if _parent(files, pid) in steps] if steps else []
+    """Return the environments with which Slurm started the tasks of jobs that are on the host. The file of Slurm's configuration is the one that slurmstepd
+    has: a user may write another into a task.
+    """
+    pids, own = _process_ids(files), _mount_namespace(files, "self")
+    # Anybody's process can have the name, root of a container, too.
+    steps = {
+        pid: _environment(files, pid) or {}
+        for pid in pids
+        if files.read(f"/proc/{pid}/comm") == "slurmstepd"
+        and _user(files, pid) == os.geteuid()
+        and _mount_namespace(files, str(pid)) == own
+    }
+    tasks = [
+        (_environment(files, pid) or {}, steps[parent]) for pid in pids if (parent := _parent(files, pid)) in steps
+    ]
+    return [{**task, "SLURM_CONF": step.get("SLURM_CONF", "")} for task, step in tasks]
 
 
 def read_allocations(files: HostFiles) -> dict[str, list[dict[str, Any]]]:
@@ -228,7 +240,7 @@ def read_allocations(files: HostFiles) -> dict[str, list[dict[str, Any]]]:
     record of the kubelet for itself. Without a kubelet and jobs of Slurm it is empty.
     """
     found = _allocated_pods(files)
-    for key, jobs in jobs_of(_job_tasks(files), files.text).items():
+    for key, jobs in jobs_of(_job_tasks(files), files.read).items():
         found.setdefault(key, []).extend(jobs)
     return found
 

@@ -7,16 +7,21 @@
 from __future__ import annotations
 
 import posixpath
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from .numbers import whole_number
 from .slurm_files import expanded, included, settings
 
 #: The driver numbers the capabilities of MIG by the minor number of the GPU and by the IDs of the instances (C(/proc/driver/nvidia-caps/mig-minors)).
 _FIRST, _OF_GPU, _OF_INSTANCE = 3, 135, 9
 #: Files that one host reads for its jobs: its own two and what they include.
 _MOST_FILES = 64
-_UUIDS = ("GPU-", "MIG-")
+#: What tasks are told comes in an environment that users write, too: nothing else is taken from it, and no more devices than a host has.
+_UUID = re.compile(r"(GPU|MIG)-[0-9A-Za-z/-]{1,80}")
+_USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@$-]{0,63}")
+_MOST_DEVICES = 16
 
 
 def device_files(minor: int, gpu_instance: int | None = None, compute_instance: int | None = None) -> tuple[str, ...]:
@@ -42,16 +47,20 @@ def jobs_of(tasks: Iterable[Mapping[str, str]], read: Callable[[str], str | None
     known: dict[tuple[str, str], list[tuple[str, str]]] = {}
     found: dict[str, dict[str, dict[str, Any]]] = {}
     for task in tasks:
-        job = task.get("SLURM_JOB_ID")
+        job = task.get("SLURM_JOB_ID", "")
         numbers = task.get("SLURM_STEP_GPUS") or task.get("SLURM_JOB_GPUS") or ""
-        if not job or not numbers:
+        if whole_number(job) is None or not numbers:
             continue
         where = (task.get("SLURM_CONF") or "/etc/slurm/slurm.conf", task.get("SLURMD_NODENAME", ""))
         if where not in known:
             known[where] = _devices(*where, read)
-        sees = [name for name in task.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.startswith(_UUIDS)]
-        given = [known[where][int(one)] for one in numbers.split(",") if one.isdigit() and int(one) < len(known[where])]
-        said = {"job": job, "user": task.get("SLURM_JOB_USER")}
+        sees = [name for name in task.get("CUDA_VISIBLE_DEVICES", "").split(",") if _UUID.fullmatch(name)][
+            :_MOST_DEVICES
+        ]
+        wanted = map(whole_number, numbers.split(","))
+        given = [known[where][one] for one in wanted if one is not None and one < len(known[where])]
+        user = task.get("SLURM_JOB_USER", "")
+        said = {"job": job, "user": user if _USER.fullmatch(user) else None}
         # Where slurmd finds the devices itself, it tells the job their UUIDs.
         for key, resource in given or [(name, "gpu") for name in sees]:
             entry = {**said, "resource": resource, **({"sees": ",".join(sees)} if given and sees else {})}

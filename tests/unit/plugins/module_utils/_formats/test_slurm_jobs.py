@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters import processes
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import HostFiles
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.processes import (
     add_allocations,
@@ -74,6 +75,31 @@ def host(root, sees, numbers="2"):
         (folder / "stat").write_text(f"{pid} ({comm}) S {parent} 0 0\n")
         (folder / "environ").write_text("".join(f"{name}={value}\0" for name, value in environment.items()))
     return HostFiles(str(root))
+
+
+def test_what_a_user_writes_into_an_environment_points_nowhere_and_breaks_nothing(tmp_path):
+    found = read_allocations(host(tmp_path, "MIG-" + "x" * 5000))
+    assert [list(one) for one in found.values()] == [[{"job": "4", "user": "ada", "resource": "gpu:small"}]]
+    theirs = tmp_path / "home/gres.conf"
+    theirs.parent.mkdir()
+    theirs.write_text("Name=gpu File=/dev/nvidia[0-7]\n")
+    environment = task("2", SLURM_CONF="/home/slurm.conf", SLURM_JOB_USER="\x1b[2J" * 99)
+    (tmp_path / "proc/11/environ").write_text("".join(f"{name}={value}\0" for name, value in environment.items()))
+    assert read_allocations(HostFiles(str(tmp_path))) == {SECOND: [{"job": "4", "user": None, "resource": "gpu:small"}]}
+    assert jobs_of([task("\u0663"), task("1", SLURM_JOB_ID="4\n")], FILES.get) == {}
+
+
+def test_a_process_of_anybody_that_has_the_name_of_slurmstepd_starts_no_job(tmp_path, monkeypatch):
+    files = host(tmp_path, "")
+    assert read_allocations(files) != {}
+    monkeypatch.setattr(processes.os, "geteuid", lambda: 4711)
+    assert read_allocations(files) == {}
+
+
+def test_a_file_that_is_not_utf_8_is_read_as_slurm_reads_it(tmp_path):
+    files = host(tmp_path, "")
+    (tmp_path / "etc/slurm/slurm.conf").write_bytes(b"# B\xfcro\n" + CONF.encode())
+    assert list(read_allocations(files)) == [SECOND]
 
 
 def a_gpu():
