@@ -51,6 +51,7 @@ def operated(tmp_path_factory):
         yield found
 
 
+@pytest.mark.by_name
 def test_a_host_of_the_operator_is_adopted_as_it_is_and_left_alone(operated):
     adopted = operated.adopted()
     assert adopted["gpu_kubernetes_stack"] == "gpu_operator"
@@ -61,6 +62,7 @@ def test_a_host_of_the_operator_is_adopted_as_it_is_and_left_alone(operated):
     assert "1 as described, 0 to change" in operated.plan()
 
 
+@pytest.mark.by_name
 def test_driver_and_toolkit_move_to_the_host_of_a_node_in_service(operated):
     before, boot = operated.uid(), operated.sh("stat -c %Y /proc/1")
     operated.describe(TO_HOST)

@@ -311,6 +311,7 @@ def named(nodes):
     return nodes
 
 
+@pytest.mark.by_name
 def test_the_plugin_has_no_privilege_where_every_container_may_name_its_devices(named):
     """And the one capability elsewhere; each of them offered and gave out what was described above."""
     # The same release has gpu-feature-discovery and the MPS daemon, which its chart makes privileged.
@@ -325,6 +326,7 @@ def test_the_plugin_has_no_privilege_where_every_container_may_name_its_devices(
     assert added == {"mounts": ["SYS_ADMIN"], "cdi": ["SYS_ADMIN"], "variable": []}
 
 
+@pytest.mark.by_name
 def test_a_node_chooses_its_sharing_by_a_label_and_verify_follows_it(named):
     """The plugin's own config-manager reads the label. NFD puts back what the inventory chose, and leaves alone what it did not."""
     nodes = named

@@ -294,6 +294,7 @@ def test_kill_in_the_middle_of_a_transaction(at_old, seen, killed, module):
     assert set(host.driver_packages().values()) == {f"{OLD}-1"}
 
 
+@pytest.mark.by_name
 @pytest.mark.proves("driver", "nvidia", rows=["debian-12"], note="faults")
 def test_the_module_alone_is_killed_and_apt_goes_on(at_old):
     host = at_old

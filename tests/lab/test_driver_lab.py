@@ -166,6 +166,7 @@ def test_previous_goes_back_to_the_same_package_set(host):
     assert not host.driver(state="previous")["changed"]
 
 
+@pytest.mark.by_name
 def test_a_driver_in_use_is_refused_by_all_until_a_reboot_is_allowed(host):
     """Another driver under a process of somebody: nothing moves, and a host that was forced is mended by what the message names."""
     # The lab's kernel has nothing behind the device file; O_PATH opens it all the same, and procfs shows it as open.
