@@ -189,7 +189,7 @@ def _take(site, host, pid, device):
 
 
 def _processes(site, host):
-    """GPU, instance and PID of each process that the driver knows."""
+    """GPU and instance of each process that the driver knows."""
     return [
         (gpu["index"], one.get("gpu_instance_id", one.get("gpu_instance")))
         for gpu in site.show(host)

@@ -227,7 +227,7 @@ def _of_prometheus(text: str, path: str) -> dict[_Asked, float]:
         raise Refused(where, f"invalid JSON: {malformed.msg}", "") from None
     except ValueError as malformed:
         raise Refused(path, str(malformed), "") from None
-    found: dict[_Asked, Counter[float]] = {}
+    found: dict[_Asked, dict[float, float]] = {}
     for position, one in enumerate(series):
         place, labels = f"{path}: data.result[{position}]", one.metric
         # As kube-state-metrics writes nvidia.com/mig-1g.10gb: nvidia_com_mig_1g_10gb.
@@ -241,8 +241,9 @@ def _of_prometheus(text: str, path: str) -> dict[_Asked, float]:
         for moment, count in samples:
             if not _COUNT.fullmatch(count):
                 raise Refused(place, f"its value {count!r} at {moment} must be a number from 0 on", "")
-            found.setdefault(key, Counter())[moment] += float(count)  # type: ignore[assignment]
-    return {key: max(moments.values()) for key, moments in found.items()}
+            moments = found.setdefault(key, {})
+            moments[moment] = moments.get(moment, 0.0) + float(count)
+    return {key: max(counts.values()) for key, counts in found.items()}
 
 
 def _rank(text: str | None, path: str) -> int:
