@@ -17,10 +17,12 @@ from ansible.errors import AnsibleError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._distributions.distributions import NVIDIA_REPOSITORIES
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired import REPOSITORY_NAME
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.documents import read_json
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._printable import printable
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.packages import IDENTIFIER, KEY_FINGERPRINT
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_program import NvmlAction
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import is_true, read_facts
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.slurm_desired import directory_of
 
 #: An escape in JSON that may stand for what is not printable; and a string from its first escape on, its end or that of the text, and what makes it a
 #: name. Neither looks at a character twice: the text is a host's.
@@ -41,11 +43,14 @@ class ActionModule(NvmlAction):
     """
 
     def arguments(self) -> dict[str, Any]:
-        arguments = {**super().arguments(), "as_text": True, "_key_files": self._keys}
-        return {name: value for name, value in arguments.items() if value or name != "_key_files"}
+        asked = {"_key_files": self._keys, "_slurm_directory": self._slurm}
+        given = {name: value for name, value in super().arguments().items() if name not in asked}
+        return {**given, "as_text": True, **{name: value for name, value in asked.items() if value}}
 
     def ask(self, task_vars: dict[str, Any]) -> dict[str, Any]:
-        self._keys = self._key_files(task_vars)
+        self._keys, self._slurm = self._key_files(task_vars), ""
+        with suppress(Refused):
+            self._slurm = directory_of(task_vars, self._templar.template)
         answer = super().ask(task_vars)
         said: dict[str, Any] = {name: answer.pop(name) for name in ("gpu", "gpu_text") if name in answer}
         if not said:

@@ -39,6 +39,7 @@ class ActionModule(ControllerAction):
         "prune": {"type": "bool"},
         "remove_nodes": {"type": "bool"},
         "remove_clusters": {"type": "list", "elements": "str"},
+        "slurm_only": {"type": "bool", "default": False},
         "hosts": {"type": "list", "elements": "str", "default": []},
     }
 
@@ -85,6 +86,9 @@ class ActionModule(ControllerAction):
                 known_nodes = {name for name, node in before.items() if node.host in in_inventory}
                 known_nodes.update(node.name for node in one.nodes)
                 gone += writer.leaving(root, before, known_nodes, of_run["remove_nodes"])
+            if arguments["slurm_only"]:
+                trees = {path: tree for path, tree in trees.items() if path.startswith(f"{writer.SLURM}/")}
+                removed = []
             changes = writer.plan(root, trees, of_run["prune"], map(writer.directory_of, removed))
         except Refused as refusal:
             return {
@@ -140,7 +144,7 @@ class ActionModule(ControllerAction):
             "clusters": {
                 cluster.name: {
                     "directory": os.path.join(root, "clusters", cluster.name),
-                    "files": len(trees[f"clusters/{cluster.name}"]) + 1,
+                    "files": len(trees.get(f"clusters/{cluster.name}", ())) + 1,
                     "configurations": {
                         item.name: {"nodes": len(item.nodes), "resources": dict(item.capacity.resources)}
                         for item in cluster.configurations

@@ -361,6 +361,14 @@ class MigPartedFacts(View):
 
 
 @dataclass(frozen=True)
+class SlurmFacts(View):
+    """The rendered files of Slurm on a node, by name the digest of each, and by daemon what it was last started with."""
+
+    files: Mapping[str, str] | None = has(_VERSIONS)
+    applied: Mapping[str, str] | None = has(_VERSIONS)
+
+
+@dataclass(frozen=True)
 class Facts(View):
     """All of a host. C(pci) and C(gpus) are None where the bus or NVML could not be read, and empty where there is nothing."""
 
@@ -383,6 +391,7 @@ class Facts(View):
     health: HealthFacts | None = has(of(HealthFacts))
     holders: tuple[HolderFacts, ...] | None = has(items(of(HolderFacts), 65536))
     mig_parted: MigPartedFacts | None = has(of(MigPartedFacts))
+    slurm: SlurmFacts | None = has(of(SlurmFacts))
     key_files: Mapping[str, str | None] | None = has(mapping(_TEXT, 8))
     unknown: Mapping[str, str | None] | None = has(mapping(_TEXT))
 

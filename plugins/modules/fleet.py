@@ -48,6 +48,7 @@ options:
       site_times: >-
         Prints for each stage that ran the seconds of its slowest host, and how much of that was spent on downloads, builds of kernel modules, other work
         of the package manager, other programs, calls of the driver, Ansible, and the collection itself.
+      slurm_files: Returns what the rendered files of Slurm have for the task's host. Fails if they do not have it.
       slurm_report: >-
         Compares what O(slurmd) and O(scontrol) printed of the task's host with the rendered files of O(cluster). Fails where they differ.
       verify_report: >-
@@ -126,6 +127,7 @@ directory: {description: Where the inventory is., type: str, returned: adopt}
 drift: {description: Whether any host or file is not as described., type: bool, returned: fleet_plan}
 evicted: {description: Who would be evicted., type: list, elements: str, returned: fleet_recommend}
 expected: {description: "For every host, its pool and what the cluster must show of it.", type: dict, returned: inspect}
+files: {description: "The texts of the files, by name.", type: dict, returned: slurm_files}
 healthy: {description: Whether no check of any host failed., type: bool, returned: "doctor_report, verify_report"}
 hosts: {description: "What the action says of every host, by its name.", type: dict, returned: "adopt, doctor_report, inspect, remove_gate, verify_report"}
 hooks: {description: "Whether C(container_toolkit) makes links to its hooks (V(present))", type: str, returned: host_plan}
@@ -138,6 +140,7 @@ mismatches: {description: The differences of every host whose node does not offe
 mixed_racks: {description: "For each rack with more than one driver version, how to make it whole.", type: dict, returned: rack_drivers}
 msg: {description: A one-line summary., type: str, returned: "adopt, doctor_report, fleet_plan, fleet_recommend, site_gate, verify_report"}
 needed: {description: "The stages that must run, in order.", type: list, elements: str, returned: host_plan}
+node: {description: The name of the host's node in Slurm., type: str, returned: slurm_files}
 not_in_inventory: {description: "Nodes with GPUs that match no host in the inventory, with what they offer.", type: dict, returned: inspect}
 offered: {description: "For every host, the GPU resources that its node offers, or null.", type: dict, returned: inspect}
 pending: {description: The pods that wait for GPUs and are not scheduled to a node., type: list, elements: dict, returned: inspect}
@@ -159,7 +162,7 @@ refusals:
   description: Why the request cannot be met, each with C(thing), C(reason), C(remedy), the whole C(message), and the C(hosts) that it is about.
   type: list
   elements: dict
-  returned: check_variables, fleet_recommend, host_plan, remove_gate, site_gate, slurm_report
+  returned: check_variables, fleet_recommend, host_plan, remove_gate, site_gate, slurm_files, slurm_report
 seconds: {description: "By host and stage, the seconds that it took, and the part of each kind of work.", type: dict, returned: site_times}
 stages:
   description: >-

@@ -61,6 +61,9 @@ options:
       - What the host is to say of files with keys of repositories that the inventory names, by variable. Set by the action plugin; a value set in a
         task is ignored.
     type: dict
+  _slurm_directory:
+    description: Where the rendered files of Slurm are on a node to which they are brought. Set by the action plugin; a value set in a task is ignored.
+    type: path
 seealso:
   - module: gpufleet.nvidia.health
 """
@@ -182,6 +185,11 @@ gpu:
         C(sha256) of its file and its C(state), V(enabled), V(disabled) or V(masked). C(units) is null where systemd does not run.
       type: dict
       returned: always
+    slurm:
+      description: >-
+        C(files) has the rendered files of Slurm on the node, each with its digest, and C(applied) by daemon what that was last started with.
+      type: dict
+      returned: where C(gpu_slurm_controllers) has hosts
     holders:
       description: The processes that have an NVIDIA device file open.
       type: list
@@ -218,6 +226,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.document im
     read_document,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._packages.key_file import key_file_fault
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._slurm.apply import read_files
 
 
 def main() -> None:
@@ -227,6 +236,7 @@ def main() -> None:
             "gather": {"type": "list", "elements": "str", "choices": list(SUBSETS), "default": []},
             "as_text": {"type": "bool", "default": False},
             "_pynvml_archive": {"type": "path"},
+            "_slurm_directory": {"type": "path"},
             "_key_files": {"type": "dict", "no_log": False},
         },
         supports_check_mode=True,
@@ -240,6 +250,8 @@ def main() -> None:
     document = read_document(HostReader(files), module.params["_pynvml_archive"], module.params["gather"])
     if module.params["_key_files"]:
         document["key_files"] = {name: key_file_fault(*key) for name, key in module.params["_key_files"].items()}
+    if module.params["_slurm_directory"]:
+        document["slurm"] = read_files(module.params["_slurm_directory"])
     # Ansible looks at every value of a result, on the host as on the controller: one text is one value.
     facts = {"gpu_text": json.dumps(document)} if module.params["as_text"] else {"gpu": document}
     module.exit_json(

@@ -65,6 +65,7 @@ options:
     type: list
     elements: str
     default: []
+  slurm_only: {description: Whether to leave the files of clusters of Kubernetes as they are., type: bool, default: false}
 extends_documentation_fragment:
   - gpufleet.nvidia.attributes
   - gpufleet.nvidia.attributes.changes

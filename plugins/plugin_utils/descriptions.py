@@ -20,6 +20,7 @@ from ..module_utils._mig.desired import LAYOUT
 from ..module_utils._plan import Refused, StagePlan
 from ..module_utils._runtimes import RUNTIMES
 from ..module_utils._schema import FACTS_SCHEMA
+from ..module_utils._slurm.stage import DESIRED as SLURM
 from ..module_utils._toolkit.desired import HOOKS
 from .fleet.capacity import gpus_of_inventory
 from .fleet.text import shortened
@@ -28,6 +29,7 @@ from .plain import plain, read_facts
 from .pools import Racks, pool_of, pools
 from .recommend.seen import outdated
 from .role_variables import collect, refusals_of, value_of
+from .slurm_desired import slurm_desired
 from .stages import PASSTHROUGH, plan_stages
 
 #: The system that is assumed first of a host that nobody has read.
@@ -94,7 +96,8 @@ def describe(
         desired = collect(variables, template)
         racks = racks or Racks({})
         hooks = racks.hooks_of(desired, known, lambda name: value_of(name, variables, template))
-        return Description(pool, {**desired, NODES: racks.nodes_of(host, desired), HOOKS: hooks})
+        own = {NODES: racks.nodes_of(host, desired), HOOKS: hooks, SLURM: slurm_desired(host, variables, template)}
+        return Description(pool, {**desired, **own})
     except Refused as refusal:
         return Description(pool, {}, refusals_of(refusal))
 

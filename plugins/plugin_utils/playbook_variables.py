@@ -52,10 +52,10 @@ ROLES = {
     "site": ("gpu_kubernetes", "gpu_slurm", "gpu_node"),
     "render": ("gpu_kubernetes", "gpu_slurm"),
     **dict.fromkeys(("plan", "verify", "inspect", "recommend", "adopt"), ("gpu_node",)),
-    **dict.fromkeys(("upgrade", "rollback", "migrate"), ("gpu_upgrade", "gpu_node")),
-    "repartition": ("gpu_repartition", "gpu_node", "gpu_kubernetes"),
+    **dict.fromkeys(("upgrade", "rollback", "migrate"), ("gpu_upgrade", "gpu_node", "gpu_slurm")),
+    "repartition": ("gpu_repartition", "gpu_node", "gpu_kubernetes", "gpu_slurm"),
     "remove": ("gpu_remove", "gpu_node"),
-    "heal": ("gpu_heal", "gpu_node"),
+    "heal": ("gpu_heal", "gpu_node", "gpu_slurm"),
 }
 #: A number of hosts, or a percentage; those with true may be a list of them, as Ansible's serial is.
 SHARES = {

@@ -27,6 +27,9 @@ from ..module_utils._runtime.reload_risk import refused_reload
 from ..module_utils._runtime.stage import stage as runtime
 from ..module_utils._settings.stage import stage as settings
 from ..module_utils._sharing.stage import stage as sharing
+from ..module_utils._slurm.stage import DESIRED as SLURM_DESIRED
+from ..module_utils._slurm.stage import STAGE as SLURM
+from ..module_utils._slurm.stage import stage as slurm
 from ..module_utils._toolkit.stage import stage as toolkit
 from . import driver_advisories
 from .host_program import program_identity
@@ -44,6 +47,8 @@ STAGES: dict[str, StageFunction] = {
     "mig": mig,
     "sharing": sharing,
     "dcgm": dcgm,
+    # What is rendered for it follows from the others.
+    SLURM: slurm,
 }
 PASSTHROUGH = "gpu_facts_passthrough"
 #: Those that write units of systemd.
@@ -75,6 +80,9 @@ def plan_stages(facts: Facts, desired: Mapping[str, Any]) -> dict[str, StagePlan
     except Refused as refusal:
         return {"driver": StagePlan("driver", needed=True, refusals=(refusal,))}
     for name, function in STAGES.items():
+        if name == SLURM and given.get(SLURM_DESIRED) is None:
+            # The site brings Slurm its files itself, or has none.
+            continue
         try:
             plans[name] = function(facts, given)
         except Refused as refusal:

@@ -14,6 +14,7 @@ from ..module_utils._facts_view import Facts
 from ..module_utils._plan import Refused
 from ..module_utils._users import PROCESS, mps_pids, names, users_of
 from .role_variables import role_interface, value_of
+from .slurm_desired import CONTROLLERS
 
 _ROLE, _DRAIN, _DISRUPTION, _SERVICES = (
     "gpu_node",
@@ -54,7 +55,10 @@ def refuse_users(
     refused = {
         host: users
         for host, users in found.items()
-        if users and not _value(hosts[host][1], _DRAIN) and _value(hosts[host][1], _DISRUPTION) != "force"
+        if users
+        and not _value(hosts[host][1], _DRAIN)
+        and not hosts[host][1].get(CONTROLLERS)
+        and _value(hosts[host][1], _DISRUPTION) != "force"
     }
     if refused:
         raise Refused(

@@ -15,6 +15,7 @@ from ...module_utils._health.checks import judged
 from ...module_utils._health.software import is_auto
 from ...module_utils._host.stage import STAGE as BOOT
 from ...module_utils._plan import Refused, StagePlan, Verdict, verdict_of
+from ...module_utils._slurm.stage import STAGE as SLURM
 from ..descriptions import Description, hosts_of, refusals_of_hosts, warnings_of
 from ..fleet.plan import HostPlan, equal_plans
 from ..fleet.text import shortened
@@ -133,6 +134,6 @@ class ActionModule(ControllerAction):
 
 
 def _is_accepted_again(work: HostWork) -> bool:
-    """Whether the GPUs, or what serves them, change: a host that only gets a new host program stays in service."""
+    """Whether the GPUs, or what serves them, change: a host that only gets a new host program, or files of Slurm, stays."""
     needed = {name for name, stage in work.stages.items() if stage.needed}
-    return work.state == TO_CHANGE and needed != {BOOT}
+    return work.state == TO_CHANGE and bool(needed - {BOOT, SLURM})

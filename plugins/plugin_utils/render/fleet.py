@@ -68,7 +68,20 @@ _OF_NODE = ("gpu_node_name",)
 #: Options that may differ between the hosts of a cluster.
 _MAY_DIFFER = frozenset({"cluster", *(name[len(_PREFIX) :] for name in (CHOICE, DEFAULT, NODE_MATCH))})
 #: Those that may differ between the nodes of a Slurm cluster.
-_OF_SLURM_NODE = frozenset({"cluster", "node_name", "node_parameters", "other_gres", "autodetect", "types"})
+_OF_SLURM_NODE = frozenset(
+    [
+        "autodetect",
+        "cluster",
+        "configuration",
+        "jobs",
+        "jobs_timeout",
+        "node_name",
+        "node_parameters",
+        "other_gres",
+        "restart_under_jobs",
+        "types",
+    ]
+)
 _PREFIXES = (
     *(f"{role}_" for role in ROLES if role not in ("nvidia_driver", "nvidia_toolkit", "gpu_node")),
     *_OF_DRIVER,

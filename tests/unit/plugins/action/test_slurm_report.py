@@ -84,6 +84,6 @@ def test_a_host_without_rendered_files_is_refused(report, host, cluster):
     ],
 )
 def test_the_role_passes_on_why_scontrol_has_no_answer(result, said):
-    tasks = yaml.safe_load((Path(__file__).parents[4] / "roles/gpu_slurm/tasks/main.yml").read_text())
+    tasks = yaml.safe_load((Path(__file__).parents[4] / "roles/gpu_slurm/tasks/compare.yml").read_text())
     text = tasks[-1]["gpufleet.nvidia.fleet"]["scontrol"]
     assert jinja2.Template(text).render(__gpu_slurm_scontrol=result) == said

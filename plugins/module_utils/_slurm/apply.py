@@ -1,0 +1,127 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Read, plan, apply and read back the files of Slurm on a host. Every step can be repeated after a cut: a daemon is recorded once it runs again."""
+
+from __future__ import annotations
+
+import json
+import os
+import posixpath
+from collections.abc import Mapping
+
+from .._adapters import command, files, systemd
+from .._formats.documents import read_record
+from .._formats.slurm_files import included, refuse_elsewhere
+from .._plan import Plan, carry_out
+from .._schema import mapping, not_null, text
+from .._steps import Kind
+from .plan import (
+    INCLUDED_IN,
+    NAMES,
+    PROLOG,
+    RECORD,
+    DesiredSlurm,
+    SlurmState,
+    changed_nodes,
+    digest_of,
+    plan,
+    refuse_includes,
+    refuse_jobs,
+    said_of_nodes,
+)
+
+_RECORD = mapping(not_null(text(256)), 8)
+#: How C(sinfo) calls a node that is given no job.
+_OUT = ("drain", "down", "inval", "fail")
+
+
+def read_files(folder: str) -> dict[str, dict[str, str]]:
+    """Return the part C(slurm) of the facts: what L(SlurmState) holds."""
+    found = {}
+    for name, content in _texts(folder).items():
+        found[name] = digest_of(name, content, os.access(f"{folder}/{name}", os.X_OK))
+    # What a cut left of it is nothing: the daemon is started once more.
+    record = read_record(_RECORD, files.read_text(f"{folder}/{RECORD}", links=False) or "{}")
+    return {"files": found, "applied": dict(record or {})}
+
+
+def run_stage(desired: DesiredSlurm, configuration: str, under_jobs: bool, check_mode: bool) -> Plan:
+    """Bring the files to a host, and restart its daemon where it has to take them up. Return the plan.
+
+    :param configuration: the path of slurm.conf.
+    :raises Refused: the site's own files contradict ours, or jobs run on what changes; nothing was changed.
+    :raises CommandError: the daemon does not start, or Slurm does not say who runs.
+    :raises NotInEffect: what is read back is something else.
+    """
+    before = _texts(desired.directory)
+    planned = plan(_state(desired), desired)
+    folder = posixpath.dirname(configuration)
+    site = _site_files(configuration, desired)
+    refuse_includes(site, folder, desired)
+    nodes = [desired.node] if desired.node else changed_nodes(before, desired.files)
+    refuse_elsewhere(site, [desired.node] if desired.node else said_of_nodes(desired.files))
+    restarts = any(step.kind is Kind.RESTART_SERVICE for step in planned.steps)
+    # In check mode jobs are no reason to refuse: whoever applies it drains the node first.
+    if (
+        not check_mode
+        and restarts
+        and not under_jobs
+        and nodes
+        and systemd.unit(f"{desired.service}.service").is_active
+    ):
+        refuse_jobs(desired.service, nodes, _jobs(nodes), _offered(nodes) if not desired.node else ())
+    if not check_mode and planned.changes:
+        carry_out(
+            "bring Slurm its files", planned, lambda one: _apply(one, desired), lambda: plan(_state(desired), desired)
+        )
+    return planned
+
+
+def _state(desired: DesiredSlurm) -> SlurmState:
+    found = read_files(desired.directory)
+    return SlurmState(found["files"], found["applied"])
+
+
+def _texts(folder: str) -> dict[str, str]:
+    texts = {name: files.read_bytes(f"{folder}/{name}", links=False) for name in NAMES}
+    return {name: data.decode(errors="replace") for name, data in texts.items() if data is not None}
+
+
+def _site_files(configuration: str, desired: DesiredSlurm) -> Mapping[str, str]:
+    """Return the site's own files by their path, and what they include, but for ours."""
+    folder = posixpath.dirname(configuration)
+    found: dict[str, str] = {}
+    left = [configuration, *(f"{folder}/{own}" for own in sorted(set(INCLUDED_IN.values()) - {"slurm.conf"}))]
+    while left:
+        path = left.pop()
+        data = files.read_bytes(path) if path not in found and not path.startswith(f"{desired.directory}/") else None
+        if data is not None:
+            found[path] = data.decode(errors="replace")
+            left += included(found[path], folder)
+    return found
+
+
+def _jobs(nodes: list[str]) -> list[str]:
+    return command.run(["squeue", "-h", "-o", "%A", "-w", ",".join(nodes)], allowed=(0,)).stdout.split()
+
+
+def _offered(nodes: list[str]) -> list[str]:
+    """Return which nodes may be given jobs."""
+    said = command.run(["sinfo", "-h", "-N", "-o", "%N %T", "-n", ",".join(nodes)], allowed=(0,)).stdout
+    states = (line.split() for line in said.splitlines())
+    return sorted({one[0] for one in states if len(one) > 1 and not one[1].startswith(_OUT)})
+
+
+def _apply(planned: Plan, desired: DesiredSlurm) -> None:
+    for step in planned.steps:
+        name = step.data.get("name", "")
+        if step.kind is Kind.WRITE_FILE:
+            files.write_whole(step.target, desired.files[name], 0o755 if name == PROLOG else 0o644)
+        elif step.kind is Kind.REMOVE_FILE:
+            files.remove(step.target)
+        else:
+            systemd.restart(f"{step.target}.service")
+            applied = {**_state(desired).applied, step.target: step.data["digest"]}
+            files.write_whole(f"{desired.directory}/{RECORD}", json.dumps(applied, sort_keys=True) + "\n")

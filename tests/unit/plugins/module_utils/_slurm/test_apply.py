@@ -1,0 +1,131 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The files of Slurm on a real file system; systemd and Slurm's programs are recorded."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import CommandError
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._slurm import apply
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._slurm.plan import DesiredSlurm
+
+DATA = Path(__file__).parents[2] / "plugin_utils/render/data/slurm"
+FILES = {name: (DATA / name).read_text() for name in ("nodes.conf", "gres.conf", "task-prolog.sh")}
+OTHER = {**FILES, "nodes.conf": FILES["nodes.conf"].replace("1g.10gb:", "1g.10gb:1")}
+
+
+@pytest.fixture
+def host(tmp_path, monkeypatch):
+    """A host whose site includes our files. C(says): what programs print; C(restarted): units, in order."""
+    ours = tmp_path / "gpufleet"
+    configuration = tmp_path / "slurm.conf"
+    configuration.write_text(f"ClusterName=hpc\nInclude {ours}/nodes.conf\n")
+    (tmp_path / "gres.conf").write_text("Include gpufleet/gres.conf\n")
+    found = SimpleNamespace(ours=ours, site=tmp_path, active=True, restarted=[], says={"squeue": "", "sinfo": ""})
+
+    def restart(name):
+        found.restarted.append(name)
+
+    def run(arguments, **_options):
+        said = found.says[arguments[0]]
+        if isinstance(said, Exception):
+            raise said
+        return SimpleNamespace(stdout=said)
+
+    monkeypatch.setattr(apply.systemd, "unit", lambda _name: SimpleNamespace(is_active=found.active))
+    monkeypatch.setattr(apply.systemd, "restart", restart)
+    monkeypatch.setattr(apply.command, "run", run)
+
+    def bring(node="gpu01", files=FILES, under_jobs=False, check_mode=False):
+        planned = apply.run_stage(DesiredSlurm(str(ours), node, files), str(configuration), under_jobs, check_mode)
+        return [step.kind.key for step in planned.steps]
+
+    found.bring = bring
+    return found
+
+
+def test_it_is_brought_once(host):
+    assert host.bring()[-1] == "restart_service"
+    assert (host.ours / "gres.conf").read_text() == FILES["gres.conf"]
+    assert (host.ours / "task-prolog.sh").stat().st_mode & 0o777 == 0o755
+    assert host.restarted == ["slurmd.service"]
+    assert host.bring() == []
+    assert host.restarted == ["slurmd.service"]
+
+
+def test_check_mode_touches_nothing(host):
+    assert host.bring(check_mode=True)[-1] == "restart_service"
+    assert not host.ours.exists()
+    assert not host.restarted
+
+
+def test_a_node_under_jobs_is_refused_and_nothing_is_written(host):
+    host.says["squeue"] = "17\n"
+    with pytest.raises(Refused, match=r"jobs 17 run on gpu01.*gpu_slurm_restart_under_jobs: true"):
+        host.bring()
+    assert not host.ours.exists()
+    assert host.bring(under_jobs=True)[-1] == "restart_service"
+
+
+def test_a_controller_that_does_not_answer_is_no_answer_that_nobody_runs(host):
+    host.says["squeue"] = CommandError(["squeue"], "exit status 1", "Unable to contact slurm controller")
+    with pytest.raises(CommandError):
+        host.bring()
+    assert not host.ours.exists()
+    # A daemon that has never run has no jobs.
+    host.active = False
+    assert host.bring()
+
+
+@pytest.mark.parametrize(("state", "refused"), [("idle", True), ("drained", False), ("down*", False), ("mixed", True)])
+def test_slurmctld_stays_until_each_node_that_changes_is_out_of_service(host, state, refused):
+    host.bring("")
+    host.restarted.clear()
+    host.says["sinfo"] = f"gpu01 {state}\n"
+    if refused:
+        with pytest.raises(Refused, match="gpu01 can be given jobs"):
+            host.bring("", OTHER)
+        assert (host.ours / "nodes.conf").read_text() == FILES["nodes.conf"]
+    else:
+        host.bring("", OTHER)
+    assert host.restarted == ([] if refused else ["slurmctld.service"])
+
+
+def test_a_host_that_is_controller_and_node_restarts_both(host):
+    host.bring("")
+    assert host.bring() == ["restart_service"]
+    assert host.restarted == ["slurmctld.service", "slurmd.service"]
+    assert set(json.loads((host.ours / "applied.json").read_text())) == {"slurmctld", "slurmd"}
+
+
+def test_a_daemon_that_does_not_start_is_started_again_by_the_next_run(host, monkeypatch):
+    def fails(_name):
+        raise CommandError(["systemctl", "restart"], "the unit is failed")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(apply.systemd, "restart", fails)
+        with pytest.raises(CommandError):
+            host.bring()
+    assert host.bring() == ["restart_service"]
+
+
+def test_a_record_that_a_power_cut_left_empty_is_none(host):
+    host.bring()
+    (host.ours / "applied.json").write_text("{")
+    assert host.bring() == ["restart_service"]
+
+
+def test_gpus_that_the_site_defines_elsewhere_are_refused_with_file_and_line(host):
+    (host.site / "gres.conf").write_text("Include gpufleet/gres.conf\nInclude more.conf\n")
+    (host.site / "more.conf").write_text("# ours\nNodeName=gpu[01-02] Name=gpu File=/dev/nvidia0\n")
+    with pytest.raises(Refused) as refused:
+        host.bring()
+    assert refused.value.thing == f"{host.site}/more.conf, line 2"
+    assert not host.ours.exists()

@@ -1,0 +1,98 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""How the role gpu_slurm drains and resumes a node, with programs that answer as Slurm's do and remember what they were asked."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+SCONTROL = """#!/bin/sh
+cd {folder}
+echo "$*" >> asked
+case "$*" in
+show*) cat state ;;
+*state=drain*) echo "NodeName=gpu01 State=IDLE+DRAIN Reason=${{4#reason=}} [root]" > state ;;
+*state=resume*) echo "NodeName=gpu01 State=IDLE" > state ;;
+requeue*) : > jobs ;;
+esac
+"""
+IDLE = "NodeName=gpu01 State=IDLE"
+
+
+@pytest.fixture
+def node(tmp_path):
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    for name, text in {"scontrol": SCONTROL, "squeue": "#!/bin/sh\ncat {folder}/jobs\n"}.items():
+        (programs / name).write_text(text.format(folder=tmp_path))
+        (programs / name).chmod(0o755)
+
+    def run(files, state=IDLE, jobs="", work="repartition", **variables):
+        (tmp_path / "state").write_text(f"{state}\n")
+        (tmp_path / "jobs").write_text(jobs)
+        (tmp_path / "asked").write_text("")
+        given = {"__gpu_slurm_run": work, "__gpu_slurm_patience": 1 if work != "site" else 0, **variables}
+        roles = [
+            {"ansible.builtin.include_role": {"name": "gpufleet.nvidia.gpu_slurm", "tasks_from": name}, "vars": given}
+            for name in files
+        ]
+        play = [{"hosts": "gpu01", "gather_facts": False, "tasks": roles}]
+        (tmp_path / "play.yml").write_text(yaml.safe_dump(play))
+        path = f"{programs}:{REPOSITORY}/.venv/bin:{os.environ['PATH']}"
+        given = {**os.environ, "PATH": path, "ANSIBLE_COLLECTIONS_PATH": str(REPOSITORY / "build/collections")}
+        inventory = tmp_path / "hosts.yml"
+        inventory.write_text(
+            f"all: {{hosts: {{gpu01: {{ansible_connection: local, ansible_python_interpreter: {sys.executable}}}}}}}\n"
+        )
+        command = ["ansible-playbook", "-i", str(inventory), str(tmp_path / "play.yml")]
+        ran = subprocess.run(command, env=given, capture_output=True, text=True, check=False)
+        asked = [line for line in (tmp_path / "asked").read_text().splitlines() if not line.startswith("show")]
+        return ran.returncode, asked, ran.stdout + ran.stderr
+
+    return run
+
+
+def test_a_node_is_drained_by_the_name_of_the_run_and_resumed(node):
+    code, asked, said = node(["drain.yml", "resume.yml"])
+    assert code == 0, said
+    assert asked == [
+        "update nodename=gpu01 state=drain reason=gpufleet.nvidia.repartition",
+        "update nodename=gpu01 state=resume",
+    ]
+
+
+def test_jobs_are_requeued_only_where_the_site_says_so(node):
+    code, asked, said = node(["drain.yml"], jobs="12\n13\n", gpu_slurm_jobs="requeue")
+    assert code == 0, said
+    assert asked[1:] == ["requeue 12,13"]
+    code, asked, said = node(["drain.yml"], jobs="12\n")
+    assert code
+    assert asked[1:] == []
+    assert "jobs run on node gpu01: 12." in said and "gpu_slurm_jobs: requeue" in said
+
+
+@pytest.mark.parametrize(
+    ("reason", "work", "resumed"),
+    [
+        ("gpufleet.nvidia.upgrade", "rollback", True),
+        ("gpufleet.nvidia.site", "site", True),
+        ("gres/gpu count reported lower than configured (1 < 2)", "site", True),
+        # An upgrade that failed left it drained.
+        ("gpufleet.nvidia.upgrade", "site", False),
+        ("broken fan", "repartition", False),
+    ],
+)
+def test_only_what_the_collection_drained_is_resumed(node, reason, work, resumed):
+    state = f"NodeName=gpu01 State=IDLE+DRAIN Reason={reason} [root]"
+    code, asked, said = node(["drain.yml", "resume.yml"], state=state, work=work)
+    assert code == 0, said
+    assert asked == (["update nodename=gpu01 state=resume"] if resumed else [])
