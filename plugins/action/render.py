@@ -164,6 +164,7 @@ class ActionModule(ControllerAction):
             "served": {cluster.name: served.entries(servers(cluster)) for cluster in clusters},
             "quotas": {item.name: team_quotas.described(item) for item in clusters if item.options["quotas"]},
             "unread": recorded.unread,
+            "digest": writer.digest(trees),
             "changes": [{"action": change.action, "path": change.path} for change in changes],
         }
         if self._task.diff:

@@ -296,6 +296,7 @@ class RecordedFacts(View):
     upgrade_state: str | None = has(_NAME)
     upgrade_to: str | None = has(_TEXT)
     rolled_out: RolledOutFacts = has(of(RolledOutFacts), RolledOutFacts())
+    plan_begun: str | None = has(_NAME)
 
 
 @dataclass(frozen=True)

@@ -54,6 +54,11 @@ options:
       verify_report: >-
         Checks whether each host is as its variables describe it, which the plan of its stages says, and whether it works. Checks of
         M(gpufleet.nvidia.health) registered as C(gpu_verify_on_host) replace its own. With O(kubeconfig), nodes must show what is predicted.
+  ask:
+    description: >-
+      Whether to print and save nothing where modules of hosts have to be asked in check mode before the plan is saved to O(out), and to return these hosts.
+    type: bool
+  author: {type: str, description: The name that the saved plan carries.}
   api_timeout: {type: int, description: Seconds to wait for an API server that does not answer.}
   capacity: {type: path, description: "A rendered C(capacity.json) that the nodes must show. If empty, they must show what the variables predict."}
   cluster: {type: str, description: The Slurm cluster of the host.}
@@ -75,9 +80,11 @@ options:
   namespaces: {type: list, elements: str, description: Namespaces of the cluster's own plugins and GPU Operator.}
   note: {type: str, description: A line to print below the table.}
   offline: {type: bool, description: "Whether to plan from the facts in O(facts_directory), without contacting hosts."}
+  out: {type: path, description: "File on the controller to which the plan is saved, so that a later run can be held to it."}
   output_directory: {type: path, description: The directory into which M(gpufleet.nvidia.render) wrote.}
   overwrite: {type: bool, description: "Whether to replace what an earlier run wrote. Otherwise, a directory that contains files is refused."}
   partial: {type: bool, description: Whether a demand that cannot be served as a whole is served as far as possible.}
+  plan: {type: path, description: "A saved plan that the run is held to. If empty, it is held to none."}
   playbook:
     description: The playbook whose variables are checked.
     type: str
@@ -93,15 +100,20 @@ options:
   report: {type: path, description: "File on the controller to which all of it is written as JSON. If empty, none is written."}
   requests: {type: path, description: "A file on the controller with requests over time, CSV or the JSON of Prometheus."}
   rolled_back: {type: list, elements: str, description: The hosts that were rolled back in this run.}
+  saved: {type: path, description: "A saved plan to print, in place of one of the hosts."}
   scontrol: {type: str, description: What C(scontrol show node) printed of the node of the host.}
   seconds: {type: int, description: Seconds after which a search ends with what it has.}
   served: {type: dict, description: "The nodes on which GPU pods may land, as in RV(gpufleet.nvidia.render#module:served)."}
   show: {type: bool, description: "Whether to print the plan. Defaults to V(true) in check mode, and to V(false) otherwise."}
+  sign: {type: list, elements: str, description: "The command that signs the saved plan, in whose arguments C({file}) stands for it."}
   slurmd: {type: str, description: What C(slurmd -G) printed on the host.}
   summary: {type: bool, description: "Whether the result omits what grows with the fleet, as Ansible copies it for every host. O(report) contains it."}
+  tree: {type: str, description: "The digest of the rendered files, as in RV(gpufleet.nvidia.render#module:digest)."}
   unit: {type: str, description: "What the table counts, GiB of memory, or instances and replicas.", choices: [memory, units]}
   unrendered: {type: str, description: Why the files of the cluster could not be rendered. Empty if they could.}
+  valid_for: {type: float, description: "Hours for which O(plan) is valid after it was made."}
   variables_file: {type: path, description: "File on the controller for the layouts as variables. If empty, none is written."}
+  verify: {type: list, elements: str, description: "The command that verifies the signature of a saved plan, like O(sign)."}
   weights: {type: dict, description: What evicting a user of a priority weighs.}
   wide: {type: bool, description: Whether tables are printed in full width even if the terminal is narrower.}
 extends_documentation_fragment:
@@ -121,8 +133,10 @@ EXAMPLES = r"""
 
 RETURN = r"""
 as_described: {description: "Whether all is as described, or how many hosts are.", type: raw, returned: "fleet_plan, site_gate"}
+begun: {description: "Whether O(plan) was begun on any host before.", type: bool, returned: "site_gate with O(plan)"}
 checks: {description: "Every check of the node, with C(name), C(status), C(evidence) and C(next_step).", type: list, elements: dict, returned: slurm_report}
 differences: {description: "By host, what no variable can describe.", type: dict, returned: adopt}
+digest: {description: The digest of the plan that was saved or printed., type: str, returned: "fleet_plan with O(out) or O(saved), site_gate with O(plan)"}
 directory: {description: Where the inventory is., type: str, returned: adopt}
 drift: {description: Whether any host or file is not as described., type: bool, returned: fleet_plan}
 evicted: {description: Who would be evicted., type: list, elements: str, returned: fleet_recommend}
@@ -150,6 +164,7 @@ plan:
     the host's current state, V(possible) if the processes that have the driver open are unknown, and null if no reboot is needed.
   type: dict
   returned: fleet_plan
+plan_begins: {description: "The digest of the saved plan that the run is held to, if it was not begun on the host before.", type: str, returned: host_plan}
 pool: {description: The pool of the host., type: str, returned: host_plan}
 pools: {description: The hosts of each pool., type: dict, returned: adopt}
 recommended:
@@ -172,7 +187,12 @@ stages:
   returned: host_plan
 to_accept: {description: Those of RV(to_change) that DCGM has to accept afterwards., type: list, elements: str, returned: site_gate}
 to_change: {description: "The hosts with a stage that must run, or with another layout.", type: list, elements: str, returned: "fleet_recommend, site_gate"}
-todo: {description: "Hosts that have something to do, or could not be read or planned.", type: list, elements: str, returned: site_gate}
+todo:
+  description: Hosts that have something to do, or could not be read or planned; with O(ask), those whose modules have to be asked.
+  type: list
+  elements: str
+  returned: "site_gate, fleet_plan with O(ask)"
+tree: {description: "The digest of the rendered files that O(plan) has. Empty if it has none.", type: str, returned: "site_gate with O(plan)"}
 total: {description: "The totals of all nodes, with memory in MiB.", type: dict, returned: inspect}
 unread: {description: "Why hosts could not be read, by host.", type: dict, returned: inspect}
 """

@@ -107,6 +107,7 @@ changes:
   sample:
     - action: update
       path: clusters/production/capacity.json
+digest: {description: The digest of all rendered files. A saved plan refers to them by it., type: str, returned: success}
 others:
   description: Clusters that are in the tree and of which the inventory has no host. They are left as they are. Those of Slurm begin with V(slurm/).
   type: list

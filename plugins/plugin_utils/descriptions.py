@@ -65,13 +65,13 @@ class Description:
             return {"variables": StagePlan("variables", needed=True, refusals=self.refusals)}
         return plan_stages(facts, self.variables) if facts else {}
 
-    def stages_recommended(self, seen: Mapping[str, Any], host: str, facts: Facts) -> dict[str, StagePlan]:
+    def stages_recommended(self, seen: Mapping[str, Any], host: str, facts: Facts | None) -> dict[str, StagePlan]:
         """Return the plan of every stage with what a recommendation saw of the host (L(seen_of)): of those that force may take, the MIG devices that it
         keeps go last, and a layout for another state of the host is refused.
         """
         keeps = [*(self.variables.get(_BUSY) or ()), *seen.get("keeps", ())]
         stages = replace(self, variables={**self.variables, _BUSY: keeps}).stages(facts)
-        if seen and "mig" in stages:
+        if seen and facts and "mig" in stages:
             mig = stages["mig"]
             stale = outdated(seen, host, facts, mig, self.variables.get(LAYOUT))
             stages["mig"] = replace(mig, refusals=(*mig.refusals, *stale))
@@ -116,7 +116,7 @@ class RunHost:
     def _read(self) -> tuple[dict[str, Any] | None, Facts | None, str]:
         return read_facts(registered(self.variables, self.task))
 
-    @property
+    @cached_property
     def document(self) -> dict[str, Any] | None:
         """What was read of it as it was sent, to be kept."""
         return self._read[0]

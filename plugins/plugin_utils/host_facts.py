@@ -30,7 +30,9 @@ from ansible.plugins.action import ActionBase
 from ansible.template import Templar
 from ansible.vars.hostvars import HostVars
 
+from ..module_utils._plan import Refused
 from ..module_utils._printable import printable
+from . import plan_file
 from .fleet.stage_times import sum_seconds
 from .plain import plain
 
@@ -353,7 +355,7 @@ class HostAction(FleetAction):
         execute = getattr(connection.exec_command, "unbounded", connection.exec_command)
         connection.exec_command = bounded(execute, host)
         try:
-            answer = own(self.ask(given), host)
+            answer = self._beyond_plan(given, host) or own(self.ask(given), host)
             if answer.get("failed") and (answer.get("module_stderr") or answer.get("exception")):
                 answer = self._of_old_python() or answer
         except AnsibleConnectionFailure as error:
@@ -361,6 +363,28 @@ class HostAction(FleetAction):
         except RecursionError as error:
             raise AnsibleActionFail(f"{host}: a module's answer is nested too deeply. {_LOOK}") from error
         return {**result, **answer, "elapsed": round(time.monotonic() - begun, 1)}
+
+    def _beyond_plan(self, task_vars: dict[str, Any], host: str) -> dict[str, Any]:
+        """Return why the module may not run: it would do what the plan that this run is held to does not have. Empty where it may."""
+        module = self._task.action.rpartition(".")[2]
+        if not task_vars.get(plan_file.APPLY) or module not in plan_file.STAGE_OF or self._task.check_mode:
+            return {}
+        path = str(self._templar.template(task_vars[plan_file.APPLY]))
+        self._task.check_mode = True
+        try:
+            would = own(self.ask(task_vars), host)
+        finally:
+            self._task.check_mode = False
+        try:
+            beyond = plan_file.beyond(task_vars, path, host, module, would) if not would.get("failed") else []
+        except Refused as refusal:
+            beyond = [refusal.message.rstrip(".")]
+        if not beyond:
+            return would if would.get("failed") else {}
+        return {
+            "failed": True,
+            "msg": f"{host}: {path} is not what would be done: {'; '.join(beyond)}. It was stopped before that.",
+        }
 
     def _of_old_python(self) -> dict[str, Any]:
         """Return the answer of a host whose Python is too old to run a module; empty where that is not why it failed."""

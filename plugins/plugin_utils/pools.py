@@ -26,6 +26,7 @@ _RUNTIME, _MIGRATES = "nvidia_toolkit_runtime", VARIABLES[TOOLKIT]
 _GROUP, _VERSION = f"{VARIABLE}_group", "nvidia_driver_version"
 #: The playbooks put the hosts that they work on into groups of these names while they run.
 OF_PLAYBOOKS = (
+    "gpu_asked",
     "gpu_site_todo",
     "gpu_upgrade_todo",
     "gpu_node_begun",

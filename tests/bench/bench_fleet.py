@@ -45,6 +45,10 @@ def run() -> dict[str, object]:
         for name in PLAYBOOKS
         if name != "render"
     }
+    # Of the playbook without: what it costs to write the plan, and to hold a run to it.
+    for name, without in (("plan_saved", "plan"), ("site_held", "site")):
+        ratio = costs[name].processor_seconds / costs[without].processor_seconds
+        found[f"{name}.cpu_ratio_to_{without}_{HOSTS}_hosts"] = ratio
     memory = {f"{name}.memory_mib_{HOSTS}_hosts": cost.memory_mib for name, cost in costs.items()}
     return {**found, **memory, f"site.ping_cpu_seconds_{HOSTS}_hosts": ping}
 
@@ -64,8 +68,8 @@ def measure(
     def cost(program: str, *arguments: str) -> Cost:
         return timed(program, "-i", str(inventory), *arguments, with_memory=True, **CANNED)
 
-    def play(name: str) -> Cost:
-        return cost("ansible-playbook", "-e", directory, f"gpufleet.nvidia.{name}")
+    def play(name: str, *arguments: str) -> Cost:
+        return cost("ansible-playbook", "-e", directory, *arguments, f"gpufleet.nvidia.{name}")
 
     # The tree and the facts that are recorded in it are written once, before anything is compared.
     first = play("site")
@@ -73,10 +77,17 @@ def measure(
     costs = {"ping": ping}
     tell("ping", ping, ping)
     tell("first site", first, ping)
+    plan = OUTPUT / "fleet" / "plan.json"
+    with_plan = {"plan": ("plan_saved", f"gpu_plan_out={plan}"), "site": ("site_held", f"gpu_plan_apply={plan}")}
     for name in playbooks:
         costs[name] = play(name)
         nothing_changed(costs[name].output)
         tell(name, costs[name], ping)
+    for name, (title, option) in with_plan.items():
+        if with_plan.keys() <= set(playbooks):
+            costs[title] = play(name, "-e", option)
+            nothing_changed(costs[title].output)
+            tell(title, costs[title], ping)
     return costs
 
 

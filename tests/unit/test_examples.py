@@ -161,6 +161,18 @@ def test_an_alert_about_pods_that_wait_starts_a_recommendation():
     assert alert["for"] and "kube_pod_status_unschedulable" in alert["expr"]
 
 
+def test_a_plan_of_awx_is_approved_before_it_is_applied():
+    objects = load("awx/controller.yml")
+    templates = {entry["name"]: entry for entry in objects["controller_templates"]}
+    workflow = next(one for one in objects["controller_workflows"] if one["name"] == "GPU reviewed site")
+    nodes = {node["identifier"]: node for node in workflow["simplified_workflow_nodes"]}
+    assert nodes["plan"]["success_nodes"] == ["approval"] and nodes["approval"]["success_nodes"] == ["site"]
+    saved, applied = (templates[nodes[name]["unified_job_template"]]["extra_vars"] for name in ("plan", "site"))
+    assert saved["gpu_plan_out"] == applied["gpu_plan_apply"]
+    for playbook, given in (("plan", saved), ("site", applied)):
+        assert check(playbook, given).refusals == ()
+
+
 def test_every_package_is_pinned_in_one_place_and_the_readme_installs_from_it():
     described = yaml.safe_load((REPOSITORY / "meta" / "execution-environment.yml").read_text(encoding="utf-8"))
     for path in described["dependencies"].values():

@@ -101,7 +101,7 @@ def test_a_run_is_one_line_per_pool_and_one_task_per_host(fleet):
     assert set(counted) - {"localhost"} == ALL
     assert not any(host["changed"] or host["failed"] for host in counted.values())
     # One host carries what is decided once for all of them.
-    assert sorted((counted[host]["ok"], counted[host]["skipped"]) for host in ALL) == [(1, 0), (1, 0), (3, 3)]
+    assert sorted((counted[host]["ok"], counted[host]["skipped"]) for host in ALL) == [(1, 0), (1, 0), (3, 4)]
     shown = fleet("--check", "--diff")
     assert pools_shown(shown) == LINES
     assert recap(shown) == counted
@@ -167,3 +167,28 @@ def test_callbacks_for_programs_write_documents_and_nothing_else_to_standard_out
     documents = [json.loads(said)] if callback.endswith("json") else [json.loads(line) for line in said.splitlines()]
     assert documents[-1]["stats"].keys() - {"localhost"} == ALL
     assert pools_shown(fleet.stderr[-1]) == LINES
+
+
+def test_a_saved_plan_holds_until_a_fact_that_it_was_made_from_differs(fleet, tmp_path):
+    saved = f"gpu_plan_apply={tmp_path / 'plan.json'}"
+    shown = fleet(
+        "-e", f"gpu_plan_out={tmp_path / 'plan.json'}", "-e", "gpu_plan_fail=false", playbook="gpufleet.nvidia.plan"
+    )
+    assert "2 as described" not in shown and "3 hosts: 3 as described" in shown
+    assert "3 hosts: 3 as described" in fleet(
+        "-e", f"gpu_plan_in={tmp_path / 'plan.json'}", playbook="gpufleet.nvidia.plan"
+    )
+    for line in LINES:
+        assert line in fleet("-e", saved)
+    path = tmp_path / f"{TRAINING[0]}.json"
+    facts = json.loads(path.read_text(encoding="utf-8"))
+    # Whoever uses the host, and what no stage reads, is no difference.
+    facts["health"]["cuda_program"] = "/opt/another"
+    path.write_text(json.dumps(facts), encoding="utf-8")
+    fleet("-e", saved)
+    facts["host"]["kernel_headers"] = not facts["host"]["kernel_headers"]
+    path.write_text(json.dumps(facts), encoding="utf-8")
+    with pytest.raises(
+        AssertionError, match=f"{TRAINING[0]}: the plan: facts that the plan was made from are others now: host"
+    ):
+        fleet("-e", saved)

@@ -58,6 +58,8 @@ RECORDED = {
 ACCEPTANCE_RECORD = "/var/lib/gpufleet/acceptance.json"
 #: The layout that the last repartition replaced, as the role writes it.
 FORMER_LAYOUT = "/var/lib/gpufleet/former-layout.json"
+#: Which saved plan was begun on the host last, as the role C(gpu_facts) writes it.
+PLAN_RECORD = "/var/lib/gpufleet/plan.json"
 #: What the driver was before its last change, as the module C(driver) writes it.
 DRIVER_RECORD = "/var/lib/gpufleet/driver-previous.json"
 _NVSWITCH_DEVICES = "/proc/driver/nvidia-nvswitch/devices"
@@ -205,15 +207,17 @@ def read_recorded(source: HostReader) -> dict[str, Any]:
     last change of MIG was cut off before its end,
     C(upgrade_state) and C(repartition_unfinished) how far an upgrade to C(upgrade_to) came, and whether a repartition was cut off, C(rolled_out) which
     driver an upgrade or a rollback left, in place of which, by whom and when, and the C(former_layout) that a repartition replaced. C(acceptance_owed) says
-    whether C(site) changed the host and C(dcgmi diag) has not accepted it since.
+    whether C(site) changed the host and C(dcgmi diag) has not accepted it since, C(plan_begun) which saved plan was begun last, where one was.
     """
     records = {**RECORDED, "heal": HEAL_RECORD, "driver_previous": DRIVER_RECORD}
+    begun = (_mapping(source, PLAN_RECORD, "plan_begun") or {}).get("plan")
     return {
         **{name: _mapping(source, path, name) for name, path in records.items()},
         "mig_unfinished": _mig_unfinished(source),
         **_of_rollouts(source),
         "acceptance_owed": source.files.exists(ACCEPTANCE_RECORD),
         "repartition_unfinished": source.files.exists(REPARTITION_RECORD),
+        **({"plan_begun": str(begun)} if begun else {}),
     }
 
 

@@ -7,9 +7,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Callable
 
 from ansible.errors import AnsibleError
@@ -20,6 +20,7 @@ from ...module_utils._facts_view import Facts
 from ...module_utils._formats.documents import read_json
 from ...module_utils._plan import Refused
 from ...module_utils._schema import Unfit
+from .. import plan_file
 from ..cluster import ApiError, Cluster, at_once, by_node
 from ..descriptions import RunHost, hosts_of
 from ..driver_advisories import ages
@@ -28,14 +29,17 @@ from ..fleet.claims import Published, counts, published
 from ..fleet.expectations import Expected
 from ..fleet.objects import identities
 from ..fleet.plan import FleetPlan, HostPlan, NodeView, node_view
-from ..host_facts import ControllerAction
+from ..host_facts import ControllerAction, registered
 from ..plain import plain, terminal_width, write_report
+from ..planning import Planning, made_of, options_of
 from ..pools import GPU_HOSTS, node_of
 from ..recommend.seen import SEEN, seen_of
 from ..role_variables import refusals_of, value_of
 
 #: Why a host is not planned that no run has read and no description has the boards of.
 _NOTHING_KEPT = "gpu_plan_facts_directory has no facts of it, and gpu_facts_gpus is empty"
+#: The hosts of a plan that is saved, each with what is said of it beside its stages.
+Saved = dict[str, tuple[Planning, dict[str, Any]]]
 
 
 class ActionModule(ControllerAction):
@@ -50,29 +54,52 @@ class ActionModule(ControllerAction):
         "summary": {"type": "bool", "default": False},
         "kubeconfig": {"type": "path", "default": ""},
         "context": {"type": "str", "default": ""},
+        "out": {"type": "path", "default": ""},
+        "ask": {"type": "bool", "default": False},
+        "author": {"type": "str", "default": ""},
+        "sign": {"type": "list", "elements": "str", "default": []},
+        "verify": {"type": "list", "elements": "str", "default": []},
+        "saved": {"type": "path", "default": ""},
+        "tree": {"type": "str", "default": ""},
     }
 
     def act(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
+        if arguments["saved"]:
+            return self._show(arguments["saved"], arguments["verify"])
         hosts = arguments["hosts"]
         hosts = plain(task_vars.get("groups", {})).get(GPU_HOSTS, []) if hosts is None else hosts
         directory = arguments["facts_directory"]
         planned, described = [], []
+        saved: Saved = {}
         try:
             cluster = _ClusterNow.read(arguments["kubeconfig"], arguments["context"], at_once(self._display))
             for host in hosts_of(hosts, task_vars):
                 facts, unread = facts_of_host(host, directory, arguments["offline"])
-                planned.append(_plan(host, facts, unread, cluster, task_vars.get(SEEN)))
+                plan, planning = _plan(host, facts, unread, cluster, bool(arguments["out"]), task_vars.get(SEEN))
+                if planning:
+                    planning.ask(partial(registered, host.variables))
+                    plan = replace(plan, stages=planning.stages)
+                    saved[host.name] = planning, _said(plan)
+                planned.append(plan)
                 described.append(host.description.variables)
             requests, wrong = _requests(arguments["served"], cluster)
         except (ApiError, AnsibleError) as error:
             return {"failed": True, "msg": str(error)}
         fleet = FleetPlan(planned, arguments["files"], arguments["unrendered"], requests, wrong)
+        todo = [one.host for one in planned if one.changes and not (one.impossible or one.assumed)]
+        if arguments["ask"] and saved and todo:
+            return {"todo": todo}
         self._display.display("\n" + fleet.text(terminal_width()))
         judged_by, stale = ages(described)
         self._display.display(judged_by)
         for warning in stale:
             self._display.display(warning, color="yellow")
         result: dict[str, Any] = {"drift": fleet.drift}
+        if arguments["out"]:
+            try:
+                result["digest"] = self._write(arguments, saved, task_vars)
+            except Refused as refusal:
+                return _refused(refusal, " No plan was written.")
         if not arguments["summary"]:
             result["plan"] = fleet.as_dict()
         if arguments["report"]:
@@ -85,6 +112,37 @@ class ActionModule(ControllerAction):
         )
         return result
 
+    def _write(self, arguments: Mapping[str, Any], hosts: Saved, task_vars: Mapping[str, Any]) -> str:
+        """Write the plan into a file, and return its digest."""
+        files = {change["path"]: change["action"] for change in arguments["files"]} or None
+        options, tree = options_of(task_vars), arguments["tree"] or None
+        plan = made_of(hosts, options, arguments["author"], tree=tree, files=files)
+        digest = plan_file.write(arguments["out"], plan, arguments["sign"])
+        self._display.display(f"The plan {digest} is in {os.path.abspath(arguments['out'])}.")
+        return digest
+
+    def _show(self, path: str, verify: Sequence[str]) -> dict[str, Any]:
+        """Show a plan that was saved. Nothing is compared with it."""
+        try:
+            plan, digest = plan_file.opened(path, verify)
+        except Refused as refusal:
+            return _refused(refusal)
+        by = f" by {plan.author}" if plan.author else ""
+        self._display.display("\n" + plan.shown().text(terminal_width()))
+        title = f"The plan {digest} for {plan.playbook}, made {plan.made} with release {plan.release}{by}."
+        self._display.display(title)
+        return {"drift": False, "as_described": True, "digest": digest, "msg": title}
+
+
+def _refused(refusal: Refused, end: str = "") -> dict[str, Any]:
+    return {"failed": True, "refusals": [refusal.as_dict()], "msg": f"{refusal.message}{end}"}
+
+
+def _said(plan: HostPlan) -> dict[str, Any]:
+    """Return what a file has of a host beside what its stages are."""
+    pods = plan.node.pods if plan.node and plan.changes else ()
+    return {"pool": plan.pool, "unread": plan.unread or plan.assumed or None, "pods": pods or None}
+
 
 def facts_of_host(host: RunHost, directory: str, offline: bool) -> tuple[Facts | None, str | None]:
     """Return the facts of this run, kept for later ones, or those that an earlier run kept, or why there are none."""
@@ -94,7 +152,8 @@ def facts_of_host(host: RunHost, directory: str, offline: bool) -> tuple[Facts |
         if not text:
             return None, _NOTHING_KEPT
         try:
-            return check_facts(read_json(text)), None
+            host.document = read_json(text)
+            return check_facts(host.document), None
         except (ValueError, RecursionError, Unfit) as error:
             return None, f"the recorded facts in {path} cannot be read: {error}"
     if host.document is not None and path:
@@ -163,8 +222,9 @@ def _requests(given: Mapping[str, Any], cluster: _ClusterNow | None) -> tuple[li
 
 
 def _plan(
-    host: RunHost, facts: Facts | None, unread: str | None, cluster: _ClusterNow | None, recommended: Any = None
-) -> HostPlan:
+    host: RunHost, facts: Facts | None, unread: str | None, cluster: _ClusterNow | None, to_save: bool, recommended: Any
+) -> tuple[HostPlan, Planning | None]:
+    """Return the plan of a host, and where it is to be saved what it was made from."""
     description, node, seen = host.description, None, {}
     if not description.refusals:
         try:
@@ -173,8 +233,11 @@ def _plan(
                 node = cluster.view(host.name, host.variables, facts or Facts(), description.variables)
         except Refused as refusal:
             description = replace(description, refusals=refusals_of(refusal))
+    planning = Planning(description, facts, host.document if facts else None, seen, host.name) if to_save else None
     if unread == _NOTHING_KEPT and description.variables.get("gpu_facts_gpus"):
         assumed, stages = description.without_host()
-        return HostPlan(host.name, description.pool, stages, None, node, assumed)
-    stages = description.stages_recommended(seen, host.name, facts) if facts else description.stages(None)
-    return HostPlan(host.name, description.pool, stages, unread, node)
+        if planning:
+            planning.stages = stages
+        return HostPlan(host.name, description.pool, stages, None, node, assumed), planning
+    stages = dict(planning.stages) if planning else description.stages_recommended(seen, host.name, facts)
+    return HostPlan(host.name, description.pool, stages, unread, node), planning

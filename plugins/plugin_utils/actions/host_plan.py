@@ -14,7 +14,9 @@ from ...module_utils._plan import Refused
 from ...module_utils._toolkit.desired import HOOKS
 from ..descriptions import describe
 from ..host_facts import FleetAction, described
-from ..plain import facts_of, is_true, plain
+from ..plain import is_true, plain, read_facts
+from ..plan_file import APPLY
+from ..planning import Planning, held_on
 from ..pools import Racks, pools
 from ..recommend.seen import SEEN, seen_of
 from ..role_variables import deprecations
@@ -30,7 +32,7 @@ class ActionModule(FleetAction):
         result["changed"] = False
         host = str(task_vars.get("inventory_hostname", "localhost"))
         arguments = dict(self._task.args)
-        facts, unread = facts_of({"gpu": arguments.get("facts")})
+        document, facts, unread = read_facts({"gpu": arguments.get("facts")})
         if facts is None or not facts.says("schema"):
             message = f"{host}: facts must be what gpufleet.nvidia.gpu_info returned under gpu"
             return {
@@ -57,8 +59,17 @@ class ActionModule(FleetAction):
             seen = seen_of(task_vars.get(SEEN), host)
         except Refused as refused:
             refusals.append(refused)
-        stages = description.stages_recommended(seen, host, facts)
+        planning = Planning(description, facts, document, seen, host) if task_vars.get(APPLY) else None
+        stages = dict(planning.stages) if planning else description.stages_recommended(seen, host, facts)
         refusals += [refusal for stage in stages.values() for refusal in stage.refusals]
+        if planning:
+            try:
+                saved = held_on(task_vars, str(self._templar.template(task_vars[APPLY])), host)
+                if not saved.is_begun(facts):
+                    refusals += saved.objections(host, planning, facts)
+                    result["plan_begins"] = saved.digest
+            except Refused as refusal:
+                refusals.append(refusal)
         if refusals:
             result["failed"] = True
             result["refusals"] = [refusal.as_dict() for refusal in refusals]

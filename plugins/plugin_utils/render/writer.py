@@ -115,6 +115,12 @@ def manifest(files: Mapping[str, str]) -> str:
     return json_text({"schema": _SCHEMA, "files": {path: _checksum(text.encode()) for path, text in files.items()}})
 
 
+def digest(trees: Mapping[str, Mapping[str, str]]) -> str:
+    """Return the digest of all of the files, which a saved plan names them by."""
+    text = "".join(f"{directory} {manifest(files)}" for directory, files in sorted(trees.items()))
+    return _checksum(text.encode())
+
+
 def _is_manifest(path: str) -> bool:
     return os.path.basename(path) == MANIFEST
 

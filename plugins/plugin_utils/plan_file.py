@@ -1,0 +1,108 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Saved plans as files: written, signed, verified and opened."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..module_utils._adapters.command import CommandError, run
+from ..module_utils._adapters.files import read_bytes, remove, utf8, write_whole
+from ..module_utils._plan import Refused
+from .fleet import saved_plan
+from .fleet.saved_plan import AGAIN, SavedPlan
+
+#: The variable with the file that a run is held to.
+APPLY = "gpu_plan_apply"
+#: The playbooks that can be.
+APPLYING = ("site",)
+#: What stands for the file in the commands that sign and verify it.
+_FILE = "{file}"
+#: Seconds that a command may take that signs or verifies: somebody may have to touch a key.
+_PATIENCE = 300.0
+#: The module that carries out a stage, and under which name its role registers the answer.
+STAGE_OF = {
+    "driver": ("driver", "nvidia_driver_result"),
+    "container_toolkit": ("toolkit", "nvidia_toolkit_result"),
+    "container_runtime": ("runtime", "nvidia_toolkit_runtime_result"),
+    "host_program": ("boot", "nvidia_boot_result"),
+    "gpu_settings": ("settings", "nvidia_settings_result"),
+    "mig": ("mig", "nvidia_mig_result"),
+    "mps": ("sharing", "nvidia_sharing_result"),
+    "dcgm": ("dcgm", "nvidia_dcgm_result"),
+}
+
+
+def write(path: str, plan: SavedPlan, sign: Sequence[str]) -> str:
+    """Write a plan, have it signed, and return its digest. Raises Refused: it cannot be, and there is no such file then."""
+    path, text = os.path.abspath(path), plan.as_text()
+    try:
+        write_whole(path, text)
+    except OSError as error:
+        raise Refused(
+            path, f"it cannot be written ({error.strerror})", "Name another file with gpu_plan_out."
+        ) from error
+    try:
+        _call("gpu_plan_sign_command", sign, path)
+    except Refused:
+        remove(path)
+        raise
+    return saved_plan.digest_in(text)
+
+
+def _call(variable: str, command: Sequence[str], path: str) -> None:
+    if not command:
+        return
+    if not any(_FILE in part for part in command[1:]):
+        raise Refused(variable, f"none of its arguments has {_FILE}, which stands for the plan", f"Add {_FILE}.")
+    try:
+        run([part.replace(_FILE, path) for part in command], timeout=_PATIENCE, allowed=(0,))
+    except CommandError as error:
+        raise Refused(variable, str(error), "Correct it, or see why it refuses the plan.") from error
+
+
+def opened(path: str, verify: Sequence[str] = ()) -> tuple[SavedPlan, str]:
+    """Return a saved plan, whose signature is verified, and its digest. Raises Refused: it cannot be read, or is not as it was written."""
+    path = os.path.abspath(path)
+    written = _content(path)
+    found = saved_plan.read(written, path)
+    _call("gpu_plan_verify_command", verify, path)
+    if _content(path) != written:
+        raise Refused(path, "somebody wrote it while it was read", AGAIN)
+    return found
+
+
+def _content(path: str) -> str:
+    try:
+        found = read_bytes(path)
+        if found is not None:
+            return utf8(path, found)
+    except (OSError, ValueError) as error:
+        raise Refused(path, f"it cannot be read ({error})", "Name a plan that gpufleet.nvidia.plan wrote.") from error
+    raise Refused(path, "there is no such file", "Name a plan that gpufleet.nvidia.plan wrote.")
+
+
+def opened_for(task_vars: Mapping[str, Any], path: str, host: str) -> tuple[SavedPlan, str]:
+    """Return what the plan that a run is held to has of one host, and its digest. Raises Refused: it is not the one that the run began with, whose
+    signature and hosts were looked at before the first change; roles alone began with none.
+    """
+    path = os.path.abspath(path)
+    plan, digest = saved_plan.read_host(_content(path), host, path)
+    if digest != (task_vars.get("gpu_site_gate") or {}).get("digest"):
+        raise Refused(path, "it is another plan than the one that this run of gpufleet.nvidia.site began with", AGAIN)
+    return plan, digest
+
+
+def beyond(task_vars: Mapping[str, Any], path: str, host: str, module: str, answer: Mapping[str, Any]) -> list[str]:
+    """Return why a module may not do what it would, which C(answer) is in check mode; nothing where all of it is in the plan.
+
+    Raises Refused: the plan cannot be read.
+    """
+    steps = saved_plan.steps_of(answer.get("steps") or ())
+    then = opened_for(task_vars, path, host)[0].host(host)
+    stage = STAGE_OF[module][0]
+    return [f"{step.what}: {why}" for step in steps for why in saved_plan.objections(then, stage, step, True)]

@@ -1,0 +1,178 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Plans of hosts that can be saved, and runs that are held to one: the hosts of a run against those of the plan."""
+
+from __future__ import annotations
+
+import calendar
+import os
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
+from typing import Any, Callable
+
+from ..module_utils._facts_view import Facts
+from ..module_utils._plan import Refused, StagePlan
+from .descriptions import Description
+from .fleet import saved_plan
+from .fleet.recording import digest_of, digests, noting
+from .fleet.saved_plan import AGAIN, MOMENT, PlannedHost, SavedPlan
+from .fleet.text import shortened
+from .host_program import collection_version
+from .plain import plain, said
+from .plan_file import STAGE_OF, opened, opened_for
+from .pools import GPU_HOSTS
+from .role_variables import HOST_ROLES, role_interface
+
+#: Of the actions that hold a run to one.
+OPTIONS: dict[str, dict[str, Any]] = {
+    "plan": {"type": "path", "default": ""},
+    "verify": {"type": "list", "elements": "str", "default": []},
+    "valid_for": {"type": "float", "default": 24},
+}
+
+
+@cache
+def _known() -> tuple[frozenset[str], dict[str, Any]]:
+    """The variables of which not even a digest is kept, and the defaults of all."""
+    roles = [role_interface(role) for role in HOST_ROLES]
+    secret = (name for role in roles for name, option in role.options.items() if option.get("no_log"))
+    return frozenset(secret), {name: value for role in roles for name, value in role.defaults.items()}
+
+
+class Planning:
+    """One host, planned so that it is known which facts that took."""
+
+    def __init__(self, description: Description, facts: Facts | None, document: Mapping[str, Any] | None, seen: Mapping[str, Any], host: str) -> None:
+        """C(document): what the facts are the view of. C(seen): what a recommendation saw of the host."""
+        noted, self._read = noting(facts) if facts else (None, set())
+        self._document, self._variables = document or {}, description.variables
+        self.stages: Mapping[str, StagePlan] = description.stages_recommended(seen, host, noted)
+
+    def ask(self, answer_of: Callable[[str], Mapping[str, Any] | None]) -> None:
+        """Take what the modules of the stages answered in check mode: they asked the repositories. C(answer_of): by the name that it was registered by."""
+        for stage, registered in STAGE_OF.values():
+            answer = answer_of(registered)
+            if not answer or answer.get("skipped") or answer.get("unreachable"):
+                continue
+            found = self.stages.get(stage) or StagePlan(stage, needed=False)
+            if answer.get("failed"):
+                found = replace(found, needed=True, unknown=f"its module failed in check mode: {said(answer)}")
+            else:
+                steps = saved_plan.steps_of(answer.get("steps") or ())
+                there = {(one.kind, one.target) for one in steps}
+                steps += [one for one in found.steps if (one.kind, one.target) not in there]
+                found = replace(found, needed=found.needed or bool(steps), steps=tuple(steps), unknown=None)
+            self.stages = {**self.stages, stage: found}
+
+    @cached_property
+    def variables(self) -> str:
+        """The digest of its variables."""
+        secret = _known()[0]
+        return digest_of({name: value for name, value in self._variables.items() if name not in secret})
+
+    @property
+    def own_variables(self) -> dict[str, str]:
+        """A digest of each variable that has not its default."""
+        secret, defaults = _known()
+        own = {name: value for name, value in self._variables.items() if value != defaults.get(name)}
+        return {name: digest_of(value) for name, value in own.items() if name not in secret}
+
+    def as_planned(self, then: PlannedHost | None = None, **more: Any) -> PlannedHost:
+        """Return what a plan has of it. C(then): what one has that it is compared with, whose facts are as exact. C(more): other fields."""
+        work = tuple(saved_plan.work_of(self.stages))
+        facts = digests(self._document, self._read, bool(then.work if then else work)) if self._document else None
+        return PlannedHost(variables=self.variables, work=work, facts=facts, **more)
+
+
+def made_of(
+    hosts: Mapping[str, tuple[Planning, Mapping[str, Any]]], options: Mapping[str, Any], author: str = "", **more: Any
+) -> SavedPlan:
+    """Return the plan of the hosts of a run, each with its other fields. C(more): the plan's."""
+    planned: dict[str, PlannedHost] = {}
+    variables: dict[str, dict[str, str]] = {}
+    for name, (one, others) in hosts.items():
+        planned[name] = one.as_planned(**others)
+        if one.variables not in variables:
+            variables[one.variables] = one.own_variables
+    made, said_by = time.strftime(MOMENT, time.gmtime()), author or None
+    plan = SavedPlan(saved_plan.FORMAT, collection_version(), made, said_by, options=options, **more)
+    return replace(plan, variables=variables, hosts=planned)
+
+
+def options_of(task_vars: Mapping[str, Any]) -> dict[str, Any]:
+    """Return with which options Ansible runs a playbook."""
+    given = {"limit": "ansible_limit", "tags": "ansible_run_tags", "skip_tags": "ansible_skip_tags"}
+    return {
+        name: value for name, variable in given.items() if (value := plain(task_vars.get(variable))) not in (None, [])
+    }
+
+
+def refuse(
+    plan: SavedPlan, playbook: str, hosts: Iterable[str], limited: bool, options: Mapping[str, Any], hours: float
+) -> None:
+    """Refuse a run that the plan is not for, whatever its hosts are.
+
+    :param limited: the run was given fewer hosts than the inventory has.
+    :param hours: how old the plan may be.
+    """
+    age = (time.time() - calendar.timegm(time.strptime(plan.made, MOMENT))) / 3600
+    release, meant, mine = collection_version(), _part(plan.options), _part(options)
+    others, left = sorted({*hosts} - {*plan.hosts}), sorted({*plan.hosts} - {*hosts})
+    for wrong, thing, reason in (
+        (plan.playbook != playbook, "the plan", f"it is for {plan.playbook}, and this is {playbook}"),
+        (plan.release != release, "the release", f"{plan.release} made the plan, and this is {release}"),
+        (age > hours, "gpu_plan_valid_for", f"the plan is of {plan.made}, and may be {hours:g} hours old"),
+        (age < -1, "the plan", f"it is of {plan.made}, which is in the future"),
+        (others, shortened(others), "the plan does not have these hosts of this run"),
+        (left and not limited, shortened(left), "the plan has these hosts, and this run does not"),
+        (meant != mine, "--tags and --skip-tags", f"the plan was made for {meant}, and this run has {mine}"),
+    ):
+        if wrong:
+            raise Refused(thing, reason, AGAIN)
+
+
+def _part(options: Mapping[str, Any] | None) -> str:
+    given = options or {}
+    return f"{', '.join(given.get('tags') or ()) or 'all'} without {', '.join(given.get('skip_tags') or ()) or 'any'}"
+
+
+@dataclass(frozen=True)
+class Held:
+    """A saved plan that a run is held to."""
+
+    path: str
+    plan: SavedPlan
+    digest: str
+
+    def is_begun(self, facts: Facts | None) -> bool:
+        """Whether the plan was begun on a host, and no other one since."""
+        return facts is not None and facts.recorded.plan_begun == self.digest
+
+    def objections(self, host: str, planning: Planning, facts: Facts | None, unread: str = "") -> list[Refused]:
+        """Return why the plan does not hold for a host of this run; nothing where it does."""
+        then = self.plan.host(host)
+        now = planning.as_planned(then, unread=unread or None)
+        if not now.unread and now == replace(then, pool=None, pods=None):
+            return []
+        before, after = (self.plan.variables or {}).get(then.variables or "") or {}, planning.own_variables
+        found = saved_plan.differences(then, now, before, after, self.is_begun(facts))
+        return [Refused("the plan", text, AGAIN) for text in found]
+
+
+def held_on(task_vars: Mapping[str, Any], path: str, host: str) -> Held:
+    """Return the plan that a run is held to, as far as it is about one host; that it can be was seen before the first host was changed."""
+    return Held(os.path.abspath(path), *opened_for(task_vars, path, host))
+
+
+def held_to(arguments: Mapping[str, Any], playbook: str, task_vars: Mapping[str, Any]) -> Held:
+    """Return the plan that a run is held to. Raises Refused: it cannot be, whatever its hosts are. C(arguments): those in C(OPTIONS)."""
+    found = Held(os.path.abspath(arguments["plan"]), *opened(arguments["plan"], arguments["verify"]))
+    members = set(plain(task_vars.get("groups") or {}).get(GPU_HOSTS) or ())
+    hosts = [host for host in plain(task_vars.get("ansible_play_hosts_all") or []) if host in members]
+    options = options_of(task_vars)
+    refuse(found.plan, playbook, hosts, "limit" in options, options, arguments["valid_for"])
+    return found

@@ -1,0 +1,255 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A plan that C(plan) saves, C(site) and the turn of each host are held to, and each module that changes a host."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import random
+from functools import cache
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.schema import check_facts
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Step
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import Kind
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import plan_file
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions import (
+    check_variables,
+    fleet_plan,
+    host_plan,
+    site_gate,
+)
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import describe
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import HostAction
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.planning import Planning, made_of
+from ansible_collections.gpufleet.nvidia.tests.whole import examples
+
+from ...golden import corpus
+
+GROUPS = {"gpu_hosts": ["a", "b"], "training": ["a", "b"]}
+EXACT = Step(Kind.INSTALL_DRIVER, "driver", "no driver is installed", (), {"branch": "580", "version": "580.178.04"})
+#: What the module of the driver says in check mode, which asks the repository.
+ASKED = {"nvidia_driver_result": {"steps": [EXACT.as_dict()], "changed": True}}
+
+
+@pytest.fixture
+def fleet(call, bare_facts, tmp_path):
+    """The hosts of a run, which can be changed, and what runs actions on them."""
+    hosts = {host: {"gpu_facts_host": {"gpu": copy.deepcopy(bare_facts)}, **ASKED} for host in ("a", "b")}
+    path = str(tmp_path / "plan.json")
+
+    def run(module, arguments, **variables):
+        given = {"groups": GROUPS, "hostvars": hosts, "ansible_play_hosts_all": ["a", "b"], "ansible_run_tags": ["all"]}
+        return call(module, arguments, {**given, **variables})
+
+    def save(**arguments):
+        return run(fleet_plan, {"out": path, "tree": "1234", "summary": True, **arguments})
+
+    def gate(**arguments):
+        return run(site_gate, {"hosts": ["a", "b"], "plan": path, **arguments})[0]
+
+    return SimpleNamespace(hosts=hosts, path=path, run=run, save=save, gate=gate)
+
+
+def test_a_plan_is_saved_with_what_the_modules_said_and_shown_again(fleet):
+    result, shown = fleet.save(author="the board")
+    plan, digest = plan_file.opened(fleet.path)
+    assert digest == result["digest"] and digest in shown.text
+    assert (plan.author, plan.tree, plan.options) == ("the board", "1234", {"tags": ("all",)})
+    assert plan.host("a").work[0].step == EXACT
+    assert "driver: install driver 580.178.04" in shown.text
+    result, again = fleet.run(fleet_plan, {"saved": fleet.path})
+    assert result["digest"] == digest and "driver: install driver 580.178.04" in again.text
+    assert "by the board" in again.text
+
+
+def test_only_hosts_with_work_are_asked(fleet):
+    fleet.hosts["b"].clear()
+    assert fleet.save(ask=True)[0]["todo"] == ["a"] and not Path(fleet.path).exists()
+    # Where nobody has to be asked, the plan is saved at once.
+    fleet.hosts["a"].clear()
+    assert "todo" not in fleet.save(ask=True)[0] and Path(fleet.path).exists()
+
+
+def test_a_plan_that_cannot_be_saved_or_shown_says_why(fleet):
+    result, _shown = fleet.save(sign=["/bin/false", "{file}"])
+    assert result["failed"] and result["msg"].endswith("No plan was written.")
+    result, _shown = fleet.run(fleet_plan, {"saved": fleet.path})
+    assert result["failed"] and "there is no such file" in result["msg"]
+
+
+def test_site_does_what_the_plan_says(fleet):
+    fleet.save()
+    result = fleet.gate()
+    assert "failed" not in result and result["refusals"] == []
+    assert (result["todo"], result["tree"], result["begun"]) == (["a", "b"], "1234", False)
+
+
+def test_site_is_refused_before_the_first_change_where_a_host_is_another_one(fleet):
+    fleet.save()
+    fleet.hosts["b"]["gpu_facts_host"]["gpu"]["host"]["kernel_headers"] = False
+    result = fleet.gate()
+    assert result["failed"] and 'b: the plan: before the step "install driver 580.178.04": facts' in result["msg"]
+    assert "are others now: host.kernel_headers" in result["msg"] and "\na: " not in result["msg"]
+    assert [refusal["hosts"] for refusal in result["refusals"]] == [["b"]]
+
+
+def test_site_is_refused_where_a_variable_is_another_one_or_a_host_cannot_be_read(fleet):
+    fleet.save()
+    fleet.hosts["a"]["nvidia_driver_branch"] = "595"
+    fleet.hosts["b"]["gpu_facts_host"] = {"failed": True, "msg": "it is down"}
+    result = fleet.gate()
+    assert "a: the plan: " in result["msg"] and "variables have other values: nvidia_driver_branch" in result["msg"]
+    assert "b: the plan: it could not be read: it is down" in result["msg"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [({"valid_for": 0}, "gpu_plan_valid_for"), ({"verify": ["/bin/false", "{file}"]}, "gpu_plan_verify_command")],
+)
+def test_site_is_refused_where_the_plan_itself_is_not_valid(fleet, arguments, said):
+    fleet.save()
+    result = fleet.gate(**arguments)
+    assert result["failed"] and said in result["msg"] and result["msg"].endswith("No host is changed.")
+
+
+def digest_of(fleet):
+    return plan_file.opened(fleet.path)[1]
+
+
+def turn(fleet, host="a"):
+    facts = fleet.hosts[host]["gpu_facts_host"]["gpu"]
+    return fleet.run(host_plan, {"facts": facts}, inventory_hostname=host, **held(fleet))[0]
+
+
+def test_the_turn_of_a_host_begins_with_the_plan_and_goes_on_with_it(fleet):
+    digest = fleet.save()[0]["digest"]
+    assert turn(fleet)["plan_begins"] == digest
+    facts = fleet.hosts["a"]["gpu_facts_host"]["gpu"]
+    facts["host"]["kernel_headers"] = False
+    result = turn(fleet)
+    assert result["failed"] and "host.kernel_headers" in result["msg"]
+    # What it has changed since is no difference.
+    facts["recorded"] = {"plan_begun": digest}
+    result = turn(fleet)
+    assert "failed" not in result and "plan_begins" not in result
+    # Another plan in its place was not begun here.
+    fleet.save(author="somebody else")
+    assert "plan_begins" in turn(fleet)
+    facts["host"]["kernel_headers"] = True
+    assert turn(fleet)["failed"]
+
+
+def held(fleet):
+    return {"gpu_plan_apply": fleet.path, "gpu_site_gate": {"digest": digest_of(fleet)}}
+
+
+class Asking(HostAction):
+    """An action whose module answers with steps, and says when it was really run."""
+
+    def __init__(self, steps, check_mode=False, module="driver", **answer):
+        self._task = SimpleNamespace(action=f"gpufleet.nvidia.{module}", check_mode=check_mode)
+        self._templar = SimpleNamespace(template=lambda value: value)
+        self._answer = {**answer, "steps": [step.as_dict() for step in steps]}
+        self.asked = []
+
+    def ask(self, task_vars):  # noqa: ARG002
+        self.asked.append(self._task.check_mode)
+        return self._answer
+
+
+@pytest.mark.parametrize(
+    ("version", "said"),
+    [
+        ("580.178.04", ""),
+        ("580.180.02", 'install driver 580.180.02: version is "580.178.04" in the plan, and "580.180.02" now'),
+    ],
+)
+def test_a_module_is_stopped_before_it_does_what_the_plan_does_not_have(fleet, version, said):
+    fleet.save()
+    action = Asking([Step(EXACT.kind, EXACT.target, "", (), {**EXACT.data, "version": version})])
+    found = action._beyond_plan(held(fleet), "a")
+    assert action.asked == [True] and action._task.check_mode is False
+    assert bool(found) is bool(said) and (not said or (said in found["msg"] and "before that" in found["msg"]))
+
+
+def test_a_module_is_not_asked_twice_without_a_plan_nor_in_check_mode(fleet):
+    action = Asking([])
+    assert action._beyond_plan({}, "a") == {} and action.asked == []
+    fleet.save()
+    action = Asking([], check_mode=True)
+    assert action._beyond_plan(held(fleet), "a") == {} and action.asked == []
+
+
+def test_a_module_that_fails_in_check_mode_is_not_run(fleet):
+    fleet.save()
+    failing = {"failed": True, "msg": "no repository answers"}
+    assert Asking([], **failing)._beyond_plan(held(fleet), "a")["msg"] == "no repository answers"
+
+
+@pytest.mark.parametrize(("playbook", "taken"), [("site", True), ("verify", True), ("upgrade", False), ("heal", False)])
+def test_a_playbook_that_cannot_be_held_to_a_plan_says_so(fleet, playbook, taken):
+    result, _shown = fleet.run(check_variables, {"playbook": playbook}, gpu_plan_apply=fleet.path, ansible_run_tags=[])
+    assert ("cannot be held to a saved plan" in result.get("msg", "")) is not taken
+
+
+@cache
+def planned_hosts():
+    """Return recorded hosts with work: what their stages would do, and the plan."""
+    found = {}
+    for name, host in corpus.hosts().items():
+        one = Planning(describe("a", host.variables, {"training": ["a"]}), check_facts(host.facts), host.facts)
+        stages = {stage: list(plan.steps) for stage, plan in one.stages.items() if plan.steps}
+        if stages and not any(plan.refusals for plan in one.stages.values()):
+            found[name] = stages, made_of({"a": (one, {})}, {})
+    return found
+
+
+def newer(step, chance):
+    """Return a step as it is when something else has changed since: other data, somebody who is in the way, or another thing."""
+    data = {name: value for name, value in step.data.items() if value not in (None, "")}
+    others = [dataclasses.replace(step, disturbs=(*step.disturbs, "pod default/arrived"))]
+    others += [dataclasses.replace(step, target=f"{step.target}-other")]
+    others += [dataclasses.replace(step, data={**step.data, name: "another"}) for name in data]
+    return chance.choice(others)
+
+
+def test_no_run_that_is_killed_does_what_the_plan_does_not_have_and_the_next_one_finishes_it(tmp_path):
+    """Runs are killed after any step; before the next one, what a module would do may have become something else."""
+    module_of = {stage: module for module, (stage, _registered) in plan_file.STAGE_OF.items()}
+    kills = finished = stopped = 0
+    names, seed = sorted(planned_hosts()), 0
+    while kills < examples(10_000):
+        chance, seed = random.Random(seed), seed + 1
+        stages, plan = planned_hosts()[chance.choice(names)]
+        path = str(tmp_path / "plan.json")
+        given = {"gpu_plan_apply": path, "gpu_site_gate": {"digest": plan_file.write(path, plan, [])}}
+        meant = [(stage, step) for stage, steps in stages.items() for step in steps]
+        left, done = list(meant), []
+        while left:
+            alive = chance.randrange(len(left) + 1)
+            kills += alive < len(left)
+            drifts = chance.random() < 0.2
+            for stage in dict.fromkeys(stage for stage, _step in left):
+                mine = [step for of, step in left if of == stage]
+                would = [newer(mine[0], chance), *mine[1:]] if drifts else mine
+                refused = Asking(would, module=module_of[stage])._beyond_plan(given, "a")
+                assert bool(refused) == drifts, (stage, would, refused)
+                stopped += drifts
+                drifts = False
+                if refused:
+                    # Nothing of the stage, and none after it.
+                    break
+                did, alive = mine[:alive], alive - len(mine[:alive])
+                done += [(stage, step) for step in did]
+                left = left[len(did) :]
+                if len(did) < len(mine):
+                    break
+        assert done == meant
+        finished += 1
+    assert finished and stopped
