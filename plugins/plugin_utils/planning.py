@@ -46,7 +46,14 @@ def _known() -> tuple[frozenset[str], dict[str, Any]]:
 class Planning:
     """One host, planned so that it is known which facts that took."""
 
-    def __init__(self, description: Description, facts: Facts | None, document: Mapping[str, Any] | None, seen: Mapping[str, Any], host: str) -> None:
+    def __init__(
+        self,
+        description: Description,
+        facts: Facts | None,
+        document: Mapping[str, Any] | None,
+        seen: Mapping[str, Any],
+        host: str,
+    ) -> None:
         """C(document): what the facts are the view of. C(seen): what a recommendation saw of the host."""
         noted, self._read = noting(facts) if facts else (None, set())
         self._document, self._variables = document or {}, description.variables
