@@ -16,7 +16,7 @@ from typing import Any, Callable
 
 from ..module_utils._facts_view import Facts
 from ..module_utils._plan import Refused, StagePlan
-from .descriptions import Description
+from .descriptions import Description, RunHost
 from .fleet import saved_plan
 from .fleet.recording import digest_of, digests, noting
 from .fleet.saved_plan import AGAIN, MOMENT, PlannedHost, SavedPlan
@@ -25,7 +25,8 @@ from .host_program import collection_version
 from .plain import plain, said
 from .plan_file import STAGE_OF, opened, opened_for
 from .pools import GPU_HOSTS
-from .role_variables import HOST_ROLES, role_interface
+from .recommend.seen import SEEN, seen_of
+from .role_variables import HOST_ROLES, refusals_of, role_interface
 
 #: Of the actions that hold a run to one.
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -51,13 +52,24 @@ class Planning:
         description: Description,
         facts: Facts | None,
         document: Mapping[str, Any] | None,
-        seen: Mapping[str, Any],
-        host: str,
+        seen: Mapping[str, Any] | None = None,
+        host: str = "",
     ) -> None:
         """C(document): what the facts are the view of. C(seen): what a recommendation saw of the host."""
         noted, self._read = noting(facts) if facts else (None, set())
-        self._document, self._variables = document or {}, description.variables
-        self.stages: Mapping[str, StagePlan] = description.stages_recommended(seen, host, noted)
+        self._document = document or {}
+        self._variables = {**description.variables, **({SEEN: seen} if seen else {})}
+        self.stages: Mapping[str, StagePlan] = description.stages_recommended(seen or {}, host, noted)
+
+    @classmethod
+    def of(cls, host: RunHost, recommended: Any) -> Planning:
+        """Return a host of a run, planned. C(recommended): what a recommendation saw of the hosts."""
+        description, seen = host.description, None
+        try:
+            seen = seen_of(recommended, host.name)
+        except Refused as refusal:
+            description = replace(description, refusals=refusals_of(refusal))
+        return cls(description, host.facts, host.document, seen, host.name)
 
     def ask(self, answer_of: Callable[[str], Mapping[str, Any] | None]) -> None:
         """Take what the modules of the stages answered in check mode: they asked the repositories. C(answer_of): by the name that it was registered by."""

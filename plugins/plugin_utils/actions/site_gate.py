@@ -23,6 +23,7 @@ from ..host_facts import ControllerAction
 from ..plain import is_true
 from ..planning import OPTIONS as OF_SAVED
 from ..planning import Planning, held_to
+from ..recommend.seen import SEEN
 
 AS_DESCRIBED, TO_CHANGE, TO_PROVE, REFUSED, UNREAD = "as described", "to change", "to prove", "refused", "unread"
 
@@ -108,7 +109,7 @@ class ActionModule(ControllerAction):
         except Refused as refusal:
             return {"failed": True, "refusals": [refusal.as_dict()], "msg": f"{refusal.message} No host is changed."}
         for host in hosts_of(arguments["hosts"], task_vars):
-            planning = Planning(host.description, host.facts, host.document) if held else None
+            planning = Planning.of(host, task_vars.get(SEEN)) if held else None
             work = work_of(host.name, host.description, host.facts, host.unread, planning.stages if planning else None)
             if held and planning:
                 begun = begun or held.is_begun(host.facts)

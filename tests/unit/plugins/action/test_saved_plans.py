@@ -37,6 +37,12 @@ EXACT = Step(Kind.INSTALL_DRIVER, "driver", "no driver is installed", (), {"bran
 ASKED = {"nvidia_driver_result": {"steps": [EXACT.as_dict()], "changed": True}}
 
 
+def parted(given):
+    """Return the variables of a run, and the arguments of an action."""
+    variables = {name: value for name, value in given.items() if name.startswith("gpu_")}
+    return variables, {name: value for name, value in given.items() if name not in variables}
+
+
 @pytest.fixture
 def fleet(call, bare_facts, tmp_path):
     """The hosts of a run, which can be changed, and what runs actions on them."""
@@ -47,11 +53,13 @@ def fleet(call, bare_facts, tmp_path):
         given = {"groups": GROUPS, "hostvars": hosts, "ansible_play_hosts_all": ["a", "b"], "ansible_run_tags": ["all"]}
         return call(module, arguments, {**given, **variables})
 
-    def save(**arguments):
-        return run(fleet_plan, {"out": path, "tree": "1234", "summary": True, **arguments})
+    def save(**given):
+        variables, arguments = parted(given)
+        return run(fleet_plan, {"out": path, "tree": "1234", "summary": True, **arguments}, **variables)
 
-    def gate(**arguments):
-        return run(site_gate, {"hosts": ["a", "b"], "plan": path, **arguments})[0]
+    def gate(**given):
+        variables, arguments = parted(given)
+        return run(site_gate, {"hosts": ["a", "b"], "plan": path, **arguments}, **variables)[0]
 
     return SimpleNamespace(hosts=hosts, path=path, run=run, save=save, gate=gate)
 
@@ -108,6 +116,17 @@ def test_site_is_refused_where_a_variable_is_another_one_or_a_host_cannot_be_rea
     assert "b: the plan: it could not be read: it is down" in result["msg"]
 
 
+def test_a_host_with_a_recommendation_is_held_to_it_too(fleet):
+    recommended = {"gpu_recommend_seen": {"a": {"state": "1234", "evicts": [], "keeps": ["MIG-1"]}, "b": {}}}
+    fleet.save(**recommended)
+    assert "failed" not in fleet.gate(**recommended)
+    assert "failed" not in turn(fleet, **recommended)
+    recommended["gpu_recommend_seen"]["a"]["evicts"] = ["default/other"]
+    said = 'a: the plan: before the step "install driver 580.178.04": variables have other values: gpu_recommend_seen'
+    for result in (fleet.gate(**recommended), turn(fleet, **recommended)):
+        assert result["failed"] and said in result["msg"] and "\nb: " not in result["msg"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [({"valid_for": 0}, "gpu_plan_valid_for"), ({"verify": ["/bin/false", "{file}"]}, "gpu_plan_verify_command")],
@@ -122,9 +141,9 @@ def digest_of(fleet):
     return plan_file.opened(fleet.path)[1]
 
 
-def turn(fleet, host="a"):
+def turn(fleet, host="a", **variables):
     facts = fleet.hosts[host]["gpu_facts_host"]["gpu"]
-    return fleet.run(host_plan, {"facts": facts}, inventory_hostname=host, **held(fleet))[0]
+    return fleet.run(host_plan, {"facts": facts}, inventory_hostname=host, **held(fleet), **variables)[0]
 
 
 def test_the_turn_of_a_host_begins_with_the_plan_and_goes_on_with_it(fleet):
