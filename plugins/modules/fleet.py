@@ -38,6 +38,8 @@ options:
       inspect: >-
         Prints the share of every GPU that is allocated to pods (without O(kubeconfig), to processes), how each GPU is partitioned, and the extended
         resources that nodes offer beside the expected ones.
+      plan_gate: >-
+        Compares all hosts, and what their modules would do, with the saved plan O(plan). Fails if they are not as it says, and then no host may be changed.
       rack_drivers: Warns of each NVL72 rack whose hosts have more than one driver version, and says how to make it whole.
       remove_gate: >-
         Fails if the GPUs of a host are in use by processes, MPS clients, pods with a device file open, or pods to which the kubelet allocated a device,
@@ -84,9 +86,9 @@ options:
   output_directory: {type: path, description: The directory into which M(gpufleet.nvidia.render) wrote.}
   overwrite: {type: bool, description: "Whether to replace what an earlier run wrote. Otherwise, a directory that contains files is refused."}
   partial: {type: bool, description: Whether a demand that cannot be served as a whole is served as far as possible.}
-  plan: {type: path, description: "A saved plan that the run is held to. If empty, it is held to none."}
+  plan: {type: path, description: "The saved plan that the run is held to."}
   playbook:
-    description: The playbook whose variables are checked.
+    description: The playbook whose variables are checked, which is held to O(plan), or for which the saved plan O(out) is made.
     type: str
     choices: [adopt, doctor, heal, inspect, migrate, plan, recommend, remove, render, repartition, rollback, site, upgrade, verify]
   prices: {type: dict, description: "The price of a GPU by board, where O(mode=grow)."}
@@ -108,7 +110,7 @@ options:
   sign: {type: list, elements: str, description: "The command that signs the saved plan, in whose arguments C({file}) stands for it."}
   slurmd: {type: str, description: What C(slurmd -G) printed on the host.}
   summary: {type: bool, description: "Whether the result omits what grows with the fleet, as Ansible copies it for every host. O(report) contains it."}
-  tree: {type: str, description: "The digest of the rendered files, as in RV(gpufleet.nvidia.render#module:digest)."}
+  tree: {type: str, description: "The digest of the rendered files (RV(gpufleet.nvidia.render#module:digest)). If not given, none are compared with O(plan)."}
   unit: {type: str, description: "What the table counts, GiB of memory, or instances and replicas.", choices: [memory, units]}
   unrendered: {type: str, description: Why the files of the cluster could not be rendered. Empty if they could.}
   valid_for: {type: float, description: "Hours for which O(plan) is valid after it was made."}
@@ -133,10 +135,10 @@ EXAMPLES = r"""
 
 RETURN = r"""
 as_described: {description: "Whether all is as described, or how many hosts are.", type: raw, returned: "fleet_plan, site_gate"}
-begun: {description: "Whether O(plan) was begun on any host before.", type: bool, returned: "site_gate with O(plan)"}
+begun: {description: "Whether O(plan) was begun on any host before.", type: bool, returned: plan_gate}
 checks: {description: "Every check of the node, with C(name), C(status), C(evidence) and C(next_step).", type: list, elements: dict, returned: slurm_report}
 differences: {description: "By host, what no variable can describe.", type: dict, returned: adopt}
-digest: {description: The digest of the plan that was saved or printed., type: str, returned: "fleet_plan with O(out) or O(saved), site_gate with O(plan)"}
+digest: {description: The digest of the plan that was saved or printed., type: str, returned: "fleet_plan with O(out) or O(saved), plan_gate"}
 directory: {description: Where the inventory is., type: str, returned: adopt}
 drift: {description: Whether any host or file is not as described., type: bool, returned: fleet_plan}
 evicted: {description: Who would be evicted., type: list, elements: str, returned: fleet_recommend}
@@ -177,7 +179,7 @@ refusals:
   description: Why the request cannot be met, each with C(thing), C(reason), C(remedy), the whole C(message), and the C(hosts) that it is about.
   type: list
   elements: dict
-  returned: check_variables, fleet_recommend, host_plan, remove_gate, site_gate, slurm_files, slurm_report
+  returned: check_variables, fleet_recommend, host_plan, plan_gate, remove_gate, site_gate, slurm_files, slurm_report
 seconds: {description: "By host and stage, the seconds that it took, and the part of each kind of work.", type: dict, returned: site_times}
 stages:
   description: >-
@@ -192,7 +194,6 @@ todo:
   type: list
   elements: str
   returned: "site_gate, fleet_plan with O(ask)"
-tree: {description: "The digest of the rendered files that O(plan) has. Empty if it has none.", type: str, returned: "site_gate with O(plan)"}
 total: {description: "The totals of all nodes, with memory in MiB.", type: dict, returned: inspect}
 unread: {description: "Why hosts could not be read, by host.", type: dict, returned: inspect}
 """

@@ -366,21 +366,23 @@ class HostAction(FleetAction):
 
     def _beyond_plan(self, task_vars: dict[str, Any], host: str) -> dict[str, Any]:
         """Return why the module may not run: it would do what the plan that this run is held to does not have. Empty where it may."""
-        module = self._task.action.rpartition(".")[2]
-        if not task_vars.get(plan_file.APPLY) or module not in plan_file.STAGE_OF or self._task.check_mode:
+        module, check_mode = self._task.action.rpartition(".")[2], self._task.check_mode
+        # What a host is rolled back by that does not work as planned is no step of a plan.
+        rolled_back = task_vars.get("__gpu_facts_rolled_back")
+        if rolled_back or module not in plan_file.STAGE_OF or not plan_file.is_judged(task_vars, check_mode):
             return {}
         path = str(self._templar.template(task_vars[plan_file.APPLY]))
         self._task.check_mode = True
         try:
             would = own(self.ask(task_vars), host)
         finally:
-            self._task.check_mode = False
+            self._task.check_mode = check_mode
         try:
             beyond = plan_file.beyond(task_vars, path, host, module, would) if not would.get("failed") else []
         except Refused as refusal:
             beyond = [refusal.message.rstrip(".")]
         if not beyond:
-            return would if would.get("failed") else {}
+            return would if would.get("failed") or check_mode else {}
         return {
             "failed": True,
             "msg": f"{host}: {path} is not what would be done: {'; '.join(beyond)}. It was stopped before that.",

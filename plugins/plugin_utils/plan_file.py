@@ -7,7 +7,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from ..module_utils._adapters.command import CommandError, run
@@ -18,8 +19,10 @@ from .fleet.saved_plan import AGAIN, SavedPlan
 
 #: The variable with the file that a run is held to.
 APPLY = "gpu_plan_apply"
-#: The playbooks that can be.
-APPLYING = ("site",)
+#: The variable with the playbook that a plan is made for.
+PLANNED_FOR = "gpu_plan_for"
+#: Under which name the playbooks register what L(actions/plan_gate) found before the first change.
+GATE = "gpu_plan_gate"
 #: What stands for the file in the commands that sign and verify it.
 _FILE = "{file}"
 #: Seconds that a command may take that signs or verifies: somebody may have to touch a key.
@@ -34,6 +37,30 @@ STAGE_OF = {
     "mig": ("mig", "nvidia_mig_result"),
     "mps": ("sharing", "nvidia_sharing_result"),
     "dcgm": ("dcgm", "nvidia_dcgm_result"),
+}
+
+
+@dataclass(frozen=True)
+class Applying:
+    """What a playbook does that can be held to a plan.
+
+    :param begins: the stages of which one has to be needed for it to begin with a host; none where any does.
+    :param changes: the stages that it changes; none where it changes all.
+    :param asked: as L(STAGE_OF), where its role asks otherwise. C(evictions): under which names it registers those that it would ask for.
+    """
+
+    begins: tuple[str, ...] = ()
+    changes: tuple[str, ...] = ()
+    asked: Mapping[str, tuple[str, str]] = field(default_factory=lambda: STAGE_OF)
+    evictions: tuple[str, ...] = ()
+
+
+APPLYING = {
+    "site": Applying(),
+    "upgrade": Applying(("driver", "toolkit", "runtime"), evictions=("__gpu_node_evicted", "__gpu_node_drained")),
+    "repartition": Applying(
+        ("mig",), ("boot", "mig"), {"mig": ("mig", "__gpu_repartition_mig_plan")}, ("__gpu_repartition_leaving",)
+    ),
 }
 
 
@@ -92,9 +119,22 @@ def opened_for(task_vars: Mapping[str, Any], path: str, host: str) -> tuple[Save
     """
     path = os.path.abspath(path)
     plan, digest = saved_plan.read_host(_content(path), host, path)
-    if digest != (task_vars.get("gpu_site_gate") or {}).get("digest"):
-        raise Refused(path, "it is another plan than the one that this run of gpufleet.nvidia.site began with", AGAIN)
+    if digest != (task_vars.get(GATE) or {}).get("digest"):
+        raise Refused(path, "it is another plan than the one that this run of a playbook began with", AGAIN)
     return plan, digest
+
+
+def is_judged(task_vars: Mapping[str, Any], check_mode: bool) -> bool:
+    """Whether what a task would do has to be in a saved plan. In check mode before the first change it is asked what that is."""
+    return bool(task_vars.get(APPLY)) and (bool(task_vars.get(GATE)) or not check_mode)
+
+
+def unannounced(task_vars: Mapping[str, Any], path: str, pods: Iterable[str]) -> None:
+    """Raise Refused: one of the pods that are about to be evicted from a host is none of those that its plan has."""
+    host = str(task_vars["inventory_hostname"])
+    others = saved_plan.arrived(opened_for(task_vars, path, host)[0].host(host), pods)
+    if others:
+        raise Refused(f"{host}: {path}", f"{others}. None was evicted", AGAIN)
 
 
 def beyond(task_vars: Mapping[str, Any], path: str, host: str, module: str, answer: Mapping[str, Any]) -> list[str]:

@@ -16,17 +16,17 @@ from typing import Any, Callable
 
 from ..module_utils._facts_view import Facts
 from ..module_utils._plan import Refused, StagePlan
-from .descriptions import Description, RunHost
+from .descriptions import Description
 from .fleet import saved_plan
 from .fleet.recording import digest_of, digests, noting
 from .fleet.saved_plan import AGAIN, MOMENT, PlannedHost, SavedPlan
 from .fleet.text import shortened
 from .host_program import collection_version
 from .plain import plain, said
-from .plan_file import STAGE_OF, opened, opened_for
+from .plan_file import APPLYING, STAGE_OF, opened, opened_for
 from .pools import GPU_HOSTS
-from .recommend.seen import SEEN, seen_of
-from .role_variables import HOST_ROLES, refusals_of, role_interface
+from .recommend.seen import SEEN
+from .role_variables import HOST_ROLES, role_interface
 
 #: Of the actions that hold a run to one.
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -60,20 +60,24 @@ class Planning:
         self._document = document or {}
         self._variables = {**description.variables, **({SEEN: seen} if seen else {})}
         self.stages: Mapping[str, StagePlan] = description.stages_recommended(seen or {}, host, noted)
+        #: Of a playbook that empties the host, the pods that are evicted.
+        self.pods: list[str] = []
 
-    @classmethod
-    def of(cls, host: RunHost, recommended: Any) -> Planning:
-        """Return a host of a run, planned. C(recommended): what a recommendation saw of the hosts."""
-        description, seen = host.description, None
-        try:
-            seen = seen_of(recommended, host.name)
-        except Refused as refusal:
-            description = replace(description, refusals=refusals_of(refusal))
-        return cls(description, host.facts, host.document, seen, host.name)
-
-    def ask(self, answer_of: Callable[[str], Mapping[str, Any] | None]) -> None:
+    def ask(self, answer_of: Callable[[str], Mapping[str, Any] | None], playbook: str = "site") -> None:
         """Take what the modules of the stages answered in check mode: they asked the repositories. C(answer_of): by the name that it was registered by."""
-        for stage, registered in STAGE_OF.values():
+        does = APPLYING[playbook]
+        if does.begins and not any(name in self.stages and self.stages[name].needed for name in does.begins):
+            # What its description refuses is in the plan whatever is to be done.
+            self.stages = {name: plan for name, plan in self.stages.items() if plan.refusals}
+            return
+        self.stages = {name: plan for name, plan in self.stages.items() if name in (does.changes or self.stages)}
+        for registered in does.evictions:
+            answer = answer_of(registered) or {}
+            self.pods += answer.get("evicted") or ()
+            if answer.get("failed"):
+                why = StagePlan("pods", needed=True, unknown=f"they cannot be evicted: {said(answer)}")
+                self.stages = {**self.stages, "pods": why}
+        for stage, registered in does.asked.values():
             answer = answer_of(registered)
             if not answer or answer.get("skipped") or answer.get("unreachable"):
                 continue
@@ -82,8 +86,9 @@ class Planning:
                 found = replace(found, needed=True, unknown=f"its module failed in check mode: {said(answer)}")
             else:
                 steps = saved_plan.steps_of(answer.get("steps") or ())
-                there = {(one.kind, one.target) for one in steps}
-                steps += [one for one in found.steps if (one.kind, one.target) not in there]
+                # A role that asks otherwise knows who uses the host: of its kinds of steps there are no others.
+                there = {(one.kind, one.target if does.asked is STAGE_OF else "") for one in steps}
+                steps += [one for one in found.steps if {(one.kind, one.target), (one.kind, "")}.isdisjoint(there)]
                 found = replace(found, needed=found.needed or bool(steps), steps=tuple(steps), unknown=None)
             self.stages = {**self.stages, stage: found}
 
@@ -108,7 +113,11 @@ class Planning:
 
 
 def made_of(
-    hosts: Mapping[str, tuple[Planning, Mapping[str, Any]]], options: Mapping[str, Any], author: str = "", **more: Any
+    hosts: Mapping[str, tuple[Planning, Mapping[str, Any]]],
+    options: Mapping[str, Any],
+    author: str = "",
+    playbook: str = "site",
+    **more: Any,
 ) -> SavedPlan:
     """Return the plan of the hosts of a run, each with its other fields. C(more): the plan's."""
     planned: dict[str, PlannedHost] = {}
@@ -118,7 +127,7 @@ def made_of(
         if one.variables not in variables:
             variables[one.variables] = one.own_variables
     made, said_by = time.strftime(MOMENT, time.gmtime()), author or None
-    plan = SavedPlan(saved_plan.FORMAT, collection_version(), made, said_by, options=options, **more)
+    plan = SavedPlan(saved_plan.FORMAT, collection_version(), made, said_by, playbook, options, **more)
     return replace(plan, variables=variables, hosts=planned)
 
 
@@ -175,10 +184,11 @@ class Held:
         """Return why the plan does not hold for a host of this run; nothing where it does."""
         then = self.plan.host(host)
         now = planning.as_planned(then, unread=unread or None)
-        if not now.unread and now == replace(then, pool=None, pods=None):
+        others = saved_plan.arrived(then, planning.pods)
+        if not now.unread and not others and now == replace(then, pool=None, pods=None):
             return []
         before, after = (self.plan.variables or {}).get(then.variables or "") or {}, planning.own_variables
-        found = saved_plan.differences(then, now, before, after, self.is_begun(facts))
+        found = saved_plan.differences(then, now, before, after, self.is_begun(facts)) + ([others] if others else [])
         return [Refused("the plan", text, AGAIN) for text in found]
 
 

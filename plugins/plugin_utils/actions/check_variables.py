@@ -22,7 +22,7 @@ from ..descriptions import hosts_of, refusals_of_hosts, sentences
 from ..fleet.text import shortened
 from ..host_facts import ControllerAction
 from ..plain import is_true, plain
-from ..plan_file import APPLY, APPLYING
+from ..plan_file import APPLY, APPLYING, PLANNED_FOR
 from ..pools import GPU_HOSTS, node_of, refuse_keywords
 from ..render import writer
 from ..render.overrides import HostVariables
@@ -30,7 +30,9 @@ from ..role_variables import deprecations, role_interface, value_of
 
 #: Playbooks that do to hosts what their descriptions say: what is wrong with one ends them. The others say it, and go on with what they were asked.
 _BY_DESCRIPTION = ("site", "upgrade", "rollback", "repartition", "migrate")
-_CHANGING = (*_BY_DESCRIPTION, "heal", "remove")
+#: Playbooks that would ignore a saved plan.
+_NOT_HELD = frozenset({*_BY_DESCRIPTION, "heal", "remove", "plan"} - APPLYING.keys())
+_KERNEL = "gpu_upgrade_kernel"
 #: Playbooks that write the tree of the clusters at their end.
 _RENDERING = ("site", "repartition")
 _CLUSTER = "gpu_kubernetes_cluster"
@@ -91,9 +93,13 @@ class ActionModule(ControllerAction):
             stops = playbook in _BY_DESCRIPTION and not _may_be_skipped(variables)
             (wrong if stops else described).extend((host, refusal) for refusal in planned[key])
             end = f"Nothing was changed. {_STOP}" if stops and planned[key] else end
-        if playbook in _CHANGING and playbook not in APPLYING and hosts and task_vars.get(APPLY):
-            reason = f"{playbook} cannot be held to a saved plan yet"
-            wrong.append((hosts[0], Refused(APPLY, reason, "Leave it out, or run gpufleet.nvidia.site.")))
+        if playbook in _NOT_HELD and hosts and task_vars.get(APPLY):
+            reason = f"{playbook} cannot be held to a saved plan"
+            wrong.append((hosts[0], Refused(APPLY, reason, f"Leave it out, or run {', '.join(APPLYING)}.")))
+        planned_for = playbook if task_vars.get(APPLY) else task_vars.get(PLANNED_FOR)
+        if planned_for == "upgrade" and hosts and str(value_of(_KERNEL, task_vars, default="keep")) != "keep":
+            reason = "saved plans have no steps of kernels"
+            wrong.append((hosts[0], Refused(_KERNEL, reason, "Set it to keep, or upgrade without a saved plan.")))
         leaves = self._leaves(playbook, task_vars, [str(host) for host in groups.get(GPU_HOSTS) or ()])
         wrong += [(hosts[0], leaves)] if leaves and hosts else []
         for sentence in former:

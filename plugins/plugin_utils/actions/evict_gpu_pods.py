@@ -13,6 +13,7 @@ from ...module_utils._facts.schema import check_gpus
 from ...module_utils._facts_view import HolderFacts, open_by
 from ...module_utils._formats.kubelet_checkpoint import CHECKPOINT
 from ...module_utils._plan import Refused
+from .. import plan_file
 from ..cluster import Cluster, titles
 from ..cluster_action import ClusterAction, wait_for_none
 from ..fleet.devices import Holding, claimed, gone_devices, holdings, in_use, repartition
@@ -37,7 +38,7 @@ class ActionModule(ClusterAction):
         "poll": {"type": "float", "default": 3.0},
     }
 
-    def act(self, arguments: dict[str, Any], _task_vars: dict[str, Any]) -> dict[str, Any]:
+    def act(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
         cluster = self.cluster(arguments)
         node = arguments["node"]
         pods = [read(document) for document in cluster.pods_on(node)]
@@ -81,6 +82,8 @@ class ActionModule(ClusterAction):
             kind = "pods" if arguments["every_pod"] else "GPU pods"
             message = _REFUSED.format(kind=kind, node=node, why=why)
             return {**result, "failed": True, "evicted": [], "not_evicted": dict(plan.blockers), "msg": message}
+        if names and plan_file.is_judged(task_vars, self._task.check_mode):
+            plan_file.unannounced(task_vars, str(self._templar.template(task_vars[plan_file.APPLY])), names)
         if self._task.check_mode or not names:
             # Of devices that go, the text above, or the repair, says so.
             if names and gone is None:

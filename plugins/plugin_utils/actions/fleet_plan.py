@@ -57,6 +57,7 @@ class ActionModule(ControllerAction):
         "out": {"type": "path", "default": ""},
         "ask": {"type": "bool", "default": False},
         "author": {"type": "str", "default": ""},
+        "playbook": {"type": "str", "default": "site"},
         "sign": {"type": "list", "elements": "str", "default": []},
         "verify": {"type": "list", "elements": "str", "default": []},
         "saved": {"type": "path", "default": ""},
@@ -75,11 +76,11 @@ class ActionModule(ControllerAction):
             cluster = _ClusterNow.read(arguments["kubeconfig"], arguments["context"], at_once(self._display))
             for host in hosts_of(hosts, task_vars):
                 facts, unread = facts_of_host(host, directory, arguments["offline"])
-                plan, planning = _plan(host, facts, unread, cluster, bool(arguments["out"]), task_vars.get(SEEN))
+                plan, planning = _plan(host, facts, unread, cluster, arguments, task_vars.get(SEEN))
                 if planning:
-                    planning.ask(partial(registered, host.variables))
+                    planning.ask(partial(registered, host.variables), arguments["playbook"])
                     plan = replace(plan, stages=planning.stages)
-                    saved[host.name] = planning, _said(plan)
+                    saved[host.name] = planning, _said(plan, planning.pods, arguments["playbook"])
                 planned.append(plan)
                 described.append(host.description.variables)
             requests, wrong = _requests(arguments["served"], cluster)
@@ -116,7 +117,7 @@ class ActionModule(ControllerAction):
         """Write the plan into a file, and return its digest."""
         files = {change["path"]: change["action"] for change in arguments["files"]} or None
         options, tree = options_of(task_vars), arguments["tree"] or None
-        plan = made_of(hosts, options, arguments["author"], tree=tree, files=files)
+        plan = made_of(hosts, options, arguments["author"], arguments["playbook"], tree=tree, files=files)
         digest = plan_file.write(arguments["out"], plan, arguments["sign"])
         self._display.display(f"The plan {digest} is in {os.path.abspath(arguments['out'])}.")
         return digest
@@ -138,9 +139,9 @@ def _refused(refusal: Refused, end: str = "") -> dict[str, Any]:
     return {"failed": True, "refusals": [refusal.as_dict()], "msg": f"{refusal.message}{end}"}
 
 
-def _said(plan: HostPlan) -> dict[str, Any]:
-    """Return what a file has of a host beside what its stages are."""
-    pods = plan.node.pods if plan.node and plan.changes else ()
+def _said(plan: HostPlan, evicted: Collection[str], playbook: str) -> dict[str, Any]:
+    """Return what a file has of a host beside what its stages are. C(evicted): the pods that a playbook evicts that empties hosts."""
+    pods = evicted if playbook != "site" else plan.node.pods if plan.node and plan.changes else ()
     return {"pool": plan.pool, "unread": plan.unread or plan.assumed or None, "pods": pods or None}
 
 
@@ -222,10 +223,17 @@ def _requests(given: Mapping[str, Any], cluster: _ClusterNow | None) -> tuple[li
 
 
 def _plan(
-    host: RunHost, facts: Facts | None, unread: str | None, cluster: _ClusterNow | None, to_save: bool, recommended: Any
+    host: RunHost,
+    facts: Facts | None,
+    unread: str | None,
+    cluster: _ClusterNow | None,
+    arguments: Mapping[str, Any],
+    recommended: Any,
 ) -> tuple[HostPlan, Planning | None]:
     """Return the plan of a host, and where it is to be saved what it was made from."""
     description, node, seen = host.description, None, {}
+    if arguments["playbook"] != "site":
+        description = description.emptied()
     if not description.refusals:
         try:
             seen = seen_of(recommended, host.name)
@@ -233,7 +241,9 @@ def _plan(
                 node = cluster.view(host.name, host.variables, facts or Facts(), description.variables)
         except Refused as refusal:
             description = replace(description, refusals=refusals_of(refusal))
-    planning = Planning(description, facts, host.document if facts else None, seen, host.name) if to_save else None
+    planning = (
+        Planning(description, facts, host.document if facts else None, seen, host.name) if arguments["out"] else None
+    )
     if unread == _NOTHING_KEPT and description.variables.get("gpu_facts_gpus"):
         assumed, stages = description.without_host()
         if planning:

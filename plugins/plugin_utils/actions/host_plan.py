@@ -15,7 +15,7 @@ from ...module_utils._toolkit.desired import HOOKS
 from ..descriptions import describe
 from ..host_facts import FleetAction, described
 from ..plain import is_true, plain, read_facts
-from ..plan_file import APPLY
+from ..plan_file import APPLY, GATE
 from ..planning import Planning, held_on
 from ..pools import Racks, pools
 from ..recommend.seen import SEEN, seen_of
@@ -50,8 +50,6 @@ class ActionModule(FleetAction):
             self._templar.template,
             Racks(described(task_vars)),
         )
-        if is_true(self._templar.template(task_vars.get("__gpu_facts_emptied"))):
-            description = description.emptied()
         result["pool"] = description.pool
         seen: dict[str, Any] = {}
         refusals = []
@@ -59,11 +57,18 @@ class ActionModule(FleetAction):
             seen = seen_of(task_vars.get(SEEN), host)
         except Refused as refused:
             refusals.append(refused)
-        planning = Planning(description, facts, document, seen, host) if task_vars.get(APPLY) else None
+        emptied = is_true(self._templar.template(task_vars.get("__gpu_facts_emptied")))
+        description = description.emptied() if emptied else description
+        # Before the first change all hosts are compared by plan_gate.
+        held = task_vars.get(APPLY) and task_vars.get(GATE)
+        planning = Planning(description, facts, document, seen, host) if held else None
         stages = dict(planning.stages) if planning else description.stages_recommended(seen, host, facts)
         refusals += [refusal for stage in stages.values() for refusal in stage.refusals]
         if planning:
             try:
+                if emptied:
+                    # What goes depends on who uses it: the steps of the modules are compared, and the pods that are evicted.
+                    planning.stages = {}
                 saved = held_on(task_vars, str(self._templar.template(task_vars[APPLY])), host)
                 if not saved.is_begun(facts):
                     refusals += saved.objections(host, planning, facts)

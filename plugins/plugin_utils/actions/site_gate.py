@@ -21,9 +21,6 @@ from ..fleet.plan import HostPlan, equal_plans
 from ..fleet.text import shortened
 from ..host_facts import ControllerAction
 from ..plain import is_true
-from ..planning import OPTIONS as OF_SAVED
-from ..planning import Planning, held_to
-from ..recommend.seen import SEEN
 
 AS_DESCRIBED, TO_CHANGE, TO_PROVE, REFUSED, UNREAD = "as described", "to change", "to prove", "refused", "unread"
 
@@ -51,12 +48,11 @@ def work_of(
     description: Description,
     facts: Facts | None,
     unread: str = "",
-    stages: Mapping[str, StagePlan] | None = None,
 ) -> HostWork:
-    """Return what C(host) has to do. C(stages): its plan, where it was made already."""
+    """Return what C(host) has to do."""
     if facts is None and not description.refusals:
         return HostWork(host, description.pool, UNREAD, unread)
-    stages = description.stages(facts) if stages is None else stages
+    stages = description.stages(facts)
     refusals = tuple(refusal for stage in stages.values() for refusal in stage.refusals)
     verdict = verdict_of(stages.values())
     if verdict is Verdict.IMPOSSIBLE:
@@ -98,22 +94,12 @@ def by_pool(hosts: Iterable[HostWork]) -> list[str]:
 
 
 class ActionModule(ControllerAction):
-    OPTIONS = {"hosts": {"type": "list", "elements": "str", "required": True}, **OF_SAVED}
+    OPTIONS = {"hosts": {"type": "list", "elements": "str", "required": True}}
 
     def act(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
         found, stopping = [], []
-        held, held_back, begun = None, [], False
-        try:
-            if arguments["plan"]:
-                held = held_to(arguments, "site", task_vars)
-        except Refused as refusal:
-            return {"failed": True, "refusals": [refusal.as_dict()], "msg": f"{refusal.message} No host is changed."}
         for host in hosts_of(arguments["hosts"], task_vars):
-            planning = Planning.of(host, task_vars.get(SEEN)) if held else None
-            work = work_of(host.name, host.description, host.facts, host.unread, planning.stages if planning else None)
-            if held and planning:
-                begun = begun or held.is_begun(host.facts)
-                held_back += [(host.name, one) for one in held.objections(host.name, planning, host.facts, host.unread)]
+            work = work_of(host.name, host.description, host.facts, host.unread)
             found.append(work)
             if work.refusals and not is_true(host.variables.get("gpu_facts_skip_refused_hosts")):
                 stopping.append(work)
@@ -133,14 +119,8 @@ class ActionModule(ControllerAction):
             "refusals": refusals_of_hosts((work.host, refusal) for work in found for refusal in work.refusals),
             "as_described": as_described,
             "msg": f"{as_described} of {len(found)} hosts are as described.",
-            **({"digest": held.digest, "tree": held.plan.tree or "", "begun": begun} if held else {}),
         }
-        if held and held_back:
-            result["refusals"] = [*result["refusals"], *refusals_of_hosts(held_back)]
-            result["failed"] = True
-            said = [f"{host}: {one.message}" for host, one in held_back]
-            result["msg"] = "\n".join([*said, f"No host is changed: {held.path} is not what would be done."])
-        elif stopping:
+        if stopping:
             result["failed"] = True
             result["msg"] = "\n".join(
                 [

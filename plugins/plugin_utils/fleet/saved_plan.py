@@ -31,6 +31,8 @@ FORMAT = f"{_IS_PLAN}1"
 AGAIN = "Plan again with gpu_plan_out, and have that plan approved."
 #: Steps that end what a run that was cut off left half done: a plan that was begun has them, though nobody could foresee them.
 _FINISHING = (Kind.FINISH_MIG_CHANGE, Kind.REPAIR_PACKAGE_DATABASE)
+#: Stages with what a change of the driver takes. Where nothing of them was to be done before, they bring it back afterwards, and nothing else.
+_LOST_WITH_DRIVER = frozenset({"settings", "mig", "sharing"})
 #: Of the data of a step, what was not asked for.
 _OPEN = (None, "")
 _NAME, MOMENT = text(256), "%Y-%m-%dT%H:%M:%SZ"
@@ -87,7 +89,7 @@ class PlannedHost:
 
     :param facts: digests of the facts that were read for it, by place; of a host with work more exactly.
     :param variables: the digest of its variables.
-    :param pods: of its node, those that use GPUs.
+    :param pods: of its node, those that use GPUs; for a playbook that empties it, those that are evicted.
     """
 
     pool: str | None = has(_NAME)
@@ -286,6 +288,9 @@ def objections(then: PlannedHost, stage: str, step: Step, begun: bool = False) -
     mine = [one.step for one in then.work if one.stage == stage and one.step]
     if begun and mine and step.kind in _FINISHING:
         return []
+    stages = {one.stage for one in then.work}
+    if begun and stage in _LOST_WITH_DRIVER - stages and "driver" in stages and not step.disturbs:
+        return []
     alike = [one for one in mine if (one.kind, one.target) == (step.kind, step.target)]
     found = [_objections(one, step) for one in alike]
     return min(found, key=len) if found else ["it is not in the plan"]
@@ -300,6 +305,12 @@ def _objections(meant: Step, step: Step) -> list[str]:
     ]
     others = [who for who in step.disturbs if who not in meant.disturbs]
     return [*found, *([f"it disturbs {shortened(others)}, whom the plan does not name"] if others else [])]
+
+
+def arrived(then: PlannedHost, pods: Iterable[str]) -> str:
+    """Return which pods that are to be evicted the plan does not have; nothing where it has all."""
+    others = sorted({*pods} - {*(then.pods or ())})
+    return f"{shortened(others)} would be evicted, which the plan does not have" if others else ""
 
 
 def _others(one: Mapping[str, str], other: Mapping[str, str]) -> list[str]:

@@ -15,14 +15,14 @@ from types import SimpleNamespace
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.schema import check_facts
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Step
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused, Step
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import Kind
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import plan_file
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions import (
     check_variables,
     fleet_plan,
     host_plan,
-    site_gate,
+    plan_gate,
 )
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import describe
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import HostAction
@@ -33,6 +33,7 @@ from ...golden import corpus
 
 GROUPS = {"gpu_hosts": ["a", "b"], "training": ["a", "b"]}
 EXACT = Step(Kind.INSTALL_DRIVER, "driver", "no driver is installed", (), {"branch": "580", "version": "580.178.04"})
+NEWER = dataclasses.replace(EXACT, data={"branch": "580", "version": "580.180.02"})
 #: What the module of the driver says in check mode, which asks the repository.
 ASKED = {"nvidia_driver_result": {"steps": [EXACT.as_dict()], "changed": True}}
 
@@ -59,7 +60,7 @@ def fleet(call, bare_facts, tmp_path):
 
     def gate(**given):
         variables, arguments = parted(given)
-        return run(site_gate, {"hosts": ["a", "b"], "plan": path, **arguments}, **variables)[0]
+        return run(plan_gate, {"playbook": "site", "hosts": ["a", "b"], "plan": path, **arguments}, **variables)[0]
 
     return SimpleNamespace(hosts=hosts, path=path, run=run, save=save, gate=gate)
 
@@ -95,7 +96,11 @@ def test_site_does_what_the_plan_says(fleet):
     fleet.save()
     result = fleet.gate()
     assert "failed" not in result and result["refusals"] == []
-    assert (result["todo"], result["tree"], result["begun"]) == (["a", "b"], "1234", False)
+    assert (result["digest"], result["begun"]) == (digest_of(fleet), False)
+    # Where no files are rendered, none are compared.
+    assert "failed" not in fleet.gate(tree="1234")
+    result = fleet.gate(tree="5678")
+    assert result["failed"] and "with the digest 1234, and rendering them gives 5678" in result["msg"]
 
 
 def test_site_is_refused_before_the_first_change_where_a_host_is_another_one(fleet):
@@ -165,7 +170,7 @@ def test_the_turn_of_a_host_begins_with_the_plan_and_goes_on_with_it(fleet):
 
 
 def held(fleet):
-    return {"gpu_plan_apply": fleet.path, "gpu_site_gate": {"digest": digest_of(fleet)}}
+    return {"gpu_plan_apply": fleet.path, "gpu_plan_gate": {"digest": digest_of(fleet)}}
 
 
 class Asking(HostAction):
@@ -202,7 +207,19 @@ def test_a_module_is_not_asked_twice_without_a_plan_nor_in_check_mode(fleet):
     assert action._beyond_plan({}, "a") == {} and action.asked == []
     fleet.save()
     action = Asking([], check_mode=True)
-    assert action._beyond_plan(held(fleet), "a") == {} and action.asked == []
+    before = {"gpu_plan_apply": fleet.path}
+    assert action._beyond_plan(before, "a") == {} and action.asked == []
+    # Nor what brings back what does not work as planned.
+    action = Asking([NEWER])
+    assert action._beyond_plan({**held(fleet), "__gpu_facts_rolled_back": True}, "a") == {} and action.asked == []
+
+
+def test_a_module_says_in_check_mode_what_is_not_in_the_plan_once_the_run_is_held_to_it(fleet):
+    fleet.save()
+    for steps, refused in (([EXACT], False), ([NEWER], True)):
+        action = Asking(steps, check_mode=True)
+        assert bool(action._beyond_plan(held(fleet), "a").get("failed")) == refused
+        assert action.asked == [True] and action._task.check_mode is True
 
 
 def test_a_module_that_fails_in_check_mode_is_not_run(fleet):
@@ -211,10 +228,99 @@ def test_a_module_that_fails_in_check_mode_is_not_run(fleet):
     assert Asking([], **failing)._beyond_plan(held(fleet), "a")["msg"] == "no repository answers"
 
 
-@pytest.mark.parametrize(("playbook", "taken"), [("site", True), ("verify", True), ("upgrade", False), ("heal", False)])
+@pytest.mark.parametrize(
+    ("playbook", "taken"),
+    [
+        ("site", True),
+        ("verify", True),
+        ("upgrade", True),
+        ("repartition", True),
+        ("heal", False),
+        ("migrate", False),
+        ("rollback", False),
+        ("plan", False),
+    ],
+)
 def test_a_playbook_that_cannot_be_held_to_a_plan_says_so(fleet, playbook, taken):
     result, _shown = fleet.run(check_variables, {"playbook": playbook}, gpu_plan_apply=fleet.path, ansible_run_tags=[])
     assert ("cannot be held to a saved plan" in result.get("msg", "")) is not taken
+
+
+@pytest.mark.parametrize("given", [{"playbook": "upgrade"}, {"playbook": "plan", "gpu_plan_for": "upgrade"}])
+@pytest.mark.parametrize(("kernel", "taken"), [("keep", True), ("latest", False)])
+def test_no_plan_has_steps_of_kernels(fleet, given, kernel, taken):
+    variables, arguments = parted({"gpu_upgrade_kernel": kernel, **given})
+    variables |= {} if "gpu_plan_for" in given else {"gpu_plan_apply": fleet.path}
+    result, _shown = fleet.run(check_variables, arguments, ansible_run_tags=[], **variables)
+    assert ("saved plans have no steps of kernels" in result.get("msg", "")) is not taken
+
+
+#: What the role says that empties a node, for each playbook that does.
+EMPTIED = {
+    "upgrade": ("__gpu_node_evicted", {"changed": True, "evicted": ["jobs/one"]}),
+    "repartition": ("__gpu_repartition_leaving", {"changed": True, "evicted": ["jobs/one"]}),
+}
+LAYOUT = {"steps": [Step(Kind.DESTROY_GPU_INSTANCE, "GPU-1", "", (), {"index": 0, "id": 3, "profile": "1g.10gb", "start": 0, "size": 1}).as_dict()]}
+
+
+@pytest.fixture(params=EMPTIED)
+def emptied(fleet, request):
+    """Hosts that a playbook empties first, with the pods that it evicts."""
+    name, answer = EMPTIED[request.param]
+    for host in fleet.hosts.values():
+        host |= {"nvidia_mig_layout": "all-balanced", "nvidia_mig_strategy": "mixed", name: copy.deepcopy(answer)}
+        host["__gpu_repartition_mig_plan"] = copy.deepcopy(LAYOUT)
+    fleet.save(playbook=request.param)
+    return SimpleNamespace(playbook=request.param, name=name, gate=lambda: fleet.gate(playbook=request.param))
+
+
+def test_who_is_evicted_is_in_the_plan_to_the_pod(fleet, emptied):
+    plan, _digest = plan_file.opened(fleet.path)
+    assert (plan.playbook, plan.host("a").pods) == (emptied.playbook, ("jobs/one",))
+    stages = {one.stage for one in plan.host("a").work}
+    assert ("driver" in stages) == (emptied.playbook == "upgrade") and "mig" in stages
+    assert "failed" not in emptied.gate()
+    # One that left is no difference, one that arrived is refused by its name, before anything is changed.
+    fleet.hosts["b"][emptied.name]["evicted"] = []
+    assert "failed" not in emptied.gate()
+    fleet.hosts["b"][emptied.name]["evicted"] = ["jobs/one", "jobs/two"]
+    result = emptied.gate()
+    assert result["failed"] and "b: the plan: jobs/two would be evicted, which the plan does not have" in result["msg"]
+    assert [refusal["hosts"] for refusal in result["refusals"]] == [["b"]]
+
+
+def test_a_plan_is_for_one_playbook(fleet, emptied):
+    assert f"it is for {emptied.playbook}, and this is site" in fleet.gate()["msg"]
+
+
+def test_pods_that_arrived_since_are_not_evicted_in_the_turn_of_the_host(fleet, emptied):
+    assert emptied.gate()["digest"] == digest_of(fleet)
+    variables = {**held(fleet), "inventory_hostname": "a"}
+    plan_file.unannounced(variables, fleet.path, ["jobs/one"])
+    with pytest.raises(Refused, match="jobs/two would be evicted, which the plan does not have"):
+        plan_file.unannounced(variables, fleet.path, ["jobs/one", "jobs/two"])
+    # Its other steps are compared with what the modules say, which know who uses it.
+    result = fleet.run(
+        host_plan,
+        {"facts": fleet.hosts["a"]["gpu_facts_host"]["gpu"]},
+        __gpu_facts_emptied=True,
+        **{**fleet.hosts["a"], **variables},
+    )[0]
+    assert "failed" not in result and result["plan_begins"] == digest_of(fleet)
+
+
+def test_repartition_takes_no_other_instance_than_the_plan_has(fleet, emptied):
+    if emptied.playbook == "upgrade":
+        pytest.skip("it takes all of them")
+    fleet.hosts["a"]["__gpu_repartition_mig_plan"]["steps"][0]["data"]["id"] = 5
+    assert "id is 3 in the plan, and 5 now" in emptied.gate()["msg"]
+
+
+def test_what_cannot_be_evicted_is_in_the_plan(fleet):
+    for host in fleet.hosts.values():
+        host["__gpu_node_evicted"] = {"failed": True, "evicted": [], "msg": "jobs/one: it has no controller"}
+    shown = fleet.save(playbook="upgrade")[1]
+    assert "they cannot be evicted: jobs/one: it has no controller" in shown.text
 
 
 @cache
@@ -247,7 +353,7 @@ def test_no_run_that_is_killed_does_what_the_plan_does_not_have_and_the_next_one
         chance, seed = random.Random(seed), seed + 1
         stages, plan = planned_hosts()[chance.choice(names)]
         path = str(tmp_path / "plan.json")
-        given = {"gpu_plan_apply": path, "gpu_site_gate": {"digest": plan_file.write(path, plan, [])}}
+        given = {"gpu_plan_apply": path, "gpu_plan_gate": {"digest": plan_file.write(path, plan, [])}}
         meant = [(stage, step) for stage, steps in stages.items() for step in steps]
         left, done = list(meant), []
         while left:

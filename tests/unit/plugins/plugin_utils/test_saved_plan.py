@@ -389,6 +389,22 @@ def test_a_plan_that_was_begun_may_be_half_done():
     )
 
 
+def test_what_the_change_of_a_driver_takes_comes_back():
+    driver = saved_plan.Work("driver", Kind.CHANGE_DRIVER, "driver")
+    again = Step(Kind.CREATE_GPU_INSTANCE, "GPU-1", "", (), {})
+    then = PlannedHost(work=(driver,))
+    assert saved_plan.objections(then, "mig", again, True) == []
+    # Not before it was begun, nor where nobody changes the driver, where something else was planned of it, or at anybody's cost.
+    for host, stage, step, begun in (
+        (then, "mig", again, False),
+        (then, "toolkit", again, True),
+        (PlannedHost(), "mig", again, True),
+        (PlannedHost(work=(driver, saved_plan.Work("mig", unknown="it has no driver"))), "mig", again, True),
+        (then, "mig", dataclasses.replace(again, disturbs=("pod jobs/one",)), True),
+    ):
+        assert saved_plan.objections(host, stage, step, begun) == ["it is not in the plan"]
+
+
 def leaves(document, path=()):
     if isinstance(document, dict) and document:
         return [leaf for name, one in document.items() for leaf in leaves(one, (*path, name))]

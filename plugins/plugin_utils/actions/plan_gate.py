@@ -1,0 +1,58 @@
+# Copyright: (c) 2026, the gpufleet.nvidia authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Hold a run to a saved plan: before the first change, all hosts are compared with it, and what their modules would do."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from ...module_utils._plan import Refused
+from ..descriptions import hosts_of, refusals_of_hosts, sentences
+from ..fleet.saved_plan import AGAIN
+from ..host_facts import ControllerAction, registered
+from ..planning import OPTIONS, Held, Planning, held_to
+from ..recommend.seen import SEEN, seen_of
+
+
+class ActionModule(ControllerAction):
+    OPTIONS = {
+        "hosts": {"type": "list", "elements": "str", "required": True},
+        "playbook": {"type": "str", "required": True},
+        "tree": {"type": "str"},
+        **OPTIONS,
+    }
+
+    def act(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
+        playbook = arguments["playbook"]
+        held_back: list[tuple[str, Refused]] = []
+        begun = False
+        try:
+            held = held_to(arguments, playbook, task_vars)
+            for host in hosts_of(arguments["hosts"], task_vars):
+                seen = seen_of(task_vars.get(SEEN), host.name)
+                description = host.description if playbook == "site" else host.description.emptied()
+                planning = Planning(description, host.facts, host.document, seen, host.name)
+                planning.ask(partial(registered, host.variables), playbook)
+                begun = begun or held.is_begun(host.facts)
+                held_back += [(host.name, one) for one in held.objections(host.name, planning, host.facts, host.unread)]
+            if not begun:
+                _same_tree(held, arguments["tree"])
+        except Refused as refusal:
+            return {"failed": True, "refusals": [refusal.as_dict()], "msg": f"{refusal.message} No host is changed."}
+        refusals = refusals_of_hosts(held_back)
+        result: dict[str, Any] = {"digest": held.digest, "begun": begun, "refusals": refusals}
+        if refusals:
+            end = f"No host is changed: {held.path} is not what would be done."
+            result.update(failed=True, msg="\n".join([*sentences(refusals), end]))
+        return result
+
+
+def _same_tree(held: Held, digest: str | None) -> None:
+    """Refuse other files of the clusters. What a run that was cut off has changed, they may follow already. C(digest): None where none are rendered."""
+    meant = held.plan.tree or "none"
+    if digest is not None and meant != (digest or "none"):
+        reason = f"the plan was made for those with the digest {meant}, and rendering them gives {digest or 'none'}"
+        raise Refused("the files of the clusters", reason, AGAIN)
