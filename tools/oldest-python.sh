@@ -19,5 +19,5 @@ fi
 
 environment=build/test/python-$oldest
 [ -x "$environment/bin/python" ] || "$python" -m venv "$environment"
-"$environment/bin/python" -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/oldest-python.txt
+"$environment/bin/python" -m pip install --quiet --no-compile --disable-pip-version-check --require-hashes -r requirements/oldest-python.txt
 exec "$environment/bin/python" -m pytest tests/unit/plugins/module_utils tests/unit/plugins/plugin_utils/lint "$@"

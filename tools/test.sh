@@ -83,7 +83,7 @@ tier_sanity() {
     if is_whole; then tools/sanity.sh; else tools/sanity.sh --oldest-and-newest; fi
 }
 tier_importer() {
-    tools/importer.sh
+    if is_whole; then tools/importer.sh; else tools/importer.sh --linted; fi
     tools/system-packages.sh gpg=gnupg
     # A key for this once. Its agent ends with its folder.
     GNUPGHOME=$(mktemp -d)

@@ -4,7 +4,8 @@
 
 """The oldest and the newest release of the kubernetes client that meta/ee-requirements.txt allows, against a real API server.
 
-Each has an environment of its own, as somebody has it who follows the README; the newest is whatever the package registry has now.
+Each is installed with what it needs into a folder of its own, which is asked before what the other tests run with; the newest is whatever the package
+registry has now.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ import os
 import re
 import subprocess
 import sys
-from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -35,14 +35,12 @@ RELEASES = {"oldest": f"kubernetes=={OLDEST}", "newest": str(REQUIREMENT)}
 
 
 @pytest.fixture(scope="module", params=RELEASES)
-def python(request, tmp_path_factory):
-    """Python of an environment with that release of the client, and the ansible-core that the other tests run with."""
-    environment = tmp_path_factory.mktemp(request.param) / "environment"
-    subprocess.run([sys.executable, "-m", "venv", str(environment)], check=True)
-    found = environment / "bin" / "python"
-    wanted = [RELEASES[request.param], f"ansible-core=={version('ansible-core')}"]
-    subprocess.run([found, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *wanted], check=True)
-    return found
+def client(request, tmp_path_factory):
+    """The folder with that release of the client."""
+    folder = tmp_path_factory.mktemp(request.param)
+    options = ["--quiet", "--no-compile", "--disable-pip-version-check", "--target", folder]
+    subprocess.run([sys.executable, "-m", "pip", "install", *options, RELEASES[request.param]], check=True)
+    return folder
 
 
 @pytest.fixture(scope="module")
@@ -84,14 +82,14 @@ def workloads(plane):
 
 
 @pytest.fixture
-def answers(plane, python, tmp_path):
+def answers(plane, client, tmp_path):
     workloads(plane)
     dead = tmp_path / "dead"
     dead.write_text(re.sub(r"https://127\.0\.0\.1:[0-9]+", "https://127.0.0.1:9", plane.kubeconfig.read_text()))
     temporary = tmp_path / "temporary"
     temporary.mkdir()
-    command = [python, HERE / "client_calls.py", COLLECTIONS, plane.kubeconfig, plane.operator, dead]
-    alone = {**os.environ, "TMPDIR": str(temporary)}
+    command = [sys.executable, HERE / "client_calls.py", COLLECTIONS, plane.kubeconfig, plane.operator, dead]
+    alone = {**os.environ, "TMPDIR": str(temporary), "PYTHONPATH": str(client)}
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300, env=alone)
     assert done.returncode == 0, done.stderr[-4000:]
     # The client writes certificates of a kubeconfig to files, and removes them when it ends.

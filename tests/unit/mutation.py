@@ -19,11 +19,11 @@ from hypothesis import strategies as st
 
 from ..whole import examples
 
-QUICK, ALL = 25, examples(10_000)
+QUICK, ALL = 25, examples(10_000, 250)
 
 
 def examples_of(tests=1):
-    """Return the marker of a test over examples: some, and in the slow tier its part of what each kind of document gets: 1,000, and 10,000 in a whole run.
+    """Return the marker of a test over examples: some, and in the slow tier its part of what each kind of document gets: 250, and 10,000 in a whole run.
 
     :param tests: over how many tests, or parameters of one, those of its kind are spread.
     """

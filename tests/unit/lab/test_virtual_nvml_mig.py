@@ -299,9 +299,12 @@ def test_media_engines_are_shared_by_all(machine: VirtualMachine) -> None:
 LAYOUTS = {"a30-24gb": 76, "a100-40gb": 2319, "rtx-pro-6000-96gb": 717}
 
 
-@pytest.mark.parametrize(
-    "board", [pytest.param(board, marks=[pytest.mark.slow] if count > 100 else []) for board, count in LAYOUTS.items()]
-)
+def _mark_of(count):
+    """Every layout of a board takes its time: the more, the later."""
+    return [pytest.mark.slow, pytest.mark.by_name] if count > 1000 else [pytest.mark.slow] if count > 100 else []
+
+
+@pytest.mark.parametrize("board", [pytest.param(board, marks=_mark_of(count)) for board, count in LAYOUTS.items()])
 def test_all_layouts_of_a_board(machine: VirtualMachine, board: str) -> None:
     """Walk depth first through every layout by create and destroy, and count them."""
     with_mig(machine, board)
