@@ -22,7 +22,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._printable import 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.packages import IDENTIFIER, KEY_FINGERPRINT
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_program import NvmlAction
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import is_true, read_facts
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.slurm_desired import directory_of
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.slurm_desired import asked_of
 
 #: An escape in JSON that may stand for what is not printable; and a string from its first escape on, its end or that of the text, and what makes it a
 #: name. Neither looks at a character twice: the text is a host's.
@@ -43,14 +43,15 @@ class ActionModule(NvmlAction):
     """
 
     def arguments(self) -> dict[str, Any]:
-        asked = {"_key_files": self._keys, "_slurm_directory": self._slurm}
+        asked = {"_key_files": self._keys, **self._slurm}
         given = {name: value for name, value in super().arguments().items() if name not in asked}
         return {**given, "as_text": True, **{name: value for name, value in asked.items() if value}}
 
     def ask(self, task_vars: dict[str, Any]) -> dict[str, Any]:
-        self._keys, self._slurm = self._key_files(task_vars), ""
+        self._keys, self._slurm = self._key_files(task_vars), {"_slurm_directory": "", "_slurm_node": ""}
+        # The mistake in a variable is said where it is planned with.
         with suppress(Refused):
-            self._slurm = directory_of(task_vars, self._templar.template)
+            self._slurm = asked_of(task_vars, lambda text: self._templar.template(text))
         answer = super().ask(task_vars)
         said: dict[str, Any] = {name: answer.pop(name) for name in ("gpu", "gpu_text") if name in answer}
         if not said:

@@ -363,10 +363,12 @@ class MigPartedFacts(View):
 
 @dataclass(frozen=True)
 class SlurmFacts(View):
-    """The rendered files of Slurm on a node, by name the digest of each, and by daemon what it was last started with."""
+    """The rendered files of Slurm on a node, by name the digest of each, and by daemon what it was last started with; and what both programs print."""
 
     files: Mapping[str, str] | None = has(_VERSIONS)
     applied: Mapping[str, str] | None = has(_VERSIONS)
+    slurmd: str | None = has(OUTPUT)
+    scontrol: str | None = has(OUTPUT)
 
 
 @dataclass(frozen=True)

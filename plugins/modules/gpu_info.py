@@ -64,6 +64,9 @@ options:
   _slurm_directory:
     description: Where the rendered files of Slurm are on a node to which they are brought. Set by the action plugin; a value set in a task is ignored.
     type: path
+  _slurm_node:
+    description: The name of the node in Slurm, whose programs are asked with the subset C(health). Set by the action plugin; a value set in a task is ignored.
+    type: str
 seealso:
   - module: gpufleet.nvidia.health
 """
@@ -188,9 +191,10 @@ gpu:
       returned: always
     slurm:
       description: >-
-        C(files) has the rendered files of Slurm on the node, each with its digest, and C(applied) by daemon what that was last started with.
+        C(files) has the rendered files of Slurm on the node, each with its digest, and C(applied) by daemon what that was last started with, where
+        C(gpu_slurm_controllers) has hosts. C(slurmd) and C(scontrol) have what C(slurmd -G) and C(scontrol show node) printed, with the subset C(health).
       type: dict
-      returned: where C(gpu_slurm_controllers) has hosts
+      returned: where C(gpu_slurm_cluster) is set
     holders:
       description: The processes that have an NVIDIA device file open.
       type: list
@@ -227,7 +231,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.document im
     read_document,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._packages.key_file import key_file_fault
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._slurm.apply import read_files
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._slurm.apply import ask_daemons, read_files
 
 
 def main() -> None:
@@ -238,6 +242,7 @@ def main() -> None:
             "as_text": {"type": "bool", "default": False},
             "_pynvml_archive": {"type": "path"},
             "_slurm_directory": {"type": "path"},
+            "_slurm_node": {"type": "str"},
             "_key_files": {"type": "dict", "no_log": False},
         },
         supports_check_mode=True,
@@ -253,6 +258,8 @@ def main() -> None:
         document["key_files"] = {name: key_file_fault(*key) for name, key in module.params["_key_files"].items()}
     if module.params["_slurm_directory"]:
         document["slurm"] = read_files(module.params["_slurm_directory"])
+    if module.params["_slurm_node"] and "health" in module.params["gather"]:
+        document["slurm"] = {**document.get("slurm", {}), **ask_daemons(module.params["_slurm_node"])}
     # Ansible looks at every value of a result, on the host as on the controller: one text is one value.
     facts = {"gpu_text": json.dumps(document)} if module.params["as_text"] else {"gpu": document}
     module.exit_json(

@@ -49,11 +49,12 @@ TaskProlog=/etc/slurm/gpufleet/task-prolog.sh
 Include /etc/slurm/gpufleet/nodes.conf
 PartitionName=gpu Nodes=ALL Default=YES State=UP
 """
-#: What the role finds is compared with the rendered files.
+#: What Slurm offers is compared with the rendered files.
 COMPARE = """
 - hosts: gpu_hosts
   gather_facts: false
   become: true
+  vars: {gpu_slurm_controllers: []}
   roles: [gpufleet.nvidia.gpu_slurm]
 """
 #: What of the prolog's names is where is decided by Slurm alone; a job waits for the file that the test makes.
@@ -100,42 +101,24 @@ class SlurmSite:
         for number, host in enumerate(self.hosts):
             own = {"NodeAddr": self.address, "Port": self.port + 1 + number, "CPUs": 64}
             variables = {**VARIABLES, "nvidia_mig_layout": layouts[host], "gpu_slurm_node_parameters": own}
+            variables["gpu_slurm_controllers"] = [self.controller]
             pools[self.pools[host]] = {"hosts": [host], "vars": variables}
         self.fleet.describe(pools)
 
     def partition(self, layouts):
-        """Partition the GPUs, and render at the end."""
+        """Partition the GPUs, render, and bring Slurm the files."""
         self.describe(layouts)
-        played = self.fleet.play("site", "--tags", "mig,cluster")
-        assert played.rc == 0, played.text
+        played = self.play()
+        assert played.rc == 0, f"{played.text}\n{self.logs()}"
 
-    def bring(self):
-        """Bring the rendered files to the hosts, and restart both daemons in the order that heals."""
-        tree = self.fleet.gitops / "slurm" / "hpc"
-        for host in self.hosts:
-            self.lab.sh(host, "rm -f /etc/slurm/gpufleet/*; systemctl stop slurmd slurmctld")
-            for path in tree.iterdir():
-                self.lab.write(host, f"/etc/slurm/gpufleet/{path.name}", path.read_text(encoding="utf-8"))
-            self.lab.sh(
-                host, "f=/etc/slurm/gpufleet/task-prolog.sh; [ -e $f ] || printf '#!/bin/sh\\n' >$f; chmod 755 $f"
-            )
-        self.start()
-
-    def start(self):
-        self.lab.sh(self.controller, "systemctl restart slurmctld")
-        for host in self.hosts:
-            self.lab.sh(host, "systemctl restart slurmd")
-        self.wait(
-            lambda: all(self.node(host).get("SlurmdStartTime", "None") != "None" for host in self.hosts), self.logs
-        )
+    def play(self, *options, tags="mig,cluster"):
+        """Run site: what of it concerns Slurm."""
+        return self.fleet.play("site", "--tags", tags, *options)
 
     def logs(self):
         """What the daemons say of why they do not run."""
         script = "systemctl --no-pager status munge slurmctld slurmd; scontrol show node; squeue -l; ls -l /var/jobs; tail -n 20 /var/log/slurm/*.log"
         return "\n".join(self.lab.sh(host, f"{{ {script}; }} 2>&1", check=False) for host in self.hosts)
-
-    def resume(self, host):
-        self.lab.sh(self.controller, f"scontrol update nodename={host} state=resume")
 
     def node(self, host):
         """What C(scontrol show node) says of a node; nothing while the controller does not answer."""

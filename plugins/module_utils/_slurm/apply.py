@@ -33,6 +33,7 @@ from .plan import (
 )
 
 _RECORD = mapping(not_null(text(256)), 8)
+_PATIENCE = 15.0
 #: How C(sinfo) calls a node that is given no job.
 _OUT = ("drain", "down", "inval", "fail")
 
@@ -45,6 +46,18 @@ def read_files(folder: str) -> dict[str, dict[str, str]]:
     # What a cut left of it is nothing: the daemon is started once more.
     record = read_record(_RECORD, files.read_text(f"{folder}/{RECORD}", links=False) or "{}")
     return {"files": found, "applied": dict(record or {})}
+
+
+def ask_daemons(node: str) -> dict[str, str]:
+    """Return what both programs print of a node, or why they print nothing. Nothing is changed. A controller that is away is not waited for."""
+    said = {}
+    for name, arguments in (("slurmd", ["slurmd", "-G"]), ("scontrol", ["scontrol", "show", "node", node])):
+        try:
+            answer = command.run(arguments, timeout=_PATIENCE)
+            said[name] = f"{answer.stdout}\n{answer.stderr}"
+        except command.CommandError as error:
+            said[name] = str(error)
+    return said
 
 
 def run_stage(desired: DesiredSlurm, configuration: str, under_jobs: bool, check_mode: bool) -> Plan:

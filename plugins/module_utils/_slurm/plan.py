@@ -15,7 +15,7 @@ import json
 from collections import defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 from .._formats.slurm_files import expanded, included, settings
@@ -75,10 +75,16 @@ def digest_of(name: str, text: str, executable: bool) -> str:
 
 def said_of_nodes(files: Mapping[str, str]) -> dict[str, list[dict[str, str]]]:
     """Return the settings that each node of C(nodes.conf) has in the files, those of every node among them."""
+    return _said(*(files.get(name, "") for name in INCLUDED_IN))
+
+
+# All hosts of a cluster have the same files.
+@lru_cache(maxsize=4)
+def _said(*texts: str) -> dict[str, list[dict[str, str]]]:
     of_all: list[dict[str, str]] = []
     found: dict[str, list[dict[str, str]]] = defaultdict(list)
-    for name in INCLUDED_IN:
-        for _number, line in settings(files.get(name, "")):
+    for text in texts:
+        for _number, line in settings(text):
             nodes = line.pop("nodename", None)
             if nodes is None:
                 of_all.append(line)

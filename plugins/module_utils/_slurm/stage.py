@@ -11,21 +11,21 @@ from typing import Any
 
 from .._facts_view import Facts
 from .._plan import StagePlan
-from .plan import DesiredSlurm, SlurmState, plan
+from .plan import SlurmState, from_options, plan
 
 STAGE = "slurm"
-#: Of a host to which the role gpu_slurm brings files: a L(DesiredSlurm), or why there is none yet.
+#: Of a host to which the role gpu_slurm brings files: the options of L(from_options), or why there are none yet. Plain, as all that describes a host.
 DESIRED = "slurm_desired"
 
 
 def stage(facts: Facts, desired: Mapping[str, Any]) -> StagePlan:
     """Return what the stage would do; see docs/architecture.md."""
-    wanted: DesiredSlurm | str | None = desired.get(DESIRED)
+    wanted: Mapping[str, Any] | str | None = desired.get(DESIRED)
     if wanted is None:
         return StagePlan(STAGE, needed=False)
     if isinstance(wanted, str):
         return StagePlan(STAGE, needed=True, unknown=wanted)
     if facts.slurm is None:
         return StagePlan(STAGE, needed=True, unread="the files of Slurm on the host were not read")
-    planned = plan(SlurmState(facts.slurm.files or {}, facts.slurm.applied or {}), wanted)
+    planned = plan(SlurmState(facts.slurm.files or {}, facts.slurm.applied or {}), from_options(wanted))
     return StagePlan(STAGE, planned.changes, planned.steps)

@@ -16,6 +16,7 @@ from ansible.errors import AnsibleActionFail
 from ansible.utils.vars import load_extra_vars
 
 from ...module_utils._plan import Refused
+from ...module_utils._slurm.stage import DESIRED as SLURM
 from .. import playbook_variables
 from ..cluster import at_once
 from ..descriptions import hosts_of, refusals_of_hosts, sentences
@@ -66,7 +67,7 @@ class ActionModule(ControllerAction):
         unknown: dict[str, list[str]] = {}
         former: dict[str, None] = {}
         members = frozenset(groups.get(GPU_HOSTS) or ())
-        # Hosts with the same description are planned once.
+        # Hosts with the same description are planned once; of Slurm's files, which differ, no host is refused that was not read.
         planned: dict[str, tuple[Refused, ...]] = {}
         firsts: dict[str, tuple[str, Any]] = {}
         for one in hosts_of(hosts, task_vars):
@@ -85,7 +86,8 @@ class ActionModule(ControllerAction):
                 continue
             description = one.description
             key = json.dumps(
-                [description.variables, [refusal.message for refusal in description.refusals]], sort_keys=True
+                [{**description.variables, SLURM: None}, [refusal.message for refusal in description.refusals]],
+                sort_keys=True,
             )
             if key not in planned:
                 _text, stages = description.without_host()

@@ -16,6 +16,7 @@ from ..fleet.doctor import Diagnosis
 from ..fleet.verification import of_host
 from ..host_facts import ControllerAction
 from ..plain import write_report
+from ..slurm_desired import slurm_checks
 
 
 class ActionModule(ControllerAction):
@@ -32,6 +33,7 @@ class ActionModule(ControllerAction):
             checks = None
             if facts is not None and facts.health is not None:
                 checks = [*judged(facts, cuda_check=(AUTO,)).checks, *driver_security(facts, description.variables)]
+                checks += slurm_checks(host, one.variables, facts)
             elif facts is not None:
                 facts, unread = None, "its facts lack the subset health, which the checks need"
             described.append(description.variables)

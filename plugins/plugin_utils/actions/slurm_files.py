@@ -23,4 +23,4 @@ class ActionModule(ControllerAction):
                 raise Refused(host, found or "gpu_slurm_controllers names no host that runs slurmctld", remedy)
         except Refused as refusal:
             return {"failed": True, "msg": refusal.message, "refusals": [refusal.as_dict()]}
-        return {"node": found.node, "files": dict(found.files)}
+        return found

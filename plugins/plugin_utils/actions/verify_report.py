@@ -30,6 +30,7 @@ from ..render.cluster_definitions import NAME as DEFINITIONS
 from ..render.cluster_definitions import NeededKind, needed
 from ..render.cluster_definitions import check as check_definitions
 from ..role_variables import collect
+from ..slurm_desired import slurm_checks
 
 #: Seconds that the API server may take for an answer.
 _TIMEOUT = 30
@@ -58,6 +59,7 @@ class ActionModule(ControllerAction):
                 checks, unread = _function(one, facts)
                 if checks is not None:
                     checks = [*checks, *driver_security(facts, one.description.variables)]
+                    checks += slurm_checks(host, one.variables, facts)
             node, unasked = (
                 nodes.checks(host, one.variables, facts) if facts is not None and not refused else (None, "")
             )

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ...module_utils._formats.documents import read_record
 from ...module_utils._formats.numbers import whole_number
+from ...module_utils._gpu_facts import GpuFacts
 from ...module_utils._health.report import FAILED, PASSED, WARNING, Check
 from ...module_utils._plan import Refused
 from ...module_utils._printable import printable
@@ -114,6 +115,19 @@ def checks(name: str, expected: ShownSlurmNode, slurmd: str, scontrol: str) -> t
     :param scontrol: what C(scontrol show node) printed.
     """
     return (_slurmd(expected, found_by_slurmd(slurmd)), *_scontrol(name, expected, scontrol))
+
+
+def jobs_elsewhere(gpus: Sequence[GpuFacts]) -> tuple[Check, ...]:
+    """Return which jobs were told another device than Slurm gave them. A user may tell a job so, which is no fault of the host."""
+    parts = [part for gpu in gpus for one in gpu.gpu_instances for part in one.compute_instances]
+    wrong = [
+        f"job {one.job} of {one.user or 'an unknown user'} has {one.resource} ({part.uuid}) and sees {one.sees}"
+        for part in (*gpus, *parts)
+        for one in part.allocations
+        if one.job and one.sees
+    ]
+    step = "See whether slurm.conf has the rendered TaskProlog, or ConstrainDevices works, and requeue the jobs: scontrol requeue"
+    return (Check("slurm jobs", WARNING, "; ".join(wrong), step),) if wrong else ()
 
 
 def _slurmd(expected: ShownSlurmNode, found: FoundBySlurmd) -> Check:

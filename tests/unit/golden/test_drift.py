@@ -24,8 +24,8 @@ PAGE = corpus.ROOT / "docs" / "drift.md"
 _BEGIN, _END = "<!-- rows: begin -->\n", "<!-- rows: end -->\n"
 
 
-def stages(host: corpus.Host) -> dict[str, StagePlan]:
-    return describe("host", host.variables, {"pool": ["host"], "other": []}).stages(view_of(host.facts))
+def stages(host: corpus.Host, name: str = "host") -> dict[str, StagePlan]:
+    return describe(name, host.variables, {"pool": [name], "other": []}).stages(view_of(host.facts))
 
 
 @pytest.mark.parametrize("pool", drift.POOLS)

@@ -24,6 +24,8 @@ BARE = {
     "pci": [{"address": "0000:18:00.0", "device_id": "0x26b9", "kind": "gpu", "board": "l40s-48gb"}],
     "gpus": None,
 }
+#: Those of a host to which nobody brings files of Slurm.
+WITHOUT_SLURM = [name for name in STAGES if name != "slurm"]
 
 
 def desired(**variables):
@@ -31,12 +33,12 @@ def desired(**variables):
 
 
 def test_the_stages_are_those_of_site_in_its_order():
-    assert list(STAGES) == ["driver", "toolkit", "runtime", "boot", "settings", "mig", "sharing", "dcgm"]
+    assert list(STAGES) == ["driver", "toolkit", "runtime", "boot", "settings", "mig", "sharing", "dcgm", "slurm"]
 
 
 def test_a_bare_host_needs_what_its_desired_state_has():
     plans = plan_stages(seen(BARE), desired())
-    assert list(plans) == list(STAGES)
+    assert list(plans) == WITHOUT_SLURM
     assert [name for name, plan in plans.items() if plan.needed] == ["driver", "toolkit", "runtime", "sharing"]
     assert [refusal.message for plan in plans.values() for refusal in plan.refusals] == []
 
@@ -116,7 +118,7 @@ def test_a_host_that_gives_half_of_its_gpus_to_virtual_machines_is_planned_for_t
     host = of_machines("vfio-pci", "pci-stub", None, "nvidia")
     declared = {"gpu_facts_gpus": [{"board": "l40s-48gb", "count": 2}]}
     plans = plan_stages(seen(host), desired(gpu_facts_passthrough=given, **declared))
-    assert list(plans) == list(STAGES) and [r.message for plan in plans.values() for r in plan.refusals] == []
+    assert list(plans) == WITHOUT_SLURM and [r.message for plan in plans.values() for r in plan.refusals] == []
     assert "virtual machines have the GPUs 0000:10:00.0, 0000:11:00.0: they are left alone" in plans["driver"].warnings
 
 

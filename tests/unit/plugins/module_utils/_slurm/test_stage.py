@@ -110,6 +110,10 @@ def test_a_site_whose_own_files_do_not_follow_is_refused_by_file(own, text, reas
     assert reason in refused.value.reason
 
 
+def options(wanted):
+    return {"directory": wanted.directory, "node": wanted.node, "files": wanted.files}
+
+
 def facts(state=None):
     return view_of({"slurm": {"files": dict(state.files), "applied": dict(state.applied)}} if state else {})
 
@@ -125,9 +129,10 @@ def facts(state=None):
     ],
 )
 def test_the_stage_sees_drift(read, wanted, verdict):
-    assert stage(facts(read), {DESIRED: wanted}).verdict is verdict
+    given = options(wanted) if isinstance(wanted, DesiredSlurm) else wanted
+    assert stage(facts(read), {DESIRED: given}).verdict is verdict
 
 
 def test_the_plan_says_that_slurm_drains_the_whole_node():
-    found = stage(facts(SlurmState()), {DESIRED: desired()})
+    found = stage(facts(SlurmState()), {DESIRED: options(desired())})
     assert "Slurm drains the whole node gpu01 first" in found.steps[-1].why
