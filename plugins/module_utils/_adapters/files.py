@@ -97,7 +97,11 @@ def write_whole(path: str, content: str | bytes, mode: int = 0o644) -> bool:
 def write_parts(path: str, parts: Iterable[bytes], mode: int = 0o644) -> bool:
     """Do as L(write_whole) with what is too long to be in memory as a whole."""
     folder = os.path.dirname(path) or "."
-    os.makedirs(folder, mode=0o755, exist_ok=True)
+    if not os.path.isdir(folder):
+        os.makedirs(folder, exist_ok=True)
+        if mode & 0o004:
+            # Whoever may read the file has to get to it, whatever the umask is.
+            os.chmod(folder, 0o755)
     descriptor, temporary = tempfile.mkstemp(prefix=".gpufleet-", dir=folder)
     try:
         with os.fdopen(descriptor, "wb") as handle:

@@ -10,6 +10,7 @@ import json
 import os
 import posixpath
 from collections.abc import Mapping
+from dataclasses import replace
 
 from .._adapters import command, files, systemd
 from .._formats.documents import read_record
@@ -20,12 +21,12 @@ from .._steps import Kind
 from .plan import (
     INCLUDED_IN,
     NAMES,
-    PROLOG,
     RECORD,
     DesiredSlurm,
     SlurmState,
     changed_nodes,
     digest_of,
+    mode_of,
     plan,
     refuse_includes,
     refuse_jobs,
@@ -42,7 +43,9 @@ def read_files(folder: str) -> dict[str, dict[str, str]]:
     """Return the part C(slurm) of the facts: what L(SlurmState) holds."""
     found = {}
     for name, content in _texts(folder).items():
-        found[name] = digest_of(name, content, os.access(f"{folder}/{name}", os.X_OK))
+        # Root may run what users may not, as whom a prolog runs.
+        usable = mode_of(name) & 0o555
+        found[name] = digest_of(name, content, os.lstat(f"{folder}/{name}").st_mode & usable == usable)
     # What a cut left of it is nothing: the daemon is started once more.
     record = read_record(_RECORD, files.read_text(f"{folder}/{RECORD}", links=False) or "{}")
     return {"files": found, "applied": dict(record or {})}
@@ -68,23 +71,20 @@ def run_stage(desired: DesiredSlurm, configuration: str, under_jobs: bool, check
     :raises CommandError: the daemon does not start, or Slurm does not say who runs.
     :raises NotInEffect: what is read back is something else.
     """
-    before = _texts(desired.directory)
-    planned = plan(_state(desired), desired)
+    before, state = _texts(desired.directory), _state(desired)
+    planned = plan(state, desired)
     folder = posixpath.dirname(configuration)
     site = _site_files(configuration, desired)
     refuse_includes(site, folder, desired)
-    nodes = [desired.node] if desired.node else changed_nodes(before, desired.files)
     refuse_elsewhere(site, [desired.node] if desired.node else said_of_nodes(desired.files))
     restarts = any(step.kind is Kind.RESTART_SERVICE for step in planned.steps)
     # In check mode jobs are no reason to refuse: whoever applies it drains the node first.
-    if (
-        not check_mode
-        and restarts
-        and not under_jobs
-        and nodes
-        and systemd.unit(f"{desired.service}.service").is_active
-    ):
-        refuse_jobs(desired.service, nodes, _jobs(nodes), _offered(nodes) if not desired.node else ())
+    if not check_mode and restarts and not under_jobs and systemd.unit(f"{desired.service}.service").is_active:
+        # Files that the daemon was not started with, because a run was cut off, or the record or all of them are lost, do not tell what it has of the nodes.
+        known = desired.node or state.applied.get(desired.service) == replace(desired, files=before).digest
+        nodes = [desired.node] if desired.node else changed_nodes(before, desired.files) if known else _nodes()
+        if nodes:
+            refuse_jobs(desired.service, nodes, _jobs(nodes), _offered(nodes) if known and not desired.node else ())
     if not check_mode and planned.changes:
         carry_out(
             "bring Slurm its files", planned, lambda one: _apply(one, desired), lambda: plan(_state(desired), desired)
@@ -117,7 +117,14 @@ def _site_files(configuration: str, desired: DesiredSlurm) -> Mapping[str, str]:
 
 
 def _jobs(nodes: list[str]) -> list[str]:
-    return command.run(["squeue", "-h", "-o", "%A", "-w", ",".join(nodes)], allowed=(0,)).stdout.split()
+    # A job that is suspended keeps its GPUs.
+    asked = ["squeue", "-h", "-o", "%A", "-t", "R,S,CF,CG", "-w", ",".join(nodes)]
+    return command.run(asked, allowed=(0,)).stdout.split()
+
+
+def _nodes() -> list[str]:
+    """Return the nodes that Slurm has."""
+    return sorted(set(command.run(["sinfo", "-h", "-N", "-o", "%N"], allowed=(0,)).stdout.split()))
 
 
 def _offered(nodes: list[str]) -> list[str]:
@@ -131,7 +138,7 @@ def _apply(planned: Plan, desired: DesiredSlurm) -> None:
     for step in planned.steps:
         name = step.data.get("name", "")
         if step.kind is Kind.WRITE_FILE:
-            files.write_whole(step.target, desired.files[name], 0o755 if name == PROLOG else 0o644)
+            files.write_whole(step.target, desired.files[name], mode_of(name))
         elif step.kind is Kind.REMOVE_FILE:
             files.remove(step.target)
         else:

@@ -68,9 +68,14 @@ class SlurmState:
     applied: Mapping[str, str] = field(default_factory=dict)
 
 
-def digest_of(name: str, text: str, executable: bool) -> str:
-    """Return what tells a file from another. slurmd skips a prolog that is no program."""
-    return _sha256(text) + ("x" if executable and name == PROLOG else "")
+def mode_of(name: str) -> int:
+    """Return the mode of a file: slurmctld and the users of jobs read them; slurmd skips a prolog that is no program."""
+    return 0o755 if name == PROLOG else 0o644
+
+
+def digest_of(name: str, text: str, usable: bool) -> str:
+    """Return what tells a file from another. C(usable): all can use it, who have to."""
+    return _sha256(text) + ("x" if usable and name == PROLOG else "" if usable else "-")
 
 
 def said_of_nodes(files: Mapping[str, str]) -> dict[str, list[dict[str, str]]]:
@@ -94,9 +99,9 @@ def _said(*texts: str) -> dict[str, list[dict[str, str]]]:
 
 
 def changed_nodes(before: Mapping[str, str], files: Mapping[str, str]) -> list[str]:
-    """Return the nodes that were in the files and of which other files say something else; they may have jobs."""
+    """Return the nodes that were in the files and of which other files say something else, or nothing, which ends their jobs."""
     former, now = said_of_nodes(before), said_of_nodes(files)
-    return sorted(node for node in former if node in now and former[node] != now[node])
+    return sorted(node for node in former if former[node] != now.get(node))
 
 
 def plan(state: SlurmState, desired: DesiredSlurm) -> Plan:

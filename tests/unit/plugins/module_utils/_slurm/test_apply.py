@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -29,11 +30,13 @@ def host(tmp_path, monkeypatch):
     configuration.write_text(f"ClusterName=hpc\nInclude {ours}/nodes.conf\n")
     (tmp_path / "gres.conf").write_text("Include gpufleet/gres.conf\n")
     found = SimpleNamespace(ours=ours, site=tmp_path, active=True, restarted=[], says={"squeue": "", "sinfo": ""})
+    found.asked = []
 
     def restart(name):
         found.restarted.append(name)
 
     def run(arguments, **_options):
+        found.asked.append(arguments)
         said = found.says[arguments[0]]
         if isinstance(said, Exception):
             raise said
@@ -129,3 +132,55 @@ def test_gpus_that_the_site_defines_elsewhere_are_refused_with_file_and_line(hos
         host.bring()
     assert refused.value.thing == f"{host.site}/more.conf, line 2"
     assert not host.ours.exists()
+
+
+def test_a_node_that_is_no_longer_rendered_keeps_slurmctld_until_its_jobs_have_ended(host):
+    both = {**FILES, "nodes.conf": f"{FILES['nodes.conf']}NodeName=gpu77 Gres=gpu:nvidia_l4:1\n"}
+    host.bring("", both)
+    host.says["squeue"] = "17\n"
+    with pytest.raises(Refused, match="jobs 17 run on gpu77"):
+        host.bring("")
+    assert (host.ours / "nodes.conf").read_text() == both["nodes.conf"]
+    host.says["squeue"] = ""
+    assert host.bring("")[-1] == "restart_service"
+
+
+def test_a_job_that_is_suspended_is_one(host):
+    host.bring()
+    (asked,) = (one for one in host.asked if one[0] == "squeue")
+    assert "S" in asked[asked.index("-t") + 1].split(",")
+
+
+@pytest.mark.parametrize("lost", ["the run was cut off", "no file of ours was there"])
+def test_what_slurmctld_was_not_started_with_does_not_tell_whose_jobs_it_would_end(host, monkeypatch, lost):
+    if lost == "the run was cut off":
+        host.bring("")
+
+        def cut_off(_name):
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as broken, pytest.raises(KeyboardInterrupt):
+            broken.setattr(apply.systemd, "restart", cut_off)
+            host.bring("", OTHER)
+        host.restarted.clear()
+    host.says.update(sinfo="gpu01 mixed\n", squeue="17\n")
+    with pytest.raises(Refused, match="jobs 17 run on"):
+        host.bring("", OTHER)
+    assert not host.restarted
+    # A cluster that nobody uses is none to wait for.
+    host.says["squeue"] = ""
+    assert host.bring("", OTHER)[-1] == "restart_service"
+
+
+def test_all_who_have_to_can_read_the_files_and_run_the_prolog_whatever_the_umask_is(host):
+    before = os.umask(0o077)
+    try:
+        host.bring()
+    finally:
+        os.umask(before)
+    assert host.ours.stat().st_mode & 0o777 == 0o755
+    for name, mode in (("nodes.conf", 0o600), ("task-prolog.sh", 0o744)):
+        (host.ours / name).chmod(mode)
+        assert host.bring() == ["write_file"]
+    assert (host.ours / "nodes.conf").stat().st_mode & 0o777 == 0o644
+    assert (host.ours / "task-prolog.sh").stat().st_mode & 0o777 == 0o755
