@@ -11,7 +11,9 @@ lab host has no controllers, so Slurm cannot keep a job from the devices of othe
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
 import subprocess
 import time
 
@@ -114,6 +116,22 @@ class SlurmSite:
     def play(self, *options, tags="mig,cluster"):
         """Run site: what of it concerns Slurm."""
         return self.fleet.play("site", "--tags", tags, *options)
+
+    def kill_at(self, step):
+        """Run it, and kill it shortly after a task began."""
+        line, environment = self.fleet.command("site", "--tags", "mig,cluster")
+        run = subprocess.Popen(
+            line, env=environment, cwd=self.fleet.folder, stdout=subprocess.PIPE, text=True, start_new_session=True
+        )
+        seen = any(f": {step}]" in written for written in run.stdout)
+        time.sleep(0.3)
+        os.killpg(run.pid, signal.SIGKILL)
+        run.wait()
+        assert seen, step
+
+    def daemons(self):
+        """The processes that run, by host: slurmd, and on the first slurmctld."""
+        return {host: self.lab.sh(host, "systemctl show -P MainPID slurmctld slurmd") for host in self.hosts}
 
     def logs(self):
         """What the daemons say of why they do not run."""

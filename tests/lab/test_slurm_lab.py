@@ -61,7 +61,6 @@ def site(make_fleet, kept_disk):
     ]
     found = SlurmSite(make_fleet("slurm", *hosts), {name: group for name, (group, _boards) in BOARDS.items()})
     found.partition(FIRST)
-    found.bring()
     return found
 
 
@@ -76,6 +75,13 @@ def test_the_nodes_offer_what_is_rendered_and_the_role_says_so(site):
     compared = site.compare()
     assert compared.rc == 0, compared.text
     assert compared.text.count("scontrol show node: passed: IDLE") == 2
+
+
+def test_a_second_run_changes_nothing_and_restarts_nothing(site):
+    before = site.daemons()
+    again = site.play(tags="slurm")
+    assert again.rc == 0 and all(again.quiet(host) for host in site.hosts), again.text
+    assert site.daemons() == before
 
 
 def test_while_all_instances_are_in_use_each_job_is_told_its_own_by_the_prolog_without_cgroups(site):
@@ -111,6 +117,21 @@ def test_the_facts_name_the_job_of_each_device_and_a_change_is_refused_for_it(si
     site.describe(FIRST)
 
 
+def test_no_daemon_is_restarted_under_jobs_unless_the_site_allows_it(site):
+    """Its record is gone: nobody knows what slurmd was started with."""
+    site.lab.sh(AMPERE, "rm /etc/slurm/gpufleet/applied.json")
+    before, jobs = site.daemons(), site.lab.sh(HOPPER, "squeue -h -t R -o %A")
+    refused = site.play("--limit", AMPERE, tags="slurm")
+    assert refused.rc != 0 and f"jobs run on node {AMPERE}" in refused.text, refused.text
+    assert "gpu_slurm_restart_under_jobs: true" in refused.text
+    assert site.daemons() == before and "DRAIN" not in site.states()[AMPERE]
+    allowed = site.play("--limit", AMPERE, "-e", "gpu_slurm_restart_under_jobs=true", tags="slurm")
+    assert allowed.rc == 0, allowed.text
+    after = site.daemons()
+    assert [host for host in after if after[host] != before[host]] == [AMPERE]
+    assert site.lab.sh(HOPPER, "squeue -h -t R -o %A") == jobs
+
+
 def test_a_controller_that_is_away_ends_no_job_and_is_named(site):
     before = {host: len(_processes(site, host)) for host in site.hosts}
     site.lab.sh(HOPPER, "systemctl stop slurmctld")
@@ -124,25 +145,73 @@ def test_a_controller_that_is_away_ends_no_job_and_is_named(site):
     site.wait(lambda: idle(site))
 
 
-def test_an_instance_too_few_and_one_too_many_are_named_with_the_next_step(site):
+def test_an_instance_too_few_and_one_too_many_are_named_with_the_next_step_and_mended(site):
     """What Slurm itself does of both: the one drains the node, the other is not seen in C(sinfo)."""
-    old = site.lab.sh(AMPERE, "cat /etc/slurm/gpufleet/gres.conf")
+    path = "/etc/slurm/gpufleet/gres.conf"
+    old = site.lab.sh(AMPERE, f"cat {path}")
     mine = [line for line in old.splitlines() if AMPERE in line]
-    site.lab.write(AMPERE, "/etc/slurm/gpufleet/gres.conf", old.replace(f"{mine[-1]}\n", ""))
+    site.lab.write(AMPERE, path, old.replace(f"{mine[-1]}\n", ""))
     site.lab.sh(AMPERE, "systemctl restart slurmd")
     site.wait(lambda: "INVALID_REG" in site.states()[AMPERE])
-    compared = site.compare("--limit", AMPERE)
-    assert compared.rc != 0 and "INVALID_REG" in compared.text
-    assert f"scontrol update nodename={AMPERE} state=resume" in compared.text
-    site.lab.write(AMPERE, "/etc/slurm/gpufleet/gres.conf", f"{old}{mine[0]}\n")
-    site.start()
-    site.resume(AMPERE)
-    site.wait(lambda: idle(site))
-    compared = site.compare("--limit", AMPERE)
-    assert compared.rc != 0 and "slurmd ignores devices of gres.conf" in compared.text, compared.text
-    site.lab.write(AMPERE, "/etc/slurm/gpufleet/gres.conf", old)
-    site.start()
-    site.wait(lambda: idle(site))
+    asked = {name: site.fleet.play(name, "--limit", AMPERE) for name in ("plan", "verify", "doctor")}
+    assert all(one.rc != 0 and f"write {path}" in one.text for one in asked.values()), asked["plan"].text
+    for name in ("verify", "doctor"):
+        assert "INVALID_REG" in asked[name].text, asked[name].text
+        assert f"scontrol update nodename={AMPERE} state=resume" in asked[name].text
+    mended = site.play("--limit", AMPERE, tags="slurm")
+    assert mended.rc == 0, mended.text
+    assert site.lab.sh(AMPERE, f"cat {path}") == old
+    site.wait(lambda: idle(site), site.logs)
+    site.lab.write(AMPERE, path, f"{old}{mine[0]}\n")
+    site.lab.sh(AMPERE, "systemctl restart slurmd")
+    verified = site.fleet.play("verify", "--limit", AMPERE)
+    assert verified.rc != 0 and "slurmd ignores devices of gres.conf" in verified.text, verified.text
+    mended = site.play("--limit", AMPERE, tags="slurm")
+    assert mended.rc == 0, mended.text
+    site.wait(lambda: idle(site), site.logs)
+
+
+def test_repartition_drains_in_slurm_returns_the_jobs_and_resumes_only_what_it_drained(site):
+    job = site.submit(AMPERE, next(kind for kind in site.offered(AMPERE) if kind.endswith("3g.20gb")))
+    site.wait(lambda: site.seen(AMPERE, job), site.logs)
+    site.lab.sh(HOPPER, f"scontrol update nodename={HOPPER} state=drain reason=fan")
+    layouts = {
+        HOPPER: [{"devices": [0], "instances": {"1g.10gb": 7}}],
+        AMPERE: [{"devices": [0], "instances": {"3g.20gb": 2}}],
+    }
+    site.describe(layouts)
+    done = site.fleet.play("repartition", "-e", "gpu_slurm_jobs=requeue")
+    assert done.rc == 0, f"{done.text}\n{site.logs()}"
+    assert "1g.10gb:7" in str(site.node(HOPPER)["Gres"]) and "3g.20gb:2" in str(site.node(AMPERE)["Gres"])
+    assert "DRAIN" in site.states()[HOPPER] and site.node(HOPPER)["Reason"].startswith("fan")
+    assert "DRAIN" not in site.states()[AMPERE]
+    assert site.lab.sh(HOPPER, f"scontrol show job {job} | grep -o Restarts=.").strip() == "Restarts=1"
+    site.lab.sh(HOPPER, f"scontrol update nodename={HOPPER} state=resume")
+    site.end_jobs()
+    site.wait(lambda: idle(site), site.logs)
+    site.partition(FIRST)
+
+
+@pytest.mark.by_name
+@pytest.mark.parametrize(
+    "step",
+    [
+        "Drain the node, unless it is drained",
+        "Bring the files to the controllers",
+        "Bring the files to the node",
+        "Read what slurmd finds on the host",
+        "Resume the node",
+    ],
+)
+def test_a_run_that_was_killed_is_finished_by_the_next(site, step):
+    now = site.devices(AMPERE)
+    other = {"7g.40gb": 1} if now != {"7g.40gb": 1} else {"1g.5gb": 7}
+    site.describe({**FIRST, AMPERE: [{"devices": [0], "instances": other}]})
+    site.kill_at(step)
+    again = site.play()
+    assert again.rc == 0, f"{again.text}\n{site.logs()}"
+    site.wait(lambda: idle(site), site.logs)
+    assert {kind.rpartition("_")[2]: n for kind, n in site.offered(AMPERE).items()} == other
 
 
 @pytest.mark.parametrize("rounds", [5, pytest.param(100, marks=pytest.mark.by_name)])
@@ -151,10 +220,6 @@ def test_random_repartitions_end_idle_with_nothing_lost(site, rounds):
     for _round in range(rounds):
         layouts = {host: _layout(chosen, host) for host in site.hosts}
         site.partition(layouts)
-        site.bring()
-        for host in site.hosts:
-            if site.node(host)["State"] != "IDLE":
-                site.resume(host)
         site.wait(lambda: idle(site))
         for host in site.hosts:
             offered = {kind.rpartition("_")[2] if "g." in kind else "": n for kind, n in site.offered(host).items()}

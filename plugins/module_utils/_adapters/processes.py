@@ -106,13 +106,20 @@ def unit_of(cgroup: str, kind: str) -> str | None:
     return None
 
 
-def program_processes(files: HostFiles, *programs: str) -> tuple[ProgramProcess, ...]:
-    """Return the running processes whose program's file is called like one of C(programs); zombies do not count."""
+def process_names(files: HostFiles) -> dict[int, str | None]:
+    """Return what the kernel calls each process, cut to 15 characters: whoever looks for programs of several kinds reads them once."""
+    return {pid: files.read(f"/proc/{pid}/comm") for pid in _process_ids(files)}
+
+
+def program_processes(
+    files: HostFiles, *programs: str, names: Mapping[int, str | None] | None = None
+) -> tuple[ProgramProcess, ...]:
+    """Return the running processes whose program's file is called like one of C(programs); zombies do not count. C(names): L(process_names)."""
     short_names = {program[:15] for program in programs}
     own_namespace = _mount_namespace(files, "self")
     found = []
-    for pid in _process_ids(files):
-        if files.read(f"/proc/{pid}/comm") not in short_names:
+    for pid, name in (process_names(files) if names is None else names).items():
+        if name not in short_names:
             continue
         arguments = _arguments(files, pid)
         if not arguments or os.path.basename(arguments[0]) not in programs:
@@ -216,31 +223,32 @@ _PODS, _LOGS = "/var/lib/kubelet/pods", "/var/log/pods"
 _LARGEST = 8 * 1024 * 1024
 
 
-def _job_tasks(files: HostFiles) -> list[dict[str, str]]:
+def _job_tasks(files: HostFiles, names: Mapping[int, str | None]) -> list[dict[str, str]]:
     """Return the environments with which Slurm started the tasks of jobs that are on the host. The file of Slurm's configuration is the one that slurmstepd
     has: a user may write another into a task.
     """
-    pids, own = _process_ids(files), _mount_namespace(files, "self")
+    own = _mount_namespace(files, "self")
     # Anybody's process can have the name, root of a container, too.
     steps = {
         pid: _environment(files, pid) or {}
-        for pid in pids
-        if files.read(f"/proc/{pid}/comm") == "slurmstepd"
-        and _user(files, pid) == os.geteuid()
-        and _mount_namespace(files, str(pid)) == own
+        for pid, name in names.items()
+        if name == "slurmstepd" and _user(files, pid) == os.geteuid() and _mount_namespace(files, str(pid)) == own
     }
+    pids = names if steps else ()
     tasks = [
         (_environment(files, pid) or {}, steps[parent]) for pid in pids if (parent := _parent(files, pid)) in steps
     ]
     return [{**task, "SLURM_CONF": step.get("SLURM_CONF", "")} for task, step in tasks]
 
 
-def read_allocations(files: HostFiles) -> dict[str, list[dict[str, Any]]]:
+def read_allocations(
+    files: HostFiles, names: Mapping[int, str | None] | None = None
+) -> dict[str, list[dict[str, Any]]]:
     """Return C(allocations) of the facts by the UUID of the device, its L(place_of), or its L(key_of). Under EVERY_GPU is why they are not known, of each
-    record of the kubelet for itself. Without a kubelet and jobs of Slurm it is empty.
+    record of the kubelet for itself. Without a kubelet and jobs of Slurm it is empty. C(names): L(process_names).
     """
     found = _allocated_pods(files)
-    for key, jobs in jobs_of(_job_tasks(files), files.read).items():
+    for key, jobs in jobs_of(_job_tasks(files, process_names(files) if names is None else names), files.read).items():
         found.setdefault(key, []).extend(jobs)
     return found
 

@@ -13,7 +13,7 @@ from .._adapters.cdi_generator import read_cdi
 from .._adapters.host_reader import HostReader
 from .._adapters.installed_packages import kernel_packages
 from .._adapters.pci import read_pci_devices
-from .._adapters.processes import EVERY_GPU, add_allocations, read_allocations
+from .._adapters.processes import EVERY_GPU, add_allocations, process_names, read_allocations
 from .._boards.lookup import find_board
 from .._printable import LONGEST_OUTPUT, printable
 from .._schema import FACTS_SCHEMA
@@ -60,7 +60,8 @@ def read_contents(
     host["headers_not_offered"] += missing_headers(source, host, driver)
     nvml = nvml_answer()
     gpus = nvml["gpus"]
-    allocations = read_allocations(source.files)
+    processes = process_names(source.files)
+    allocations = read_allocations(source.files, processes)
     add_allocations(gpus or (), allocations)
     unread = [one["reason"] for one in allocations.get(EVERY_GPU, ())]
     if unread:
@@ -75,7 +76,7 @@ def read_contents(
         "nvml": nvml["nvml"],
         "gpus": gpus,
         "fabric": read_fabric(source, devices, services, nvml["fabric_state"], packages),
-        "mps": read_mps(source),
+        "mps": read_mps(source, processes),
         "mps_control": read_mps_control(source),
         "toolkit": read_toolkit(source, packages, driver["holds"]),
         "dcgm": read_dcgm(source, packages, driver["holds"], services),

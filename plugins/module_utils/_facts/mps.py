@@ -11,6 +11,7 @@ Kubernetes' device plugin asks (host.md, section 9.3).
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Any
 
 from .._adapters.command import CommandError
@@ -47,9 +48,9 @@ def read_mps_control(source: HostReader) -> dict[str, Any]:
     }
 
 
-def read_mps(source: HostReader) -> list[dict[str, Any]]:
-    """Return the part C(mps) of the facts, by process id."""
-    processes = program_processes(source.files, CONTROL, SERVER)
+def read_mps(source: HostReader, names: Mapping[int, str | None] | None = None) -> list[dict[str, Any]]:
+    """Return the part C(mps) of the facts, by process id. C(names): L(process_names)."""
+    processes = program_processes(source.files, CONTROL, SERVER, names=names)
     daemons = [process for process in processes if _is_control_daemon(process)]
     found = []
     for position, daemon in enumerate(daemons):

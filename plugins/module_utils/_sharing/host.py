@@ -28,7 +28,7 @@ from .._plan import Refused
 from .._records import Daemon, HostSharing
 from .arithmetic import ClientLimits, mps_limits, refuse_too_many_clients
 from .modes import PRIORITIES, Sharing
-from .mps_instances import GPU, ROOT
+from .mps_instances import GPU, ROOT, folder_of_gpu, pipe_in
 
 SHM = f"{ROOT}/shm"
 #: What C(renameByDefault) appends. The plugin makes the pipe directory of the renamed name (C(mps/root.go), C(PipeDir)).
@@ -111,7 +111,7 @@ def _daemons(
         # Its clients are pods, to which the device plugin gives SHM as /dev/shm.
         return (_daemon("node", f"{ROOT}/{resource}", devices, sharing, multi_user, SHM),) if devices else ()
     return tuple(
-        _daemon(f"gpu{gpu.index}", f"{ROOT}/gpu{gpu.index}", [device], sharing, multi_user)
+        _daemon(f"gpu{gpu.index}", folder_of_gpu(gpu.index), [device], sharing, multi_user)
         for gpu, device in zip(gpus, devices)
     )
 
@@ -173,7 +173,7 @@ def _daemon(
     multi_user: bool,
     shm: str = "",
 ) -> Daemon:
-    pipe = f"{folder}/pipe"
+    pipe = pipe_in(folder)
     if len(pipe) > LONGEST_PIPE_DIRECTORY:
         thing = "nvidia_sharing_mps_scope"
         raise Refused(thing, f"the pipe directory {pipe} is longer than {LONGEST_PIPE_DIRECTORY} characters")

@@ -17,6 +17,16 @@ ROOT = "/run/nvidia/mps"
 DEFAULT_PIPE_DIRECTORY = "/tmp/nvidia-mps"
 
 
+def folder_of_gpu(index: int) -> str:
+    """Return where the daemon of a GPU has its directories."""
+    return f"{ROOT}/gpu{index}"
+
+
+def pipe_in(folder: str) -> str:
+    """Return the directory by which clients find the daemon of a folder."""
+    return f"{folder}/pipe"
+
+
 def instance(name: str) -> str:
     """Return the unit of the daemon C(name)."""
     return UNIT.replace("@", f"@{name}")

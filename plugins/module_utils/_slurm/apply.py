@@ -26,6 +26,7 @@ from .plan import (
     SlurmState,
     changed_nodes,
     digest_of,
+    edited,
     mode_of,
     plan,
     refuse_includes,
@@ -135,13 +136,21 @@ def _offered(nodes: list[str]) -> list[str]:
 
 
 def _apply(planned: Plan, desired: DesiredSlurm) -> None:
+    state = _state(desired)
+    if edited(state):
+        # The other daemon of the host has to be restarted, too, and after a cut both.
+        _record(desired, state.files)
     for step in planned.steps:
         name = step.data.get("name", "")
         if step.kind is Kind.WRITE_FILE:
             files.write_whole(step.target, desired.files[name], mode_of(name))
+            _record(desired, {**_state(desired).applied, name: digest_of(name, desired.files[name], True)})
         elif step.kind is Kind.REMOVE_FILE:
             files.remove(step.target)
         else:
             systemd.restart(f"{step.target}.service")
-            applied = {**_state(desired).applied, step.target: step.data["digest"]}
-            files.write_whole(f"{desired.directory}/{RECORD}", json.dumps(applied, sort_keys=True) + "\n")
+            _record(desired, {**_state(desired).applied, step.target: step.data["digest"]})
+
+
+def _record(desired: DesiredSlurm, applied: Mapping[str, str]) -> None:
+    files.write_whole(f"{desired.directory}/{RECORD}", json.dumps(applied, sort_keys=True) + "\n")

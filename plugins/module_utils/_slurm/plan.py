@@ -62,7 +62,9 @@ def from_options(given: Mapping[str, Any]) -> DesiredSlurm:
 
 @dataclass(frozen=True)
 class SlurmState:
-    """What a host has: by name the digests of its files (L(digest_of)), and by daemon what that was last started with."""
+    """What a host has: by name the digests of its files (L(digest_of)), and by daemon what that was last started with, beside the
+    digests of the files as they were written.
+    """
 
     files: Mapping[str, str] = field(default_factory=dict)
     applied: Mapping[str, str] = field(default_factory=dict)
@@ -104,6 +106,11 @@ def changed_nodes(before: Mapping[str, str], files: Mapping[str, str]) -> list[s
     return sorted(node for node in former if former[node] != now.get(node))
 
 
+def edited(state: SlurmState) -> bool:
+    """Whether a person wrote a file, with which each daemon of the host may have been started."""
+    return any(state.files.get(name) not in (None, state.applied.get(name)) for name in INCLUDED_IN)
+
+
 def plan(state: SlurmState, desired: DesiredSlurm) -> Plan:
     """Return the steps from C(state) to C(desired)."""
     steps = []
@@ -115,7 +122,7 @@ def plan(state: SlurmState, desired: DesiredSlurm) -> Plan:
     for name in sorted(set(state.files) - set(desired.files)):
         path = f"{desired.directory}/{name}"
         steps.append(Step(Kind.REMOVE_FILE, path, "it is no longer rendered", data={"name": name}))
-    if state.applied.get(desired.service) != desired.digest:
+    if edited(state) or state.applied.get(desired.service) != desired.digest:
         first = f": Slurm drains the whole node {desired.node} first" if desired.node else ""
         why = f"it was started with something else, and scontrol reconfigure does not take it up{first}"
         steps.append(Step(Kind.RESTART_SERVICE, desired.service, why, data={"digest": desired.digest}))

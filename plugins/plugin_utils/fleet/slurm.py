@@ -25,7 +25,7 @@ from ...module_utils._plan import Refused
 from ...module_utils._sharing.desired import read as read_sharing
 from ...module_utils._sharing.host import host_sharing
 from ...module_utils._sharing.modes import Sharing
-from ...module_utils._sharing.mps_instances import GPU, ROOT
+from ...module_utils._sharing.mps_instances import GPU, folder_of_gpu, pipe_in
 from .capacity import partitioned
 from .node_labels import is_guessed
 from .slices import profile_memory, slice_of
@@ -139,7 +139,7 @@ def resources(
     if offered and not any(one.enabled for one in wanted.values()):
         shared, units = _kept(offered, Counter(one.type for one in devices))
         if shared == "mps":
-            devices = [replace(one, pipe=f"{ROOT}/gpu{gpu.index}/pipe") for gpu, one in zip(ordered, devices)]
+            devices = [replace(one, pipe=pipe_in(folder_of_gpu(gpu.index))) for gpu, one in zip(ordered, devices)]
     if shared == "mps" and detected and len(means) > 1:
         reason = "slurmd numbers what it finds itself by the bus, and a job with MPS is told its daemon by the order of types"
         raise Refused(AUTODETECT, reason, "Set gpu_slurm_autodetect: none.")

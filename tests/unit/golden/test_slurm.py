@@ -42,7 +42,11 @@ def host(tmp_path):
     def make(files=None, applied=DIGEST, said="whole"):
         found = corpus.ready(**variables)
         texts = {name: (SAID / f"{said}.{name}.txt").read_text() for name in ("slurmd", "scontrol")}
-        found.facts["slurm"] = {"files": {**DIGESTS, **(files or {})}, "applied": {"slurmd": applied}, **texts}
+        found.facts["slurm"] = {
+            "files": {**DIGESTS, **(files or {})},
+            "applied": {"slurmd": applied, **DIGESTS},
+            **texts,
+        }
         return found
 
     return make
@@ -66,15 +70,15 @@ def test_a_host_that_has_its_files_has_nothing_to_do_and_its_variables_are_check
 @pytest.mark.parametrize(
     ("files", "applied", "planned"),
     [
-        ({"gres.conf": "edited"}, DIGEST, [f"{OURS}/gres.conf"]),
-        ({"cgroup.conf": "left"}, DIGEST, [f"{OURS}/cgroup.conf"]),
-        ({}, "of another layout", ["slurmd"]),
+        ({"gres.conf": "edited"}, DIGEST, [f"{OURS}/gres.conf", "restart slurmd"]),
+        ({"task-prolog.sh": "edited"}, DIGEST, [f"{OURS}/task-prolog.sh"]),
+        ({}, "of another layout", ["restart slurmd"]),
     ],
 )
 def test_drift_is_planned_and_all_say_the_same(call, host, files, applied, planned):
     found = host(files, applied)
-    (said,) = steps(found)
-    assert planned[0] in said
+    said = steps(found)
+    assert len(said) == len(planned) and all(part in one for part, one in zip(planned, said))
     assert disagreements(call, {HOST: found}) == []
 
 

@@ -105,7 +105,18 @@ def test_a_host_that_is_controller_and_node_restarts_both(host):
     host.bring("")
     assert host.bring() == ["restart_service"]
     assert host.restarted == ["slurmctld.service", "slurmd.service"]
-    assert set(json.loads((host.ours / "applied.json").read_text())) == {"slurmctld", "slurmd"}
+    assert set(json.loads((host.ours / "applied.json").read_text())) == {"slurmctld", "slurmd", *FILES}
+
+
+def test_what_a_person_wrote_restarts_each_daemon_that_may_have_been_started_with_it(host):
+    host.bring("")
+    host.bring()
+    host.restarted.clear()
+    (host.ours / "gres.conf").write_text("# nothing\n")
+    assert host.bring("") == ["write_file", "restart_service"]
+    assert host.bring() == ["restart_service"]
+    assert host.restarted == ["slurmctld.service", "slurmd.service"]
+    assert host.bring("") == host.bring() == []
 
 
 def test_a_daemon_that_does_not_start_is_started_again_by_the_next_run(host, monkeypatch):

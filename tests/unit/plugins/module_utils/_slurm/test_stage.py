@@ -37,7 +37,7 @@ def desired(node="gpu01", **files):
 def applied(wanted, **more):
     """A host that has what is wanted, and whose daemon was started with it."""
     there = {name: digest_of(name, text, True) for name, text in wanted.files.items()}
-    return SlurmState({**there, **more}, {wanted.service: wanted.digest})
+    return SlurmState({**there, **more}, {wanted.service: wanted.digest, **there, **more})
 
 
 def steps(state, wanted):
@@ -79,6 +79,13 @@ def test_another_set_of_resource_types_concerns_every_node():
     before = {"nodes.conf": "GresTypes=gpu\nNodeName=a[1-2] Gres=gpu:x:1\n"}
     after = {"nodes.conf": "GresTypes=gpu,nic\nNodeName=a[1-2] Gres=gpu:x:1\n"}
     assert changed_nodes(before, after) == ["a1", "a2"]
+
+
+def test_a_file_that_a_person_wrote_is_written_and_its_daemon_restarted_with_it():
+    """It may have been started with the other one."""
+    there = applied(desired())
+    edited = SlurmState({**there.files, "gres.conf": "edited"}, there.applied)
+    assert steps(edited, desired()) == [("write_file", f"{OURS}/gres.conf"), ("restart_service", "slurmd")]
 
 
 def test_a_prolog_that_is_no_program_is_written_again():
