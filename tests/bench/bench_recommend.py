@@ -20,11 +20,12 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from itertools import islice
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup import board
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.geometry import geometry
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.checker import verify
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.checker import least_hosts, verify
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.highs import numpy
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.matrices import maximal
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.outcome import recommend
@@ -74,6 +75,7 @@ def run() -> dict[str, float | None]:
         results[f"recommend.cpu_seconds_{name}"] = planned - start
         results[f"recommend.check_cpu_seconds_{name}"] = checked - planned
         results[f"recommend.gap_evictions_{name}"] = float(gap / answer.scale)
+        results[f"recommend.least_hosts_{name}"] = max(answer.least_hosts, least_hosts(problem, answer))
         results[f"recommend.evictions_{name}"] = answer.cost // answer.scale
     # Of a process that does nothing else.
     program = "import tests.conftest, bench_recommend; print(bench_recommend.memory())"
@@ -111,7 +113,10 @@ def fleet(gpus: int, states: int, boards: tuple[str, ...], share: float = 0.97) 
         if len(boards) > 1 and len(found) > 60 * len(boards) and draw.random() < 0.02:
             # Small boards have few states: their turn passes.
             boards = tuple(draw.sample(boards, len(boards)))
-    groups = tuple(Group((state,), gpus // states + (place < gpus % states)) for place, state in enumerate(found))
+    counts = [gpus // states + (place < gpus % states) for place in range(states)]
+    # Eight GPUs a host.
+    hosts = (f"host-{number // 8}" for number in range(gpus))
+    groups = tuple(Group((state,), count, tuple(islice(hosts, count))) for state, count in zip(found, counts))
     wanted: Counter[UnitKind] = Counter()
     for group in groups:
         name = group.states[0].board

@@ -37,7 +37,7 @@ from ..plain import plain, terminal_width, write_report
 from ..pools import GPU_HOSTS
 from ..recommend import demand
 from ..recommend.answer import FleetAnswer, HostAnswer, PurchaseAnswer, host_answer, pictured, placed
-from ..recommend.checker import NotProven, verify
+from ..recommend.checker import NotProven, least_hosts, verify
 from ..recommend.goals import consolidate, grow
 from ..recommend.highs import INFINITY, numpy
 from ..recommend.moves import order_of
@@ -177,7 +177,8 @@ class ActionModule(ControllerAction):
         facts = {name: host.facts for name, host in fleet.hosts.items()}
         pictures = pictured(answer, facts, fleet.users) if arguments["html"] else ()
         order, short = order_of(problem, answer.changed)
-        return replace(answer, blocked=blocked, pictures=pictures, order=order, short=short)
+        least = min(len(answer.changed), max(outcome.least_hosts, least_hosts(problem, outcome)))
+        return replace(answer, blocked=blocked, pictures=pictures, order=order, short=short, least=least)
 
 
 def _refuse_missing(problem: Problem, outcome: FleetOutcome, seconds: float) -> None:

@@ -83,6 +83,7 @@ class FleetAnswer:
     :param blocked: whom C(repartition) refuses to evict unless a variable allows it, and why.
     :param order: of the hosts that change, in which at most C(short) running users lack a unit in between.
     :param pictures: of L(pictured), where they are asked for.
+    :param least: how many hosts at the least every plan changes that is as good.
     :param spare: the priority of GPUs that are asked to be empty; None where none are.
     """
 
@@ -96,6 +97,7 @@ class FleetAnswer:
     pictures: Sequence[NodeUsage] = ()
     order: Sequence[str] = ()
     short: int = 0
+    least: int = 0
 
     @property
     def changed(self) -> list[HostAnswer]:
@@ -131,6 +133,21 @@ class FleetAnswer:
         text += f" Up to {open_} more could perhaps be served." if open_ else ""
         return text + (f" Up to {empty} GPUs more could perhaps be empty." if empty else "")
 
+    def ties(self) -> str:
+        """Return what of plans that are as good was chosen, and how far that is from the best, one sentence."""
+        hosts, room, most = len(self.changed), self.outcome.room, self.outcome.most_room
+        fewest = (
+            "no plan that is as good changes fewer"
+            if hosts <= self.least
+            else f"one that is as good could do with {self.least}"
+        )
+        more = (
+            "and none with as few leaves more room"
+            if room >= most
+            else f"and could leave room for {most - room} instances more"
+        )
+        return f"Hosts changed: {hosts}; {fewest}, {more}."
+
     def text(self, width: int = 0) -> str:
         """Return it for people: what is served, what changes, whom that evicts, and what is proven."""
         served = [[str(one), str(count["asked"]), str(count["served"])] for one, count in self.requests.items()]
@@ -154,11 +171,19 @@ class FleetAnswer:
             summary += (
                 f"\nEmpty then: {sum(len(host.empty) for host in self.hosts)} GPUs ({'; '.join(empty) or 'none'})."
             )
-        return "\n".join(part for part in (*parts, f"{summary}\n{self.proof()}") if part)
+        summary += f"\n{self.proof()}"
+        summary += f"\n{self.ties()}" if self.changed else ""
+        return "\n".join(part for part in (*parts, summary) if part)
 
     def as_dict(self) -> dict[str, Any]:
         """Return it for programs, with the certificate."""
         return {
+            "ties": {
+                "hosts": len(self.changed),
+                "least_hosts": self.least,
+                "room": self.outcome.room,
+                "most_room": self.outcome.most_room,
+            },
             "served": _by_text(self.requests),
             "hosts": {
                 host.name: {
@@ -310,11 +335,11 @@ def pictured(answer: FleetAnswer, facts: Mapping[str, Facts], users: Mapping[str
 
 
 def placed(found: FleetSurvey, outcome: FleetOutcome) -> dict[str, dict[int, Instances | None]]:
-    """Return what each GPU becomes, by host and index. Of units that are alike, those of hosts that change anyway come first, and empty are those of the
-    hosts of which the largest part can be.
+    """Return what each GPU becomes, by host and index. Of units that are alike, those of hosts that are to change, or change anyway, come first, and empty
+    are those of the hosts of which the largest part can be.
     """
     after: dict[str, dict[int, Instances | None]] = {}
-    touched: set[str] = set()
+    touched = set(outcome.hosts)
     changes: dict[int, list[tuple[bool, int, tuple[Instances | None, ...]]]] = {}
     for one in outcome.changes:
         now = map(as_it_is, found.groups[one.group].states)

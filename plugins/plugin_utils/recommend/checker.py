@@ -87,6 +87,25 @@ def verify(problem: Problem, answer: FleetOutcome) -> tuple[Fraction, dict[int, 
     return gap, more
 
 
+def least_hosts(problem: Problem, answer: FleetOutcome) -> int:
+    """Return how many hosts every plan changes that serves as much and costs as little, as the prices show.
+
+    A unit that stays as it is although its best layout is worth more costs that. Of what the plan costs beyond the bound, this is paid on the hosts where it
+    is least; all others change.
+    """
+    boards, lost = {name: _Board(problem, name) for name in problem.boards}, Counter[str]()
+    staying: list[int] = []
+    left = answer.cost * answer.parts - _bound(problem, answer, boards, answer.prices, answer.parts, staying)
+    for group, each in zip(problem.groups, staying):
+        for host in group.hosts:
+            lost[host] += each
+    least = len(+lost)
+    for one in sorted((+lost).values()):
+        left -= one
+        least -= left >= 0
+    return least
+
+
 def _claim(holds: bool, otherwise: str) -> None:
     if not holds:
         raise NotProven(otherwise)
@@ -155,8 +174,19 @@ def _most(worth: Mapping[Place, int], limits: Sequence[_Limit] = ()) -> int:
     return max(best[-1].values())
 
 
-def _bound(problem: Problem, answer: FleetOutcome, boards: Mapping[str, _Board], prices: KindPrices, parts: int) -> int:
-    """Return what no plan that serves as much is below at these prices. C(parts): of an idle instance in a price; 0: what is destroyed costs nothing."""
+def _bound(
+    problem: Problem,
+    answer: FleetOutcome,
+    boards: Mapping[str, _Board],
+    prices: KindPrices,
+    parts: int,
+    staying: list[int] | None = None,
+) -> int:
+    """Return what no plan that serves as much is below at these prices.
+
+    :param parts: of an idle instance in a price; 0: what is destroyed costs nothing.
+    :param staying: gets, by group, what a unit costs more if it stays as it is.
+    """
     weight = {priority: one * answer.scale * parts for priority, one in problem.weight().items()}
     tables = (prices.unit, prices.kept, prices.served)
     _claim(all(one >= 0 for table in tables for one in table.values()), "a price is below 0")
@@ -187,6 +217,9 @@ def _bound(problem: Problem, answer: FleetOutcome, boards: Mapping[str, _Board],
             becomes["as it is"] += sum(stays_worth.values())
             if any(one.fixed for one in group.states):
                 continue
+            if all(not one.held and not one.users for one in group.states):
+                # It would not change.
+                becomes["as it is"] = max(becomes["as it is"], becomes[SPARE] + unit.get((pool, board, SPARE), 0))
             becomes[SPARE] += unit.get((pool, board, SPARE), 0)
             becomes[WHOLE] += stays_worth.pop(GPU, unit.get((pool, board, WHOLE), 0))
             for name in names:
@@ -195,4 +228,6 @@ def _bound(problem: Problem, answer: FleetOutcome, boards: Mapping[str, _Board],
                     may = {one: value for one, value in may.items() if one[0] == name}
                 becomes[name] += _most(may, scarce)
         total += (lost - max(becomes.values())) * group.count
+        if staying is not None:
+            staying.append(max(becomes.values()) - becomes["as it is"])
     return total

@@ -23,6 +23,9 @@ from ...module_utils._mig.plan import geometry_with
 from .highs import numpy
 from .problem import EMPTY, GPU, SPARE, WHOLE, Asking, FleetGpu, Group, Place, Problem, UnitKind
 
+#: What each GPU of a unit becomes.
+Layouts = tuple[tuple[Place, ...], ...]
+
 
 @dataclass(frozen=True)
 class Demand:
@@ -46,12 +49,12 @@ class Block:
         self.of, self.groups = of, numbers
         groups = [of.problem.groups[number] for number in numbers]
         self.counts = of.np.array([group.count for group in groups], dtype=of.np.int64)
-        self._gpus = [_Gpu(of, one, len(family) > 1) for one in family]
+        self.gpus = [_Gpu(of, one, len(family) > 1) for one in family]
         # All GPUs of a unit become the same; what that means differs only for boards that do.
-        self._keys = [key for key in self._gpus[0].by_key if all(key in gpu.by_key for gpu in self._gpus)]
-        first = [[gpu.supply[gpu.by_key[key][0]] for gpu in self._gpus] for key in self._keys]
+        self._keys = [key for key in self.gpus[0].by_key if all(key in gpu.by_key for gpu in self.gpus)]
+        first = [[gpu.supply[gpu.by_key[key][0]] for gpu in self.gpus] for key in self._keys]
         self.supply = of.np.array(first, dtype=of.np.int64).sum(axis=1)
-        self.cost, self.keep, _chosen = self._costs(groups)
+        self.cost, self.keep, self._chosen = self._costs(groups)
 
     def _costs(self, groups: Sequence[Group]) -> tuple[Any, Any, list[list[Any]]]:
         """Return cost, keep, and by option and GPU which layout is the cheapest for each group."""
@@ -59,7 +62,7 @@ class Block:
         cost = np.zeros((len(groups), len(self._keys)), dtype=np.int64)
         keep = np.zeros((*cost.shape, len(self.of.kept)), dtype=np.int64)
         chosen: list[list[Any]] = [[] for _key in self._keys]
-        for place, gpu in enumerate(self._gpus):
+        for place, gpu in enumerate(self.gpus):
             costs, kept = gpu.costs([group.states[place] for group in groups])
             for option, key in enumerate(self._keys):
                 columns = np.array(gpu.by_key[key])
@@ -69,11 +72,15 @@ class Block:
                 keep[:, option] += kept[lines, best]
         return cost, keep, chosen
 
-    def layouts(self, place: int, option: int) -> list[tuple[Place, ...] | None]:
-        """Return what each GPU of a unit becomes."""
-        _cost, _keep, chosen = self._costs([self.of.problem.groups[self.groups[place]]])
-        found = [gpu.layouts[int(best[0])] for gpu, best in zip(self._gpus, chosen[option])]
-        return [None if layout == (GPU,) else layout for layout in found]
+    def layouts(self, place: int, options: Sequence[int]) -> list[Layouts]:
+        """Return what each GPU of a unit becomes with each of these options."""
+        chosen = ([int(best[place]) for best in self._chosen[option]] for option in options)
+        return [tuple(gpu.layouts[best] for gpu, best in zip(self.gpus, each)) for each in chosen]
+
+    def supply_of(self, layouts: Layouts) -> list[int]:
+        """Return the units of each row that a unit has then."""
+        offers = [gpu.offers[one] for gpu, layout in zip(self.gpus, layouts) for one in layout]
+        return sum(offers, self.of.np.zeros(self.of.rows, dtype=self.of.np.int64)).tolist()
 
 
 class Matrices:
@@ -198,6 +205,7 @@ class _Gpu:
         for bit, kind in enumerate(self.kinds):
             if kind in of.row_of:
                 offers[bit, of.row_of[kind]] = of.replicas(kind)
+        self.offers = {place: offers[bit] for place, bit in self.bit.items()}
         self.supply = self.has @ offers
         self.by_key: dict[Any, list[int]] = {}
         for number, (name, _layout) in enumerate(named):

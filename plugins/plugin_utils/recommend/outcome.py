@@ -7,13 +7,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from ...module_utils._plan import Refused
-from .matrices import Matrices
+from .matrices import Layouts, Matrices
 from .problem import GPU, Asking, FleetGpu, Place, Problem, UnitKind
 from .solver import INFINITY, PARTS, RowPrices, Solution, solve
+from .ties import room_of
 
 Instances = tuple[Place, ...]
 
@@ -51,6 +52,9 @@ class FleetOutcome:
     :param prices: they bound C(cost) from below. C(served_prices): they bound what is served of a priority that is not served as a whole.
     :param least: what no plan costs less than, as the search of whole numbers has shown, also where prices leave a gap.
     :param searched: it has shown that no plan is better.
+    :param hosts: those that change, where plans that are as good were compared, none of which changes fewer than C(least_hosts).
+    :param room: how many instances of each profile can still be created, summed; no plan that is as good and changes as few hosts leaves more than
+        C(most_room).
     """
 
     changes: tuple[UnitChange, ...]
@@ -65,6 +69,10 @@ class FleetOutcome:
     least: int
     searched: bool
     parts: int = PARTS
+    hosts: frozenset[str] = frozenset()
+    least_hosts: int = 0
+    room: int = 0
+    most_room: int = 0
 
     @property
     def gap(self) -> float:
@@ -117,14 +125,13 @@ class _Outcome:
         self.staying: Counter[tuple[UnitKind, int]] = Counter()
 
     def outcome(self) -> FleetOutcome:
-        plans = []
-        for (block, place, option), count in sorted(self.found.chosen.items()):
-            group, cost = self.of.blocks[block].groups[place], int(self.of.blocks[block].cost[place, option])
-            layouts = self.of.blocks[block].layouts(place, option)
+        plans, room = [], 0
+        blocks = {group: block for block in self.of.blocks for group in block.groups}
+        for group, layouts, cost, count in self._plan():
             plans.append((-cost, group, count, layouts))
             for state, layout in zip(self.problem.groups[group].states, layouts):
                 for instance, users in state.there.items():
-                    if instance in _instances(layout):
+                    if instance in layout:
                         self._use(state.kind(instance[0]), count)
                         self.staying.update({(state.kind(instance[0]), one): users.count(one) * count for one in users})
         changes: Counter[tuple[int, tuple[Instances | None, ...]]] = Counter()
@@ -132,6 +139,7 @@ class _Outcome:
             while left:
                 after, made, times = self._trimmed(group, layouts, left)
                 changes[group, after] += times
+                room += times * room_of(blocks[group], self.problem.groups[group], tuple(map(_instances, after)))
                 for kind, count in made.items():
                     self._use(kind, times * count)
                 left -= times
@@ -148,7 +156,22 @@ class _Outcome:
             served_prices={priority: self._prices(prices) for priority, prices in self.found.served_prices.items()},
             least=int(self.found.least),
             searched=self.found.searched,
+            hosts=self.found.hosts,
+            least_hosts=self.found.least_hosts,
+            room=room,
+            most_room=max(room, self.found.most_room),
         )
+
+    def _plan(self) -> Iterator[tuple[int, Layouts, int, int]]:
+        """Return what units of each group become, what that costs, and how many units."""
+        blocks = self.of.blocks
+        if self.found.tied:
+            for (block, place, layouts), count in self.found.tied.items():
+                yield blocks[block].groups[place], layouts, 0, count
+            return
+        for (block, place, option), count in sorted(self.found.chosen.items()):
+            (layouts,) = blocks[block].layouts(place, [option])
+            yield blocks[block].groups[place], layouts, int(blocks[block].cost[place, option]), count
 
     def _cost(
         self,
@@ -170,14 +193,14 @@ class _Outcome:
             self.needed[self.of.row_of[kind]] -= count * self.of.replicas(kind)
 
     def _trimmed(
-        self, group: int, layouts: list[Instances | None], count: int
+        self, group: int, layouts: Layouts, count: int
     ) -> tuple[tuple[Instances | None, ...], Counter[UnitKind], int]:
         """Return what some units of a group become with only what is needed, how many of which kinds are made on each, and for how many units that holds."""
         states = self.problem.groups[group].states
         left, made, after = Counter(self.needed), Counter[UnitKind](), []
         for state, layout in zip(states, layouts):
             part = []
-            for instance in _instances(layout):
+            for instance in layout:
                 kind = state.kind(instance[0])
                 if instance not in state.there:
                     # On a node whose strategy is single, all is made or nothing.
@@ -186,7 +209,7 @@ class _Outcome:
                     left[self.of.row_of[kind]] -= self.of.replicas(kind)
                     made[kind] += 1
                 part.append(instance)
-            after.append(None if layout is None else tuple(part))
+            after.append(None if layout == (GPU,) else tuple(part))
         if not any(self.needed[self.of.row_of[kind]] > 0 for kind in made):
             return tuple(map(as_it_is, states)), Counter(), count
         each: Counter[int] = Counter()

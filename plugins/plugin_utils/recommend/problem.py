@@ -83,11 +83,12 @@ class FleetGpu:
 class Group:
     """Units in the same state. A unit is one GPU, or all GPUs of a node whose strategy is single: they get MIG devices of one profile, or none has MIG.
 
-    :param count: how many such units there are.
+    :param count: how many such units there are. C(hosts): the host of each, where that is known.
     """
 
     states: tuple[FleetGpu, ...]
     count: int = 1
+    hosts: tuple[str, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True)

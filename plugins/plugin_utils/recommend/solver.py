@@ -19,7 +19,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from .highs import INFINITY, Program
-from .matrices import Block, Matrices
+from .matrices import Block, Layouts, Matrices
+from .ties import break_ties
 
 #: Prices are integers in these parts of an idle instance, so that they are checked without rounding.
 PARTS = 1024
@@ -30,6 +31,8 @@ _NEAR, _TOLERANCE = 0.05, 0.1
 #: The most columns of a program that has the last word, and the most nodes of any search: no clock decides unless the user gives a time, so the same
 #: input has the same plan.
 _COLUMNS, _NODES = 6000, 3000
+#: The most columns of a program with all groups whose search looks for the best plan at once.
+_FEW = 1000
 
 #: A block, the place of a group in it, and an option.
 _Choice = tuple[int, int, int]
@@ -53,6 +56,8 @@ class Solution:
     :ivar cost: evictions by weight times the scale, and idle instances destroyed. C(bound): in C(PARTS), what the prices prove that
         no plan is below. C(least): the same in idle instances, where whole numbers of layouts show more than prices.
     :ivar searched: no plan is better, shown by a search of all options that could be part of one.
+    :ivar tied: as C(chosen), with what is created and no more, where plans that are as good were compared; they change C(hosts), no such plan changes
+        fewer than C(least_hosts), and none that changes as few leaves more than C(most_room).
     """
 
     served: dict[int, int]
@@ -65,6 +70,10 @@ class Solution:
     least: float = 0.0
     prices: RowPrices = field(default_factory=lambda: RowPrices((), (), ()))
     searched: bool = False
+    tied: dict[tuple[int, int, Layouts], int] = field(default_factory=dict)
+    hosts: frozenset[str] = frozenset()
+    least_hosts: int = 0
+    most_room: int = 0
 
 
 def solve(of: Matrices, seconds: float = INFINITY) -> Solution:
@@ -79,7 +88,9 @@ def solve(of: Matrices, seconds: float = INFINITY) -> Solution:
     }
     if kept:
         of.build(sorted(kept))
-    _Search(of, found, end).run()
+    search = Search(of, found, end)
+    search.run()
+    break_ties(search)
     return found
 
 
@@ -152,7 +163,7 @@ class _Service:
         return RowPrices(scaled[self.units], np.zeros(0, dtype=np.int64), served)
 
 
-class _Search:
+class Search:
     """The search for the cheapest plan that serves what can be served."""
 
     def __init__(self, of: Matrices, found: Solution, end: float) -> None:
@@ -208,6 +219,10 @@ class _Search:
                     left[number][place] -= units
                     count -= units
         return dict(plan)
+
+    def gap_of_prices(self) -> float:
+        """Return what an option of a plan that is as good can cost more than the cheapest of its group, at the most."""
+        return INFINITY if self.found.cost is None else self.found.cost - self.found.bound / PARTS
 
     def gap(self) -> float:
         """Return what a better plan could cost less."""
@@ -308,8 +323,13 @@ class _Search:
 
     # The plan.
 
-    def base(self, program: Program, integer: bool, priced: Any = None) -> dict[tuple[int, int], int]:
-        """Add the rows of units, of who stays and of what is served, in this order, and who is served by what. C(priced): who stays has a price instead."""
+    def base(
+        self, program: Program, integer: bool, priced: Any = None, budget: float | None = None
+    ) -> dict[tuple[int, int], int]:
+        """Add the rows of units, of who stays and of what is served, in this order, and who is served by what.
+
+        :param priced: who stays has a price instead. C(budget): the most that may be lost; the last row adds it up, and it is not minimised.
+        """
         of = self.of
         unit = [program.row(0) for _row in range(of.rows)]
         kept = [program.row(0) for _key in of.kept]
@@ -325,8 +345,10 @@ class _Search:
                     entries.append((kept[stay], 1.0))
                     cost = 0.0 if priced is None else -float(priced[stay])
                 given[number, row] = program.column(cost, 0, one.count, entries, integer)
+        lost = [] if budget is None else [program.row(upper=budget)]
         for row, most in zip(kept, self.ceiling):
-            program.column(float(most), 0, INFINITY, [(row, 1.0)], integer)
+            entries = [(row, 1.0), *((one, float(most)) for one in lost)]
+            program.column(0.0 if lost else float(most), 0, INFINITY, entries, integer)
         return given
 
     def entries(self, block: Block, place: int, option: int) -> list[tuple[int, float]]:
@@ -401,8 +423,12 @@ class _Search:
             if key not in free
             for option, value in options.items()
         }
-        target = self.least() + self.of.scale * 0.5
-        self.program(sorted(wide), fixed, mip_abs_gap=self.of.scale * 0.25, objective_target=target)
+        if len(free) < sum(len(block.groups) for block in self.of.blocks) or len(wide) > _FEW:
+            target = self.least() + self.of.scale * 0.5
+            self.program(sorted(wide), fixed, mip_abs_gap=self.of.scale * 0.25, objective_target=target)
+        elif self.program(sorted(wide), fixed, mip_abs_gap=0.99):
+            # All that could be part of a better plan was there.
+            self.found.searched = self.gap_of_prices() <= tolerance * self.of.scale
 
     def program(self, options: Iterable[_Choice], fixed: Mapping[_Choice, int], **limits: float) -> bool:
         """Solve the integer program over these options, beside what is fixed, keep the plan if it is better, and return whether the search came to its end."""
@@ -434,8 +460,8 @@ class _Search:
         """Search all options that could be part of a better plan, where they are few or time is given: no other that costs more than the gap beyond the
         cheapest can.
         """
-        self.found.searched = self.gap() < 1
+        self.found.searched |= self.gap() < 1
         if not self.found.searched and self.found.cost is not None:
-            options = list(self.near(self.found.cost - self.found.bound / PARTS, self.found.prices))
+            options = list(self.near(self.gap_of_prices(), self.found.prices))
             if len(options) <= _COLUMNS or 0 < self.left() < INFINITY:
                 self.found.searched = self.program(options, {}, mip_abs_gap=0.99)

@@ -92,7 +92,7 @@ def survey(hosts: Sequence[SurveyedHost]) -> FleetSurvey:
             found.setdefault(tuple(state for state, _index in unit), []).append((host.name, indices))
     return FleetSurvey(
         {name: profiles for (_board, profiles), name in tables.items()},
-        tuple(Group(states, len(units)) for states, units in found.items()),
+        tuple(Group(states, len(units), tuple(host for host, _at in units)) for states, units in found.items()),
         tuple(tuple(units) for units in found.values()),
         left_out,
     )
