@@ -32,8 +32,9 @@ class ActionModule(ControllerAction):
             host, facts, unread, description = one.name, one.facts, one.unread, one.description
             checks = None
             if facts is not None and facts.health is not None:
-                checks = [*judged(facts, cuda_check=(AUTO,)).checks, *driver_security(facts, description.variables)]
-                checks += slurm_checks(host, one.variables, facts)
+                secure = driver_security(facts, description.variables)
+                found = judged(facts, cuda_check=(AUTO,)).checks
+                checks = [*found, *secure, *slurm_checks(host, one.variables, facts)]
             elif facts is not None:
                 facts, unread = None, "its facts lack the subset health, which the checks need"
             described.append(description.variables)

@@ -58,8 +58,8 @@ class ActionModule(ControllerAction):
             if facts is not None:
                 checks, unread = _function(one, facts)
                 if checks is not None:
-                    checks = [*checks, *driver_security(facts, one.description.variables)]
-                    checks += slurm_checks(host, one.variables, facts)
+                    secure = driver_security(facts, one.description.variables)
+                    checks = [*checks, *secure, *slurm_checks(host, one.variables, facts)]
             node, unasked = (
                 nodes.checks(host, one.variables, facts) if facts is not None and not refused else (None, "")
             )

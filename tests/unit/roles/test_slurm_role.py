@@ -83,8 +83,8 @@ def test_jobs_are_requeued_only_where_the_site_says_so(node):
 @pytest.mark.parametrize(
     ("reason", "work", "resumed"),
     [
-        ("gpufleet.nvidia.upgrade", "rollback", True),
-        ("gpufleet.nvidia.site", "site", True),
+        pytest.param("gpufleet.nvidia.upgrade", "rollback", True, marks=pytest.mark.slow),
+        pytest.param("gpufleet.nvidia.site", "site", True, marks=pytest.mark.slow),
         ("gres/gpu count reported lower than configured (1 < 2)", "site", True),
         # An upgrade that failed left it drained.
         ("gpufleet.nvidia.upgrade", "site", False),
@@ -96,3 +96,16 @@ def test_only_what_the_collection_drained_is_resumed(node, reason, work, resumed
     code, asked, said = node(["drain.yml", "resume.yml"], state=state, work=work)
     assert code == 0, said
     assert asked == (["update nodename=gpu01 state=resume"] if resumed else [])
+
+
+def test_site_asks_a_controller_that_does_not_answer_once_and_a_playbook_of_day_two_stops(node, tmp_path):
+    """Each question to a slurmctld that is away takes a minute. site brings it the files with which it starts."""
+    away = tmp_path / "programs/scontrol"
+    away.write_text(
+        f"#!/bin/sh\necho asked >> {tmp_path}/asked\necho 'Unable to contact slurm controller' >&2\nexit 1\n"
+    )
+    (tmp_path / "programs/squeue").write_text(away.read_text())
+    code, asked, said = node(["drain.yml"], work="site")
+    assert code == 0 and asked == ["asked"], said
+    code, asked, said = node(["drain.yml"])
+    assert code and asked == ["asked"] and "Unable to contact slurm controller" in said
