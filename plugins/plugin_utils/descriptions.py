@@ -20,6 +20,7 @@ from ..module_utils._mig.desired import LAYOUT
 from ..module_utils._plan import Refused, StagePlan
 from ..module_utils._runtimes import RUNTIMES
 from ..module_utils._schema import FACTS_SCHEMA
+from ..module_utils._slurm.plan import UNDER_JOBS
 from ..module_utils._slurm.stage import DESIRED as SLURM
 from ..module_utils._toolkit.desired import HOOKS
 from .fleet.capacity import gpus_of_inventory
@@ -97,6 +98,9 @@ def describe(
         racks = racks or Racks({})
         hooks = racks.hooks_of(desired, known, lambda name: value_of(name, variables, template))
         own = {NODES: racks.nodes_of(host, desired), HOOKS: hooks, SLURM: slurm_desired(host, variables, template)}
+        if own[SLURM] is not None:
+            # No step says it, and a saved plan is held to it.
+            own[UNDER_JOBS] = value_of(UNDER_JOBS, variables, template, False)
         return Description(pool, {**desired, **own})
     except Refused as refusal:
         return Description(pool, {}, refusals_of(refusal))

@@ -16,6 +16,7 @@ from typing import Any, Callable
 
 from ..module_utils._facts_view import Facts
 from ..module_utils._plan import Refused, StagePlan
+from ..module_utils._slurm.stage import DESIRED as SLURM
 from .descriptions import Description
 from .fleet import saved_plan
 from .fleet.recording import digest_of, digests, noting
@@ -58,7 +59,8 @@ class Planning:
         """C(document): what the facts are the view of. C(seen): what a recommendation saw of the host."""
         noted, self._read = noting(facts) if facts else (None, set())
         self._document = document or {}
-        self._variables = {**description.variables, **({SEEN: seen} if seen else {})}
+        # The rendered texts are in the digest of the tree, which they may follow already where a run was cut off.
+        self._variables = {**description.variables, SLURM: None, **({SEEN: seen} if seen else {})}
         self.stages: Mapping[str, StagePlan] = description.stages_recommended(seen or {}, host, noted)
         #: Of a playbook that empties the host, the pods that are evicted.
         self.pods: list[str] = []
@@ -153,7 +155,7 @@ def refuse(
     for wrong, thing, reason in (
         (plan.playbook != playbook, "the plan", f"it is for {plan.playbook}, and this is {playbook}"),
         (plan.release != release, "the release", f"{plan.release} made the plan, and this is {release}"),
-        (age > hours, "gpu_plan_valid_for", f"the plan is of {plan.made}, and may be {hours:g} hours old"),
+        (not age <= hours, "gpu_plan_valid_for", f"the plan is of {plan.made}, and may be {hours:g} hours old"),
         (age < -1, "the plan", f"it is of {plan.made}, which is in the future"),
         (others, shortened(others), "the plan does not have these hosts of this run"),
         (left and not limited, shortened(left), "the plan has these hosts, and this run does not"),

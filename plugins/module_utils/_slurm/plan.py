@@ -28,7 +28,7 @@ INCLUDED_IN = {"nodes.conf": "slurm.conf", "gres.conf": "gres.conf", "cgroup.con
 PROLOG = "task-prolog.sh"
 NAMES = (*INCLUDED_IN, PROLOG)
 RECORD = "applied.json"
-_UNDER_JOBS = "gpu_slurm_restart_under_jobs"
+UNDER_JOBS = "gpu_slurm_restart_under_jobs"
 
 
 @dataclass(frozen=True)
@@ -167,7 +167,7 @@ def refuse_jobs(service: str, nodes: Collection[str], jobs: Collection[str], off
         raise Refused(
             service,
             f"the files say something else of {'the node' if len(nodes) == 1 else 'nodes'}, and {why}",
-            f"Run without --limit, or drain it and let its jobs end, or allow it with {_UNDER_JOBS}: true.",
+            f"Run without --limit, or drain it and let its jobs end, or allow it with {UNDER_JOBS}: true.",
         )
 
 

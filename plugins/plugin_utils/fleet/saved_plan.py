@@ -62,6 +62,13 @@ def _kind(value: Any, path: Any) -> Any:
     return name and Kind[name.upper()]
 
 
+def _refusal(value: Any, path: Any) -> Any:
+    found = mapping(not_null(OUTPUT))(value, path)
+    if found is not None and found.keys() != {"thing", "reason", "remedy"}:
+        raise Unfit(path, "it must have a thing, a reason and a remedy")
+    return found
+
+
 @dataclass(frozen=True)
 class Work:
     """A step of a stage; or of a stage, why its steps are not known, or what of it is refused."""
@@ -74,7 +81,7 @@ class Work:
     why: str | None = has(OUTPUT)
     unknown: str | None = has(OUTPUT)
     unread: str | None = has(OUTPUT)
-    refused: Mapping[str, str] | None = has(mapping(OUTPUT))
+    refused: Mapping[str, str] | None = has(_refusal)
 
     @property
     def step(self) -> Step | None:
@@ -303,7 +310,7 @@ def _objections(meant: Step, step: Step) -> list[str]:
         for name, value in meant.data.items()
         if value not in _OPEN and data.get(name) not in _OPEN and data[name] != value
     ]
-    others = [who for who in step.disturbs if who not in meant.disturbs]
+    others = sorted({*step.disturbs} - {*meant.disturbs})
     return [*found, *([f"it disturbs {shortened(others)}, whom the plan does not name"] if others else [])]
 
 

@@ -16,6 +16,8 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions import (
     doctor_report,
     verify_report,
 )
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import describe
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.planning import Planning
 
 from . import corpus
 from .test_agree import disagreements
@@ -114,3 +116,14 @@ def test_a_job_that_sees_another_device_is_named_by_its_number_and_its_user(call
         and named["status"] == "warning"
     )
     assert "scontrol requeue" in named["next_step"]
+
+
+def test_a_saved_plan_is_held_to_a_restart_under_jobs_and_not_to_what_the_run_itself_has_rendered(host, tmp_path):
+    def variables(**given):
+        of_host = {**host().variables, **given}
+        return Planning(describe(HOST, of_host, {"pool": [HOST]}), None, None).variables
+
+    before = variables()
+    (tmp_path / "slurm/hpc/gres.conf").write_text("# other files\n")
+    assert variables() == before
+    assert variables(gpu_slurm_restart_under_jobs=True) != before

@@ -63,6 +63,13 @@ def test_a_playbook_that_changes_hosts_still_counts_them_as_unreachable(play):
     assert re.search(r"^a +: ok=1 .* unreachable=1 ", text, re.MULTILINE)
 
 
+@pytest.mark.parametrize("given", [("--tags", "cluster"), ("--skip-tags", "mig")])
+def test_a_run_whose_tags_leave_out_the_comparison_with_a_saved_plan_writes_nothing(play, tmp_path, given):
+    code, text = play("site", *given, gpu_plan_apply="plan.json", gpu_kubernetes_output_directory="tree", **GONE)
+    assert code == 2 and "plan.json was not compared with the hosts" in text
+    assert not (tmp_path / "tree").exists() and "TASK [gpufleet.nvidia.gpu_kubernetes" not in text
+
+
 def test_what_is_wrong_with_a_pool_is_said_although_its_hosts_do_not_answer(play):
     code, text = play("site", pool={"nvidia_mig_layuot": []}, hosts=("a", "b"), **GONE)
     assert code == 2

@@ -134,7 +134,11 @@ def test_a_host_with_a_recommendation_is_held_to_it_too(fleet):
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
-    [({"valid_for": 0}, "gpu_plan_valid_for"), ({"verify": ["/bin/false", "{file}"]}, "gpu_plan_verify_command")],
+    [
+        ({"valid_for": 0}, "gpu_plan_valid_for"),
+        ({"valid_for": float("nan")}, "gpu_plan_valid_for"),
+        ({"verify": ["/bin/false", "{file}"]}, "gpu_plan_verify_command"),
+    ],
 )
 def test_site_is_refused_where_the_plan_itself_is_not_valid(fleet, arguments, said):
     fleet.save()
@@ -260,7 +264,17 @@ EMPTIED = {
     "upgrade": ("__gpu_node_evicted", {"changed": True, "evicted": ["jobs/one"]}),
     "repartition": ("__gpu_repartition_leaving", {"changed": True, "evicted": ["jobs/one"]}),
 }
-LAYOUT = {"steps": [Step(Kind.DESTROY_GPU_INSTANCE, "GPU-1", "", (), {"index": 0, "id": 3, "profile": "1g.10gb", "start": 0, "size": 1}).as_dict()]}
+LAYOUT = {
+    "steps": [
+        Step(
+            Kind.DESTROY_GPU_INSTANCE,
+            "GPU-1",
+            "",
+            (),
+            {"index": 0, "id": 3, "profile": "1g.10gb", "start": 0, "size": 1},
+        ).as_dict()
+    ]
+}
 
 
 @pytest.fixture(params=EMPTIED)

@@ -206,6 +206,11 @@ def test_a_foreign_file_is_refused(wrong, said):
         ("variables", {"a": {"b": "{{ 1 }}"}}, "variables.a.b: .* is not of the form"),
         ("author", "a\nb", "author: .* has control characters"),
         ("hosts", {"a": {"facts": {"gpus": "{% x %}"}}}, "hosts.a.facts.gpus: .* is not of the form"),
+        (
+            "hosts",
+            {"a": {"work": [{"stage": "mig", "refused": {"bogus": "x"}}]}},
+            "refused: it must have a thing, a reason",
+        ),
         ("hosts", {"a": {"work": [{"stage": "mig", "kind": 1}]}}, r"hosts.a.work\[0\].kind: 1 must be text"),
     ],
 )
