@@ -17,6 +17,7 @@ from pathlib import Path
 
 import yaml
 
+from ...warm_ansible import run as run_ansible
 from ..host_documents import FACTS as HOST_FACTS
 from ..host_documents import WHOLE
 
@@ -91,6 +92,7 @@ class Fleet:
             "ansible_connection": "local",
             "ansible_become": False,
             "ansible_python_interpreter": str(interpreter),
+            "ansible_remote_tmp": str(folder / "tmp"),
             "gpu_facts_gpus": [{"board": "h100-80gb-sxm", "count": 1}],
             "gpu_node_kubernetes": False,
             "gpu_node_drain_command": ["sh", "-c", f"{log} drain >> {folder}/commands"],
@@ -110,11 +112,12 @@ class Fleet:
             "ANSIBLE_NOCOLOR": "1",
             "ANSIBLE_GATHERING": "explicit",
             "ANSIBLE_FORKS": "1",
-            "ANSIBLE_REMOTE_TMP": str(self.folder / "tmp"),
         }
         environment.pop("ANSIBLE_CONFIG", None)
         program = str((programs or Path(sys.executable).parent) / "ansible-playbook")
         command = [program, "-i", str(self.folder / "inventory.yml"), playbook, *arguments]
+        if not programs:
+            return run_ansible(command, environment, self.folder)
         return subprocess.run(
             command, env=environment, capture_output=True, text=True, timeout=600, check=False, cwd=self.folder
         )

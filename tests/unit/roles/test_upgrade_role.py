@@ -53,7 +53,7 @@ def test_a_file_of_the_host_that_is_no_json_is_named_with_what_to_do(site, playb
     done = site.run(playbook, "--limit", "a")
     assert done.returncode != 0 and site.log[: len(log)] == log and "a driver" not in site.log
     said = " ".join((done.stdout + done.stderr).split())
-    assert f"{site.folder}/a/{name}" in said or f"/var/lib/gpufleet/{name} cannot be read" in said, said[-3000:]
+    assert f"/site/a/{name}" in said or f"/var/lib/gpufleet/{name} cannot be read" in said, said[-3000:]
     assert "emove" in said and "and run again." in said and "b64decode" not in said
 
 

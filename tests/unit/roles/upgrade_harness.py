@@ -9,14 +9,21 @@ What is proven so is the order of the steps and which of them follow a failure; 
 
 from __future__ import annotations
 
+import atexit
+import functools
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import yaml
+
+from ...warm_ansible import run as run_ansible
+from ...warm_python import interpreter
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 OLD, NEW = "580.126.09", "580.178.04"
@@ -162,15 +169,98 @@ _ROLES = {
 _DAY_TWO = ("gpu_node", "gpu_upgrade", "gpu_repartition")
 
 
+def _link(collection: Path) -> None:
+    (collection / "plugins" / "action").mkdir(parents=True)
+    for name in ("meta", "playbooks", "galaxy.yml"):
+        (collection / name).symlink_to(REPOSITORY / name)
+    for path in (REPOSITORY / "plugins").iterdir():
+        if path.name != "action":
+            (collection / "plugins" / path.name).symlink_to(path)
+    for path in (REPOSITORY / "plugins" / "action").glob("*.py"):
+        (collection / "plugins" / "action" / path.name).symlink_to(path)
+    (collection / "plugins" / "action" / "stub.py").write_text(_STUB)
+    (collection / "plugins" / "action" / "stub_kernel.py").write_text(_STUB_KERNEL)
+    (collection / "plugins" / "action" / "stub_newest.py").write_text(_STUB_NEWEST)
+    (collection / "plugins" / "action" / "stub_step.py").write_text(_STUB_STEP)
+    (collection / "plugins" / "action" / "stub_facts.py").write_text(_STUB_FACTS)
+    (collection / "plugins" / "action" / "stub_operands.py").write_text(_STUB_OPERANDS)
+
+
+def _roles(roles: Path, folder: Path) -> None:
+    for real in (REPOSITORY / "roles").iterdir():
+        for part in ("defaults", "meta", "vars", "tasks"):
+            own = (part == "tasks" and real.name != "gpu_kubernetes") or (part == "vars" and real.name in _DAY_TWO)
+            if (real / part).is_dir() and not own:
+                (roles / real.name).mkdir(parents=True, exist_ok=True)
+                (roles / real.name / part).symlink_to(real / part)
+    for role, files in _ROLES.items():
+        for name, step in files.items():
+            task = {"name": step, "gpufleet.nvidia.stub": {"step": step}, "register": f"{role}_result"}
+            _write(roles / role / "tasks" / name, [task])
+    facts = {"gpu_facts_host": {"gpu": "{{ stub_found }}"}, "gpu_facts_plan": "{{ stub_plan }}"}
+    prove = {"name": "Prove", "gpufleet.nvidia.stub_kernel": {"release": ""}, "register": "__gpu_facts_next_boot"}
+    _write(roles / "gpu_facts" / "tasks" / "next_kernel.yml", [prove])
+    _write(roles / "gpu_facts" / "tasks" / "main.yml", [{"name": "Facts", "ansible.builtin.set_fact": facts}])
+    for path in [found for part in ("tasks", "vars") for found in (REPOSITORY / "roles").glob(f"*/{part}/*.yml")]:
+        role = path.parent.parent.name
+        if role not in _DAY_TWO and (role, path.name) != ("gpu_facts", "reboot.yml"):
+            continue
+        text = path.read_text(encoding="utf-8")
+        # A folder and services of each host's own.
+        text = text.replace("/var/lib/gpufleet", f"{folder}/{{{{ inventory_hostname }}}}")
+        text = text.replace("/usr/local/nvidia", f"{folder}/{{{{ inventory_hostname }}}}/nvidia")
+        text = text.replace("/run/nvidia/driver", f"{folder}/{{{{ inventory_hostname }}}}/mounted")
+        for program in ("systemctl", "findmnt", "umount"):
+            text = text.replace(f"/usr/bin/{program}", f"{folder}/{program}")
+        text = re.sub(
+            r"gpufleet[.]nvidia[.]node:\n( *action: node_(operands|stack))",
+            r"gpufleet.nvidia.stub_operands:\n\1",
+            text,
+        )
+        text = re.sub(r"gpufleet[.]nvidia[.]host_module:\n *systemd_service:", "gpufleet.nvidia.stub:", text)
+        text = text.replace("gpufleet.nvidia.gpu_info:", "gpufleet.nvidia.stub_facts:")
+        text = text.replace("gpufleet.nvidia.mig:", "gpufleet.nvidia.stub_step:")
+        # Who holds the Lease when is seen without a cluster, too.
+        text = re.sub(
+            r"gpufleet[.]nvidia[.]rollout:\n *action: (upgrade_lease|team_quotas)",
+            "gpufleet.nvidia.stub_step:",
+            text,
+        )
+        if path.name == "lease.yml":
+            text = text.replace("  when: gpu_node_kubernetes | bool\n", "")
+        text = text.replace("gpufleet.nvidia.boot_kernel:", "gpufleet.nvidia.stub_kernel:")
+        text = text.replace("gpufleet.nvidia.kernel_package:", "gpufleet.nvidia.stub_newest:")
+        text = re.sub(r"gpufleet[.]nvidia[.]host_module:\n *reboot:", "gpufleet.nvidia.stub_kernel:", text)
+        written = roles / role / path.parent.name / path.name
+        written.parent.mkdir(parents=True, exist_ok=True)
+        written.write_text(text, encoding="utf-8")
+
+
+def _write(path: Path, tasks: list) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(yaml.safe_dump(tasks, sort_keys=False))
+
+
+@functools.cache
+def _collections() -> Path:
+    """The folder with the collection as all sites have it, until this process ends: Ansible is started once for them.
+
+    What roles have on hosts is in C(site) there, which leads to the folder of the site whose playbook runs.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="site-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    collection = folder / "ansible_collections" / "gpufleet" / "nvidia"
+    _link(collection)
+    _roles(collection / "roles", folder / "site")
+    return folder
+
+
 class Site:
     """Plain hosts, all of which need another driver."""
 
     def __init__(self, folder: Path, hosts: str = "ab") -> None:
         self.folder = folder
         self.hosts = tuple(hosts)
-        collection = folder / "collections" / "ansible_collections" / "gpufleet" / "nvidia"
-        self._link(collection)
-        self._roles(collection / "roles")
         for host in self.hosts:
             (folder / host).mkdir()
             self.kernel(host).write_text("{}")
@@ -191,7 +281,7 @@ class Site:
         local = {
             "ansible_connection": "local",
             "ansible_become": False,
-            "ansible_python_interpreter": sys.executable,
+            "ansible_python_interpreter": interpreter(),
             "gpu_node_kubernetes": False,
             "nvidia_driver_version": NEW,
             "nvidia_mig_layout": "all-balanced",
@@ -210,71 +300,6 @@ class Site:
         pools = {"training": {"hosts": {host: {} for host in self.hosts}}}
         inventory = {"gpu_hosts": {"children": pools, "vars": local}}
         (folder / "inventory.yml").write_text(yaml.safe_dump(inventory))
-
-    def _link(self, collection: Path) -> None:
-        (collection / "plugins" / "action").mkdir(parents=True)
-        for name in ("meta", "playbooks", "galaxy.yml"):
-            (collection / name).symlink_to(REPOSITORY / name)
-        for path in (REPOSITORY / "plugins").iterdir():
-            if path.name != "action":
-                (collection / "plugins" / path.name).symlink_to(path)
-        for path in (REPOSITORY / "plugins" / "action").glob("*.py"):
-            (collection / "plugins" / "action" / path.name).symlink_to(path)
-        (collection / "plugins" / "action" / "stub.py").write_text(_STUB)
-        (collection / "plugins" / "action" / "stub_kernel.py").write_text(_STUB_KERNEL)
-        (collection / "plugins" / "action" / "stub_newest.py").write_text(_STUB_NEWEST)
-        (collection / "plugins" / "action" / "stub_step.py").write_text(_STUB_STEP)
-        (collection / "plugins" / "action" / "stub_facts.py").write_text(_STUB_FACTS)
-        (collection / "plugins" / "action" / "stub_operands.py").write_text(_STUB_OPERANDS)
-
-    def _roles(self, roles: Path) -> None:
-        for real in (REPOSITORY / "roles").iterdir():
-            for part in ("defaults", "meta", "vars", "tasks"):
-                own = (part == "tasks" and real.name != "gpu_kubernetes") or (part == "vars" and real.name in _DAY_TWO)
-                if (real / part).is_dir() and not own:
-                    (roles / real.name).mkdir(parents=True, exist_ok=True)
-                    (roles / real.name / part).symlink_to(real / part)
-        for role, files in _ROLES.items():
-            for name, step in files.items():
-                task = {"name": step, "gpufleet.nvidia.stub": {"step": step}, "register": f"{role}_result"}
-                self._write(roles / role / "tasks" / name, [task])
-        facts = {"gpu_facts_host": {"gpu": "{{ stub_found }}"}, "gpu_facts_plan": "{{ stub_plan }}"}
-        prove = {"name": "Prove", "gpufleet.nvidia.stub_kernel": {"release": ""}, "register": "__gpu_facts_next_boot"}
-        self._write(roles / "gpu_facts" / "tasks" / "next_kernel.yml", [prove])
-        self._write(roles / "gpu_facts" / "tasks" / "main.yml", [{"name": "Facts", "ansible.builtin.set_fact": facts}])
-        for path in [found for part in ("tasks", "vars") for found in (REPOSITORY / "roles").glob(f"*/{part}/*.yml")]:
-            role = path.parent.parent.name
-            if role not in _DAY_TWO and (role, path.name) != ("gpu_facts", "reboot.yml"):
-                continue
-            text = path.read_text(encoding="utf-8")
-            # A folder and services of each host's own.
-            text = text.replace("/var/lib/gpufleet", f"{self.folder}/{{{{ inventory_hostname }}}}")
-            text = text.replace("/usr/local/nvidia", f"{self.folder}/{{{{ inventory_hostname }}}}/nvidia")
-            text = text.replace("/run/nvidia/driver", f"{self.folder}/{{{{ inventory_hostname }}}}/mounted")
-            for program in ("systemctl", "findmnt", "umount"):
-                text = text.replace(f"/usr/bin/{program}", f"{self.folder}/{program}")
-            text = re.sub(
-                r"gpufleet[.]nvidia[.]node:\n( *action: node_(operands|stack))",
-                r"gpufleet.nvidia.stub_operands:\n\1",
-                text,
-            )
-            text = re.sub(r"gpufleet[.]nvidia[.]host_module:\n *systemd_service:", "gpufleet.nvidia.stub:", text)
-            text = text.replace("gpufleet.nvidia.gpu_info:", "gpufleet.nvidia.stub_facts:")
-            text = text.replace("gpufleet.nvidia.mig:", "gpufleet.nvidia.stub_step:")
-            # Who holds the Lease when is seen without a cluster, too.
-            text = re.sub(
-                r"gpufleet[.]nvidia[.]rollout:\n *action: (upgrade_lease|team_quotas)",
-                "gpufleet.nvidia.stub_step:",
-                text,
-            )
-            if path.name == "lease.yml":
-                text = text.replace("  when: gpu_node_kubernetes | bool\n", "")
-            text = text.replace("gpufleet.nvidia.boot_kernel:", "gpufleet.nvidia.stub_kernel:")
-            text = text.replace("gpufleet.nvidia.kernel_package:", "gpufleet.nvidia.stub_newest:")
-            text = re.sub(r"gpufleet[.]nvidia[.]host_module:\n *reboot:", "gpufleet.nvidia.stub_kernel:", text)
-            written = roles / role / path.parent.name / path.name
-            written.parent.mkdir(parents=True, exist_ok=True)
-            written.write_text(text, encoding="utf-8")
 
     def _facts(self, version: str) -> str:
         """Return facts with the kernel that the host has by now."""
@@ -305,11 +330,6 @@ class Site:
             )
         (self.folder / "inventory.yml").write_text(yaml.safe_dump(inventory))
 
-    @staticmethod
-    def _write(path: Path, tasks: list) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(yaml.safe_dump(tasks, sort_keys=False))
-
     def fail(self, lost: bool = False, **steps: str) -> None:
         """Let steps fail: C(a="health") is the health of host a.
 
@@ -330,17 +350,21 @@ class Site:
     def run(self, playbook: str, *arguments: str) -> subprocess.CompletedProcess:
         """Run a playbook of the collection; C(log) has what it did."""
         (self.folder / "log").write_text("")
-        paths = f"{self.folder}/collections:{REPOSITORY}/build/collections"
+        site = _collections() / "site"
+        site.unlink(missing_ok=True)
+        site.symlink_to(self.folder)
+        paths = f"{_collections()}:{REPOSITORY}/build/collections"
         environment = {
             **os.environ,
             "ANSIBLE_COLLECTIONS_PATH": paths,
             "ANSIBLE_NOCOLOR": "1",
             "ANSIBLE_GATHERING": "explicit",
+            "ANSIBLE_PIPELINING": "true",
             "STUB_FOLDER": str(self.folder),
         }
         program = str(Path(sys.executable).parent / "ansible-playbook")
         command = [program, "-i", str(self.folder / "inventory.yml"), f"gpufleet.nvidia.{playbook}", *arguments]
-        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
+        return run_ansible(command, environment, self.folder)
 
     @property
     def log(self) -> list[str]:
