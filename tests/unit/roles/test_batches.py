@@ -102,6 +102,8 @@ def test_one_host_at_a_time_by_default(site, playbook):
     assert {line.split()[0] for line in site.log if not line.endswith("lease absent")} == {"a"}
 
 
+# By default the quotas of teams show when the Lease is given back.
+@pytest.mark.by_name
 @ONE_OF_THEM
 def test_the_lease_is_held_until_the_last_batch_has_ended(site, playbook):
     site.fail(c=CHANGES[playbook])

@@ -191,10 +191,11 @@ def test_an_error_that_stays_brings_the_former_layout_back(prepared, tmp_path) -
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("action", ["kill", "error=UNKNOWN"])
+# A kill at a call that changes nothing leaves what one at the next change leaves, which is cut off above.
+@pytest.mark.parametrize("action", [pytest.param("kill", marks=pytest.mark.by_name), "error=UNKNOWN"])
 @pytest.mark.parametrize("prepared", ONE_OF_EACH, indirect=True, ids=lambda one: one.id)
 def test_every_call(prepared, tmp_path, action) -> None:
-    """Errors and kills at every single call, those that only read included; by default at a tenth of them."""
+    """Errors and kills at every single call, those that only read included; by default errors at a tenth of them."""
     proven: set[str] = set()
     for nth in some(range(1, len(prepared[-1]) + 1)):
         check(prepared, tmp_path / str(nth), f"*:{action}:nth={nth}", proven=proven)
