@@ -138,6 +138,8 @@ class ActionModule(ControllerAction):
         done = "to change" if self._task.check_mode else "changed"
         text = f"; {', '.join(left)} left as they are, because no host of this inventory is in them" if left else ""
         self._display.display(f"  {root}: {len(clusters) + len(slurm)} clusters, {len(changes)} files {done}{text}")
+        digest = writer.digest(trees)
+        self._display.v(f"  {root}: the files have the digest {digest}")
         result: dict[str, Any] = {
             "changed": bool(changes) or newer,
             "output_directory": root,
@@ -164,7 +166,7 @@ class ActionModule(ControllerAction):
             "served": {cluster.name: served.entries(servers(cluster)) for cluster in clusters},
             "quotas": {item.name: team_quotas.described(item) for item in clusters if item.options["quotas"]},
             "unread": recorded.unread,
-            "digest": writer.digest(trees),
+            "digest": digest,
             "changes": [{"action": change.action, "path": change.path} for change in changes],
         }
         if self._task.diff:

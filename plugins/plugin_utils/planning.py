@@ -74,10 +74,10 @@ class Planning:
             return
         self.stages = {name: plan for name, plan in self.stages.items() if name in (does.changes or self.stages)}
         for registered in does.evictions:
-            answer = answer_of(registered) or {}
-            self.pods += answer.get("evicted") or ()
-            if answer.get("failed"):
-                why = StagePlan("pods", needed=True, unknown=f"they cannot be evicted: {said(answer)}")
+            evicting = answer_of(registered) or {}
+            self.pods += evicting.get("evicted") or ()
+            if evicting.get("failed"):
+                why = StagePlan("pods", needed=True, unknown=f"they cannot be evicted: {said(evicting)}")
                 self.stages = {**self.stages, "pods": why}
         for stage, registered in does.asked.values():
             answer = answer_of(registered)

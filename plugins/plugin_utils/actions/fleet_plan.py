@@ -130,6 +130,8 @@ class ActionModule(ControllerAction):
             return _refused(refusal)
         by = f" by {plan.author}" if plan.author else ""
         self._display.display("\n" + plan.shown().text(terminal_width()))
+        if plan.tree:
+            self._display.display(f"The files of the clusters have the digest {plan.tree}.")
         title = f"The plan {digest} for {plan.playbook}, made {plan.made} with release {plan.release}{by}."
         self._display.display(title)
         return {"drift": False, "as_described": True, "digest": digest, "msg": title}

@@ -74,7 +74,7 @@ def test_a_plan_is_saved_with_what_the_modules_said_and_shown_again(fleet):
     assert "driver: install driver 580.178.04" in shown.text
     result, again = fleet.run(fleet_plan, {"saved": fleet.path})
     assert result["digest"] == digest and "driver: install driver 580.178.04" in again.text
-    assert "by the board" in again.text
+    assert "by the board" in again.text and "The files of the clusters have the digest 1234." in again.text
 
 
 def test_only_hosts_with_work_are_asked(fleet):
