@@ -146,7 +146,18 @@ class FleetAnswer:
             if room >= most
             else f"and could leave room for {most - room} instances more"
         )
-        return f"Hosts changed: {hosts}; {fewest}, {more}."
+        empty = self.outcome.emptied
+        wholly = f"Hosts left empty: {shortened(sorted(empty or ()), 20) or 'none'}; " if self.spare is not None else ""
+        if wholly and empty is None:
+            wholly = "Plans that are as good were not compared by how many hosts are left empty. "
+        elif wholly:
+            most = self.outcome.most_emptied
+            wholly += (
+                "no plan that is as good has more. "
+                if len(empty or ()) >= most
+                else f"one that is as good could have {most}. "
+            )
+        return f"{wholly}Hosts changed: {hosts}; {fewest}, {more}."
 
     def text(self, width: int = 0) -> str:
         """Return it for people: what is served, what changes, whom that evicts, and what is proven."""
@@ -177,8 +188,10 @@ class FleetAnswer:
 
     def as_dict(self) -> dict[str, Any]:
         """Return it for programs, with the certificate."""
+        emptied = None if self.outcome.emptied is None else sorted(self.outcome.emptied)
         return {
             "ties": {
+                **({} if self.spare is None else {"emptied": emptied, "most_emptied": self.outcome.most_emptied}),
                 "hosts": len(self.changed),
                 "least_hosts": self.least,
                 "room": self.outcome.room,
@@ -336,7 +349,7 @@ def pictured(answer: FleetAnswer, facts: Mapping[str, Facts], users: Mapping[str
 
 def placed(found: FleetSurvey, outcome: FleetOutcome) -> dict[str, dict[int, Instances | None]]:
     """Return what each GPU becomes, by host and index. Of units that are alike, those of hosts that are to change, or change anyway, come first, and empty
-    are those of the hosts of which the largest part can be.
+    are those of the hosts that are to be, or of which the largest part can be.
     """
     after: dict[str, dict[int, Instances | None]] = {}
     touched = set(outcome.hosts)
@@ -355,6 +368,8 @@ def placed(found: FleetSurvey, outcome: FleetOutcome) -> dict[str, dict[int, Ins
         several.sort(key=lambda entry: (entry[0], _SPARE not in entry[2]))
         by_spare = _SPARE in several[0][2]
         share = {host: spare[host] / all_of_it[host] if by_spare else 0 for host, _indices in found.units[group]}
+        if by_spare and outcome.emptied is not None:
+            share = {host: float(host in outcome.emptied) for host in share}
         left = sorted(found.units[group], key=lambda unit: (-share[unit[0]], unit[0] not in touched, unit))
         for stays, count, layouts in several:
             for host, indices in left[:count]:

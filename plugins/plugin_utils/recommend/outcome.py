@@ -52,7 +52,8 @@ class FleetOutcome:
     :param prices: they bound C(cost) from below. C(served_prices): they bound what is served of a priority that is not served as a whole.
     :param least: what no plan costs less than, as the search of whole numbers has shown, also where prices leave a gap.
     :param searched: it has shown that no plan is better.
-    :param hosts: those that change, where plans that are as good were compared, none of which changes fewer than C(least_hosts).
+    :param emptied: hosts that are left empty, where plans that are as good were compared, none of which leaves more than C(most_emptied).
+    :param hosts: those that change, where they were compared: of those that leave as many empty, none changes fewer than C(least_hosts).
     :param room: how many instances of each profile can still be created, summed; no plan that is as good and changes as few hosts leaves more than
         C(most_room).
     """
@@ -69,6 +70,8 @@ class FleetOutcome:
     least: int
     searched: bool
     parts: int = PARTS
+    emptied: frozenset[str] | None = None
+    most_emptied: int = 0
     hosts: frozenset[str] = frozenset()
     least_hosts: int = 0
     room: int = 0
@@ -156,6 +159,8 @@ class _Outcome:
             served_prices={priority: self._prices(prices) for priority, prices in self.found.served_prices.items()},
             least=int(self.found.least),
             searched=self.found.searched,
+            emptied=self.found.emptied,
+            most_emptied=self.found.most_emptied,
             hosts=self.found.hosts,
             least_hosts=self.found.least_hosts,
             room=room,

@@ -19,6 +19,7 @@ from ansible.template import Templar, trust_as_template
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import view_of
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions import fleet_plan, fleet_recommend, host_plan
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend import ties
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.answer import FleetAnswer
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.checker import NotProven
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.seen import state_of
@@ -276,6 +277,15 @@ def test_as_many_gpus_as_can_be_are_left_empty(recommend, tmp_path):
     # GPUs that MIG does not divide are left alone.
     assert not report["hosts"][SHARED]["empty"]
     assert f"Empty then: 7 GPUs ({TRAINING}: " in shown.text and "could perhaps" not in result["msg"]
+    assert "Hosts left empty: none; no plan that is as good has more. Hosts changed: 1;" in shown.text
+    assert report["ties"]["emptied"] == [] and report["ties"]["most_emptied"] == 0
+
+
+def test_where_plans_are_not_compared_the_answer_says_so(recommend, monkeypatch):
+    monkeypatch.setattr(ties, "_COLUMNS", 0)
+    _result, shown = recommend({"mode": "consolidate"}, lambda facts: pods_on(facts, (2, 0), (5, 2)))
+    assert "Plans that are as good were not compared by how many hosts are left empty. Hosts changed: 1;" in shown.text
+    assert "could leave room for" in shown.text
 
 
 def test_the_page_has_each_gpu_that_changes_now_and_then(recommend, tmp_path):

@@ -15,8 +15,10 @@ import pytest
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend import ties
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.answer import placed
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.checker import least_hosts, verify
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.goals import consolidate
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.outcome import KindPrices, as_it_is, recommend
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.problem import (
+    EMPTY,
     FleetGpu,
     Group,
     HeldInstance,
@@ -89,25 +91,20 @@ def best(problem):
     return min(answers, default=None)
 
 
+def chosen(problem, answer):
+    """Return what each GPU becomes where GPUs that are alike are chosen: those of a host are numbered by group."""
+    units = tuple(tuple((host, (number,)) for host in group.hosts) for number, group in enumerate(problem.groups))
+    return placed(FleetSurvey(problem.boards, problem.groups, units, {}), answer)
+
+
 def changed(problem, answer):
-    """Return the hosts that change where GPUs that are alike are chosen."""
-    units = tuple(tuple((host, (0,)) for host in group.hosts) for group in problem.groups)
-    at = Counter(host for group in problem.groups for host in group.hosts)
-    # An index for each GPU of a host.
-    units = tuple(tuple((host, (at.subtract([host]) or at[host],)) for host, _zero in several) for several in units)
-    survey = FleetSurvey(problem.boards, problem.groups, units, {})
-    now = {
-        (host, index): as_it_is(state)
-        for group, several in zip(problem.groups, units)
-        for host, (index,) in several
-        for state in group.states
-    }
-    return {
-        host
-        for host, after in placed(survey, answer).items()
-        for index, then in after.items()
-        if (then and sorted(then)) != (now[host, index] and sorted(now[host, index]))
-    }
+    """Return the hosts that change. Each group has one GPU of a host."""
+    found = set()
+    for host, after in chosen(problem, answer).items():
+        for number, then in after.items():
+            now = as_it_is(problem.groups[number].states[0])
+            found |= set() if (then and sorted(then)) == (now and sorted(now)) else {host}
+    return found
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -161,3 +158,45 @@ def test_prices_show_which_hosts_have_to_change():
     assert answer.cost == 3 and answer.hosts == {"a", "b"}
     for price, least in ((0, 0), (answer.parts // 2, 0), (4 * answer.parts, 2)):
         assert least_hosts(problem, replace(answer, prices=KindPrices({kind: price}, {}, {0: price}))) == least
+
+
+def emptied(problem, spare):
+    """Return of all plans with the most GPUs empty and the fewest costs the most hosts that are empty."""
+    need, best = Counter(), None
+    for who, one in problem.asked.items():
+        if who != spare:
+            need[one.kinds[0].profile] += one.count
+    options = []
+    for group in problem.groups:
+        (state,), found = group.states, set()
+        for layout in [*LAYOUTS[A30], None, "empty"]:
+            then = {None: [("gpu", 0, 0)], "empty": []}.get(layout, layout)
+            if state.fixed and set(then) != set(state.there):
+                continue
+            gone = [users for place, users in state.there.items() if place not in then]
+            idle = sum(not users for users in gone) if state.mig else 0
+            supply = tuple(sum(one[0] == name for one in then) for name in need)
+            found.add((group.hosts[0], layout == "empty", supply, sum(map(len, gone)), idle))
+        options.append(found)
+    for plan in product(*options):
+        if all(sum(one[2][at] for one in plan) >= count for at, count in enumerate(need.values())):
+            active = {one[0] for one in plan if not one[1]}
+            value = -sum(one[1] for one in plan), sum(one[3] for one in plan), sum(one[4] for one in plan), len(active)
+            best = value if best is None else min(best, value)
+    return best
+
+
+@pytest.mark.parametrize("seed", range(40, 60))
+def test_of_plans_with_as_many_empty_gpus_the_one_with_the_most_empty_hosts_is_taken(seed):
+    asked = drawn(seed)
+    problem, priority = consolidate(replace(asked, wanted=asked.wanted[:1]))
+    optimum = emptied(problem, len(problem.wanted) - 1)
+    answer = recommend(problem)
+    assert bool(answer.missing.keys() - {priority}) == (optimum is None)
+    verify(problem, answer)
+    if optimum:
+        active = {
+            host for host, after in chosen(problem, answer).items() if any(one != (EMPTY,) for one in after.values())
+        }
+        assert (-answer.served[priority], *divmod(answer.cost, answer.scale), len(active)) == optimum
+        assert len(set(HOSTS)) - len(active) == len(answer.emptied) == answer.most_emptied, "proven"
