@@ -19,9 +19,14 @@ from ..module_utils._slurm.plan import NAMES
 from .fleet.slurm_node import ShownSlurmNode, checks, jobs_elsewhere, read_nodes
 from .role_variables import collect, role_interface, value_of
 
-_ROLE, CONTROLLERS, _DIRECTORY = "gpu_slurm", "gpu_slurm_controllers", "gpu_slurm_directory"
+_ROLE, _CONTROLLERS, _DIRECTORY = "gpu_slurm", "gpu_slurm_controllers", "gpu_slurm_directory"
 _CLUSTER, _NODE = "gpu_slurm_cluster", "gpu_slurm_node_name"
 _TREE = "gpu_kubernetes_output_directory"
+
+
+def is_brought(variables: Mapping[str, Any], template: Callable[[Any], Any] = lambda value: value) -> bool:
+    """Return whether Slurm's files are brought to a host, and playbooks drain it in Slurm. Controllers alone may be those of another pool."""
+    return all(variables.get(name) and value_of(name, variables, template) for name in (_CONTROLLERS, _CLUSTER))
 
 
 def asked_of(variables: Mapping[str, Any], template: Callable[[Any], Any]) -> dict[str, str]:
@@ -33,7 +38,7 @@ def asked_of(variables: Mapping[str, Any], template: Callable[[Any], Any]) -> di
 
 
 def _directory(variables: Mapping[str, Any], template: Callable[[Any], Any]) -> str:
-    if not variables.get(CONTROLLERS) or not value_of(CONTROLLERS, variables, template):
+    if not is_brought(variables, template):
         return ""
     return str(value_of(_DIRECTORY, variables, template, role_interface(_ROLE).defaults[_DIRECTORY]))
 

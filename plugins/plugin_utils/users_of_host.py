@@ -14,7 +14,7 @@ from ..module_utils._facts_view import Facts
 from ..module_utils._plan import Refused
 from ..module_utils._users import PROCESS, mps_pids, names, users_of
 from .role_variables import role_interface, value_of
-from .slurm_desired import CONTROLLERS
+from .slurm_desired import is_brought
 
 _ROLE, _DRAIN, _DISRUPTION, _SERVICES = (
     "gpu_node",
@@ -57,7 +57,7 @@ def refuse_users(
         for host, users in found.items()
         if users
         and not _value(hosts[host][1], _DRAIN)
-        and not hosts[host][1].get(CONTROLLERS)
+        and not is_brought(hosts[host][1])
         and _value(hosts[host][1], _DISRUPTION) != "force"
     }
     if refused:

@@ -109,3 +109,9 @@ def test_site_asks_a_controller_that_does_not_answer_once_and_a_playbook_of_day_
     assert code == 0 and asked == ["asked"], said
     code, asked, said = node(["drain.yml"])
     assert code and asked == ["asked"] and "Unable to contact slurm controller" in said
+
+
+def test_a_host_of_another_pool_is_left_alone(node):
+    code, asked, said = node(["main.yml"], work="site", gpu_slurm_controllers=["head"])
+    assert code == 0, said
+    assert asked == [] and "slurmd" not in said
