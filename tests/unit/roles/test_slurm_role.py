@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -115,3 +116,75 @@ def test_a_host_of_another_pool_is_left_alone(node):
     code, asked, said = node(["main.yml"], work="site", gpu_slurm_controllers=["head"])
     assert code == 0, said
     assert asked == [] and "slurmd" not in said
+
+
+@pytest.mark.parametrize(
+    ("said", "drained"),
+    [
+        ("State=DOWN Reason=bad board", False),
+        ("State=IDLE+FAIL Reason=bad board", False),
+        ("State=DOWN* Reason=Not responding", True),
+        pytest.param("State=DOWN Reason=gpufleet.nvidia.upgrade", True, marks=pytest.mark.slow),
+        pytest.param("State=IDLE+POWERED_DOWN", True, marks=pytest.mark.slow),
+    ],
+)
+def test_a_node_that_somebody_else_took_out_keeps_its_reason_and_is_not_resumed(node, said, drained):
+    code, asked, out = node(["drain.yml", "resume.yml"], state=f"NodeName=gpu01 {said} [root]")
+    assert code == 0, out
+    assert [line.split()[2] for line in asked] == (["state=drain", "state=resume"] if drained else [])
+
+
+def test_a_job_that_is_not_requeued_stops_the_drain_only_if_it_stays(node, tmp_path):
+    program = tmp_path / "programs/scontrol"
+    program.write_text(program.read_text().replace("requeue*) : > jobs ;;", "requeue*) {ended}; exit 1 ;;"))
+    text = program.read_text()
+    program.write_text(text.replace("{ended}", ": > jobs"))
+    code, asked, said = node(["drain.yml"], jobs="12\n13\n", gpu_slurm_jobs="requeue")
+    assert code == 0 and asked[1:] == ["requeue 12,13"], said
+    program.write_text(text.replace("{ended}", "echo 13 > jobs"))
+    code, _asked, said = node(["drain.yml"], jobs="12\n13\n", gpu_slurm_jobs="requeue")
+    assert code and "jobs run on node gpu01: 13." in said
+
+
+@pytest.fixture
+def brought(tmp_path):
+    """The variables of a node to which files are brought that slurmd was not started with."""
+    tree = tmp_path / "tree/slurm/hpc"
+    tree.mkdir(parents=True)
+    (tree / "nodes.conf").write_text("NodeName=gpu01 Gres=gpu:x:1\n")
+    entry = {"host": "gpu01", "scontrol": {"Gres": "gpu:x:1"}, "gres": {"gpu:x": 1}, "devices": []}
+    (tree / "capacity.json").write_text(json.dumps({"schema": 1, "nodes": {"gpu01": entry}}))
+    (tmp_path / "slurm.conf").write_text(f"Include {tmp_path}/files/nodes.conf\n")
+    return {
+        "work": "site",
+        "gpu_slurm_cluster": "hpc",
+        "gpu_slurm_controllers": ["gpu01"],
+        "gpu_slurm_directory": f"{tmp_path}/files",
+        "gpu_slurm_configuration": f"{tmp_path}/slurm.conf",
+        "gpu_kubernetes_output_directory": f"{tmp_path}/tree",
+    }
+
+
+def test_a_node_is_returned_where_nothing_was_changed(node, brought):
+    code, asked, said = node(["apply.yml"], jobs="12\n", **brought)
+    assert code and "jobs run on node gpu01: 12." in said
+    assert [line.split()[2] for line in asked] == ["state=drain", "state=resume"]
+
+
+def test_a_node_stays_drained_that_slurm_drained_itself(node, brought):
+    state = "NodeName=gpu01 State=IDLE+DRAIN Reason=gres/gpu count reported lower than configured (1 < 2) [slurm]"
+    code, asked, said = node(["apply.yml"], state=state, jobs="12\n", **brought)
+    assert code and "jobs run on node gpu01: 12." in said
+    assert asked == []
+
+
+def test_a_node_stays_drained_where_a_controller_was_changed_and_does_not_start(node, brought):
+    code, asked, said = node(["apply.yml"], **brought)
+    assert code and "Failed to bring Slurm its files" in said
+    assert [line.split()[2] for line in asked] == ["state=drain"]
+
+
+def test_a_node_is_not_drained_for_a_controller_that_is_away(node, brought):
+    code, asked, said = node(["apply.yml"], **{**brought, "gpu_slurm_controllers": ["head.invalid"]})
+    assert code and "head.invalid" in said
+    assert asked == []
