@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from ...module_utils._formats.documents import read_record
 from ...module_utils._formats.numbers import whole_number
-from ...module_utils._gpu_facts import GpuFacts
+from ...module_utils._gpu_facts import ComputeInstanceFacts, GpuFacts
 from ...module_utils._health.report import FAILED, PASSED, WARNING, Check
 from ...module_utils._plan import Refused
 from ...module_utils._printable import printable
@@ -119,10 +119,11 @@ def checks(name: str, expected: ShownSlurmNode, slurmd: str, scontrol: str) -> t
 
 def jobs_elsewhere(gpus: Sequence[GpuFacts]) -> tuple[Check, ...]:
     """Return which jobs were told another device than Slurm gave them. A user may tell a job so, which is no fault of the host."""
-    parts = [part for gpu in gpus for one in gpu.gpu_instances for part in one.compute_instances]
+    instances = [part for gpu in gpus for one in gpu.gpu_instances for part in one.compute_instances]
+    parts: list[GpuFacts | ComputeInstanceFacts] = [*gpus, *instances]
     wrong = [
         f"job {one.job} of {one.user or 'an unknown user'} has {one.resource} ({part.uuid}) and sees {one.sees}"
-        for part in (*gpus, *parts)
+        for part in parts
         for one in part.allocations
         if one.job and one.sees
     ]

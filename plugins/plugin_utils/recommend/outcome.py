@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from ...module_utils._plan import Refused
 from .matrices import Layouts, Matrices
 from .problem import GPU, Asking, FleetGpu, Place, Problem, UnitKind
-from .solver import INFINITY, PARTS, RowPrices, Solution, solve
-from .ties import room_of
+from .solver import INFINITY, PARTS, RowPrices, Solution
+from .ties import room_of, solve
 
 Instances = tuple[Place, ...]
 

@@ -20,7 +20,6 @@ from typing import Any, NamedTuple
 
 from .highs import INFINITY, Program
 from .matrices import Block, Layouts, Matrices
-from .ties import break_ties
 
 #: Prices are integers in these parts of an idle instance, so that they are checked without rounding.
 PARTS = 1024
@@ -79,8 +78,8 @@ class Solution:
     most_room: int = 0
 
 
-def solve(of: Matrices, seconds: float = INFINITY) -> Solution:
-    """Return the best plan. C(seconds): after how many the search ends with what it has."""
+def search_of(of: Matrices, seconds: float = INFINITY) -> Search:
+    """Return the search that found the best plan. C(seconds): after how many it ends with what it has."""
     end = time.monotonic() + seconds
     of.build()
     found = _serve(of)
@@ -93,8 +92,7 @@ def solve(of: Matrices, seconds: float = INFINITY) -> Solution:
         of.build(sorted(kept))
     search = Search(of, found, end)
     search.run()
-    break_ties(search)
-    return found
+    return search
 
 
 def _serve(of: Matrices) -> Solution:

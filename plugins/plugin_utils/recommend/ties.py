@@ -12,14 +12,12 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import chain, combinations
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from .highs import Program
-from .matrices import Block, Layouts
+from .matrices import Block, Layouts, Matrices
 from .problem import EMPTY, GPU, Group
-
-if TYPE_CHECKING:
-    from .solver import Search
+from .solver import INFINITY, Search, Solution, search_of
 
 #: The most columns of the program, and the most nodes of its search.
 _COLUMNS, _NODES = 2500, 200
@@ -46,7 +44,14 @@ def room_of(block: Block, group: Group, layouts: Layouts) -> int:
     return total
 
 
-def break_ties(search: Search) -> None:
+def solve(of: Matrices, seconds: float = INFINITY) -> Solution:
+    """Return the best plan. C(seconds): after how many the search ends with what it has."""
+    search = search_of(of, seconds)
+    _break_ties(search)
+    return search.found
+
+
+def _break_ties(search: Search) -> None:
     """Find, of the plans that are as good as that of a search, the one that touches the least, and what none of them is better than."""
     found, of = search.found, search.of
     near: dict[tuple[int, int], list[int]] = {}

@@ -18,6 +18,8 @@ NAMESPACE = "gpufleet.nvidia."
 ACTIONS = "ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions"
 #: Declared otherwise on purpose, with what differs.
 OTHERWISE = {
+    # Where no plan is applied, the gate is not asked, or says so itself.
+    "gpu_plan_apply-fleet plan_gate.plan": {"default"},
     # A role that does not call its module for this value.
     "nvidia_driver_state-driver.state": {"choices"},
     "nvidia_dcgm_state-dcgm.state": {"choices", "default"},

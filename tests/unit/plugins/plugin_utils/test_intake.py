@@ -119,7 +119,12 @@ def inspected(hosts):
 
 def planned(hosts):
     plan = FleetPlan(
-        [fleet_plan._plan(host, *fleet_plan.facts_of_host(host, "", False), None) for host in of_run(hosts)]
+        [
+            fleet_plan._plan(
+                host, *fleet_plan.facts_of_host(host, "", False), None, {"playbook": "site", "out": ""}, None
+            )[0]
+            for host in of_run(hosts)
+        ]
     )
     shown(plan.text())
     return json.dumps(plan.as_dict()["hosts"]["b"])

@@ -94,11 +94,11 @@ def test_what_is_no_file_is_refused(tmp_path):
 )
 def test_a_module_may_do_what_is_in_the_plan_alone(tmp_path, steps, said):
     path = str(tmp_path / "plan.json")
-    gate = {"gpu_site_gate": {"digest": plan_file.write(path, plan(), [])}}
+    gate = {"gpu_plan_gate": {"digest": plan_file.write(path, plan(), [])}}
     answer = {"steps": [step.as_dict() for step in steps]}
     assert plan_file.beyond(gate, path, "a", "container_toolkit", answer) == said
     # Roles that no gate was before have no plan that was looked at.
-    for other in ({}, {"gpu_site_gate": {}}, {"gpu_site_gate": {"digest": "1"}}):
+    for other in ({}, {"gpu_plan_gate": {}}, {"gpu_plan_gate": {"digest": "1"}}):
         with pytest.raises(Refused, match="another plan than the one that this run of"):
             plan_file.beyond(other, path, "a", "container_toolkit", answer)
     if steps:
