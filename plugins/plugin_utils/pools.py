@@ -28,6 +28,7 @@ _GROUP, _VERSION = f"{VARIABLE}_group", "nvidia_driver_version"
 OF_PLAYBOOKS = (
     "gpu_asked",
     "gpu_site_todo",
+    "gpu_plan_held",
     "gpu_upgrade_todo",
     "gpu_node_begun",
     "gpu_node_ended",

@@ -171,27 +171,6 @@ def test_an_instance_too_few_and_one_too_many_are_named_with_the_next_step_and_m
     site.wait(lambda: idle(site), site.logs)
 
 
-def test_repartition_drains_in_slurm_returns_the_jobs_and_resumes_only_what_it_drained(site):
-    job = site.submit(AMPERE, next(kind for kind in site.offered(AMPERE) if kind.endswith("3g.20gb")))
-    site.wait(lambda: site.seen(AMPERE, job), site.logs)
-    site.lab.sh(HOPPER, f"scontrol update nodename={HOPPER} state=drain reason=fan")
-    layouts = {
-        HOPPER: [{"devices": [0], "instances": {"1g.10gb": 7}}],
-        AMPERE: [{"devices": [0], "instances": {"3g.20gb": 2}}],
-    }
-    site.describe(layouts)
-    done = site.fleet.play("repartition", "-e", "gpu_slurm_jobs=requeue")
-    assert done.rc == 0, f"{done.text}\n{site.logs()}"
-    assert "1g.10gb:7" in str(site.node(HOPPER)["Gres"]) and "3g.20gb:2" in str(site.node(AMPERE)["Gres"])
-    assert "DRAIN" in site.states()[HOPPER] and site.node(HOPPER)["Reason"].startswith("fan")
-    assert "DRAIN" not in site.states()[AMPERE]
-    assert site.lab.sh(HOPPER, f"scontrol show job {job} | grep -o Restarts=.").strip() == "Restarts=1"
-    site.lab.sh(HOPPER, f"scontrol update nodename={HOPPER} state=resume")
-    site.end_jobs()
-    site.wait(lambda: idle(site), site.logs)
-    site.partition(FIRST)
-
-
 @pytest.mark.by_name
 @pytest.mark.parametrize(
     "step",
@@ -260,3 +239,24 @@ def _processes(site, host):
         for gpu in site.show(host)
         for one in gpu["processes"]
     ]
+
+
+# The last: to a layout that it replaced, site does not go back.
+def test_repartition_drains_in_slurm_returns_the_jobs_and_resumes_only_what_it_drained(site):
+    job = site.submit(AMPERE, next(kind for kind in site.offered(AMPERE) if kind.endswith("3g.20gb")))
+    site.wait(lambda: site.seen(AMPERE, job), site.logs)
+    site.lab.sh(HOPPER, f"scontrol update nodename={HOPPER} state=drain reason=fan")
+    layouts = {
+        HOPPER: [{"devices": [0], "instances": {"1g.10gb": 7}}],
+        AMPERE: [{"devices": [0], "instances": {"3g.20gb": 2}}],
+    }
+    site.describe(layouts)
+    done = site.fleet.play("repartition", "-e", "gpu_slurm_jobs=requeue")
+    assert done.rc == 0, f"{done.text}\n{site.logs()}"
+    assert "1g.10gb:7" in str(site.node(HOPPER)["Gres"]) and "3g.20gb:2" in str(site.node(AMPERE)["Gres"])
+    assert "DRAIN" in site.states()[HOPPER] and site.node(HOPPER)["Reason"].startswith("fan")
+    assert "DRAIN" not in site.states()[AMPERE]
+    assert site.lab.sh(HOPPER, f"scontrol show job {job} | grep -o Restarts=.").strip() == "Restarts=1"
+    site.lab.sh(HOPPER, f"scontrol update nodename={HOPPER} state=resume")
+    site.end_jobs()
+    site.wait(lambda: idle(site), site.logs)

@@ -107,8 +107,9 @@ def changed_nodes(before: Mapping[str, str], files: Mapping[str, str]) -> list[s
 
 
 def edited(state: SlurmState) -> bool:
-    """Whether a person wrote a file, with which each daemon of the host may have been started."""
-    return any(state.files.get(name) not in (None, state.applied.get(name)) for name in INCLUDED_IN)
+    """Whether a person wrote a file, with which each daemon of the host may have been started. Its mode alone is no other text."""
+    there = {name: state.files[name].rstrip("-") for name in INCLUDED_IN if name in state.files}
+    return any(digest != state.applied.get(name) for name, digest in there.items())
 
 
 def plan(state: SlurmState, desired: DesiredSlurm) -> Plan:

@@ -134,3 +134,19 @@ def test_a_template_that_cannot_be_rendered_is_a_mistake_of_its_variable():
     # What its template needs may be given to the playbook that reads it alone.
     other = check("doctor", {"gpu_plan_report": "{{ nothing }}", "gpu_plan_offline": 5}, template)
     assert not other.refusals and [one.thing for one in other.others] == ["gpu_plan_offline"]
+
+
+def mappings(node):
+    if isinstance(node, yaml.MappingNode):
+        yield node
+    for one in node.value if isinstance(node.value, list) else ():
+        for part in one if isinstance(one, tuple) else (one,):
+            yield from mappings(part)
+
+
+@pytest.mark.parametrize("path", sorted(PLAYBOOKS.glob("*.yml")), ids=lambda path: path.stem)
+def test_no_key_replaces_one_that_was_merged_of_which_ansible_warns_at_every_run(path):
+    for found in mappings(yaml.compose(path.read_text(encoding="utf-8"))):
+        own = [key.value for key, _value in found.value if key.value != "<<"]
+        own += [key.value for name, merged in found.value if name.value == "<<" for key, _value in merged.value]
+        assert len(own) == len(set(own)), found.start_mark
