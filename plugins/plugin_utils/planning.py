@@ -110,7 +110,8 @@ class Planning:
     def as_planned(self, then: PlannedHost | None = None, **more: Any) -> PlannedHost:
         """Return what a plan has of it. C(then): what one has that it is compared with, whose facts are as exact. C(more): other fields."""
         work = tuple(saved_plan.work_of(self.stages))
-        facts = digests(self._document, self._read, bool(then.work if then else work)) if self._document else None
+        # A file has no empty mapping: none of nothing that was read is no difference.
+        facts = digests(self._document, self._read, bool(then.work if then else work)) or None
         return PlannedHost(variables=self.variables, work=work, facts=facts, **more)
 
 

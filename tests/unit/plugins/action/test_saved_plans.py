@@ -132,6 +132,14 @@ def test_a_host_with_a_recommendation_is_held_to_it_too(fleet):
         assert result["failed"] and said in result["msg"] and "\nb: " not in result["msg"]
 
 
+def test_a_host_of_which_no_fact_was_read_is_no_other_one(fleet):
+    for host in fleet.hosts.values():
+        host["nvidia_driver_lock_timeout"] = "soon"
+    fleet.save()
+    assert plan_file.opened(fleet.path)[0].host("a").facts is None
+    assert "failed" not in fleet.gate()
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
