@@ -19,6 +19,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._gpu_facts import 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused, StagePlan, Step, Verdict
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import Unfit, encode
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import Kind
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import plan_file
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import describe
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import saved_plan
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.recording import _PASSING, digests, noting
@@ -469,6 +470,57 @@ def test_a_drift_is_refused_where_a_recorded_fact_differs_and_nowhere_else():
         # Whatever field it is that a stage read.
         assert said or read_of(name, document) == read_of(name, facts), (seed, name, path)
     assert 0 < refused < examples(500)
+
+
+def asked(name, change=lambda step: step, pods=("jobs/one", "jobs/two"), **variables):
+    """Return a host whose modules said what they would do. C(change): what the repositories have become for one step."""
+    one, answers = planning(name, **variables), {"__gpu_node_evicted": {"evicted": list(pods)}}
+    for stage, registered in plan_file.STAGE_OF.values():
+        if stage in one.stages and one.stages[stage].steps:
+            answers[registered] = {"steps": [change(step).as_dict() for step in one.stages[stage].steps]}
+    one.ask(answers.get, "upgrade")
+    return one
+
+
+def changed(meant, name):
+    """Return what makes a step another one, of another version or with another target."""
+    data = {**meant.data, name: f"{meant.data[name]}-newer"} if name else meant.data
+    other = dataclasses.replace(meant, data=data, target=meant.target if name else f"{meant.target}-other")
+    return lambda step: other if step == meant else step
+
+
+@cache
+def emptied(name):
+    return made_of({name: (asked(name), {"pods": ["jobs/one", "jobs/two"]})}, {}, playbook="upgrade")
+
+
+def test_a_drift_of_variables_packages_or_pods_is_refused_and_nothing_else_is():
+    """Between the plan and the run, each of them becomes another one, or only seems to."""
+    begins = plan_file.APPLYING["upgrade"].begins
+    names = [
+        name for name in sorted(hosts()) if any(planning(name).stages[stage].steps for stage in begins if stage in planning(name).stages)
+    ]  # fmt: skip
+    found = {True: 0, False: 0}
+    for seed in range(examples(500)):
+        chance = random.Random(seed)
+        name, drifts = chance.choice(names), chance.random() < 0.5
+        what = chance.choice(["variables", "packages", "pods"])
+        then, now = emptied(name), {}
+        if what == "variables":
+            # Its default is no other value.
+            default = 1800
+            now = {"nvidia_driver_lock_timeout": default + drifts}
+        elif what == "packages" and drifts:
+            step = chance.choice([one.step for one in then.host(name).work if one.step and one.stage in begins])
+            exact = [key for key, value in step.data.items() if key in ("version", "package") and value]
+            now = {"change": changed(step, chance.choice([*exact, None]))}
+        elif what == "pods":
+            left = chance.sample(["jobs/one", "jobs/two"], chance.randrange(3))
+            now = {"pods": [*left, *([f"jobs/arrived-{seed}"] if drifts else [])]}
+        said = Held("plan.json", then, "1").objections(name, asked(name, **now), view_of(hosts()[name].facts))
+        assert bool(said) == drifts, (seed, name, what, [one.reason for one in said])
+        found[drifts] += 1
+    assert all(found.values())
 
 
 def test_pods_that_come_are_a_difference_only_where_a_step_disturbs_them():
