@@ -187,6 +187,7 @@ stages:
     prove that there is nothing to do; C(steps), C(unknown) and C(warnings) say more.
   type: dict
   returned: host_plan
+of_slurm: {description: The hosts to which files of Slurm are brought., type: list, elements: str, returned: site_gate}
 to_accept: {description: Those of RV(to_change) that DCGM has to accept afterwards., type: list, elements: str, returned: site_gate}
 to_change: {description: "The hosts with a stage that must run, or with another layout.", type: list, elements: str, returned: "fleet_recommend, site_gate"}
 todo:

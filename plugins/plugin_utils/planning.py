@@ -59,8 +59,12 @@ class Planning:
         """C(document): what the facts are the view of. C(seen): what a recommendation saw of the host."""
         noted, self._read = noting(facts) if facts else (None, set())
         self._document = document or {}
-        # The rendered texts are in the digest of the tree, which they may follow already where a run was cut off.
-        self._variables = {**description.variables, SLURM: None, **({SEEN: seen} if seen else {})}
+        # The rendered texts are in the digest of the tree, which they may follow already where a run was cut off. The playbooks set the other
+        # one for the turn of a host, and it is about other hosts.
+        left = {SLURM, "gpu_facts_skip_refused_hosts"}
+        self._variables = {name: value for name, value in description.variables.items() if name not in left}
+        if seen:
+            self._variables[SEEN] = seen
         self.stages: Mapping[str, StagePlan] = description.stages_recommended(seen or {}, host, noted)
         #: Of a playbook that empties the host, the pods that are evicted.
         self.pods: list[str] = []

@@ -243,6 +243,7 @@ def _processes(site, host):
 
 # The last: to a layout that it replaced, site does not go back.
 def test_repartition_drains_in_slurm_returns_the_jobs_and_resumes_only_what_it_drained(site):
+    site.partition(FIRST)
     job = site.submit(AMPERE, next(kind for kind in site.offered(AMPERE) if kind.endswith("3g.20gb")))
     site.wait(lambda: site.seen(AMPERE, job), site.logs)
     site.lab.sh(HOPPER, f"scontrol update nodename={HOPPER} state=drain reason=fan")

@@ -116,6 +116,7 @@ class ActionModule(ControllerAction):
             "todo": todo,
             "to_change": [work.host for work in found if work.state == TO_CHANGE],
             "to_accept": [work.host for work in found if _is_accepted_again(work)],
+            "of_slurm": [work.host for work in found if SLURM in work.stages],
             "refusals": refusals_of_hosts((work.host, refusal) for work in found for refusal in work.refusals),
             "as_described": as_described,
             "msg": f"{as_described} of {len(found)} hosts are as described.",
