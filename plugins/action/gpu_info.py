@@ -51,7 +51,7 @@ class ActionModule(NvmlAction):
         self._keys, self._slurm = self._key_files(task_vars), {"_slurm_directory": "", "_slurm_node": ""}
         # The mistake in a variable is said where it is planned with.
         with suppress(Refused):
-            self._slurm = asked_of(task_vars, lambda text: self._templar.template(text))
+            self._slurm = asked_of(task_vars, self._templar.template)
         answer = super().ask(task_vars)
         said: dict[str, Any] = {name: answer.pop(name) for name in ("gpu", "gpu_text") if name in answer}
         if not said:

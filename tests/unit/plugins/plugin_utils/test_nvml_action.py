@@ -49,6 +49,7 @@ class Host:
         made._task = SimpleNamespace(args=arguments, async_val=0, check_mode=False, action="gpufleet.nvidia.mig")
         made._connection = SimpleNamespace(_shell=self.shell, exec_command=None)
         made._display = SimpleNamespace()
+        made._templar = SimpleNamespace(template=lambda text: text)
         made._execute_module = self.execute
         made._transfer_data = lambda path, data: self.sent.__setitem__(path, data)
         made._fixup_perms2 = self.readable.append
