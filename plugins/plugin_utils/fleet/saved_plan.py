@@ -37,7 +37,7 @@ _LOST_WITH_DRIVER = frozenset({"settings", "mig", "sharing"})
 _OPEN = (None, "")
 _NAME, MOMENT = text(256), "%Y-%m-%dT%H:%M:%SZ"
 _MOST_HOSTS = 10**6
-_WHY = ("unknown", "unread")
+_WHY, _REFUSAL = ("unknown", "unread"), ("thing", "reason", "remedy")
 _DIGEST = text(64, "[0-9a-f]+")
 _TEXTS, _DIGESTS = items(OUTPUT), mapping(not_null(_DIGEST))
 
@@ -64,7 +64,7 @@ def _kind(value: Any, path: Any) -> Any:
 
 def _refusal(value: Any, path: Any) -> Any:
     found = mapping(not_null(OUTPUT))(value, path)
-    if found is not None and found.keys() != {"thing", "reason", "remedy"}:
+    if found is not None and found.keys() != set(_REFUSAL):
         raise Unfit(path, "it must have a thing, a reason and a remedy")
     return found
 
@@ -258,7 +258,7 @@ def work_of(stages: Mapping[str, StagePlan]) -> Iterator[Work]:
             if getattr(plan, what):
                 yield Work(name, **{what: getattr(plan, what)})
         for refusal in plan.refusals:
-            yield Work(name, refused={what: getattr(refusal, what) for what in ("thing", "reason", "remedy")})
+            yield Work(name, refused={what: getattr(refusal, what) for what in _REFUSAL})
 
 
 def differences(
