@@ -239,7 +239,6 @@ ROWS: tuple[Row, ...] = (
         "nvidia-smi -c EXCLUSIVE_PROCESS",
         (Kind.SET_COMPUTE_MODE, Kind.RECORD_SHARING),
         "nvidia-smi -i 1 -c EXCLUSIVE_PROCESS",
-        default=True,
     ),
     Row(
         "nvidia-smi -c DEFAULT on a GPU of an MPS daemon",
@@ -310,7 +309,6 @@ ROWS: tuple[Row, ...] = (
         "apt-mark unhold of a package of the driver",
         (Kind.HOLD_PACKAGES,),
         "apt-mark unhold nvidia-persistenced",
-        default=True,
     ),
     Row(
         "apt-mark unhold of a package of the toolkit",
