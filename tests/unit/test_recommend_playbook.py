@@ -108,6 +108,7 @@ def test_repartition_evicts_nobody_who_was_not_announced(tmp_path, announced, go
     assert ("gpu_recommend_seen.a: jobs/new would be evicted" in done.stdout) != goes
 
 
+@pytest.mark.by_name
 def test_repartition_takes_the_hosts_in_the_order_of_the_file(tmp_path):
     site = Site(tmp_path, "abc")
     plan = {"needed": ["driver"], "stages": {}, "recommended": {"state": "0123", "evicts": []}}

@@ -131,6 +131,7 @@ def test_a_part_of_the_fleet(fleet, limit, hosts, lines):
     assert set(recap(said)) == hosts
 
 
+@pytest.mark.by_name
 def test_a_tree_that_cannot_be_written_is_refused_before_the_hosts_are_changed(fleet, tmp_path):
     fleet()
     (readme,) = (tmp_path / "tree/clusters").glob("*/README.md")

@@ -136,6 +136,7 @@ def test_slices_write_the_tree_and_the_records_of_one_run(inventory, tmp_path):
     assert files(tmp_path / "slices-records") == recorded
 
 
+@pytest.mark.by_name
 def test_sliced_jobs_of_awx_write_the_records_of_one_run_and_one_job_the_tree(inventory, tmp_path):
     playbook = tmp_path / "play.yml"
     playbook.write_text(PLAY, encoding="utf-8")

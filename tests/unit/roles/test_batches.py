@@ -71,6 +71,7 @@ def test_a_failed_host_leaves_the_others_of_its_batch_alone_and_no_other_batch_s
     assert NOT_STARTED in said_of(done, "c")
 
 
+@pytest.mark.by_name
 @pytest.mark.parametrize(
     ("playbook", "step"),
     [
@@ -130,6 +131,7 @@ def test_the_variables_of_the_last_host_are_checked_before_the_first_batch(site)
     assert "Did you mean gpu_upgrade_reboot?" in done.stdout
 
 
+@pytest.mark.by_name
 @pytest.mark.parametrize("fails", [pytest.param(False, marks=pytest.mark.by_name), True])
 def test_the_cluster_is_rendered_only_where_every_host_has_its_layout(site, fails):
     """What a host that is left is described as, it is not yet."""
@@ -150,6 +152,7 @@ TEAM = {"team": "blue", "namespaces": ["blue"], "shares": [{"pool": "training", 
 QUOTAS = {"gpu_kubernetes_quotas": [TEAM], "gpu_kubernetes_result": {"quotas": {"production": {}}}}
 
 
+@pytest.mark.by_name
 @pytest.mark.parametrize("fails", [pytest.param(False, marks=pytest.mark.by_name), True])
 def test_quotas_are_lowered_before_a_host_changes_and_raised_under_the_lease_whatever_became_of_the_hosts(site, fails):
     if fails:

@@ -66,6 +66,7 @@ def test_the_containers_leave_before_the_host_is_changed_and_what_they_left_is_m
     assert (folder / aside / "nvidia-container-runtime").exists()
 
 
+@pytest.mark.by_name
 def test_a_module_that_is_gone_with_its_container_needs_no_reboot_and_the_toolkit_can_move_alone(site):
     describe(site, nvidia_driver_migrate_from="")
     left_behind(site)
@@ -75,6 +76,7 @@ def test_a_module_that_is_gone_with_its_container_needs_no_reboot_and_the_toolki
     assert (site.folder / "a" / "mounted").exists(), "the driver is not what moves"
 
 
+@pytest.mark.by_name
 @pytest.mark.parametrize("source", ["nvidia", pytest.param("container", marks=pytest.mark.by_name)])
 def test_on_the_way_back_the_host_is_bare_before_the_containers_come(site, source):
     """A run that was cut off after the driver container came back is continued, and removes nothing of that; what else is named like a driver counts for
@@ -100,6 +102,7 @@ def test_a_run_that_was_cut_off_at_any_step_is_continued(site, state):
     assert site.log == FORWARD and site.record("a")["state"] == "done"
 
 
+@pytest.mark.by_name
 def test_a_canary_whose_pods_do_not_leave_stays_cordoned_and_a_run_that_tries_again_moves_all_nodes(tmp_path):
     site = to_be_moved(tmp_path, "abc")
     site.fail(a="brought by host")

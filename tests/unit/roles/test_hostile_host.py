@@ -62,7 +62,7 @@ WRITES = {
 
 
 #: One of those that write the tree, the inventory, commands and records; the others run by name.
-BY_DEFAULT = ("site", "upgrade")
+BY_DEFAULT = ("site",)
 
 
 @pytest.mark.parametrize(

@@ -71,6 +71,7 @@ def test_a_node_is_drained_by_the_name_of_the_run_and_resumed(node):
     ]
 
 
+@pytest.mark.by_name
 def test_jobs_are_requeued_only_where_the_site_says_so(node):
     code, asked, said = node(["drain.yml"], jobs="12\n13\n", gpu_slurm_jobs="requeue")
     assert code == 0, said
@@ -134,6 +135,7 @@ def test_a_node_that_somebody_else_took_out_keeps_its_reason_and_is_not_resumed(
     assert [line.split()[2] for line in asked] == (["state=drain", "state=resume"] if drained else [])
 
 
+@pytest.mark.by_name
 def test_a_job_that_is_not_requeued_stops_the_drain_only_if_it_stays(node, tmp_path):
     program = tmp_path / "programs/scontrol"
     program.write_text(program.read_text().replace("requeue*) : > jobs ;;", "requeue*) {ended}; exit 1 ;;"))
@@ -171,6 +173,7 @@ def test_a_node_is_returned_where_nothing_was_changed(node, brought):
     assert [line.split()[2] for line in asked] == ["state=drain", "state=resume"]
 
 
+@pytest.mark.by_name
 def test_a_node_stays_drained_that_slurm_drained_itself(node, brought):
     state = "NodeName=gpu01 State=IDLE+DRAIN Reason=gres/gpu count reported lower than configured (1 < 2) [slurm]"
     code, asked, said = node(["apply.yml"], state=state, jobs="12\n", **brought)

@@ -186,6 +186,7 @@ def test_a_rollback_by_hand_that_fails_stops_there_with_its_reason(site, step, s
     assert not [line for line in site.log if line.startswith("b ")], "no other host is touched"
 
 
+@pytest.mark.by_name
 def test_a_host_that_is_lost_in_the_middle_keeps_its_step_and_no_other_is_begun(site):
     site.fail(lost=True, a="driver")
     lost = site.run("upgrade")
@@ -334,6 +335,7 @@ def test_where_no_way_back_is_wanted_grub_is_not_asked_for_one(site):
     assert f"a boot {BEFORE} (check)" not in site.log and running(site) == AFTER
 
 
+@pytest.mark.by_name
 def test_a_kernel_whose_driver_does_not_work_is_left_for_the_one_before(site):
     site.kernels(BEFORE, AFTER)
     site.fail(a="toolkit")

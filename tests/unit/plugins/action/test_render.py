@@ -233,6 +233,7 @@ CHECK = """
 """
 
 
+@pytest.mark.by_name
 def test_nodes_that_the_inventory_lacks_are_named_before_a_host_is_read(render, tmp_path):
     """By their names: this run reads no host."""
     out = {"gpu_kubernetes_output_directory": str(tmp_path / "out")}

@@ -96,7 +96,7 @@ _DATA = st.recursive(
 
 
 @pytest.mark.slow
-@settings(max_examples=examples(10_000), deadline=None)
+@settings(max_examples=examples(10_000, 250), deadline=None)
 @given(_DATA, st.text("[]{}:,&*a-?!|>'\"\n #%@<0~", max_size=60), st.integers(0, 60))
 def test_any_text_is_read_or_refused_with_a_value_error(data, noise, place):
     text = json.dumps(data)

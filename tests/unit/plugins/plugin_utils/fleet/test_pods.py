@@ -12,6 +12,8 @@ from ansible_collections.gpufleet.nvidia.tests.unit.host_documents import seen
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.whole import examples
+
 SETS = frozenset({("jobs", "uid-of-DaemonSet")})
 MIG = "nvidia.com/mig-1g.10gb"
 
@@ -185,4 +187,4 @@ def test_no_annotation_of_a_pod_fails_a_run_or_changes_what_another_has(annotati
 
 @pytest.mark.slow
 def test_no_annotation_of_10000_does():
-    settings(max_examples=10_000, deadline=None)(given(_ANNOTATIONS, st.text())(_harms_no_other))()
+    settings(max_examples=examples(10_000), deadline=None)(given(_ANNOTATIONS, st.text())(_harms_no_other))()
