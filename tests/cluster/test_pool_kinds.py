@@ -5,8 +5,8 @@
 """Every kind of pool, by every way in which devices reach containers: on a node whose containerd injects CDI devices, on one whose containerd
 cannot and is given volume mounts, and on one that accepts the environment variable, as NVIDIA ships it.
 
-There is a node of each way, and they are pools of different kinds. By default each kind of MIG and of MPS comes once, and each way has one of both;
-a whole run has every kind by every way. Whole GPUs and time slices are by default in C(test_nodes) and C(test_memory_shares). The hosts are changed
+There is a node of each way, and they are pools of different kinds. By default each way has one of MIG; a whole run has every kind by every way.
+Whole GPUs, time slices and MPS are by default in C(test_nodes) and C(test_memory_shares). The hosts are changed
 from one kind to the next as a site changes them: other variables, site, the rendered tree synced. After each change the nodes offer what
 capacity.json says, and have its labels; the rendered example runs until they are full, and its containers see exactly theirs.
 N GiB over M GPUs is shown with time slices. The device plugin 0.19, the newest that can be built here, refuses a container that asks for two
@@ -207,22 +207,20 @@ ROUNDS = [
 ]
 
 
-#: The first is of MIG, the third of MPS.
-BY_DEFAULT = (0, 2)
+#: The one of MIG.
+BY_DEFAULT = 0
 
 
-def test_by_default_each_way_has_a_kind_of_mig_and_of_mps_and_in_a_whole_run_every_kind():
+def test_by_default_each_way_has_a_kind_of_mig_and_in_a_whole_run_every_kind():
     assert sorted(_ORDER) == sorted(KINDS)
-    first, second = ([KINDS[kind] for kind in ROUNDS[number].values()] for number in BY_DEFAULT)
-    assert all(kind.mig for kind in first)
-    assert all(kind.variables.get("nvidia_sharing_mode") == "mps" for kind in second)
+    assert all(KINDS[kind].mig for kind in ROUNDS[BY_DEFAULT].values())
     assert sorted(kind for one in ROUNDS[:3] for kind in one.values()) == sorted(KINDS)
     assert {way: {one[way] for one in ROUNDS} for way in POOLS} == {way: set(KINDS) for way in POOLS}
 
 
 @pytest.mark.parametrize(
     "kinds",
-    [pytest.param(one, marks=[pytest.mark.by_name] * (number not in BY_DEFAULT)) for number, one in enumerate(ROUNDS)],
+    [pytest.param(one, marks=[pytest.mark.by_name] * (number != BY_DEFAULT)) for number, one in enumerate(ROUNDS)],
     ids=[", ".join(f"{pool}: {kind}" for pool, kind in one.items()) for one in ROUNDS],
 )
 def test_a_pod_gets_exactly_what_was_described(nodes, kinds):

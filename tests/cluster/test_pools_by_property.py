@@ -70,6 +70,7 @@ def test_inspect_compares_it_with_the_pool_that_it_joined(nodes):
     assert (found["offered"][UNKNOWN], found["mismatches"]) == ({GPU: 6}, {})
 
 
+@pytest.mark.by_name
 def test_a_group_of_nodes_is_served_by_its_own_label(nodes):
     """The kubelet may not set a label of node-restriction.kubernetes.io, and NFD cannot see one."""
     nodes.both_offer(6)

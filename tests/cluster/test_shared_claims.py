@@ -94,6 +94,7 @@ def on(nodes, node, *words):
     return nodes.lab("exec", node, "--", *words)
 
 
+@pytest.mark.by_name
 def test_pods_share_a_gpu_in_the_time_slices_that_their_claim_says(nodes):
     example = "sliced-gpu"
     assert nodes.capacity["nodes"][SLICED]["devices"] == {GPU: 2}

@@ -196,6 +196,7 @@ def test_what_the_next_boot_would_change_and_what_nobody_can_describe_are_named(
     assert "sharing: site would: set compute mode" in text
 
 
+@pytest.mark.by_name
 def test_a_bare_host_and_one_without_a_module_are_written_as_what_they_become(fleet):
     module = "nvidia/$(modinfo -F version nvidia)"
     unload = "systemctl stop nvidia-persistenced; modprobe -r nvidia_uvm nvidia_modeset nvidia"

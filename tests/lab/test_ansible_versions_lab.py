@@ -100,6 +100,7 @@ def test_the_main_job_and_then_nothing_to_do(fleet, tarball, tmp_path, python_of
         assert run.rc == 0, run.text
 
 
+@pytest.mark.by_name
 @EACH_RELEASE
 def test_whatever_a_host_answers_the_others_go_on(tmp_path, python_of, release):
     status, went_on, text = outcome(tmp_path, programs_of(release, python_of))

@@ -114,6 +114,7 @@ def test_what_was_taken_away_is_named_and_mended_and_nobody_is_disturbed(fleet):
     assert fleet.play("plan").rc == 0
 
 
+@pytest.mark.by_name
 def test_a_new_release_changes_the_program_alone(fleet):
     before = devices(fleet)
     for host in (MIG, MPS):

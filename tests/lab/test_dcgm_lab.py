@@ -146,6 +146,7 @@ def test_a_sample_of_cuda_proves_it_and_fails_where_it_fails(fleet):
     fleet.lab.sh(HOST, f"rm {sample}")
 
 
+@pytest.mark.by_name
 def test_the_host_engine_makes_way_for_mig_and_comes_back(fleet, recorded):
     """It has the first GPU open, so that the mode could not be changed under it."""
     diagnosed(fleet, recorded.HEALTHY)
@@ -173,6 +174,7 @@ def test_the_engine_is_there_after_a_reboot(fleet):
     assert engine(fleet) == "active"
 
 
+@pytest.mark.by_name
 def test_removed(fleet):
     variables = {**MIG, "nvidia_driver_branch": "595", "gpu_remove_dcgm": True}
     done = site(fleet, playbook="remove", **variables)

@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from debian import DESIRED, EXACT, FIXED, HERE, RELEASED, REVISIONS, DebianHost
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.by_name]
 DEBIAN_12 = pytest.mark.proves(
     "driver",
     "distribution",

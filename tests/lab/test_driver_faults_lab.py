@@ -276,7 +276,7 @@ def test_a_disk_that_fills_up_in_the_middle(small_disk):
     [
         pytest.param("dpkg .*--unpack", "apt-get|dpkg", False, marks=pytest.mark.by_name),
         pytest.param("dkms (build|install)", "apt-get|dpkg|dkms", False, marks=pytest.mark.by_name),
-        ("dpkg .*--configure|dkms build", "apt-get|dpkg|dkms", True),
+        pytest.param("dpkg .*--configure|dkms build", "apt-get|dpkg|dkms", True, marks=pytest.mark.by_name),
     ],
     ids=["apt-while-it-unpacks", "apt-while-dkms-builds", "the-module-and-all-it-started"],
 )

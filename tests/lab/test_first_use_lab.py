@@ -96,6 +96,7 @@ def folder():
         yield Path(path)
 
 
+@pytest.mark.by_name
 def test_six_commands_to_the_plan_of_ones_own_hosts(ssh_config, folder):
     home = folder / "home"
     home.mkdir()

@@ -150,6 +150,7 @@ def test_a_reset_that_helps_leaves_the_other_gpu_alone(fleet):
     assert again.rc == 0 and again.quiet(HOST), again.text
 
 
+@pytest.mark.by_name
 def test_a_run_that_is_killed_while_the_gpu_is_reset_is_finished_by_the_next(fleet):
     asks(fleet, 1)
     fleet.lab.sh(HOST, "virtual-gpu fail gpuReset delay:6000 --count 1")
