@@ -109,6 +109,7 @@ options:
   show: {type: bool, description: "Whether to print the plan. Defaults to V(true) in check mode, and to V(false) otherwise."}
   sign: {type: list, elements: str, description: "The command that signs the saved plan, in whose arguments C({file}) stands for it."}
   slurmd: {type: str, description: What C(slurmd -G) printed on the host.}
+  stays: {type: str, description: What to say besides where they differ.}
   summary: {type: bool, description: "Whether the result omits what grows with the fleet, as Ansible copies it for every host. O(report) contains it."}
   tree: {type: str, description: "The digest of the rendered files (RV(gpufleet.nvidia.render#module:digest)). If not given, none are compared with O(plan)."}
   unit: {type: str, description: "What the table counts, GiB of memory, or instances and replicas.", choices: [memory, units]}

@@ -22,6 +22,7 @@ class ActionModule(ControllerAction):
         "cluster": {"type": "str", "required": True},
         "slurmd": {"type": "str", "required": True},
         "scontrol": {"type": "str", "required": True},
+        "stays": {"type": "str"},
     }
 
     def act(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
@@ -41,5 +42,6 @@ class ActionModule(ControllerAction):
         for one in found:
             self._display.display(f"  {host}: {one.name}: {one.status}: {one.evidence}")
         wrong = [f"{host}: {one.name}: {one.evidence}. {one.next_step}." for one in found if one.status == FAILED]
+        wrong += [f"{host}: {arguments['stays']}"] if wrong and arguments["stays"] else []
         checks = [one.as_dict() for one in found]
         return {"checks": checks, **({"failed": True, "msg": "\n".join(wrong)} if wrong else {})}

@@ -19,12 +19,21 @@ REPOSITORY = Path(__file__).resolve().parents[3]
 SCONTROL = """#!/bin/sh
 cd {folder}
 echo "$*" >> asked
+[ ! -e away ] || {{ echo 'Unable to contact slurm controller' >&2; exit 1; }}
 case "$*" in
 show*) cat state ;;
-*state=drain*) echo "NodeName=gpu01 State=IDLE+DRAIN Reason=${{4#reason=}} [root]" > state ;;
+*state=drain*) echo "NodeName=gpu01 State=IDLE+DRAIN Reason=${{4#reason=}} [root]" > state; mv drained-away away; true ;;
 *state=resume*) echo "NodeName=gpu01 State=IDLE" > state ;;
 requeue*) : > jobs ;;
 esac
+"""
+SQUEUE = """#!/bin/sh
+cd {folder}
+[ ! -e away ] || {{ echo 'Unable to contact slurm controller' >&2; exit 1; }}
+cat jobs
+mv asked-again away
+mv asked-away asked-again
+true
 """
 IDLE = "NodeName=gpu01 State=IDLE"
 
@@ -33,7 +42,7 @@ IDLE = "NodeName=gpu01 State=IDLE"
 def node(tmp_path):
     programs = tmp_path / "programs"
     programs.mkdir()
-    for name, text in {"scontrol": SCONTROL, "squeue": "#!/bin/sh\ncat {folder}/jobs\n"}.items():
+    for name, text in {"scontrol": SCONTROL, "squeue": SQUEUE}.items():
         (programs / name).write_text(text.format(folder=tmp_path))
         (programs / name).chmod(0o755)
 
@@ -69,6 +78,21 @@ def test_a_node_is_drained_by_the_name_of_the_run_and_resumed(node):
         "update nodename=gpu01 state=drain reason=gpufleet.nvidia.repartition",
         "update nodename=gpu01 state=resume",
     ]
+
+
+def test_a_node_whose_controller_goes_away_after_the_drain_is_named_and_the_next_run_resumes_it(node, tmp_path):
+    (tmp_path / "drained-away").touch()
+    code, asked, said = node(["drain.yml"], work="site")
+    assert code and len(asked) == 1, said
+    away = "slurmctld does not say which jobs run: Unable to contact slurm controller"
+    stays = "Node gpu01 stays drained (gpufleet.nvidia.site). Run gpufleet.nvidia.site again, which resumes it, or:"
+    assert f"gpu01: {away}. {stays} scontrol update nodename=gpu01 state=resume" in " ".join(said.split())
+    drained = (tmp_path / "state").read_text().strip()
+    code, _asked, said = node(["resume.yml"], state=drained, work="site")
+    assert code and "slurmctld does not answer: Unable to contact slurm controller. Node gpu01 may be drained" in said
+    (tmp_path / "away").unlink()
+    code, asked, said = node(["resume.yml"], state=drained, work="site")
+    assert code == 0 and asked == ["update nodename=gpu01 state=resume"], said
 
 
 @pytest.mark.by_name
@@ -184,7 +208,15 @@ def test_a_node_stays_drained_that_slurm_drained_itself(node, brought):
 def test_a_node_stays_drained_where_a_controller_was_changed_and_does_not_start(node, brought):
     code, asked, said = node(["apply.yml"], **brought)
     assert code and "Failed to bring Slurm its files" in said
+    assert "Node gpu01 stays drained (gpufleet.nvidia.site). Run gpufleet.nvidia.site again" in said
     assert [line.split()[2] for line in asked] == ["state=drain"]
+
+
+def test_a_node_that_cannot_be_returned_is_named_with_why_it_was_refused(node, brought, tmp_path):
+    (tmp_path / "asked-away").touch()
+    code, asked, said = node(["apply.yml"], jobs="12\n", **brought)
+    assert code and "jobs run on node gpu01: 12." in said and "state=drain" in asked[0]
+    assert "Unable to contact slurm controller. Node gpu01 stays drained (gpufleet.nvidia.site)" in said
 
 
 def test_a_node_is_not_drained_for_a_controller_that_is_away(node, brought):

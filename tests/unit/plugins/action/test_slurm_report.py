@@ -37,10 +37,10 @@ def report(tmp_path):
     (tmp_path / "slurm/hpc").mkdir(parents=True)
     shutil.copy(DATA / "render/data/slurm/capacity.json", tmp_path / "slurm/hpc/capacity.json")
 
-    def run(recorded, host=HOST, cluster="hpc"):
+    def run(recorded, host=HOST, cluster="hpc", **more):
         said = {name: (DATA / f"fleet/slurm/{recorded}.{name}.txt").read_text() for name in ("slurmd", "scontrol")}
         action = Displayed()
-        arguments = {"output_directory": str(tmp_path), "cluster": cluster, **said}
+        arguments = {"output_directory": str(tmp_path), "cluster": cluster, "stays": None, **said, **more}
         return action, action.act(arguments, {"inventory_hostname": host})
 
     return run
@@ -51,6 +51,12 @@ def test_a_node_that_is_as_described(report):
     assert "failed" not in result
     assert [one["status"] for one in result["checks"]] == ["passed", "passed"]
     assert action.lines[1] == f"  {HOST}: scontrol show node: passed: IDLE"
+
+
+def test_what_differs_is_said_with_the_node_that_stays_drained_for_it(report):
+    said = "Node gpu01 stays drained."
+    assert report("fewer", stays=said)[1]["msg"].endswith(f"\n{HOST}: {said}")
+    assert "failed" not in report("whole", stays=said)[1]
 
 
 def test_one_device_fewer_fails_with_the_order_that_heals(report):
