@@ -223,7 +223,7 @@ _PODS, _LOGS = "/var/lib/kubelet/pods", "/var/log/pods"
 _LARGEST = 8 * 1024 * 1024
 
 
-def _job_tasks(files: HostFiles, names: Mapping[int, str | None]) -> list[dict[str, str]]:
+def job_tasks(files: HostFiles, names: Mapping[int, str | None]) -> list[dict[str, str]]:
     """Return the environments with which Slurm started the tasks of jobs that are on the host. The file of Slurm's configuration is the one that slurmstepd
     has: a user may write another into a task.
     """
@@ -248,7 +248,7 @@ def read_allocations(
     record of the kubelet for itself. Without a kubelet and jobs of Slurm it is empty. C(names): L(process_names).
     """
     found = _allocated_pods(files)
-    for key, jobs in jobs_of(_job_tasks(files, process_names(files) if names is None else names), files.read).items():
+    for key, jobs in jobs_of(job_tasks(files, process_names(files) if names is None else names), files.read).items():
         found.setdefault(key, []).extend(jobs)
     return found
 

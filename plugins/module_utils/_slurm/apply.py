@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from .._adapters import command, files, systemd
+from .._adapters.files import HostFiles
+from .._adapters.processes import job_tasks, process_names
 from .._formats.documents import read_record
 from .._formats.slurm_files import included, refuse_elsewhere
 from .._plan import Plan, carry_out
@@ -79,13 +81,20 @@ def run_stage(desired: DesiredSlurm, configuration: str, under_jobs: bool, check
     refuse_includes(site, folder, desired)
     refuse_elsewhere(site, [desired.node] if desired.node else said_of_nodes(desired.files))
     restarts = any(step.kind is Kind.RESTART_SERVICE for step in planned.steps)
-    # In check mode jobs are no reason to refuse: whoever applies it drains the node first.
-    if not check_mode and restarts and not under_jobs and systemd.unit(f"{desired.service}.service").is_active:
+    if restarts and not under_jobs:
         # Files that the daemon was not started with, because a run was cut off, or the record or all of them are lost, do not tell what it has of the nodes.
         known = desired.node or state.applied.get(desired.service) == replace(desired, files=before).digest
-        nodes = [desired.node] if desired.node else changed_nodes(before, desired.files) if known else _nodes()
-        if nodes:
-            refuse_jobs(desired.service, nodes, _jobs(nodes), _offered(nodes) if known and not desired.node else ())
+        active, here = systemd.unit(f"{desired.service}.service").is_active, _jobs_here() if desired.node else []
+        nodes = [desired.node] if desired.node else changed_nodes(before, desired.files) if known else []
+        # In check mode jobs are no reason to refuse, where whoever applies it can drain the node first.
+        if here and (silent := _silence(nodes)):
+            refuse_jobs(desired.service, nodes, here, (), silent)
+        if nodes and not active and not desired.node:
+            refuse_jobs(desired.service, nodes, (), nodes, "it does not run")
+        if not check_mode and (active or here):
+            nodes = nodes if known else _nodes()
+            if nodes:
+                refuse_jobs(desired.service, nodes, _jobs(nodes), _offered(nodes) if known and not desired.node else ())
     if not check_mode and planned.changes:
         carry_out(
             "bring Slurm its files", planned, lambda one: _apply(one, desired), lambda: plan(_state(desired), desired)
@@ -121,6 +130,21 @@ def _jobs(nodes: list[str]) -> list[str]:
     # A job that is suspended keeps its GPUs.
     asked = ["squeue", "-h", "-o", "%A", "-t", "R,S,CF,CG", "-w", ",".join(nodes)]
     return command.run(asked, allowed=(0,)).stdout.split()
+
+
+def _jobs_here() -> list[str]:
+    """Return the jobs whose tasks run on the host, which slurmd leaves running when it stops."""
+    host = HostFiles()
+    return sorted({task.get("SLURM_JOB_ID", "of an unknown number") for task in job_tasks(host, process_names(host))})
+
+
+def _silence(nodes: list[str]) -> str:
+    """Return why slurmctld does not answer; empty where it does."""
+    try:
+        _jobs(nodes)
+    except command.CommandError as error:
+        return str(error)
+    return ""
 
 
 def _nodes() -> list[str]:

@@ -153,22 +153,28 @@ def refuse_includes(site: Mapping[str, str], folder: str, desired: DesiredSlurm)
             )
 
 
-def refuse_jobs(service: str, nodes: Collection[str], jobs: Collection[str], offered: Collection[str]) -> None:
+def refuse_jobs(
+    service: str, nodes: Collection[str], jobs: Collection[str], offered: Collection[str], silent: str = ""
+) -> None:
     """Refuse to restart a daemon for C(nodes) of which the files say something else.
 
     :param jobs: the jobs that run on them.
     :param offered: those that may be given jobs at any moment.
+    :param silent: why slurmctld, without which no node can be drained, does not answer.
     """
     if jobs or offered:
         why = (
             f"jobs {', '.join(sorted(jobs)[:5])} run on {', '.join(sorted(nodes)[:5])}"
             if jobs
-            else f"{', '.join(sorted(offered)[:5])} can be given jobs"
+            else f"{', '.join(sorted(offered)[:5])} {'may have jobs' if silent else 'can be given jobs'}"
         )
+        first = "Run without --limit, or drain it and let its jobs end"
+        if silent:
+            why, first = f"{why}, and slurmctld drains none: {silent}", "Start slurmctld, so that they can be drained"
         raise Refused(
             service,
             f"the files say something else of {'the node' if len(nodes) == 1 else 'nodes'}, and {why}",
-            f"Run without --limit, or drain it and let its jobs end, or allow it with {UNDER_JOBS}: true.",
+            f"{first}, or allow it with {UNDER_JOBS}: true.",
         )
 
 

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import CommandError
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import HostFiles
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._slurm import apply
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._slurm.plan import DesiredSlurm
@@ -85,6 +86,65 @@ def test_a_controller_that_does_not_answer_is_no_answer_that_nobody_runs(host):
     # A daemon that has never run has no jobs.
     host.active = False
     assert host.bring()
+
+
+@pytest.fixture
+def job_here(host, monkeypatch):
+    """A job of a user has a task on the host, as procfs shows it; and slurmd's own process of that name, which has none."""
+    root = host.site / "root"
+    for pid, parent, comm in ((10, 1, "slurmstepd"), (11, 10, "python3"), (12, 1, "slurmstepd")):
+        (root / f"proc/{pid}").mkdir(parents=True)
+        (root / f"proc/{pid}/comm").write_text(f"{comm}\n")
+        (root / f"proc/{pid}/stat").write_text(f"{pid} ({comm}) S {parent} 0 0\n")
+        (root / f"proc/{pid}/environ").write_text("SLURM_JOB_ID=17\0" if parent == 10 else "")
+    monkeypatch.setattr(apply, "HostFiles", lambda: HostFiles(str(root)))
+    return root / "proc/11"
+
+
+@pytest.mark.parametrize("check_mode", [True, False])
+@pytest.mark.parametrize("active", [True, False])
+def test_jobs_on_the_host_are_seen_where_slurmctld_and_even_slurmd_are_stopped(host, job_here, active, check_mode):
+    host.active = active
+    host.says["squeue"] = CommandError(["squeue"], "exit status 1", "Unable to contact slurm controller")
+    with pytest.raises(Refused) as refused:
+        host.bring(check_mode=check_mode)
+    said = refused.value
+    assert said.thing == "slurmd" and "jobs 17 run on gpu01" in said.reason and "Unable to contact" in said.reason
+    assert (
+        said.remedy
+        == "Start slurmctld, so that they can be drained, or allow it with gpu_slurm_restart_under_jobs: true."
+    )
+    assert not host.ours.exists()
+    assert host.bring(under_jobs=True, check_mode=check_mode)
+    # What is left is no job: slurmd has a process of this name that only holds its cgroup.
+    (job_here / "stat").write_text("11 (python3) S 1 0 0\n")
+    host.active = False
+    assert host.bring(files=OTHER, check_mode=check_mode)
+
+
+@pytest.mark.usefixtures("job_here")
+def test_jobs_whose_slurmd_was_stopped_are_asked_for(host):
+    host.active = False
+    host.says["squeue"] = "17\n"
+    # Where slurmctld answers, the node is drained before it comes to that.
+    assert host.bring(check_mode=True)
+    with pytest.raises(Refused, match=r"jobs 17 run on gpu01\. .*Run without --limit"):
+        host.bring()
+    host.says["squeue"] = ""
+    assert host.bring()
+
+
+def test_a_slurmctld_that_somebody_stopped_is_not_started_with_other_files(host):
+    host.bring("")
+    host.restarted.clear()
+    host.active = False
+    for check_mode in (True, False):
+        with pytest.raises(
+            Refused, match=r"gpu01, gpu02 may have jobs, and slurmctld drains none: it does not run\. Start"
+        ):
+            host.bring("", OTHER, check_mode=check_mode)
+    assert not host.restarted and (host.ours / "nodes.conf").read_text() == FILES["nodes.conf"]
+    assert host.bring("", OTHER, under_jobs=True)[-1] == "restart_service"
 
 
 @pytest.mark.parametrize(("state", "refused"), [("idle", True), ("drained", False), ("down*", False), ("mixed", True)])
