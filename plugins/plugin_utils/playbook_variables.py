@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Callable
 
+from ..module_utils._formats.slurm_files import NODE_NAME, refuse_name
 from ..module_utils._plan import Refused
 from .fleet.names import refuse_namespace, refuse_operator_version, refuse_runtime_class
 from .role_variables import (
@@ -163,6 +164,8 @@ def _names_in_cluster(given: Mapping[str, Any]) -> list[Refused]:
         ("gpu_kubernetes_namespace", refuse_namespace),
         ("gpu_kubernetes_runtime_class", refuse_runtime_class),
         ("gpu_kubernetes_operator_version", refuse_operator_version),
+        # Before the first host is drained by it.
+        (NODE_NAME, lambda name: refuse_name("", name) if name else None),
     ):
         try:
             if name in given:

@@ -37,7 +37,11 @@ def refuse_name(host: str, name: str) -> None:
             f"{name!r} is no name of a node in Slurm: at most 63 letters, digits, '-' and '_', not digits alone, without a domain, "
             f"and none of {words}"
         )
-        raise Refused(f"{host}: {NODE_NAME}", reason, "Set it to what hostname -s prints on the host.")
+        if "[" in name or "," in name:
+            reason = f"{name!r} names several nodes of Slurm, all of which would be drained, and a host is one"
+        raise Refused(
+            f"{host}: {NODE_NAME}" if host else NODE_NAME, reason, "Set it to what hostname -s prints on the host."
+        )
 
 
 def compressed(names: Iterable[str]) -> str:

@@ -14,10 +14,10 @@ from dataclasses import replace
 
 from .._adapters import command, files, systemd
 from .._adapters.files import HostFiles
-from .._adapters.processes import job_tasks, process_names
+from .._adapters.processes import job_tasks, process_names, program_processes
 from .._formats.documents import read_record
 from .._formats.slurm_files import included, refuse_elsewhere
-from .._plan import Plan, carry_out
+from .._plan import Plan, Refused, carry_out
 from .._schema import mapping, not_null, text
 from .._steps import Kind
 from .plan import (
@@ -78,6 +78,10 @@ def run_stage(desired: DesiredSlurm, configuration: str, under_jobs: bool, check
     planned = plan(state, desired)
     folder = posixpath.dirname(configuration)
     site = _site_files(configuration, desired)
+    if desired.node and configuration not in site and _is_sent():
+        reason = "slurmctld sends slurmd its configuration (configless), and nothing can be included in that"
+        remedy = "Start slurmd without --conf-server, with a slurm.conf of its own; or bring the files yourself, and set gpu_slurm_controllers: []."
+        raise Refused(configuration, reason, remedy)
     refuse_includes(site, folder, desired)
     refuse_elsewhere(site, [desired.node] if desired.node else said_of_nodes(desired.files))
     restarts = any(step.kind is Kind.RESTART_SERVICE for step in planned.steps)
@@ -130,6 +134,13 @@ def _jobs(nodes: list[str]) -> list[str]:
     # A job that is suspended keeps its GPUs.
     asked = ["squeue", "-h", "-o", "%A", "-t", "R,S,CF,CG", "-w", ",".join(nodes)]
     return command.run(asked, allowed=(0,)).stdout.split()
+
+
+def _is_sent() -> bool:
+    """Return whether slurmd has its configuration from slurmctld, which it was told, or found in the DNS."""
+    host = HostFiles()
+    told = (one for slurmd in program_processes(host, "slurmd") for one in slurmd.command_line)
+    return host.exists("/run/slurm/conf/slurm.conf") or any(one.startswith("--conf-server") for one in told)
 
 
 def _jobs_here() -> list[str]:

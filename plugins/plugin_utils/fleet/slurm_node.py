@@ -31,6 +31,8 @@ _IGNORED = re.compile(r"for GRES (gpu:\S+|gpu) has (\d+) more configured than ex
 #: C(gpu:a100:8(S:0-1,3)): scontrol adds the sockets, counts in C(K) and more, and has an order of its own.
 _OFFER = re.compile(r"(?:^|,)([^,()]+?)(?::([0-9]+)([KMGTP]?))?(?:\([^)]*\))?(?=,|$)")
 _SCALES = "KMGTP"
+#: What slurmd says without a slurm.conf, and where it does not find who sends it one.
+_UNREAD = re.compile(r".*(s_p_parse_file|_establish_configuration).*")
 _FIELD = re.compile(r"(?:^|\s)(Gres|State|Reason)=(.*?)(?=\s+[A-Z][A-Za-z]+=|\s*$)")
 #: The order that heals (C(scontrol reconfigure) does not).
 _RESTART = "Restart slurmctld, then slurmd on the node, and resume it: scontrol update nodename={node} state=resume"
@@ -114,7 +116,7 @@ def checks(name: str, expected: ShownSlurmNode, slurmd: str, scontrol: str) -> t
     :param slurmd: what C(slurmd -G) printed on the node.
     :param scontrol: what C(scontrol show node) printed.
     """
-    return (_slurmd(expected, found_by_slurmd(slurmd)), *_scontrol(name, expected, scontrol))
+    return (_slurmd(expected, found_by_slurmd(slurmd), slurmd), *_scontrol(name, expected, scontrol))
 
 
 def jobs_elsewhere(gpus: Sequence[GpuFacts]) -> tuple[Check, ...]:
@@ -131,8 +133,12 @@ def jobs_elsewhere(gpus: Sequence[GpuFacts]) -> tuple[Check, ...]:
     return (Check("slurm jobs", WARNING, "; ".join(wrong), step),) if wrong else ()
 
 
-def _slurmd(expected: ShownSlurmNode, found: FoundBySlurmd) -> Check:
+def _slurmd(expected: ShownSlurmNode, found: FoundBySlurmd, printed: str) -> Check:
     title = "slurmd -G"
+    unread = _UNREAD.search(printed)
+    if unread and not found.counts:
+        step = "See whether slurm.conf is there. A slurmd that slurmctld sends its configuration has none: ask it with --conf-server, as it is started"
+        return Check(title, FAILED, f"it has no configuration: {printable(unread[0].strip())}", step)
     if found.ignored:
         lost = ", ".join(f"{kind} x{count}" for kind, count in sorted(found.ignored.items()))
         why = f"slurmd ignores devices of gres.conf that slurm.conf does not have, and no job gets them: {lost}"

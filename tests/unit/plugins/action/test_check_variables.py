@@ -135,6 +135,7 @@ OF_PLAYBOOKS = {
     "gpu_kubernetes_runtime_class": ("nvidia'", ["render", "repartition", "site"]),
     "gpu_kubernetes_version": (1.30, ["render", "repartition", "site"]),
     "gpu_remove_driver": ("perhaps", ["remove"]),
+    "gpu_slurm_node_name": ("node[1-4]", ["heal", "migrate", "render", "repartition", "rollback", "site", "upgrade"]),
     "gpu_kubernetes_namspace": ("x", sorted(check_variables.playbook_variables.OWN)),
 }
 

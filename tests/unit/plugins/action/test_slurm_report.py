@@ -68,6 +68,15 @@ def test_one_device_fewer_fails_with_the_order_that_heals(report):
     )
 
 
+def test_a_slurmd_that_has_its_configuration_from_slurmctld_is_not_told_to_render(report):
+    said = (
+        "slurmd: error: _establish_configuration: failed to load configs\nslurmd: error: slurmd initialization failed"
+    )
+    _action, result = report("whole", slurmd=said)
+    assert "it has no configuration: slurmd: error: _establish_configuration" in result["msg"]
+    assert "--conf-server" in result["msg"] and "Render" not in result["msg"]
+
+
 @pytest.mark.parametrize(("host", "cluster"), [("other", "hpc"), (HOST, "viz"), (HOST, "")])
 def test_a_host_without_rendered_files_is_refused(report, host, cluster):
     _action, result = report("whole", host, cluster)

@@ -122,6 +122,28 @@ def test_jobs_on_the_host_are_seen_where_slurmctld_and_even_slurmd_are_stopped(h
     assert host.bring(files=OTHER, check_mode=check_mode)
 
 
+@pytest.mark.parametrize("told", ["by its option", "by the DNS"])
+def test_a_slurmd_without_a_file_of_its_own_is_told_what_it_needs(host, monkeypatch, told):
+    root = host.site / "root"
+    if told == "by the DNS":
+        (root / "run/slurm/conf").mkdir(parents=True)
+        (root / "run/slurm/conf/slurm.conf").write_text("")
+    else:
+        (root / "proc/10").mkdir(parents=True)
+        (root / "proc/10/comm").write_text("slurmd\n")
+        (root / "proc/10/cmdline").write_text("/usr/sbin/slurmd\0-D\0--conf-server\0head:6817\0")
+    monkeypatch.setattr(apply, "HostFiles", lambda: HostFiles(str(root)))
+    # Where there is a file, slurmd may still be started with it.
+    assert host.bring()
+    (host.site / "slurm.conf").unlink()
+    with pytest.raises(Refused) as refused:
+        host.bring()
+    assert refused.value.thing == f"{host.site}/slurm.conf" and "(configless)" in refused.value.reason
+    assert "Include" not in refused.value.remedy and "gpu_slurm_controllers: []" in refused.value.remedy
+    with pytest.raises(Refused, match=r"it is not there\. Add the line"):
+        host.bring("")
+
+
 @pytest.mark.usefixtures("job_here")
 def test_jobs_whose_slurmd_was_stopped_are_asked_for(host):
     host.active = False

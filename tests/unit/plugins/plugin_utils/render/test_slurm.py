@@ -300,7 +300,7 @@ ONE_G = {**MIG, "nvidia_mig_layout": [{"devices": [0], "instances": {"1g.10gb": 
         ({"a": (["login.1", "login.2"], SHARED)}, "two hosts of Slurm cluster hpc would be the node login"),
         ({"a": (["a_.1"], SHARED)}, "'a_' is no name of a node in Slurm"),
         ({"a": (["DEFAULT"], SHARED)}, "'DEFAULT' is no name of a node"),
-        ({"a": (["l1"], {**SHARED, "gpu_slurm_node_name": "l[1-2]"})}, "is no name of a node"),
+        ({"a": (["l1"], {**SHARED, "gpu_slurm_node_name": "l[1-2]"})}, "names several nodes of Slurm"),
         ({"a": (["l1"], {**SHARED, "gpu_slurm_cluster": "HPC 1"})}, "gpu_slurm_cluster: 'HPC 1' is not a valid name"),
         ({"a": (["l1"], {**SHARED, "gpu_slurm_version": "21.08"})}, "gpu_slurm_version"),
         (
