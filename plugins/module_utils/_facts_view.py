@@ -363,12 +363,15 @@ class MigPartedFacts(View):
 
 @dataclass(frozen=True)
 class SlurmFacts(View):
-    """The rendered files of Slurm on a node, by name the digest of each, and by daemon what it was last started with; and what both programs print."""
+    """The rendered files of Slurm on a node, by name the digest of each, and by daemon what it was last started with; what both programs print; and by
+    path the texts of the site's own files.
+    """
 
     files: Mapping[str, str] | None = has(_VERSIONS)
     applied: Mapping[str, str] | None = has(_VERSIONS)
     slurmd: str | None = has(OUTPUT)
     scontrol: str | None = has(OUTPUT)
+    site: Mapping[str, str] | None = has(mapping(OUTPUT, 64))
 
 
 @dataclass(frozen=True)

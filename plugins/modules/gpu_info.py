@@ -39,6 +39,7 @@ options:
       - V(holders) lists every process that has an NVIDIA device file open, with its pod and container, or its service.
       - V(mig_parted) adds the layout that the service of nvidia-mig-parted is configured to restore at boot, with its configuration file.
       - V(profiles) adds to each GPU that supports MIG the table of GPU instance profiles that its driver offers.
+      - V(slurm) adds the site's own C(slurm.conf) and C(gres.conf), with what they include.
     type: list
     elements: str
     choices:
@@ -48,6 +49,7 @@ options:
       - holders
       - mig_parted
       - profiles
+      - slurm
     default: []
   as_text:
     description:
@@ -193,8 +195,9 @@ gpu:
       description: >-
         C(files) has the rendered files of Slurm on the node, each with its digest, and C(applied) by daemon what that was last started with, where
         C(gpu_slurm_controllers) has hosts. C(slurmd) and C(scontrol) have what C(slurmd -G) and C(scontrol show node) printed, with the subset C(health).
+        C(site) has the texts of the site's own files by path, with the subset C(slurm).
       type: dict
-      returned: where C(gpu_slurm_cluster) is set
+      returned: where C(gpu_slurm_cluster) is set, or with the subset C(slurm)
     holders:
       description: The processes that have an NVIDIA device file open.
       type: list
@@ -231,7 +234,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.document im
     read_document,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._packages.key_file import key_file_fault
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._slurm.apply import ask_daemons, read_files
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._slurm.apply import ask_daemons, read_files, read_site
 
 
 def main() -> None:
@@ -260,6 +263,8 @@ def main() -> None:
         document["slurm"] = read_files(module.params["_slurm_directory"])
     if module.params["_slurm_node"] and "health" in module.params["gather"]:
         document["slurm"] = {**document.get("slurm", {}), **ask_daemons(module.params["_slurm_node"])}
+    if "slurm" in module.params["gather"]:
+        document["slurm"] = {**document.get("slurm", {}), "site": read_site()}
     # Ansible looks at every value of a result, on the host as on the controller: one text is one value.
     facts = {"gpu_text": json.dumps(document)} if module.params["as_text"] else {"gpu": document}
     module.exit_json(

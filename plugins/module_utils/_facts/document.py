@@ -20,7 +20,7 @@ from .nvml import begin_gpus, library_path
 from .services import read_services
 
 #: Parts that are long and that few callers need.
-SUBSETS = ("containers", "errors", "health", "holders", "mig_parted", "profiles")
+SUBSETS = ("containers", "errors", "health", "holders", "mig_parted", "profiles", "slurm")
 #: Programs that are asked for their version where they are installed.
 _ASKED = (*(runtime.program for runtime in RUNTIMES.values()), "nv-fabricmanager")
 

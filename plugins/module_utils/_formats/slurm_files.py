@@ -106,7 +106,13 @@ def included(text: str, folder: str) -> list[str]:
 
 
 def refuse_elsewhere(files: Mapping[str, str], nodes: Collection[str]) -> None:
-    """Refuse a file of the site that defines one of the nodes, or its GPUs: Slurm takes the last definition, or does not start.
+    """Refuse the first line that L(elsewhere) finds."""
+    for refusal in elsewhere(files, nodes):
+        raise refusal
+
+
+def elsewhere(files: Mapping[str, str], nodes: Collection[str]) -> Iterator[Refused]:
+    """Give the lines of the site that define one of the nodes, or its GPUs: Slurm takes the last definition, or does not start.
 
     :param files: by path, the text of slurm.conf, of gres.conf, and of what they include.
     """
@@ -119,14 +125,14 @@ def refuse_elsewhere(files: Mapping[str, str], nodes: Collection[str]) -> None:
             both = sorted(named & ours) if named is not None else []
             if "grestypes" in line:
                 remedy = "Remove the line, and list what it names beside gpu in gpu_slurm_gres_types."
-                raise Refused(thing, "it sets GresTypes, which the rendered nodes.conf sets", remedy)
+                yield Refused(thing, "it sets GresTypes, which the rendered nodes.conf sets", remedy)
             if both and not of_gres:
                 reason = f"it defines the node {both[0]}, which the rendered nodes.conf defines"
-                raise Refused(
+                yield Refused(
                     thing, reason, "Remove the node there, and set its parameters in gpu_slurm_node_parameters."
                 )
             detects = line.get("autodetect", "off").lower() != "off"
             if of_gres and (both or named is None) and (detects or line.get("name", "").lower() in _OURS):
                 whose = both[0] if both else "every node"
                 reason = f"it defines GPUs of {whose}, which the rendered gres.conf defines"
-                raise Refused(thing, reason, "Remove it, or name the other nodes there (NodeName=).")
+                yield Refused(thing, reason, "Remove it, or name the other nodes there (NodeName=).")

@@ -18,6 +18,7 @@ from .._adapters.processes import job_tasks, process_names, program_processes
 from .._formats.documents import read_record
 from .._formats.slurm_files import included, refuse_elsewhere
 from .._plan import Plan, Refused, carry_out
+from .._printable import LONGEST_OUTPUT
 from .._schema import mapping, not_null, text
 from .._steps import Kind
 from .plan import (
@@ -38,6 +39,7 @@ from .plan import (
 
 _RECORD = mapping(not_null(text(256)), 8)
 _PATIENCE = 15.0
+_MOST_FILES = 64
 #: How C(sinfo) calls a node that is given no job.
 _OUT = ("drain", "down", "inval", "fail")
 
@@ -77,7 +79,7 @@ def run_stage(desired: DesiredSlurm, configuration: str, under_jobs: bool, check
     before, state = _texts(desired.directory), _state(desired)
     planned = plan(state, desired)
     folder = posixpath.dirname(configuration)
-    site = _site_files(configuration, desired)
+    site = _site_files(configuration, desired.directory)
     if desired.node and configuration not in site and _is_sent():
         reason = "slurmctld sends slurmd its configuration (configless), and nothing can be included in that"
         remedy = "Start slurmd without --conf-server, with a slurm.conf of its own; or bring the files yourself, and set gpu_slurm_controllers: []."
@@ -116,14 +118,20 @@ def _texts(folder: str) -> dict[str, str]:
     return {name: data.decode(errors="replace") for name, data in texts.items() if data is not None}
 
 
-def _site_files(configuration: str, desired: DesiredSlurm) -> Mapping[str, str]:
+def read_site() -> dict[str, str]:
+    """Return the files of a site that nobody described yet, for C(adopt); none where the host has no Slurm."""
+    found = _site_files("/etc/slurm/slurm.conf", "/etc/slurm/gpufleet").items()
+    return {path: text for path, text in [*found][:_MOST_FILES] if len(text) <= LONGEST_OUTPUT}
+
+
+def _site_files(configuration: str, ours: str) -> Mapping[str, str]:
     """Return the site's own files by their path, and what they include, but for ours."""
     folder = posixpath.dirname(configuration)
     found: dict[str, str] = {}
     left = [configuration, *(f"{folder}/{own}" for own in sorted(set(INCLUDED_IN.values()) - {"slurm.conf"}))]
     while left:
         path = left.pop()
-        data = files.read_bytes(path) if path not in found and not path.startswith(f"{desired.directory}/") else None
+        data = files.read_bytes(path) if path not in found and not path.startswith(f"{ours}/") else None
         if data is not None:
             found[path] = data.decode(errors="replace")
             left += included(found[path], folder)

@@ -24,7 +24,7 @@ from ...module_utils._host.stage import PROGRAM
 from ...module_utils._plan import Refused
 from ..cluster import if_there
 from ..cluster_action import ClusterAction
-from ..fleet.adopt import adopt
+from ..fleet.adopt import adopt, slurm_node
 from ..fleet.adopt_cluster import NAMESPACES, Objects, ServedConfiguration
 from ..fleet.adopt_inventory import (
     DEEPOPS_NAMES,
@@ -113,6 +113,9 @@ class ActionModule(ClusterAction):
             adopted.append(replace(one, notes=(*one.notes, *deepops.notes)))
             copied = (*CONNECTION, *([IMEX_ADDRESS] if one.rack else []))
             of_hosts[host] = {**{name: plain(variables[name]) for name in copied if name in variables}, **node}
+            named = slurm_node(facts, host)
+            if named not in ("", host.partition(".")[0]):
+                of_hosts[host]["gpu_slurm_node_name"] = named
             secret.update(name for name in _SECRET if name in variables)
             kubelets = kubelets or bool(facts.kubelet.active)
         if not adopted:

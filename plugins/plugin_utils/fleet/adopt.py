@@ -24,6 +24,7 @@ from ...module_utils._formats.documents import read_yaml
 from ...module_utils._formats.driver_versions import branch_of, is_driver_version
 from ...module_utils._formats.imex import HOST, MASKED, NODES, UNMANAGED
 from ...module_utils._formats.imex import VARIABLE as IMEX
+from ...module_utils._formats.slurm_files import elsewhere, expanded, settings
 from ...module_utils._health.metric_units import METRICS_TIMER
 from ...module_utils._injection import CDI, ENVVAR, METHODS, VARIABLE, VOLUME_MOUNTS
 from ...module_utils._mig import mig_parted
@@ -123,6 +124,7 @@ def adopt(
     _mig(reader, served)
     _sharing(reader, served)
     _boot(reader)
+    _slurm(reader, host)
     reader.differences += served.differences
     reader.notes += served.notes
     group = rack.group if reader.variables.get(IMEX) == HOST else ""
@@ -342,6 +344,43 @@ def _boot(reader: _Reader) -> None:
     left = reader.left(["boot"], {})
     if left:
         reader.differences.append(f"boot: site would: {_joined(left)}")
+
+
+def slurm_node(facts: Facts, host: str) -> str:
+    """Return the name of a host in the slurm.conf that it has; empty where it is no node there."""
+    mine = (facts.host.name or host).partition(".")[0]
+    for line in _slurm_lines(facts):
+        nodes = expanded(line.get("nodename", ""))
+        if mine in nodes:
+            return mine
+        if len(nodes) == 1 and line.get("nodehostname") == mine:
+            return nodes.pop()
+    return ""
+
+
+def _slurm_lines(facts: Facts) -> list[dict[str, str]]:
+    site = (facts.slurm and facts.slurm.site) or {}
+    return [line for text in site.values() for _number, line in settings(text)]
+
+
+def _slurm(reader: _Reader, host: str) -> None:
+    lines, node = _slurm_lines(reader.facts), slurm_node(reader.facts, host)
+    names = [line["clustername"] for line in lines if "clustername" in line]
+    if not names or not node:
+        if lines:
+            reader.differences.append(
+                "slurm: slurm.conf has no ClusterName, or no node of this host: it is not described"
+            )
+        return
+    controllers = [line["slurmctldhost"].partition("(")[0] for line in lines if "slurmctldhost" in line]
+    reader.variables["gpu_slurm_cluster"] = names[0].lower().replace("_", "-")
+    reader.variables["gpu_slurm_controllers"] = controllers
+    site = (reader.facts.slurm and reader.facts.slurm.site) or {}
+    found = [refusal.message.rstrip(".") for refusal in elsewhere(site, [node])]
+    refused = f" It refuses the host until this is gone: {_joined(found)}" if found else ""
+    reader.differences.append(
+        f"slurm: site would bring node {node} the rendered files, which the site's own have to include (docs/scenarios/slurm.md).{refused}"
+    )
 
 
 def _joined(lines: Sequence[str]) -> str:

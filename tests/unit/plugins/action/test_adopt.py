@@ -52,6 +52,19 @@ def test_an_inventory_is_written_with_how_hosts_are_reached_and_without_secrets(
     assert "ansible-playbook -i inventory/adopted gpufleet.nvidia.plan" in text
 
 
+def test_the_name_of_a_node_in_slurm_is_one_of_the_host_and_not_of_its_pool(run, tmp_path):
+    conf = {"/etc/slurm/slurm.conf": "ClusterName=hpc\nSlurmctldHost=head\nNodeName=big NodeHostname=gpu09\n"}
+    facts = read("hand", slurm={"site": conf})
+    facts["gpu_facts_host"]["gpu"]["host"]["name"] = "gpu09"
+    run(gpu01=facts)
+    hosts = yaml.safe_load((tmp_path / "inventory/adopted/hosts.yml").read_text())
+    assert hosts["all"]["children"]["gpu_hosts"]["children"]["l40s_48gb"]["hosts"]["gpu01"] == {
+        "gpu_slurm_node_name": "big"
+    }
+    common = yaml.safe_load((tmp_path / "inventory/adopted/group_vars/gpu_hosts.yml").read_text())
+    assert (common["gpu_slurm_cluster"], common["gpu_slurm_controllers"]) == ("hpc", ["head"])
+
+
 def test_nothing_is_overwritten_unless_that_is_asked_for_and_nothing_of_others_ever(run, tmp_path):
     run(gpu01=read("hand"), gpu02=read("parted"))
     refused, _text = run(gpu01=read("hand"))

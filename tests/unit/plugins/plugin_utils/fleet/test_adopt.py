@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.adopt import Adopted, adopt
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.adopt import Adopted, adopt, slurm_node
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.adopt_cluster import ServedConfiguration
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.adopt_inventory import MARK, inventory, read_deepops
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import collect
@@ -286,3 +286,49 @@ def test_what_is_not_described_is_in_the_readme_equal_things_once():
     readme = found.files()["README.md"]
     assert "a, b\n" in readme and readme.count("it is left alone") == 1
     assert "unreachable" in readme and "a note" in readme
+
+
+SLURM_CONF = """ClusterName=Old_HPC
+SlurmctldHost=head1(10.0.0.2)
+SlurmctldHost=head2
+GresTypes=gpu
+NodeName=gpu[01-04] Gres=gpu:8
+NodeName=big NodeHostname=gpu09 Gres=gpu:8
+"""
+
+
+def of_slurm(facts, name, conf=SLURM_CONF):
+    site = {
+        "/etc/slurm/slurm.conf": conf,
+        "/etc/slurm/gres.conf": "# ours\nNodeName=gpu[01-02] Name=gpu File=/dev/nvidia0\n",
+    }
+    return {**facts, "slurm": {"site": site}, "host": {**facts["host"], "name": name}}
+
+
+def test_a_node_of_slurm_has_its_cluster_and_what_the_site_defines_itself_is_named_with_file_and_line(hand):
+    one = adopted(of_slurm(hand, "gpu01.example.org"))
+    assert one.variables["gpu_slurm_cluster"] == "old-hpc"
+    assert one.variables["gpu_slurm_controllers"] == ["head1", "head2"]
+    (said,) = one.differences
+    assert said.startswith("slurm: site would bring node gpu01 the rendered files")
+    for line in (
+        "slurm.conf, line 4: it sets GresTypes",
+        "slurm.conf, line 5: it defines the node gpu01",
+        "gres.conf, line 2: it defines GPUs of gpu01",
+    ):
+        assert f"/etc/slurm/{line}" in said
+    assert "line 6" not in said
+    # What is not brought is not there to be compared.
+    assert left(hand, one) == []
+
+
+def test_a_node_with_another_name_in_slurm_is_known_by_its_host_name(hand):
+    facts = of_slurm(hand, "gpu09")
+    assert slurm_node(seen(facts), "gpu09") == "big"
+    assert "line 6: it defines the node big" in adopted(facts).differences[0]
+
+
+@pytest.mark.parametrize(("name", "conf"), [("login", SLURM_CONF), ("gpu01", SLURM_CONF.replace("ClusterName", "#"))])
+def test_a_host_that_is_no_node_of_the_slurm_that_it_has_is_not_described_as_one(hand, name, conf):
+    one = adopted(of_slurm(hand, name, conf))
+    assert "gpu_slurm_cluster" not in one.variables and one.differences[0].startswith("slurm: slurm.conf has no ")
