@@ -168,6 +168,7 @@ plan:
   type: dict
   returned: fleet_plan
 plan_begins: {description: "The digest of the saved plan that the run is held to, if it was not begun on the host before.", type: str, returned: host_plan}
+playbook: {description: The playbook., type: str, returned: check_variables}
 pool: {description: The pool of the host., type: str, returned: host_plan}
 pools: {description: The hosts of each pool., type: dict, returned: adopt}
 recommended:
@@ -181,6 +182,7 @@ refusals:
   type: list
   elements: dict
   returned: check_variables, fleet_recommend, host_plan, plan_gate, remove_gate, site_gate, slurm_files, slurm_report
+run: {description: "Who runs the playbook, as in its lease.", type: str, returned: check_variables}
 seconds: {description: "By host and stage, the seconds that it took, and the part of each kind of work.", type: dict, returned: site_times}
 stages:
   description: >-

@@ -175,7 +175,7 @@ def test_an_instance_too_few_and_one_too_many_are_named_with_the_next_step_and_m
 @pytest.mark.parametrize(
     "step",
     [
-        "Drain the node, unless it is drained",
+        "Drain the node, unless it is drained, or somebody else took it out",
         "Bring the files to the controllers",
         "Bring the files to the node",
         "Read what slurmd finds on the host",

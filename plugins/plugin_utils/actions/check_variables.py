@@ -19,6 +19,7 @@ from ...module_utils._plan import Refused
 from ...module_utils._slurm.stage import DESIRED as SLURM
 from .. import playbook_variables
 from ..cluster import at_once
+from ..cluster_lease import this_run
 from ..descriptions import hosts_of, refusals_of_hosts, sentences
 from ..fleet.text import shortened
 from ..host_facts import ControllerAction
@@ -112,7 +113,7 @@ class ActionModule(ControllerAction):
         for sentence in sentences(said):
             at_once(self._display)(sentence)
         stopping = refusals_of_hosts(wrong)
-        result: dict[str, Any] = {"refusals": [*stopping, *said]}
+        result: dict[str, Any] = {"refusals": [*stopping, *said], "playbook": playbook, "run": str(this_run())}
         if wrong:
             result["failed"] = True
             result["msg"] = "\n".join([*sentences(stopping), end])

@@ -46,13 +46,17 @@ def node(tmp_path):
         (programs / name).write_text(text.format(folder=tmp_path))
         (programs / name).chmod(0o755)
 
-    def run(files, state=IDLE, jobs="", work="repartition", **variables):
+    def run(files, state=IDLE, jobs="", work="repartition", role="gpu_slurm", **variables):
         (tmp_path / "state").write_text(f"{state}\n")
         (tmp_path / "jobs").write_text(jobs)
         (tmp_path / "asked").write_text("")
-        given = {"__gpu_slurm_run": work, "__gpu_slurm_patience": 1 if work != "site" else 0, **variables}
+        given = {
+            **({"__gpu_slurm_run": work} if work else {}),
+            "__gpu_slurm_patience": 1 if work != "site" else 0,
+            **variables,
+        }
         roles = [
-            {"ansible.builtin.include_role": {"name": "gpufleet.nvidia.gpu_slurm", "tasks_from": name}, "vars": given}
+            {"ansible.builtin.include_role": {"name": f"gpufleet.nvidia.{role}", "tasks_from": name}, "vars": given}
             for name in files
         ]
         play = [{"hosts": "gpu01", "gather_facts": False, "tasks": roles}]
@@ -106,11 +110,30 @@ def test_jobs_are_requeued_only_where_the_site_says_so(node):
     assert "jobs run on node gpu01: 12." in said and "gpu_slurm_jobs: requeue" in said
 
 
+def test_the_reason_has_the_playbook_and_its_run_which_each_of_them_is_told(node):
+    for name in ("site", "upgrade", "rollback", "repartition", "heal", "migrate"):
+        plays = yaml.safe_load((REPOSITORY / f"playbooks/{name}.yml").read_text())
+        (told,) = [
+            one["register"] for play in plays for one in play.get("tasks", ()) if one["name"] == "Check the variables"
+        ]
+        assert told == "__gpu_run", name
+    # One role upgrades and rolls back.
+    given = {"gpu_slurm_controllers": ["gpu01"], "gpu_slurm_cluster": "hpc", "gpu_slurm_jobs_timeout": 1}
+    given["__gpu_run"] = {"playbook": "rollback", "run": "ada@head/4711-9-8"}
+    code, asked, said = node(["drain.yml"], work=None, role="gpu_node", gpu_node_kubernetes=False, **given)
+    assert code == 0, said
+    assert asked[0] == "update nodename=gpu01 state=drain reason=gpufleet.nvidia.rollback ada@head/4711-9-8"
+
+
 @pytest.mark.parametrize(
     ("reason", "work", "resumed"),
     [
-        pytest.param("gpufleet.nvidia.upgrade", "rollback", True, marks=pytest.mark.slow),
+        # They have one record on the host.
+        ("gpufleet.nvidia.upgrade ada@head/4711-9-8", "rollback", True),
+        ("gpufleet.nvidia.upgrade ada@head/4711-9-8", "repartition", False),
+        pytest.param("gpufleet.nvidia.repartition", "heal", False, marks=pytest.mark.slow),
         pytest.param("gpufleet.nvidia.site", "site", True, marks=pytest.mark.slow),
+        pytest.param("gpufleet.nvidia.sites", "site", False, marks=pytest.mark.slow),
         ("gres/gpu count reported lower than configured (1 < 2)", "site", True),
         # An upgrade that failed left it drained.
         ("gpufleet.nvidia.upgrade", "site", False),
@@ -122,6 +145,7 @@ def test_only_what_the_collection_drained_is_resumed(node, reason, work, resumed
     code, asked, said = node(["drain.yml", "resume.yml"], state=state, work=work)
     assert code == 0, said
     assert asked == (["update nodename=gpu01 state=resume"] if resumed else [])
+    assert ("gpu01: node gpu01 stays out of service in Slurm" in said and f"Reason={reason}" in said) is not resumed
 
 
 def test_site_asks_a_controller_that_does_not_answer_once_and_a_playbook_of_day_two_stops(node, tmp_path):
@@ -149,7 +173,8 @@ def test_a_host_of_another_pool_is_left_alone(node):
         ("State=DOWN Reason=bad board", False),
         ("State=IDLE+FAIL Reason=bad board", False),
         ("State=DOWN* Reason=Not responding", True),
-        pytest.param("State=DOWN Reason=gpufleet.nvidia.upgrade", True, marks=pytest.mark.slow),
+        pytest.param("State=DOWN Reason=gpufleet.nvidia.repartition", True, marks=pytest.mark.slow),
+        pytest.param("State=DOWN Reason=gpufleet.nvidia.upgrade", False, marks=pytest.mark.slow),
         pytest.param("State=IDLE+POWERED_DOWN", True, marks=pytest.mark.slow),
     ],
 )

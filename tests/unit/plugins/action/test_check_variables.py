@@ -7,6 +7,7 @@ from __future__ import annotations
 import pytest
 from ansible.errors import AnsibleActionFail
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions import check_variables
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster_lease import this_run
 
 #: By description a host is changed; the others say what is wrong with it, and go on.
 BY_DESCRIPTION = ("migrate", "repartition", "rollback", "site", "upgrade")
@@ -39,6 +40,12 @@ def test_what_is_right_passes_and_a_strange_name_warns(call):
     result, shown = check(call, {"a": {"gpu_upgrade_night_shift": 1}, "b": {"gpu_upgrade_canary": 2}})
     assert "failed" not in result
     assert shown.warnings == ["a: gpufleet.nvidia has no variable gpu_upgrade_night_shift."]
+
+
+def test_a_run_is_told_its_name(call):
+    """By what it drains in Slurm, the next run tells its own from what others took out."""
+    result, _shown = check(call, {"a": {}}, playbook="rollback")
+    assert (result["playbook"], result["run"]) == ("rollback", str(this_run()))
 
 
 @pytest.mark.parametrize("groups", [{}, {"gpu_hosts": []}, {"all": ["a"], "ungrouped": ["a"]}])
