@@ -36,7 +36,7 @@ from ..host_facts import ControllerAction
 from ..plain import plain, terminal_width, write_report
 from ..pools import GPU_HOSTS
 from ..recommend import demand
-from ..recommend.answer import FleetAnswer, HostAnswer, PurchaseAnswer, host_answer, pictured, placed
+from ..recommend.answer import FleetAnswer, HostAnswer, PurchaseAnswer, host_answer, pictured
 from ..recommend.checker import NotProven, least_hosts, verify
 from ..recommend.goals import consolidate, grow
 from ..recommend.highs import INFINITY, numpy
@@ -44,6 +44,7 @@ from ..recommend.moves import order_of
 from ..recommend.outcome import FleetOutcome, recommend, refuse_missing
 from ..recommend.problem import WHOLE, FleetGpu, Group, Problem, UnitKind, check
 from ..recommend.survey import FleetSurvey, SurveyedHost, survey
+from ..recommend.together import fewer_by_pods, pods_with_several, recommend_hosted, without_host
 from ..render import usage_page
 from ..render.emit import comment, yaml_text
 from ..role_variables import value_of
@@ -160,25 +161,31 @@ class ActionModule(ControllerAction):
         check(problem)
         if grows:
             purchase = grow(problem, offers, seconds)
-            return PurchaseAnswer(purchase, offers, left_out, verify(purchase.problem, purchase.outcome)[0])
+            by_device = any(one.together > 1 for one in problem.wanted)
+            return PurchaseAnswer(purchase, offers, left_out, verify(purchase.problem, purchase.outcome)[0], by_device)
         problem, spare = consolidate(problem) if arguments["mode"] == "consolidate" else (problem, None)
-        outcome = recommend(problem, seconds)
+        hosted = recommend_hosted(problem, found, seconds)
+        outcome, after = hosted.outcome, hosted.plan.after
+        left_out.update(hosted.left_out)
         if not arguments["partial"]:
-            _refuse_missing(problem, outcome, seconds)
-        gap, more = verify(problem, outcome)
-        answers = [_host(fleet, name, after) for name, after in placed(found, outcome).items()]
+            _refuse_missing(hosted.plan.problem, hosted.plan.outcome, seconds)
+        answers = [_host(fleet, name, layouts) for name, layouts in after.items()]
         planned = {host.name for host in answers}
         others = [host for name, host in fleet.described.items() if name not in planned]
         hosts = sorted((*answers, *others), key=lambda host: host.name)
-        answer = FleetAnswer(hosts, outcome, left_out, gap, more, spare)
+        answer = FleetAnswer(hosts, outcome, left_out, hosted.gap, hosted.more, spare)
         evicted = frozenset(answer.evicted)
+        several = pods_with_several(fleet.hosts, hosted.plan)
+        gone = [pod for pod in several if pod.name in evicted]
+        homeless, fewer = without_host(hosted.plan, gone), fewer_by_pods(hosted, several, gone)
         leave = [pod for pod in map(read_pod, documents or ()) if pod.title in evicted]
         blocked = evictions(leave, daemon_sets=daemon_sets, uids=[pod.uid for pod in leave]).blockers
         facts = {name: host.facts for name, host in fleet.hosts.items()}
         pictures = pictured(answer, facts, fleet.users) if arguments["html"] else ()
         order, short = order_of(problem, answer.changed)
-        least = min(len(answer.changed), max(outcome.least_hosts, least_hosts(problem, outcome)))
-        return replace(answer, blocked=blocked, pictures=pictures, order=order, short=short, least=least)
+        least = min(len(answer.changed), max(outcome.least_hosts, least_hosts(hosted.problem, outcome)))
+        answer = replace(answer, blocked=blocked, pictures=pictures, order=order, short=short, least=least)
+        return replace(answer, homeless=homeless, fewer=fewer)
 
 
 def _refuse_missing(problem: Problem, outcome: FleetOutcome, seconds: float) -> None:

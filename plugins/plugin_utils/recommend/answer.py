@@ -85,6 +85,7 @@ class FleetAnswer:
     :param pictures: of L(pictured), where they are asked for.
     :param least: how many hosts at the least every plan changes that is as good.
     :param spare: the priority of GPUs that are asked to be empty; None where none are.
+    :param homeless: who is evicted, has several devices, and for whom no host was found that has as many. C(fewer): of L(fewer_by_pods).
     """
 
     hosts: Sequence[HostAnswer]
@@ -98,6 +99,8 @@ class FleetAnswer:
     order: Sequence[str] = ()
     short: int = 0
     least: int = 0
+    homeless: Sequence[str] = ()
+    fewer: int = 0
 
     @property
     def changed(self) -> list[HostAnswer]:
@@ -131,21 +134,23 @@ class FleetAnswer:
         empty = more.pop(self.spare, 0) if self.spare is not None else 0
         open_ = ", ".join(f"{count} of priority {priority}" for priority, count in more.items())
         text += f" Up to {open_} more could perhaps be served." if open_ else ""
+        if self.fewer:
+            text += f" This counts devices: by pods, of which some have several, another plan could evict up to {self.fewer} fewer, weighted by priority."
         return text + (f" Up to {empty} GPUs more could perhaps be empty." if empty else "")
 
     def ties(self) -> str:
         """Return what of plans that are as good was chosen, and how far that is from the best, one sentence."""
-        hosts, room, most = len(self.changed), self.outcome.room, self.outcome.most_room
+        hosts, room = len(self.changed), self.outcome.room
         fewest = (
             "no plan that is as good changes fewer"
             if hosts <= self.least
             else f"one that is as good could do with {self.least}"
         )
-        more = (
-            "and none with as few leaves more room"
-            if room >= most
-            else f"and could leave room for {most - room} instances more"
-        )
+        more = "and others were not compared by the room that they leave"
+        if self.outcome.most_room is not None:
+            less = self.outcome.most_room - room
+            more = f"and could leave room for {less} instances more"
+            more = more if less > 0 else "and none with as few leaves more room"
         empty = self.outcome.emptied
         wholly = f"Hosts left empty: {shortened(sorted(empty or ()), 20) or 'none'}; " if self.spare is not None else ""
         if wholly and empty is None:
@@ -175,6 +180,8 @@ class FleetAnswer:
         summary = f"{gpus} GPUs of {len(self.changed)} hosts change; evicted: {shortened(self.evicted, 20) or 'none'}; idle instances destroyed: {idle}."
         if self.preempted:
             summary += f" {self.preempted} users lose an instance that stays to requests of more priority."
+        if self.homeless:
+            summary += f" No host was found that has all devices of: {shortened(self.homeless, 20)}."
         if self.short:
             summary += f" While a host changes, up to {self.short} running users have no unit at once, in any order that was found."
         if self.spare is not None:
@@ -214,6 +221,7 @@ class FleetAnswer:
             "order": list(self.order),
             "short": self.short,
             "left_out": dict(self.left_out),
+            "homeless": list(self.homeless),
             "blocked": dict(self.blocked),
             "preempted": [
                 {**kind._asdict(), "priority": priority, "count": count}
@@ -251,20 +259,26 @@ class FleetAnswer:
 
 @dataclass(frozen=True)
 class PurchaseAnswer:
-    """Which GPUs have to be bought. C(offers): the price of a GPU by pool and board. C(gap): as of L(FleetAnswer)."""
+    """Which GPUs have to be bought. C(offers): the price of a GPU by pool and board. C(gap): as of L(FleetAnswer).
+
+    :param by_device: some pods ask for several devices, each of which was taken for a request.
+    """
 
     purchase: Purchase
     offers: Mapping[tuple[str, str], int]
     left_out: Mapping[str, str]
     gap: Fraction
+    by_device: bool = False
 
     def proof(self) -> str:
-        if not self.purchase.gpus:
-            return "Nothing has to be bought: layouts of the GPUs that there are serve everything."
         bound, other = _proven(self.purchase.outcome, self.gap)
-        if other >= 1:
-            return f"Not proven to be the cheapest: another purchase could cost up to {float(other) * self.purchase.unit:.0f} less."
-        return f"{bound}no cheaper purchase serves everything."
+        text = f"{bound}no cheaper purchase serves everything."
+        if not self.purchase.gpus:
+            text = "Nothing has to be bought: layouts of the GPUs that there are serve everything."
+        elif other >= 1:
+            less = float(other) * self.purchase.unit
+            text = f"Not proven to be the cheapest: another purchase could cost up to {less:.0f} less."
+        return text + (" That one host has all devices of each pod is not part of it." if self.by_device else "")
 
     def text(self, width: int = 0) -> str:
         rows = [[*map(str, line.values())] for line in self.as_dict()["purchase"]]

@@ -72,7 +72,7 @@ def verify(problem: Problem, answer: FleetOutcome) -> tuple[Fraction, dict[int, 
     _claim(at_home, "users stay who are served by nothing")
     _claim(all(served[one] == answer.served.get(one) for one in problem.priorities()), "it serves other requests")
     _claim(cost == answer.cost, f"it costs {cost}, and says {answer.cost}")
-    gap = cost - Fraction(_bound(problem, answer, boards, answer.prices, answer.parts), answer.parts)
+    gap = cost - proven_cost(problem, answer)
     more = {}
     for priority, prices in answer.served_prices.items():
         # Of this priority nothing is required: what its requests are worth at most is what can be served of it.
@@ -85,6 +85,12 @@ def verify(problem: Problem, answer: FleetOutcome) -> tuple[Fraction, dict[int, 
         _claim(count == wanted, f"{wanted} requests of priority {priority} exist")
         _claim(count == served[priority] or priority in more, f"priority {priority}: nothing says why it is not served")
     return gap, more
+
+
+def proven_cost(problem: Problem, answer: FleetOutcome) -> Fraction:
+    """Return what no plan costs less than that serves as much, as the prices show."""
+    boards = {name: _Board(problem, name) for name in problem.boards}
+    return Fraction(_bound(problem, answer, boards, answer.prices, answer.parts), answer.parts)
 
 
 def least_hosts(problem: Problem, answer: FleetOutcome) -> int:

@@ -54,6 +54,7 @@ class DemandLine:
     :param pool: the pool that serves it; None: any.
     :param pods: pods that wait: nothing but the resource that they ask for serves them, and nothing is refused because of them.
     :param unplanned: why they are left out; empty: they are not. C(claimed): the pods ask for it by a ResourceClaim.
+    :param devices: for how many devices each asks, which one host has to have.
     """
 
     path: str
@@ -65,6 +66,7 @@ class DemandLine:
     pods: bool = False
     unplanned: str = ""
     claimed: bool = False
+    devices: int = 1
 
 
 def described(value: Any) -> list[DemandLine]:
@@ -121,13 +123,13 @@ def waiting(
     lines = []
     for (priority, devices), count in sorted((+found).items()):
         asked = ", ".join(f"{number} x {resource}" for resource, number in devices)
-        several = "the planner does not place several devices on one node" if sum(dict(devices).values()) > 1 else ""
+        several = "each asks for devices of several kinds" if len(devices) > 1 else ""
         path = f"pods of priority {priority} that wait for {asked}"
         profile, claimed = (
             profile_of_resource(devices[0][0]),
             devices[0][0].startswith((claims.GPU_CLASS, claims.MIG_CLASS)),
         )
-        lines.append(DemandLine(path, profile, None, count, priority, None, True, several, claimed))
+        lines.append(DemandLine(path, profile, None, count, priority, None, True, several, claimed, devices[0][1]))
     return lines
 
 
@@ -304,7 +306,8 @@ def wanted(
                 raise Refused(line.path, reason, f"Its profiles are {', '.join(names) or 'none'}.")
             left_out[f"{line.count} {line.path}"] = line.unplanned or reason
             continue
-        found.append(WantedUnits(tuple(kinds), line.count, line.priority, optional=line.pods))
+        each = line.devices
+        found.append(WantedUnits(tuple(kinds), line.count * each, line.priority, line.pods, each, line.path))
     return found, left_out
 
 

@@ -55,7 +55,7 @@ class FleetOutcome:
     :param emptied: hosts that are left empty, where plans that are as good were compared, none of which leaves more than C(most_emptied).
     :param hosts: those that change, where they were compared: of those that leave as many empty, none changes fewer than C(least_hosts).
     :param room: how many instances of each profile can still be created, summed; no plan that is as good and changes as few hosts leaves more than
-        C(most_room).
+        C(most_room); None where that is not known.
     """
 
     changes: tuple[UnitChange, ...]
@@ -75,7 +75,7 @@ class FleetOutcome:
     hosts: frozenset[str] = frozenset()
     least_hosts: int = 0
     room: int = 0
-    most_room: int = 0
+    most_room: int | None = 0
 
     @property
     def gap(self) -> float:

@@ -93,12 +93,17 @@ class Group:
 
 @dataclass(frozen=True)
 class WantedUnits:
-    """Requests that are alike. C(kinds): what serves each of them. C(optional): nothing is refused because they are not served."""
+    """Requests that are alike. C(kinds): what serves each of them. C(optional): nothing is refused because they are not served.
+
+    :param together: so many of them are a pod, which needs one host for them. C(title): what such pods are called in messages.
+    """
 
     kinds: tuple[UnitKind, ...]
     count: int
     priority: int = 0
     optional: bool = False
+    together: int = 1
+    title: str = ""
 
 
 #: Who asks: a number in C(Problem.wanted), or the kind and the priority of users who run now.

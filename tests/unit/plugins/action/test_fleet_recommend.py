@@ -19,7 +19,7 @@ from ansible.template import Templar, trust_as_template
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import view_of
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions import fleet_plan, fleet_recommend, host_plan
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend import ties
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend import ties, together
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.answer import FleetAnswer
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.checker import NotProven
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.seen import state_of
@@ -201,6 +201,42 @@ def test_a_pod_that_nothing_serves_stops_no_recommendation(recommend, monkeypatc
         assert report["served"]["-5"] == {"asked": 1, "served": 0}
 
 
+def test_a_pod_that_waits_for_several_devices_gets_them_on_one_host_or_is_left_out(recommend, monkeypatch, tmp_path):
+    monkeypatch.setattr(fleet_recommend, "Cluster", FakeCluster)
+    monkeypatch.setattr(FakeCluster, "waiting", {"nvidia.com/mig-2g.20gb": "2"})
+    result, _shown = recommend({"kubeconfig": "x"}, lambda facts: pods_on(facts, *APART))
+    report = written(tmp_path)[0]
+    assert report["served"]["7"] == {"asked": 2, "served": 2} and report["left_out"] == {} and result["evicted"]
+    monkeypatch.setattr(FakeCluster, "waiting", {"nvidia.com/mig-2g.20gb": "25"})
+    result, _shown = recommend({"kubeconfig": "x"}, lambda facts: pods_on(facts, *APART))
+    what = "1 pods of priority 7 that wait for 25 x nvidia.com/mig-2g.20gb"
+    assert written(tmp_path)[0]["left_out"] == {what: "no host can have all devices of one beside what it serves"}
+    assert result["evicted"] == []
+
+
+@pytest.mark.parametrize(("gpus", "homeless", "fewer"), [(range(8), ["jobs/wide-6"], 0), ((0,), [], 1)])
+def test_who_runs_with_several_devices_is_evicted_once_and_the_proof_says_that_it_counts_devices(
+    recommend, tmp_path, gpus, homeless, fewer
+):
+    """Two users have to go. Where they are one pod, no plan evicts fewer; where they are two, a pod with more devices than both has might do."""
+
+    def wide(facts):
+        pods_on(facts, *APART)
+        for index in gpus:
+            for instance in facts["gpus"][index]["gpu_instances"]:
+                for one in instance["compute_instances"][0].get("allocations", ()):
+                    one.update(pod=f"jobs/wide-{index}", pod_uid=f"uid-{index}")
+
+    demand = [{"profile": "2g.20gb", "count": 2, "priority": 1}]
+    result, shown = recommend({"demand": demand, "partial": True}, wide)
+    report = written(tmp_path)[0]
+    assert report["served"] == {"1": {"asked": 2, "served": 2}, "0": {"asked": 30, "served": 29}}
+    assert report["homeless"] == homeless and len(result["evicted"]) == 1 + fewer
+    assert ("No host was found that has all devices of: jobs/wide-6." in shown.text) == bool(homeless)
+    text = "This counts devices: by pods, of which some have several, another plan could evict up to 1 fewer, weighted by priority."
+    assert (text in result["msg"]) == bool(fewer)
+
+
 @pytest.mark.parametrize(("rank", "served"), [(7, (14, 1)), (-1, (16, 0))])
 def test_who_makes_room_for_pods_of_more_priority_that_wait_is_no_reason_to_refuse(
     recommend, monkeypatch, tmp_path, rank, served
@@ -312,7 +348,17 @@ def test_what_has_to_be_bought_is_said_with_its_price(recommend, tmp_path):
     # A half of another GPU would do, so prices alone do not show that a whole one is needed.
     assert result["msg"] == "Proven by the search, and not by prices alone: no cheaper purchase serves everything."
     arguments["demand"][0]["count"] = 16
-    assert recommend({**arguments, "variables_file": ""})[0]["msg"].startswith("Nothing has to be bought")
+    assert recommend({**arguments, "variables_file": ""})[0]["msg"] == NOTHING
+
+
+NOTHING = "Nothing has to be bought: layouts of the GPUs that there are serve everything."
+
+
+def test_what_pods_with_several_devices_need_is_bought_by_device_and_the_proof_says_so(recommend, monkeypatch):
+    monkeypatch.setattr(fleet_recommend, "Cluster", FakeCluster)
+    monkeypatch.setattr(FakeCluster, "waiting", {"nvidia.com/mig-3g.40gb": "2"})
+    result, _shown = recommend({"kubeconfig": "x", "mode": "grow", "prices": {"a30": 5000}, "variables_file": ""})
+    assert result["msg"] == f"{NOTHING} That one host has all devices of each pod is not part of it."
 
 
 def test_a_gpu_of_a_pool_that_shares_its_gpus_serves_as_many_as_it_has_replicas(recommend):
@@ -351,7 +397,7 @@ def test_a_plan_that_is_not_what_it_says_is_not_written(recommend, monkeypatch, 
     def wrong(*_asked):
         raise NotProven("group 0 is fixed")
 
-    monkeypatch.setattr(fleet_recommend, "verify", wrong)
+    monkeypatch.setattr(together, "verify", wrong)
     result, _shown = recommend({"demand": [{"profile": "3g.40gb"}]})
     assert result["failed"] and "group 0 is fixed. Nothing was written." in result["msg"]
     assert not list(tmp_path.iterdir())

@@ -95,7 +95,8 @@ def test_pods_that_wait_are_demand():
         pod("b", priority=1000, **ask),
         pod("c", node="gpu-0", **ask),
         pod("d", phase="Running", node="gpu-0", **ask),
-        pod("e", **{"nvidia.com/gpu": "2"}),
+        pod("e", **{"nvidia.com/gpu": "1", **ask}),
+        pod("h", **{"nvidia.com/gpu": "2"}),
         pod("f", **{"nvidia.com/mig-9g.999gb": "1"}),
         pod("g", **{"nvidia.com/gpu-of-others": "1"}),
     ]
@@ -107,9 +108,12 @@ def test_pods_that_wait_are_demand():
     # Nothing larger serves them, whatever serves other requests.
     assert names(alone, larger=True) == {(H100, "1g.10gb")}
     found, left_out = wanted(lines, POOLS, BOARDS)
-    assert [(one.count, one.priority, one.optional) for one in found] == [(2, 1000, True)]
+    assert [(one.count, one.priority, one.optional, one.together) for one in found] == [
+        (2, 0, True, 2),
+        (2, 1000, True, 1),
+    ]
     assert left_out == {
-        "1 pods of priority 0 that wait for 2 x nvidia.com/gpu": "the planner does not place several devices on one node",
+        "1 pods of priority 0 that wait for 1 x nvidia.com/gpu, 1 x nvidia.com/mig-1g.10gb": "each asks for devices of several kinds",
         "1 pods of priority 0 that wait for 1 x nvidia.com/mig-9g.999gb": "no GPU of the fleet offers 9g.999gb",
         "1 pods of priority 0 that wait for 1 x nvidia.com/gpu-of-others": "no GPU of the fleet offers nvidia.com/gpu-of-others",
     }
@@ -157,14 +161,15 @@ def test_pods_that_wait_by_claims_are_demand_of_the_pools_that_serve_claims():
     ]
     pools = {"claims": [H100], "plugin": [H100]}
     found, left_out = wanted(waiting(documents, claims), pools, BOARDS, by_claims={"claims"})
-    assert sorted((one.count, *((kind.pool, kind.profile) for kind in one.kinds)) for one in found) == [
-        (1, ("claims", "1g.10gb")),
-        (1, ("claims", "gpu")),
-        (1, ("claims", "gpu"), ("plugin", "gpu")),
-        (1, ("plugin", "1g.10gb")),
+    served = sorted((one.count, one.together, *((kind.pool, kind.profile) for kind in one.kinds)) for one in found)
+    assert served == [
+        (1, 1, ("claims", "1g.10gb")),
+        (1, 1, ("claims", "gpu")),
+        (1, 1, ("claims", "gpu"), ("plugin", "gpu")),
+        (1, 1, ("plugin", "1g.10gb")),
+        (2, 2, ("claims", "1g.10gb")),
     ]
     assert left_out == {
-        "1 pods of priority 0 that wait for 2 x mig.nvidia.com/1g.10gb": "the planner does not place several devices on one node",
         "2 pods of priority 0 that wait for 1 x gpu.nvidia.com by rules of its own": "no GPU of the fleet offers gpu.nvidia.com by rules of its own",
         "1 pods of priority 0 that wait for 1 x the ResourceClaim gone, which there is not yet": (
             "no GPU of the fleet offers the ResourceClaim gone, which there is not yet"
