@@ -41,7 +41,7 @@ from ..recommend.checker import NotProven, least_hosts, verify
 from ..recommend.goals import consolidate, grow
 from ..recommend.highs import INFINITY, numpy
 from ..recommend.moves import order_of
-from ..recommend.outcome import FleetOutcome, recommend, refuse_missing
+from ..recommend.outcome import refuse_missing
 from ..recommend.problem import WHOLE, FleetGpu, Group, Problem, UnitKind, check
 from ..recommend.survey import FleetSurvey, SurveyedHost, survey
 from ..recommend.together import fewer_by_pods, pods_with_several, recommend_hosted, without_host
@@ -128,15 +128,16 @@ class ActionModule(ControllerAction):
         seconds = INFINITY if arguments["seconds"] is None else arguments["seconds"]
         if seconds < 1:
             raise Refused("gpu_recommend_seconds", f"{seconds} must be an integer from 1 on", "")
-        documents: list[dict[str, Any]] | None = None
+        pods: list[tuple[Pod, dict[str, Any]]] | None = None
         daemon_sets: Collection[tuple[str, str]] = ()
         if arguments["kubeconfig"]:
             cluster = Cluster(arguments["kubeconfig"], arguments["context"], 30, at_once(self._display))
-            documents, daemon_sets = cluster.pods(), identities(cluster.daemon_sets())
+            pods = [(read_pod(document), document) for document in cluster.pods()]
+            daemon_sets = identities(cluster.daemon_sets())
         # Asked only where a pod has claims: there may be no such API.
-        claims = any((one.get("spec") or {}).get("resourceClaims") for one in documents or ())
-        lines = _lines(arguments, documents or (), cluster.resource_claims() if claims else ())
-        fleet = _read(arguments, task_vars, documents)
+        claims = any(pod.claims for pod, _document in pods or ())
+        lines = _lines(arguments, pods or (), cluster.resource_claims() if claims else ())
+        fleet = _read(arguments, task_vars, pods)
         found = survey(list(fleet.hosts.values()))
         left_out = {**fleet.left_out, **found.left_out}
         if not found.groups:
@@ -168,7 +169,7 @@ class ActionModule(ControllerAction):
         outcome, after = hosted.outcome, hosted.plan.after
         left_out.update(hosted.left_out)
         if not arguments["partial"]:
-            _refuse_missing(hosted.plan.problem, hosted.plan.outcome, seconds)
+            refuse_missing(hosted.plan.problem, hosted.plan.outcome)
         answers = [_host(fleet, name, layouts) for name, layouts in after.items()]
         planned = {host.name for host in answers}
         others = [host for name, host in fleet.described.items() if name not in planned]
@@ -178,7 +179,7 @@ class ActionModule(ControllerAction):
         several = pods_with_several(fleet.hosts, hosted.plan)
         gone = [pod for pod in several if pod.name in evicted]
         homeless, fewer = without_host(hosted.plan, gone), fewer_by_pods(hosted, several, gone)
-        leave = [pod for pod in map(read_pod, documents or ()) if pod.title in evicted]
+        leave = [pod for pod, _document in pods or () if pod.title in evicted]
         blocked = evictions(leave, daemon_sets=daemon_sets, uids=[pod.uid for pod in leave]).blockers
         facts = {name: host.facts for name, host in fleet.hosts.items()}
         pictures = pictured(answer, facts, fleet.users) if arguments["html"] else ()
@@ -188,17 +189,8 @@ class ActionModule(ControllerAction):
         return replace(answer, homeless=homeless, fewer=fewer)
 
 
-def _refuse_missing(problem: Problem, outcome: FleetOutcome, seconds: float) -> None:
-    """Refuse a demand that no layout serves, and not one that has to make room for pods of more priority that wait."""
-    needed = replace(problem, wanted=tuple(one for one in problem.wanted if not one.optional))
-    try:
-        refuse_missing(problem, outcome)
-    except Refused:
-        refuse_missing(needed, outcome if needed == problem else recommend(needed, seconds))
-
-
 def _lines(
-    arguments: Mapping[str, Any], documents: Sequence[Mapping[str, Any]], claims: Sequence[Mapping[str, Any]]
+    arguments: Mapping[str, Any], pods: Sequence[tuple[Pod, Mapping[str, Any]]], claims: Sequence[Mapping[str, Any]]
 ) -> list[demand.DemandLine]:
     """Return everything that is wanted: as it is described, with the headroom, and what waits now."""
     headroom = arguments["headroom"]
@@ -212,22 +204,16 @@ def _lines(
         if text is None:
             raise Refused("gpu_recommend_requests", f"{path} cannot be read", "Give the path of a CSV file.")
         lines += demand.over_time(text, arguments["requests"], headroom)
-    return lines + demand.waiting(documents, claims)
+    return lines + demand.waiting(pods, claims)
 
 
 def _read(
-    arguments: Mapping[str, Any], task_vars: Mapping[str, Any], documents: Sequence[Mapping[str, Any]] | None
+    arguments: Mapping[str, Any], task_vars: Mapping[str, Any], pods: Sequence[tuple[Pod, Mapping[str, Any]]] | None
 ) -> _Fleet:
     names = plain((task_vars.get("groups") or {}).get(GPU_HOSTS) or [])
     played = set(names if arguments["hosts"] is None else arguments["hosts"])
-    pods: dict[str, Pod] = {}
-    priorities: dict[str, int] = {}
-    for document in documents or ():
-        pod = read_pod(document)
-        priorities[pod.title] = int((document.get("spec") or {}).get("priority") or 0)
-        if not pod.ended:
-            pods[pod.uid] = pod
-    asked = None if documents is None else pods
+    priorities = {pod.title: int((document.get("spec") or {}).get("priority") or 0) for pod, document in pods or ()}
+    asked = None if pods is None else {pod.uid: pod for pod, _document in pods if not pod.ended}
     fleet = _Fleet()
     for host in hosts_of(names, task_vars):
         # The file describes all hosts, those outside of the limit as they are described now.

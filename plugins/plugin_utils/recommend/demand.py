@@ -109,14 +109,17 @@ def _what(item: Mapping[str, Any], path: str) -> tuple[str | None, int | None]:
 
 
 def waiting(
-    documents: Iterable[Mapping[str, Any]], resource_claims: Iterable[Mapping[str, Any]] = ()
+    found_pods: Iterable[tuple[pods.Pod, Mapping[str, Any]]], resource_claims: Iterable[Mapping[str, Any]] = ()
 ) -> list[DemandLine]:
-    """Return what the pods ask for that no node has taken yet, by the priority that Kubernetes has given each. Both are objects of the API."""
+    """Return what the pods ask for that no node has taken yet, by the priority that Kubernetes has given each.
+
+    :param found_pods: each with the object of the API of which it was read. C(resource_claims): objects of the API.
+    """
     named = {(str(metadata(one).get("namespace")), str(metadata(one).get("name"))): one for one in resource_claims}
     counted: set[tuple[str, str]] = set()
     found: Counter[tuple[int, tuple[tuple[str, int], ...]]] = Counter()
-    for document in documents:
-        pod, spec = pods.read(document), document.get("spec") or {}
+    for pod, document in found_pods:
+        spec = document.get("spec") or {}
         if pod.phase == "Pending" and not spec.get("nodeName") and not pod.terminating:
             devices = (*pod.devices.items(), *claims.waiting(document, named, counted).items())
             found[int(spec.get("priority") or 0), devices] += bool(devices)

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ...module_utils._plan import Refused
 from .matrices import Layouts, Matrices
 from .problem import GPU, Asking, FleetGpu, Place, Problem, UnitKind
-from .solver import INFINITY, PARTS, RowPrices, Solution
+from .solver import INFINITY, PARTS, RowPrices, Solution, most_served
 from .ties import room_of, solve
 
 Instances = tuple[Place, ...]
@@ -99,16 +99,21 @@ def recommend(problem: Problem, seconds: float = INFINITY) -> FleetOutcome:
 
 
 def refuse_missing(problem: Problem, outcome: FleetOutcome) -> None:
-    """Refuse a demand that no layout of the fleet serves, by priority."""
+    """Refuse a demand that no layout serves, by priority, and not one that has to make room for pods of more priority that wait."""
     missing: Counter[int] = Counter()
     for who, one in problem.asked.items():
         if not one.optional:
             missing[one.priority] += one.count - sum(outcome.given.get((who, kind), 0) for kind in set(one.kinds))
-    missing = +missing
-    if missing:
-        asked = (f"{count} of {outcome.asked[one]} requests of priority {one}" for one, count in missing.items())
+    asked = outcome.asked
+    if any(missing.values()) and any(one.optional for one in problem.wanted):
+        needed = replace(problem, wanted=tuple(one for one in problem.wanted if not one.optional))
+        asked = needed.requests()
+        missing = Counter(asked)
+        missing.subtract(most_served(Matrices(needed)))
+    if any(missing.values()):
+        text = ", ".join(f"{count} of {asked[one]} requests of priority {one}" for one, count in (+missing).items())
         remedy = "Ask for less, add GPUs (gpu_recommend_mode: grow says which), or accept it with gpu_recommend_partial: true."
-        raise Refused("gpu_recommend_demand", f"no layout of the fleet serves {', '.join(asked)}", remedy)
+        raise Refused("gpu_recommend_demand", f"no layout of the fleet serves {text}", remedy)
 
 
 def as_it_is(state: FleetGpu) -> Instances | None:

@@ -95,6 +95,12 @@ def search_of(of: Matrices, seconds: float = INFINITY) -> Search:
     return search
 
 
+def most_served(of: Matrices) -> dict[int, int]:
+    """Return how many requests of each priority can be served."""
+    of.build()
+    return _serve(of).served
+
+
 def _serve(of: Matrices) -> Solution:
     """Find how much demand can be served, priority by priority, whatever it costs."""
     offers = []

@@ -18,8 +18,9 @@ from ansible.parsing.dataloader import DataLoader
 from ansible.template import Templar, trust_as_template
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import view_of
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions import fleet_plan, fleet_recommend, host_plan
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import pods
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend import ties, together
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend import outcome, ties, together
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.answer import FleetAnswer
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.checker import NotProven
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.seen import state_of
@@ -252,6 +253,20 @@ def test_who_makes_room_for_pods_of_more_priority_that_wait_is_no_reason_to_refu
     assert (report["0"]["served"], report[str(rank)]["served"]) == served
     arguments["demand"][0]["count"] = 17
     assert "serves 1 of 17 requests of priority 0" in recommend(arguments)[0]["msg"]
+
+
+def test_a_demand_that_is_refused_is_planned_once_and_pods_are_read_once(recommend, monkeypatch):
+    """What is missing without the pods that wait is counted, and not planned."""
+    planned, read = [], []
+    found = together.recommend
+    monkeypatch.setattr(fleet_recommend, "Cluster", FakeCluster)
+    for module in (together, outcome):
+        monkeypatch.setattr(module, "recommend", lambda *given: planned.append(1) or found(*given))
+    monkeypatch.setattr(ties, "search_of", lambda *given, of=ties.search_of: planned.append(2) or of(*given))
+    monkeypatch.setattr(pods, "requested", lambda spec, of=pods.requested: read.append(1) or of(spec))
+    arguments = {"kubeconfig": "x", "demand": [{"profile": "3g.40gb", "count": 17}]}
+    assert "serves 1 of 17 requests of priority 0" in recommend(arguments)[0]["msg"]
+    assert planned == [1, 2] and len(read) == len(FakeCluster().pods())
 
 
 def test_who_is_evicted_is_found_once_however_many_pods_there_are(recommend, monkeypatch):

@@ -11,6 +11,7 @@ import json
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup import board
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.pods import read
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.demand import (
     DemandLine,
     described,
@@ -100,7 +101,7 @@ def test_pods_that_wait_are_demand():
         pod("f", **{"nvidia.com/mig-9g.999gb": "1"}),
         pod("g", **{"nvidia.com/gpu-of-others": "1"}),
     ]
-    lines = waiting(documents)
+    lines = waiting([(read(one), one) for one in documents])
     alone = DemandLine(
         "pods of priority 1000 that wait for 1 x nvidia.com/mig-1g.10gb", "1g.10gb", None, 2, 1000, pods=True
     )
@@ -160,7 +161,9 @@ def test_pods_that_wait_by_claims_are_demand_of_the_pools_that_serve_claims():
         pod("j", **{"nvidia.com/gpu": "1"}),
     ]
     pools = {"claims": [H100], "plugin": [H100]}
-    found, left_out = wanted(waiting(documents, claims), pools, BOARDS, by_claims={"claims"})
+    found, left_out = wanted(
+        waiting([(read(one), one) for one in documents], claims), pools, BOARDS, by_claims={"claims"}
+    )
     served = sorted((one.count, one.together, *((kind.pool, kind.profile) for kind in one.kinds)) for one in found)
     assert served == [
         (1, 1, ("claims", "1g.10gb")),
