@@ -7,12 +7,13 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..module_utils._adapters.command import CommandError, run
-from ..module_utils._adapters.files import read_bytes, remove, utf8, write_whole
+from ..module_utils._adapters.files import list_directory, read_bytes, utf8, write_whole
 from ..module_utils._plan import Refused
 from .fleet import saved_plan
 from .fleet.saved_plan import AGAIN, SavedPlan
@@ -65,20 +66,26 @@ APPLYING = {
 
 
 def write(path: str, plan: SavedPlan, sign: Sequence[str]) -> str:
-    """Write a plan, have it signed, and return its digest. Raises Refused: it cannot be, and there is no such file then."""
+    """Write a plan, have it signed, and return its digest. Raises Refused: it cannot be, and whatever was there before is as it was, its signature too."""
     path, text = os.path.abspath(path), plan.as_text()
     try:
-        write_whole(path, text)
+        digest = saved_plan.read(text, path)[1]
+    except Refused as refused:
+        raise Refused(path, f"it could not be read again ({refused.reason})", "Correct that value.") from refused
+    folder, name = os.path.split(path)
+    try:
+        os.makedirs(folder, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".gpufleet-", dir=folder) as beside:
+            write_whole(os.path.join(beside, name), text)
+            _call("gpu_plan_sign_command", sign, os.path.join(beside, name))
+            # A signature is beside its file, and comes along.
+            for each in list_directory(beside):
+                os.replace(os.path.join(beside, each), os.path.join(folder, each))
     except OSError as error:
         raise Refused(
             path, f"it cannot be written ({error.strerror})", "Name another file with gpu_plan_out."
         ) from error
-    try:
-        _call("gpu_plan_sign_command", sign, path)
-    except Refused:
-        remove(path)
-        raise
-    return saved_plan.digest_in(text)
+    return digest
 
 
 def _call(variable: str, command: Sequence[str], path: str) -> None:

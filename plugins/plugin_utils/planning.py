@@ -15,7 +15,8 @@ from functools import cache, cached_property
 from typing import Any, Callable
 
 from ..module_utils._facts_view import Facts
-from ..module_utils._plan import Refused, StagePlan
+from ..module_utils._plan import Refused, StagePlan, Step
+from ..module_utils._schema import Unfit
 from ..module_utils._slurm.stage import DESIRED as SLURM
 from .descriptions import Description
 from .fleet import saved_plan
@@ -43,6 +44,17 @@ def _known() -> tuple[frozenset[str], dict[str, Any]]:
     roles = [role_interface(role) for role in HOST_ROLES]
     secret = (name for role in roles for name, option in role.options.items() if option.get("no_log"))
     return frozenset(secret), {name: value for role in roles for name, value in role.defaults.items()}
+
+
+def _answered(answer: Mapping[str, Any]) -> tuple[list[Step], str]:
+    """Return the steps that a module answered in check mode, or why they are not known."""
+    try:
+        if not answer.get("failed"):
+            return saved_plan.steps_of(answer.get("steps") or ()), ""
+        why = said(answer)
+    except Unfit as unfit:
+        why = unfit.message
+    return [], f"its module failed in check mode: {why}"
 
 
 class Planning:
@@ -88,10 +100,10 @@ class Planning:
             if not answer or answer.get("skipped") or answer.get("unreachable"):
                 continue
             found = self.stages.get(stage) or StagePlan(stage, needed=False)
-            if answer.get("failed"):
-                found = replace(found, needed=True, unknown=f"its module failed in check mode: {said(answer)}")
+            steps, unknown = _answered(answer)
+            if unknown:
+                found = replace(found, needed=True, unknown=unknown)
             else:
-                steps = saved_plan.steps_of(answer.get("steps") or ())
                 # A role that asks otherwise knows who uses the host: of its kinds of steps there are no others.
                 there = {(one.kind, one.target if does.asked is STAGE_OF else "") for one in steps}
                 steps += [one for one in found.steps if {(one.kind, one.target), (one.kind, "")}.isdisjoint(there)]

@@ -21,6 +21,7 @@ from typing import Any
 
 from ...module_utils._formats.documents import read_json
 from ...module_utils._plan import Refused, StagePlan, Step
+from ...module_utils._printable import LONGEST_OUTPUT, printable
 from ...module_utils._schema import OUTPUT, Unfit, anything, check, has, items, mapping, needs, not_null, of, text
 from ...module_utils._steps import Kind
 from .plan import FleetPlan, HostPlan, NodeView
@@ -249,16 +250,21 @@ def _part(body: str, section: str, name: str) -> Any:
 
 
 def work_of(stages: Mapping[str, StagePlan]) -> Iterator[Work]:
-    """Give what a file has of the stages of a host."""
+    """Give what a file has of the stages of a host. Of texts for people, it has what can be shown."""
     for name, plan in stages.items():
         for step in plan.steps:
             data = json.loads(json.dumps(dict(step.data)))
-            yield Work(name, step.kind, step.target, data or None, step.disturbs or None, step.why or None)
+            disturbs = tuple(map(_shown, step.disturbs)) or None
+            yield Work(name, step.kind, step.target, data or None, disturbs, _shown(step.why) or None)
         for what in _WHY:
             if getattr(plan, what):
-                yield Work(name, **{what: getattr(plan, what)})
+                yield Work(name, **{what: _shown(getattr(plan, what))})
         for refusal in plan.refusals:
-            yield Work(name, refused={what: getattr(refusal, what) for what in _REFUSAL})
+            yield Work(name, refused={what: _shown(getattr(refusal, what)) for what in _REFUSAL})
+
+
+def _shown(said: str) -> Any:
+    return printable(said, lines=True, longest=LONGEST_OUTPUT)
 
 
 def differences(

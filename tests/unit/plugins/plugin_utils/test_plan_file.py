@@ -53,11 +53,50 @@ def test_a_plan_is_signed_by_a_command_and_taken_while_the_other_one_agrees(tmp_
         (["/bin/true"], "none of its"),
     ],
 )
-def test_a_plan_that_cannot_be_signed_is_not_left(tmp_path, command, said):
+def test_a_plan_that_cannot_be_signed_leaves_the_earlier_one_and_its_signature(tmp_path, command, said):
     path = tmp_path / "plan.json"
-    with pytest.raises(Refused, match=f"gpu_plan_sign_command: .*{said}"):
-        plan_file.write(str(path), plan(), command)
-    assert not path.exists()
+    for there in (False, True):
+        before = {one.name: one.read_bytes() for one in tmp_path.iterdir()}
+        assert bool(before) == there
+        with pytest.raises(Refused, match=f"gpu_plan_sign_command: .*{said}"):
+            plan_file.write(str(path), plan(author="somebody else"), command)
+        assert {one.name: one.read_bytes() for one in tmp_path.iterdir()} == before
+        plan_file.write(str(path), plan(), SIGN)
+    plan_file.opened(str(path), VERIFY)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"author": "x" * 300}, "author: the text has 300 characters"),
+        ({"author": "a\x1b[31m"}, "author: .* has control characters"),
+        ({"files": {"a": "changed" * 100}}, "files.a: the text has 700 characters"),
+        ({"target": "x" * 70_000}, r"hosts.a.work\[0\].target: the text has 70000 characters"),
+        ({"data": {"content": "\x07"}}, r"hosts.a.work\[0\].data.content: .* has control characters"),
+        ({"data": {"size": 2**60}}, r"hosts.a.work\[0\].data.size: .* is not between"),
+    ],
+)
+def test_a_value_that_could_not_be_read_again_is_not_written(tmp_path, changes, said):
+    path = tmp_path / "plan.json"
+    plan_file.write(str(path), plan(), [])
+    before = path.read_bytes()
+    of_step = {name: changes.pop(name) for name in list(changes) if name in ("target", "data")}
+    stages = {"toolkit": StagePlan("toolkit", True, (dataclasses.replace(STEP, **of_step),))}
+    if of_step:
+        changes = {"hosts": {"a": saved_plan.PlannedHost(work=tuple(saved_plan.work_of(stages)))}}
+    with pytest.raises(Refused, match=f"it could not be read again .{said}") as refused:
+        plan_file.write(str(path), plan(**changes), SIGN)
+    assert refused.value.remedy and path.read_bytes() == before and list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("text", ["x" * 70_000, "a\x1b[31m\r", "\ud800"])
+def test_texts_for_people_are_written_as_they_can_be_shown(tmp_path, text):
+    step = dataclasses.replace(STEP, why=text, disturbs=(text,))
+    refusal = Refused(text, text, text)
+    stages = {"toolkit": StagePlan("toolkit", True, (step,), text, (refusal,), (), text)}
+    path, hosts = str(tmp_path / "plan.json"), {"a": saved_plan.PlannedHost(work=tuple(saved_plan.work_of(stages)))}
+    plan_file.write(path, plan(hosts=hosts), [])
+    assert plan_file.opened(path)[0].hosts == hosts
 
 
 def test_a_plan_that_is_written_while_it_is_verified_is_refused(tmp_path):

@@ -321,6 +321,9 @@ def test_what_the_modules_said_in_check_mode_is_planned():
     assert driver.steps == (exact, more) and driver.unknown is None
     assert toolkit.unknown == "its module failed in check mode: no repository answers"
     assert toolkit.steps == before["toolkit"].steps and one.stages["mig"] == before["mig"]
+    # Nor is it known where it said what nobody can write.
+    one.ask({"nvidia_toolkit_result": {"steps": [{**exact.as_dict(), "target": "x" * 70_000}]}}.get)
+    assert "failed in check mode: [0].target: the text has 70000 characters" in one.stages["toolkit"].unknown
     # The same host is still as it was planned from its facts alone.
     then = one.as_planned()
     assert saved_plan.differences(then, planning("training, bare").as_planned(then), {}, {}, False) == []
