@@ -152,4 +152,4 @@ def beyond(task_vars: Mapping[str, Any], path: str, host: str, module: str, answ
     steps = saved_plan.steps_of(answer.get("steps") or ())
     then = opened_for(task_vars, path, host)[0].host(host)
     stage = STAGE_OF[module][0]
-    return [f"{step.what}: {why}" for step in steps for why in saved_plan.objections(then, stage, step, True)]
+    return [f"{step.what}: {why}" for step in steps for why in saved_plan.objections(then, stage, step, True, True)]

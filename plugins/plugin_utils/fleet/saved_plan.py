@@ -293,10 +293,11 @@ def differences(
     ]
 
 
-def objections(then: PlannedHost, stage: str, step: Step, begun: bool = False) -> list[str]:
+def objections(then: PlannedHost, stage: str, step: Step, begun: bool = False, exact: bool = False) -> list[str]:
     """Return why a step that is about to be carried out is none of the plan's; nothing where it is one.
 
-    What one of them does not know, such as the version that a repository has for a branch, it leaves open.
+    What one of them does not know, such as the version that a repository has for a branch, it leaves open. C(exact): a module says what it would do, as one
+    did for the plan unless that says what is not known: what it knows beside is another step. Both are of one release, which has one order of steps.
     """
     mine = [one.step for one in then.work if one.stage == stage and one.step]
     if begun and mine and step.kind in _FINISHING:
@@ -304,17 +305,18 @@ def objections(then: PlannedHost, stage: str, step: Step, begun: bool = False) -
     stages = {one.stage for one in then.work}
     if begun and stage in _LOST_WITH_DRIVER - stages and "driver" in stages and not step.disturbs:
         return []
+    exact = exact and not any(one.unknown for one in then.work if one.stage == stage)
     alike = [one for one in mine if (one.kind, one.target) == (step.kind, step.target)]
-    found = [_objections(one, step) for one in alike]
+    found = [_objections(one, step, exact) for one in alike]
     return min(found, key=len) if found else ["it is not in the plan"]
 
 
-def _objections(meant: Step, step: Step) -> list[str]:
-    data = json.loads(json.dumps(dict(step.data)))
+def _objections(meant: Step, step: Step, exact: bool) -> list[str]:
     found = [
-        f"{name} is {_line(value)} in the plan, and {_line(data[name])} now"
-        for name, value in meant.data.items()
-        if value not in _OPEN and data.get(name) not in _OPEN and data[name] != value
+        f"{name} is {_line(meant.data.get(name))} in the plan, and {_line(value)} now"
+        for name, value in json.loads(json.dumps(dict(step.data))).items()
+        if value not in _OPEN and meant.data.get(name) != value
+        if meant.data.get(name) not in _OPEN or (exact and name not in meant.data)
     ]
     others = sorted({*step.disturbs} - {*meant.disturbs})
     return [*found, *([f"it disturbs {shortened(others)}, whom the plan does not name"] if others else [])]

@@ -359,12 +359,13 @@ def planned_hosts():
     return found
 
 
-def newer(step, chance):
-    """Return a step as it is when something else has changed since: other data, somebody who is in the way, or another thing."""
+def newer(step, chance, exact):
+    """Return a step as it is when something else has changed since: other data, somebody who is in the way, another thing, or more."""
     data = {name: value for name, value in step.data.items() if value not in (None, "")}
     others = [dataclasses.replace(step, disturbs=(*step.disturbs, "pod default/arrived"))]
     others += [dataclasses.replace(step, target=f"{step.target}-other")]
     others += [dataclasses.replace(step, data={**step.data, name: "another"}) for name in data]
+    others += [dataclasses.replace(step, data={**step.data, "besides": True})] if exact else []
     return chance.choice(others)
 
 
@@ -378,6 +379,7 @@ def test_no_run_that_is_killed_does_what_the_plan_does_not_have_and_the_next_one
         stages, plan = planned_hosts()[chance.choice(names)]
         path = str(tmp_path / "plan.json")
         given = {"gpu_plan_apply": path, "gpu_plan_gate": {"digest": plan_file.write(path, plan, [])}}
+        exact = {stage: not one.unknown for stage, one in plan.host("a").stages.items()}
         meant = [(stage, step) for stage, steps in stages.items() for step in steps]
         left, done = list(meant), []
         while left:
@@ -386,7 +388,7 @@ def test_no_run_that_is_killed_does_what_the_plan_does_not_have_and_the_next_one
             drifts = chance.random() < 0.2
             for stage in dict.fromkeys(stage for stage, _step in left):
                 mine = [step for of, step in left if of == stage]
-                would = [newer(mine[0], chance), *mine[1:]] if drifts else mine
+                would = [newer(mine[0], chance, exact[stage]), *mine[1:]] if drifts else mine
                 refused = Asking(would, module=module_of[stage])._beyond_plan(given, "a")
                 assert bool(refused) == drifts, (stage, would, refused)
                 stopped += drifts

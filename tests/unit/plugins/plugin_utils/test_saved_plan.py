@@ -294,6 +294,27 @@ def test_a_step_is_one_of_the_plan_or_is_objected_to(done, said):
     assert saved_plan.objections(then, "toolkit", done) == ["it is not in the plan"]
 
 
+@pytest.mark.parametrize(
+    ("meant", "unknown", "said"),
+    [
+        (step(), None, ['remove is ["old"] in the plan, and ["old", "other"] now']),
+        # What the plan does not have of it, where a module said what it has.
+        (step(remove=None), None, []),
+        (Step(Kind.INSTALL_DRIVER, "driver", "", (), {}), None, ["remove is null in the plan", "version is null", "branch is null"]),
+        (Step(Kind.INSTALL_DRIVER, "driver", "", (), {}), "no repository was asked", []),
+    ],
+)  # fmt: skip
+def test_a_module_does_no_more_than_the_step_that_it_said(meant, unknown, said):
+    if "version" in meant.data and "remove" not in meant.data:
+        meant = dataclasses.replace(meant, data={**meant.data, "remove": ["old"]})
+    then = PlannedHost(work=tuple(saved_plan.work_of({"driver": StagePlan("driver", True, (meant,), unknown)})))
+    found = saved_plan.objections(then, "driver", step(remove=["old", "other"], open=None), True, True)
+    assert len(found) == len(said) and all(any(each.startswith(one) for each in found) for one in said), found
+    # What the planner of facts alone knows less of.
+    if not meant.data:
+        assert saved_plan.objections(then, "driver", step(), True) == []
+
+
 def test_what_ends_a_half_done_change_is_in_a_plan_that_was_begun():
     then = PlannedHost(work=tuple(saved_plan.work_of({"mig": StagePlan("mig", True, (step(Kind.RECORD_LAYOUT),))})))
     finish = step(Kind.FINISH_MIG_CHANGE)
