@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What every planner of the collection speaks: steps, plans and refusals, as plain data.
+"""What every planner of the collection speaks: steps, plans and refusals, as plain data; and the one shape of the results of modules that plan.
 
 A planner is a pure function. It returns a L(Plan), or raises L(Refused) before anything is touched.
 Nothing here imports Ansible or opens a file.
@@ -14,7 +14,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Callable
+from typing import Any, Callable, NoReturn, Protocol
 
 from ._printable import LONGEST_OUTPUT, printable
 from ._steps import Kind, sentence
@@ -234,3 +234,38 @@ def awaited_reboot(reasons: Sequence[str], allowed: bool, variable: str) -> str:
     ]
     fate = "is rebooted" if allowed else f"needs a reboot ({variable} is false)"
     return f"the host, which {fate}: {', '.join(named)}"
+
+
+class Module(Protocol):
+    """What is needed of Ansible's C(AnsibleModule)."""
+
+    _diff: bool
+
+    def warn(self, warning: str) -> None: ...
+
+    def exit_json(self, **kwargs: Any) -> NoReturn: ...
+
+    def fail_json(self, msg: str, **kwargs: Any) -> NoReturn: ...
+
+
+def succeed(
+    module: Module, name: str, plan: Plan, parts: Sequence[Mapping[str, str]] | None = None, **more: Any
+) -> NoReturn:
+    """End a module that carried out a plan, or in check mode made one.
+
+    :param name: what was planned, for the headers of C(--diff).
+    :param parts: what C(--diff) shows beside the steps, where it is not the state before and after.
+    """
+    for warning in plan.warnings:
+        module.warn(warning)
+    result = {**plan.as_dict(), **more}
+    if module._diff:
+        shown = [steps_diff(name, plan.steps), *([plan.diff(name)] if parts is None else parts)]
+        result["diff"] = [part for part in shown if part["before"] != part["after"]]
+    module.exit_json(**result)
+
+
+def refuse(module: Module, *refusals: Refused) -> NoReturn:
+    """End a module whose request cannot be met, before anything was changed."""
+    text = "\n".join(refusal.message for refusal in refusals)
+    module.fail_json(msg=f"{text} Nothing was changed.", refusals=[refusal.as_dict() for refusal in refusals])

@@ -53,9 +53,8 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.kernel_upd
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.driver import read_next_kernel
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import DriverFacts, view_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.hardware import module_problem
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Plan, Refused
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Plan, Refused, refuse, succeed
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._printable import printable
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._results import refuse, succeed
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import Kind
 
 ARGUMENTS: dict[str, Any] = {"release": {"type": "str", "default": ""}}

@@ -111,8 +111,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import CommandError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.stopwatch import Stopwatch
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._options import arguments
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._results import refuse, succeed
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused, refuse, succeed
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.apply import (
     RuntimeChange,
     apply,

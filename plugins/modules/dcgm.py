@@ -72,8 +72,7 @@ refusals: {description: "Why the request is refused, each with C(thing), C(reaso
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import CommandError
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import HostFiles
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.lock import exclusive
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import HostFiles, exclusive
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.package_manager import PackageError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.package_tools import manager_for
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.stopwatch import Stopwatch
@@ -81,8 +80,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._dcgm.apply import
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._dcgm.desired import from_options
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.host import package_manager
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._options import arguments
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import NotInEffect, Refused
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._results import refuse, succeed
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import NotInEffect, Refused, refuse, succeed
 
 ARGUMENTS = arguments("dcgm", state={"type": "str", "choices": ["present", "absent"], "default": "present"})
 

@@ -203,7 +203,7 @@ refusals:
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.urls import open_url
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import CommandError
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.lock import exclusive
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import exclusive
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.openpgp import KeyRefused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.package_manager import PackageError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.package_tools import fetching
@@ -217,8 +217,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired im
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.system import DriverSystem
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex import MODES, UNMANAGED
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._options import arguments
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Plan, Refused
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._results import refuse, succeed
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Plan, Refused, refuse, succeed
 
 ARGUMENTS = arguments(
     "driver",

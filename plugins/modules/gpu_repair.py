@@ -71,13 +71,11 @@ from contextlib import nullcontext
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import CommandError
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import HostFiles
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.lock import exclusive
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import HostFiles, exclusive
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.document import pynvml_is_wanted
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_plan import users_of_gpus
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.repair_run import NotRepaired, Repair, write_bundle
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._results import refuse
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused, refuse
 
 #: Steps that keep others from the GPUs. The services of "bring_back" take the lock themselves.
 _LOCKED = ("reset_gpu", "reload_driver")

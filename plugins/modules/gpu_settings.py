@@ -95,8 +95,8 @@ import traceback
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import exclusive
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import remove as remove_file
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.lock import exclusive
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_gpus import open_nvml
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_library import (
     NvmlError,
@@ -105,9 +105,16 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_lib
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.stopwatch import Stopwatch
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._options import arguments, variables
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import NotInEffect, Plan, Refused, Step, carry_out
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import (
+    NotInEffect,
+    Plan,
+    Refused,
+    Step,
+    carry_out,
+    refuse,
+    succeed,
+)
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._records import Settings
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._results import refuse, succeed
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._settings import apply
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._settings.desired import read
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._settings.plan import EccPolicy

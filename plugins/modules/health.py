@@ -163,8 +163,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.stopwatc
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.document import pynvml_is_wanted
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.evidence import collect
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.checks import ARGUMENTS, answer
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._results import refuse
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused, refuse
 
 
 def main() -> None:

@@ -69,8 +69,14 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.metric_uni
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host import installation
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.plan import plan as plan_installation
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.plan import plan_removal, unit_texts
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import NotInEffect, Plan, Refused, carry_out
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._results import refuse, succeed
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import (
+    NotInEffect,
+    Plan,
+    Refused,
+    carry_out,
+    refuse,
+    succeed,
+)
 
 
 def main() -> None:

@@ -55,15 +55,20 @@ refusals: {description: "Why the request is refused, each with C(thing), C(reaso
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import HostFiles
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.lock import exclusive
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import HostFiles, exclusive
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.package_manager import PackageError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.package_tools import manager_for
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.host import package_manager
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.toml_read import TomlError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host import leftovers
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import NotInEffect, Plan, Refused, carry_out
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._results import refuse, succeed
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import (
+    NotInEffect,
+    Plan,
+    Refused,
+    carry_out,
+    refuse,
+    succeed,
+)
 
 ARGUMENTS: dict[str, Any] = {
     "toolkit": {"type": "bool", "default": False},

@@ -56,9 +56,8 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.urls import open_url
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import CommandError
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import HostFiles
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import HostFiles, exclusive
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.grub import installed_kernels
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.lock import exclusive
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.package_manager import PackageError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.package_tools import fetching
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.kernel_update import (
@@ -72,8 +71,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.kernel_upd
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.state import Host
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.system import DriverSystem
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._packages.transactions import hold_again
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Plan, Refused
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._results import refuse, succeed
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Plan, Refused, refuse, succeed
 
 ARGUMENTS: dict[str, Any] = {
     "state": {"type": "str", "choices": ["latest", "planned"], "default": "latest"},

@@ -40,8 +40,7 @@ refusals: {description: "Why the request is refused, each with C(thing), C(reaso
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import CommandError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host import kubelet_resources
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._results import refuse, succeed
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused, refuse, succeed
 
 
 def main() -> None:

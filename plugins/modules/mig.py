@@ -221,8 +221,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import HostFiles
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.lock import exclusive
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import HostFiles, exclusive
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_gpus import open_nvml
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_library import (
     NvmlError,
@@ -232,13 +231,11 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_lib
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.stopwatch import Stopwatch
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig import apply_run
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply import ApplyFailed
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_clients import ServicesFailed
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_machine import Machine
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_machine import Machine, ServicesFailed
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.desired import variables_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.journal import Journal
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._options import arguments
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import NotInEffect, Plan, Refused
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._results import refuse, succeed
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import NotInEffect, Plan, Refused, refuse, succeed
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._settings import apply as settings_apply
 
 

@@ -90,7 +90,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import replace
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.lock import exclusive
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import exclusive
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_gpus import Nvml, open_nvml
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_library import (
     NvmlUnavailable,
@@ -103,9 +103,15 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.driver_ve
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._gpu_facts import gpu_view
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._options import arguments, variables
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import NotInEffect, Plan, Refused, carry_out
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import (
+    NotInEffect,
+    Plan,
+    Refused,
+    carry_out,
+    refuse,
+    succeed,
+)
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._printable import printable
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._results import refuse, succeed
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import apply as sharing_apply
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import mps_removal
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import plan as sharing_plan

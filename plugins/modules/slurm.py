@@ -43,9 +43,8 @@ refusals: {description: "Why the request is refused, each with C(thing), C(reaso
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import CommandError
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.lock import exclusive
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import NotInEffect, Refused
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._results import refuse, succeed
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import exclusive
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import NotInEffect, Refused, refuse, succeed
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._slurm.apply import run_stage
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._slurm.plan import from_options
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import Kind

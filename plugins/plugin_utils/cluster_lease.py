@@ -17,7 +17,7 @@ from typing import Any
 
 from ansible.errors import AnsibleError
 
-from ..module_utils._formats.numbers import whole_number
+from ..module_utils._formats.documents import whole_number
 from ..module_utils._formats.utc_time import lately
 from ..module_utils._printable import printable
 from .cluster import Cluster, parse_time

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any, Callable
 
 from ..module_utils._distributions.distributions import DISTRIBUTIONS
-from ..module_utils._driver.parameters import COHERENT_BOARDS
+from ..module_utils._driver.desired import COHERENT_BOARDS
 from ..module_utils._facts_view import Facts, view_of
 from ..module_utils._formats.imex import NODES
 from ..module_utils._gpu_facts import GpuFacts

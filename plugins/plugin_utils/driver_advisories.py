@@ -28,8 +28,7 @@ from urllib.parse import urlsplit
 from ansible import constants as C
 from ansible.module_utils.urls import open_url
 
-from ..module_utils._adapters.files import open_regular, read_bytes, write_whole
-from ..module_utils._adapters.lock import exclusive
+from ..module_utils._adapters.files import exclusive, open_regular, read_bytes, write_whole
 from ..module_utils._driver.floors import (
     AS_OF,
     LTS,

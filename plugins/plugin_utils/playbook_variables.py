@@ -19,7 +19,7 @@ from typing import Any, Callable
 
 from ..module_utils._formats.slurm_files import NODE_NAME, refuse_name
 from ..module_utils._plan import Refused
-from .fleet.names import refuse_namespace, refuse_operator_version, refuse_runtime_class
+from .fleet.text import refuse_namespace, refuse_operator_version, refuse_runtime_class
 from .role_variables import (
     FORMER,
     HOST_ROLES,

@@ -18,12 +18,12 @@ from ..module_utils._boards.lookup import MACHINE_DRIVERS, described_board
 from ..module_utils._dcgm.stage import stage as dcgm
 from ..module_utils._driver.stage import stage as driver
 from ..module_utils._facts_view import Facts
-from ..module_utils._formats.numbers import whole_number
+from ..module_utils._formats.documents import whole_number
 from ..module_utils._host.stage import PROGRAM
 from ..module_utils._host.stage import stage as boot
 from ..module_utils._mig.stage import stage as mig
 from ..module_utils._plan import Refused, StagePlan
-from ..module_utils._runtime.reload_risk import refused_reload
+from ..module_utils._runtime.stage import refused_reload
 from ..module_utils._runtime.stage import stage as runtime
 from ..module_utils._settings.stage import stage as settings
 from ..module_utils._sharing.stage import stage as sharing

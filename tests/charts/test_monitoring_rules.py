@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render import monitoring
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render import addons
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.fleet import Fleet
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.tree import cluster_tree
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._health.faults import (
@@ -30,7 +30,7 @@ INSTANCE = "gpu01:9100"
 #: A host is healthy for ten minutes, and then has its fault.
 BEGINS, ENDS = 10, 130
 BOARDS = {"gpu_facts_gpus": [{"board": "l40s-48gb", "count": 4}]}
-BY_NAME = {alert.name: alert for alert in (*monitoring.ALERTS, *monitoring.DCGM_ALERTS)}
+BY_NAME = {alert.name: alert for alert in (*addons.ALERTS, *addons.DCGM_ALERTS)}
 
 
 @pytest.fixture(scope="module")
@@ -119,7 +119,7 @@ def promtool_test(series, minute, expected):
 
 def fired(name, value=None, **labels):
     """An alert as promtool expects it, its templates filled in."""
-    rule = monitoring.rule(BY_NAME[name])
+    rule = addons.rule(BY_NAME[name])
 
     def filled(text):
         text = re.sub(r"\{\{ \$labels\.(\w+) \}\}", lambda match: labels[match.group(1)], text)

@@ -13,7 +13,7 @@ import time
 import pytest
 import yaml
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import ApiError, Cluster, if_there
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import device_taints, repair
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import repair
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.node_expectations import ROLES
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render import cluster_definitions
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import collect
@@ -91,10 +91,10 @@ def test_a_quota_of_a_team_is_listed_and_changed_and_kinds_that_the_server_lacks
 def test_a_device_is_tainted_the_taint_changes_and_goes(operator):
     """On the newest Kubernetes; nobody else's rule is named as ours are."""
     assert operator.device_taint_rules() == []
-    for effect in (device_taints.NO_SCHEDULE, device_taints.NO_EXECUTE):
-        operator.write_device_taint_rule(device_taints.rule("a", "a", "gpu-0", effect))
-        (found,) = device_taints.of_node(operator.device_taint_rules(), "a")
-        assert found["spec"]["taint"].items() >= {"key": device_taints.KEY, "effect": effect}.items()
+    for effect in (repair.NO_SCHEDULE, repair.NO_EXECUTE):
+        operator.write_device_taint_rule(repair.rule("a", "a", "gpu-0", effect))
+        (found,) = repair.of_node(operator.device_taint_rules(), "a")
+        assert found["spec"]["taint"].items() >= {"key": repair.KEY, "effect": effect}.items()
     for _again in range(2):
         operator.delete_device_taint_rule(found["metadata"]["name"])
     assert operator.device_taint_rules() == []

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render import monitoring
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render import addons
 
 pytestmark = pytest.mark.eda
 
@@ -31,7 +31,7 @@ COLLECTIONS = REPOSITORY / "build" / "collections"
 TOKEN = "word-of-the-test"
 HOSTS = ("gpu-1", "gpu-2", "gpu-3")
 UNREACHABLE = {"ansible_host": "127.0.0.1", "ansible_port": 1}
-BY_NAME = {alert.name: alert for alert in monitoring.ALERTS}
+BY_NAME = {alert.name: alert for alert in addons.ALERTS}
 
 
 def free_port():
@@ -121,7 +121,7 @@ class Pair:
 
     def fire(self, name, instance, **labels) -> None:
         """Send an alert to Alertmanager as Prometheus does: the labels of the series, and those of the rule with their templates filled."""
-        rule = monitoring.rule(BY_NAME[name])
+        rule = addons.rule(BY_NAME[name])
         # What Prometheus' template does with the instance; promtool fires the real one in tests/charts.
         host = instance.partition(":")[0]
         own = {key: host if key == "host" else value for key, value in rule["labels"].items()}

@@ -10,7 +10,7 @@ import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.package_manager import Package, Transaction
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired import DesiredDriver
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.packages import hold_names, versioned
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._packages.repository_options import DesiredRepository
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._packages.package_set import DesiredRepository
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from repositories import build_rpm_repository
 from roots import StandInSystem, dnf_root

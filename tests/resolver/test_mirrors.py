@@ -25,7 +25,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.apply impo
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired import REPOSITORY_NAME, DesiredDriver
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.packages import hold_names, versioned
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.runner import make_plan, tried_repository
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._packages.repository_options import DesiredRepository
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._packages.package_set import DesiredRepository
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import Kind
 from repositories import Signer, build_deb, build_deb_repository, build_rpm, build_rpm_repository, call, sign_metadata

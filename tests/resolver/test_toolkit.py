@@ -19,7 +19,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.openpgp 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.package_manager import PackageError, Transaction
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages_zypper import parse_summary
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._distributions.distributions import DISTRIBUTIONS
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._packages.repository_options import DesiredRepository
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._packages.package_set import DesiredRepository
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit import plan as toolkit_plan
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit import system as toolkit_system
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.apply import run_stage

@@ -275,7 +275,7 @@ READS_OTHERS = {
     "module_utils/_runtime/engines.py",
     "plugin_utils/driver_advisories.py",
     "plugin_utils/host_program.py",
-    "plugin_utils/lint/carriers.py",
+    "plugin_utils/lint/yaml.py",
     # Arguments and answers of its own processes, and the state of a run.
     "module_utils/_facts/nvml.py",
     "plugin_utils/lease_renewal.py",

@@ -14,7 +14,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from .._formats.numbers import whole_number
+from .._formats.documents import whole_number
 from .command import run
 from .files import HostFiles
 

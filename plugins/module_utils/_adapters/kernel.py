@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Callable
 
-from .._formats.numbers import whole_number
+from .._formats.documents import whole_number
 from . import gpu_reset
 from .command import CommandError, Result, find, run
 from .files import HostFiles, read_text

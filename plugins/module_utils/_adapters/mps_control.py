@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from .._formats import mps_commands
-from .._formats.numbers import whole_number
+from .._formats.documents import whole_number
 from . import command
 from .files import HostFiles
 

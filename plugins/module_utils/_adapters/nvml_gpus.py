@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from .._boards.architectures import name_of
+from .._boards.board import name_of
 from .._boards.lookup import find_board
 from .nvml_instances import (
     compute_instance_profiles,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Container
 from typing import Any
 
-from .._formats.numbers import whole_number
+from .._formats.documents import whole_number
 from .files import HostFiles
 
 PCI_DEVICES = "/sys/bus/pci/devices"

@@ -19,8 +19,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from .._formats.documents import whole_number
 from .._formats.kubelet_checkpoint import CHECKPOINT, CLAIMS, HeldDevices, place_of, read_checkpoint, read_claims
-from .._formats.numbers import whole_number
 from .._formats.slurm_jobs import device_files, jobs_of, key_of, told
 from .._plan import Refused
 from .files import HostFiles, read_text

@@ -2,21 +2,21 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the user wants of the driver, checked as far as it can be without looking at a host."""
+"""What the user wants of the driver and of the kernel module's parameters (C(NVreg_*)), checked as far as it can be without looking at a host."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from .._boards.architectures import FIRST_BRANCH_WITHOUT_PROPRIETARY
+from .._boards.board import FIRST_BRANCH_WITHOUT_PROPRIETARY
 from .._formats import imex
 from .._formats.driver_versions import branch_of, is_branch, is_driver_version
 from .._options import default as default_of
-from .._packages.repository_options import DesiredRepository, read_repository
+from .._packages.package_set import DesiredRepository, read_repository
 from .._plan import Refused
-from . import parameters
 from .floors import BRANCHES, FLOORS, Branch, Floor, with_advisories, with_releases
 
 PREFIX = "nvidia_driver_"
@@ -95,9 +95,7 @@ def from_options(options: Mapping[str, Any]) -> DesiredDriver:
         allow_vulnerable=bool(options.get("allow_vulnerable", False)),
         allow_downgrade=bool(options.get("allow_downgrade", False)),
         imex=imex.read(options.get("imex") or {}),
-        parameters=parameters.read(
-            options.get("module_parameters") or {}, str(options.get("coherent_memory") or "default")
-        ),
+        parameters=read(options.get("module_parameters") or {}, str(options.get("coherent_memory") or "default")),
         floors=with_advisories(options.get("advisories") or ()),
         branches=with_releases(options.get("releases") or ()),
     )
@@ -179,3 +177,78 @@ def _check(desired: DesiredDriver) -> None:
                 "a signing key is only trusted by its fingerprint",
                 "Give all hexadecimal digits of it.",
             )
+
+
+COHERENT_MEMORY = "NVreg_CoherentGPUMemoryMode"
+#: From this branch on the driver can manage the memory of GPUs that are coherent with the processor (CDMM; gpu-driver-container,
+#: corrections.md 3), so that it is no NUMA node of the operating system.
+FIRST_BRANCH_WITH_CDMM = 580
+#: Boards whose GPU is coherent with a Grace processor over NVLink-C2C (NVIDIA's release notes of 580: GH200, GB200; GB300 is its successor).
+COHERENT_BOARDS = frozenset(("h100-96gb-gh200", "gh200-144gb", "gb200-186gb", "gb300-278gb"))
+
+_NAME = re.compile(r"NVreg_[A-Za-z0-9]{1,64}")
+#: No blanks, quotes, comments and backslashes, which modprobe.d and the kernel each read in their own way.
+_VALUE = re.compile(r"[A-Za-z0-9_.,:;=/+-]{0,512}")
+#: A registry key that switches confidential computing, which is nobody's to change in passing.
+_CONFIDENTIAL = re.compile(r"confidentialcompute", re.IGNORECASE)
+
+
+def read(given: Mapping[str, Any], coherent_memory: str) -> tuple[tuple[str, str], ...]:
+    """Return the parameters that are wanted, by name.
+
+    :param given: C(nvidia_driver_module_parameters).
+    :param coherent_memory: C(nvidia_driver_coherent_memory).
+    :raises Refused: a name or a value cannot be one, or two say different things.
+    """
+    found = {}
+    for name, value in given.items():
+        thing = f"{PREFIX}module_parameters.{name}"
+        text = str(int(value)) if isinstance(value, bool) else str(value)
+        if not _NAME.fullmatch(str(name)):
+            raise Refused(
+                thing, "the parameters of the module nvidia begin with NVreg_", "See modinfo --parameters nvidia."
+            )
+        if not _VALUE.fullmatch(text):
+            raise Refused(
+                thing,
+                f"{text!r} has characters that are not allowed in a parameter",
+                "Only letters, digits and _ . , : ; = / + - are allowed.",
+            )
+        if _CONFIDENTIAL.search(text):
+            raise Refused(
+                thing, "it switches confidential computing, which the collection leaves as it is", "Remove it."
+            )
+        found[str(name)] = text
+    if coherent_memory != "default":
+        if COHERENT_MEMORY in found:
+            raise Refused(
+                f"{PREFIX}coherent_memory",
+                f"{PREFIX}module_parameters sets {COHERENT_MEMORY} too",
+                "Set one of the two.",
+            )
+        found[COHERENT_MEMORY] = coherent_memory
+    return tuple(sorted(found.items()))
+
+
+def coherent_refusals(
+    parameters: Sequence[tuple[str, str]], branch: int, boards: Mapping[str, str | None]
+) -> list[Refused]:
+    """Return why GPUs or a driver do not have coherent memory that the driver manages.
+
+    :param boards: keys of the table of boards by what people call the GPU; None for a board that is not in it.
+    """
+    if dict(parameters).get(COHERENT_MEMORY) != "driver":
+        return []
+    thing = f"{PREFIX}coherent_memory"
+    if branch < FIRST_BRANCH_WITH_CDMM:
+        reason = (
+            f"the driver manages coherent memory from branch {FIRST_BRANCH_WITH_CDMM} on, but {branch} is requested"
+        )
+        return [Refused(thing, reason, f'Set {PREFIX}branch: "{FIRST_BRANCH_WITH_CDMM}".')]
+    others = [gpu for gpu, board in boards.items() if board not in COHERENT_BOARDS]
+    if others:
+        reason = (
+            f"{', '.join(others)} has no memory that is coherent with the processor, as GH200, GB200 and GB300 have"
+        )
+        return [Refused(thing, reason, f"Set {PREFIX}coherent_memory: default for this host.")]
+    return []

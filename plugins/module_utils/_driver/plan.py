@@ -26,7 +26,6 @@ from .dkms import as_recorded, build_warnings, lacking, not_offered, unread_warn
 from .fabric import imex_warnings
 from .floors import shortfall, warnings
 from .packages import DKMS, closure, of_other_branch, of_other_generation
-from .previous import Remains
 from .refusals import board_warnings, foreign_refusals, judged_version, refusals, space_refusals, too_old
 from .reload import Impact
 from .selection import (
@@ -39,7 +38,7 @@ from .selection import (
     names_of,
     select,
 )
-from .state import Host
+from .state import Host, Remains
 from .steps import (
     DRIVER,
     SET,

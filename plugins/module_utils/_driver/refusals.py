@@ -6,17 +6,16 @@
 
 from __future__ import annotations
 
-from .._boards.architectures import ARCHITECTURES, kernel_modules
+from .._boards.board import ARCHITECTURES, kernel_modules
 from .._boards.lookup import first_driver
 from .._facts_view import CardFacts, RolledOutFacts
 from .._formats.driver_versions import branch_of, driver_key, is_lower, may_be_as_new
 from .._migration import OPERATOR, OPERATORS
 from .._plan import Refused
-from .desired import PREFIX, DesiredDriver
+from .desired import PREFIX, DesiredDriver, coherent_refusals
 from .fabric import fabric_refusals
 from .floors import shortfall
 from .packages import from_ubuntu_archive
-from .parameters import coherent_refusals
 from .selection import check_floor, follows_kernels
 from .state import Host
 

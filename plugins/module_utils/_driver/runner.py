@@ -27,9 +27,8 @@ from .desired import PREFIX, REPOSITORY_NAME, DesiredDriver
 from .dkms import header_names
 from .packages import DKMS, LOOSE_NAMES, closure, hold_names, versioned
 from .plan import DriverPlan, Repositories, packages_differ, plan_absent, plan_present, plan_previous
-from .previous import to_write
 from .selection import by_version, names_of, names_to_ask
-from .state import Host
+from .state import Host, to_write
 from .steps import PACKAGES, PREFERENCES_NAME, preferences
 from .system import MODULE, DriverSystem
 

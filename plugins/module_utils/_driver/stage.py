@@ -12,16 +12,15 @@ from typing import Any
 from .._adapters.package_manager import Package
 from .._facts_view import Facts
 from .._migration import DRIVER, LEFT, is_left
-from .._packages.repository_options import key_file_refusals
+from .._packages.package_set import key_file_refusals
 from .._plan import Refused, StagePlan, Step
 from .desired import PREFIX, from_variables
 from .dkms import with_modules
 from .plan import Repositories, plan_absent, plan_present, plan_previous, with_installed_version
-from .previous import Remains
 from .refusals import board_warnings, refusals, rollout_refusals
 from .reload import disruption_refusals, gpu_users, impact
 from .running import plan_running, seen_in_facts
-from .state import from_facts
+from .state import Remains, from_facts
 
 #: The driver is somebody else's, such as an image's: the later stages take it as it is.
 UNMANAGED = "unmanaged"

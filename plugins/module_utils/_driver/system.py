@@ -40,7 +40,7 @@ from .._plan import NotInEffect, Refused, Step
 from .._records import PREVIOUS_DRIVER, PreviousDriver
 from .._runtime.unit_reload import reload_units, unmask
 from .._users import User, holders_of
-from . import previous
+from . import state
 from .desired import PREFIX, REPOSITORY_NAME, DesiredDriver
 from .packages import in_family
 from .refusals import NEEDED_MIB
@@ -124,11 +124,11 @@ class DriverSystem:
 
     @property
     def record(self) -> PreviousDriver | None:
-        found: PreviousDriver | None = read_record(PREVIOUS_DRIVER, read_text(previous.PATH, links=False))
+        found: PreviousDriver | None = read_record(PREVIOUS_DRIVER, read_text(state.PATH, links=False))
         return found
 
     def write_record(self, record: PreviousDriver) -> None:
-        write_whole(previous.PATH, record.as_text(), 0o600)
+        write_whole(state.PATH, record.as_text(), 0o600)
 
     def write_not_offered(self, kernel: str, names: Sequence[str]) -> None:
         """Record which packages with headers the repositories lack, which facts cannot ask."""
@@ -141,11 +141,11 @@ class DriverSystem:
     def preferences(self) -> str | None:
         return self._manager.preferences(PREFERENCES_NAME) if isinstance(self._manager, Apt) else None
 
-    def remains(self, desired: DesiredDriver) -> previous.Remains:
+    def remains(self, desired: DesiredDriver) -> state.Remains:
         """Return what the host has of a driver besides its packages."""
         stream = self.manager.streams().get(MODULE, "")
         own = desired.repository.manage and self.manager.has_repository(REPOSITORY_NAME)
-        return previous.Remains(self.preferences() is not None, own, stream)
+        return state.Remains(self.preferences() is not None, own, stream)
 
     def users(self) -> tuple[User, ...]:
         """Return the processes that have a device file of the driver open, this one excepted."""

@@ -28,9 +28,8 @@ from .environment import (
     read_runtimes,
     read_toolkit,
 )
-from .host import missing_headers, read_host
+from .host import Services, missing_headers, read_host
 from .mps import read_mps, read_mps_control
-from .services import Services
 
 #: Parts that hold texts of many lines.
 _WITH_OUTPUT = ("health", "mig_parted")

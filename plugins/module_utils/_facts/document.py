@@ -16,8 +16,8 @@ from typing import Any
 from .._adapters.files import HostFiles
 from .._adapters.host_reader import HostReader, begin
 from .._runtimes import RUNTIMES
+from .host import read_services
 from .nvml import begin_gpus, library_path
-from .services import read_services
 
 #: Parts that are long and that few callers need.
 SUBSETS = ("containers", "errors", "health", "holders", "mig_parted", "profiles", "slurm")

@@ -20,8 +20,8 @@ from .._adapters.kernel import DiskModule
 from .._formats import module_parameters as parameters
 from .._formats.driver_versions import driver_version_in
 from .._formats.host_names import DRIVER_CONTAINER, LIBRARY
+from .host import Services
 from .nvml import library_path, library_version
-from .services import Services
 
 #: What NVIDIA's installer leaves behind, and no package has.
 _RUNFILE_MARKS = ("/usr/bin/nvidia-uninstall", "/usr/bin/nvidia-installer")

@@ -45,9 +45,9 @@ from .._runtime.state import READERS, RuntimeConfiguration, leftovers_of
 from .._runtimes import ALL_KUBELETS, DISTRIBUTIONS, RUNTIMES, UNCONFIGURED
 from .._sharing.mps_instances import UNIT as MPS_UNIT
 from .._toolkit import config as toolkit_config
-from .._toolkit.hooks import read_hooks
+from .._toolkit.config import read_hooks
 from .._versions import numbers, product_version, version_in
-from .services import Services
+from .host import Services
 
 RECORDED = {
     "mig": "/etc/gpufleet/mig.json",

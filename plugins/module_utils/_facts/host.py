@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The host itself: its name, kernel, distribution, package manager and Secure Boot."""
+"""The host itself: its name, kernel, distribution, package manager, Secure Boot and the units that matter to GPUs."""
 
 from __future__ import annotations
 
@@ -11,13 +11,17 @@ import platform
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from .. import _runtimes as runtimes
 from .._adapters import kernel
+from .._adapters.command import CommandError
 from .._adapters.files import HostFiles
 from .._adapters.host_reader import HostReader
+from .._adapters.systemd import Unit
 from .._formats.documents import read_record
+from .._health.metric_units import METRICS_TIMER
 from .._schema import Record, items, needs, of, text
 
 #: The families that the collection knows, by os-release's ID and, where that is not listed, its ID_LIKE.
@@ -185,3 +189,53 @@ def not_offered_names(text: str | None, kernel: str) -> list[str]:
     """Return the names in the record, none where it is of another kernel or is not such a record."""
     found: HeadersNotOffered | None = read_record(_NOT_OFFERED, text)
     return list(found.packages[:_MOST]) if found and found.kernel == kernel else []
+
+
+#: Units that the facts tell about; a service without its suffix.
+UNITS = (
+    "nvidia-persistenced",
+    "nvidia-fabricmanager",
+    "nvidia-dcgm",
+    "nvidia-imex",
+    "nvidia-cdi-refresh",
+    *runtimes.UNITS,
+    "kubelet",
+    "gpufleet-mig",
+    "gpufleet-cdi",
+    "gpufleet-sharing",
+    METRICS_TIMER,
+)
+
+
+@dataclass(frozen=True)
+class Services:
+    """The units by name. Without an answer of systemd nothing is known: every question is answered with None."""
+
+    units: Mapping[str, Unit] = field(default_factory=dict)
+
+    def active(self, *names: str) -> bool | None:
+        """Return whether one of the units runs, or None where systemd did not answer."""
+        if not self.units:
+            return None
+        return any(name in self.units and self.units[name].active in ("active", "reloading") for name in names)
+
+    def masked(self, name: str) -> dict[str, bool]:
+        """Return that a unit is masked as facts have it: nothing where it is not."""
+        found = self.units.get(name)
+        return {"masked": True} if found is not None and found.load == "masked" else {}
+
+
+def read_services(source: HostReader) -> Services:
+    """Return what systemd says, or an empty answer (with the reason noted) where it does not run."""
+    if not source.files.local:
+        source.note("services", f"systemd cannot be queried about the host at {source.files.root}")
+        return Services()
+    if not source.files.exists("/run/systemd/system"):
+        source.note("services", "systemd does not run on this host")
+        return Services()
+    try:
+        found = source.units([unit if "." in unit else f"{unit}.service" for unit in UNITS])
+    except CommandError as error:
+        source.note("services", str(error))
+        return Services()
+    return Services({name.removesuffix(".service"): unit for name, unit in found.items()})

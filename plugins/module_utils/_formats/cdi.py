@@ -15,9 +15,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from .documents import read_json
+from .documents import read_json, whole_number
 from .driver_versions import is_driver_version
-from .numbers import whole_number
 
 #: The kind of the specification of the GPUs.
 GPU_KIND = "nvidia.com/gpu"

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""JSON and YAML that came from a host, a cluster or a file which others write, read within bounds of size, depth and aliases. Pure.
+"""JSON, YAML and numbers that came from a host, a cluster or a file which others write, read within bounds of size, depth and aliases. Pure.
 
 Without bounds a text of 30,000 opening brackets ends the process with a RecursionError, and ten lines of aliases expand to gigabytes.
 """
@@ -10,6 +10,7 @@ Without bounds a text of 30,000 opening brackets ends the process with a Recursi
 from __future__ import annotations
 
 import json
+import re
 from itertools import takewhile
 from typing import Any
 
@@ -142,3 +143,14 @@ def _refuse_expanding(yaml: Any, events: Any) -> bool:
         if aliased > _MOST_ALIASED:
             raise ValueError(f"its aliases stand for more than {_MOST_ALIASED} values")
     return twice
+
+
+_WHOLE = re.compile("[0-9]{1,18}")
+
+
+def whole_number(text: Any) -> int | None:
+    """Return the number that ASCII digits write; None for any other text, and for one of more than 18 digits.
+
+    C(str.isdigit) and C(\\d) find digits in other scripts, some of which C(int) refuses, as it does texts of more than 4,300 digits.
+    """
+    return int(text) if isinstance(text, str) and _WHOLE.fullmatch(text) else None

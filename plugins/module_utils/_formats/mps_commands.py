@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import re
 
-from .numbers import whole_number
+from .documents import whole_number
 
 _MIB_PER_GIB = 1024
 _LIMIT = re.compile(r"(?P<number>[0-9]{1,15})(?P<unit>[GMK]?)")

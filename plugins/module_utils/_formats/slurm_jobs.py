@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from .numbers import whole_number
+from .documents import whole_number
 from .slurm_files import expanded, included, settings
 
 #: The driver numbers the capabilities of MIG by the minor number of the GPU and by the IDs of the instances (C(/proc/driver/nvidia-caps/mig-minors)).

@@ -24,7 +24,7 @@ from .._sharing import mps_units
 from . import nvlink, software
 from .hardware import NO_RECOVERY, recovery_of
 from .records import broken_daemons, record_differences
-from .repair_actions import Action, of_recovery, of_sxid, of_xid
+from .repair_record import Action, of_recovery, of_sxid, of_xid
 from .report import FAILED, Evidence
 from .xid import QUIET_ACTIONS, action_of, bus_address
 from .xid_catalogue import CATALOGUE

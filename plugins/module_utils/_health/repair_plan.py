@@ -11,16 +11,15 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from .._boards.architectures import ARCHITECTURES, is_at_least
+from .._boards.board import ARCHITECTURES, is_at_least
 from .._facts_view import Facts
 from .._formats.host_names import CDI_UNIT, FABRIC_UNIT, MIG_UNIT, PERSISTENCE_UNIT, SETTINGS_UNIT, SHARING_UNIT
 from .._formats.utc_time import moment_of
 from .._gpu_facts import GpuFacts
 from .._mig.state import devices_of
 from .._users import TOLERATE_RESET, holders_of, merged, mps_pids, users_of
-from .repair_actions import STRONGER, Action, strongest
 from .repair_faults import HOST, Described, Fault, find_faults, logged, subject_of
-from .repair_record import HANDED_OVER, Attempt, RepairRecord
+from .repair_record import HANDED_OVER, STRONGER, Action, Attempt, RepairRecord, strongest
 from .report import Evidence
 
 #: How often something is repaired before it is handed over.

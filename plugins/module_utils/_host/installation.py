@@ -20,7 +20,7 @@ from .._adapters.host_reader import HostReader
 from .._adapters.nvml_library import HOST_PROGRAM
 from .._adapters.zip_imports import COMPILED, entry_name
 from .._facts.environment import read_host_program
-from .._facts.services import read_services
+from .._facts.host import read_services
 from .._facts_view import ProgramFacts, view_of
 from .._formats.host_names import wants_link
 from .._health.metric_units import METRICS_SERVICE, METRICS_TIMER, TIMER_LINK

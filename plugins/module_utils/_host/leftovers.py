@@ -17,9 +17,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, unique
 
-from .._adapters.files import read_bytes, read_text, remove, write_whole
+from .._adapters.files import LOCK_PATH, read_bytes, read_text, remove, write_whole
 from .._adapters.installed_packages import is_dcgm, is_kernel_package
-from .._adapters.lock import LOCK_PATH
 from .._adapters.nvml_library import HOST_PROGRAM
 from .._adapters.package_manager import PackageManager, Transaction
 from .._adapters.packages_apt import Apt
@@ -29,8 +28,8 @@ from .._driver.desired import REPOSITORY_NAME
 from .._driver.dkms import TOOLCHAIN_ENVIRONMENT, TOOLCHAIN_FILE
 from .._driver.fabric import MODULES_FILE
 from .._driver.packages import hold_names
-from .._driver.previous import PATH as PREVIOUS_DRIVER
 from .._driver.running import NOUVEAU_FILE, PERSISTENCE_DROP_IN
+from .._driver.state import PATH as PREVIOUS_DRIVER
 from .._driver.steps import PREFERENCES_NAME
 from .._formats import host_names
 from .._formats.documents import read_record
@@ -55,8 +54,8 @@ from .._schema import has, of, text
 from .._sharing import mps_instances, mps_units
 from .._sharing.host import LOGS
 from .._steps import Kind
+from .._toolkit.config import LINKS
 from .._toolkit.config import PATH as TOOLKIT_SETTINGS
-from .._toolkit.hooks import LINKS
 from .._toolkit.packages import IDENTIFIER, OLD_PACKAGES, PACKAGES
 from .units import RECORDED_MIG, RECORDED_SETTINGS, RECORDED_SHARING, UNIT_DIRECTORY
 

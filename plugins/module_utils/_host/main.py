@@ -11,8 +11,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 
 from .._adapters.command import CommandError
-from .._adapters.files import read_text
-from .._adapters.lock import Locked
+from .._adapters.files import Locked, read_text
 from .._adapters.mps_control import MpsError
 from .._adapters.nvml_library import NvmlError, NvmlUnavailable, PynvmlMissing
 from .._formats.documents import read_json

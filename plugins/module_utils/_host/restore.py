@@ -13,8 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
 from .._adapters import cdi_generator, nvml_gpus
-from .._adapters.files import read_text
-from .._adapters.lock import LOCK_PATH, exclusive
+from .._adapters.files import LOCK_PATH, exclusive, read_text
 from .._adapters.mps_control import MpsNotRunning
 from .._adapters.nvml_gpus import Nvml, open_nvml
 from .._adapters.nvml_library import NvmlUnavailable

@@ -14,14 +14,13 @@ from __future__ import annotations
 import os
 import time
 
-from .._adapters.files import HostFiles, read_text, write_whole
+from .._adapters.files import LOCK_PATH, HostFiles, Locked, exclusive, read_text, write_whole
 from .._adapters.host_reader import HostReader
-from .._adapters.lock import LOCK_PATH, Locked, exclusive
 from .._adapters.processes import unit_of
 from .._facts.evidence import collect
 from .._facts.health import kernel_log
 from .._facts_view import Facts
-from .._formats.numbers import whole_number
+from .._formats.documents import whole_number
 from .._health.checks import CHECKS
 from .._health.metric_units import METRICS_FILE, METRICS_SERVICE
 from .._health.metrics import counted, expose, parse_counts, readings, unread

@@ -2,19 +2,20 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The GPUs of a host while their MIG is changed: read them, take one step, reset one of them.
+"""The GPUs of a host while their MIG is changed: read them, take one step, reset one of them, and restart who reads them once.
 
 Every step is in the journal before it is taken. Nothing here decides what is done: that is in the plan.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from .._adapters import gpu_reset, nvml_gpus, processes
+from .._adapters import gpu_reset, nvml_gpus, processes, systemd
+from .._adapters.command import CommandError
 from .._adapters.files import HostFiles
 from .._adapters.nvml_gpus import Nvml
 from .._adapters.nvml_library import IN_USE, ComputeInstanceProfile, GpuState, NvmlError
@@ -22,6 +23,7 @@ from .._adapters.processes import add_allocations, device_holders, read_allocati
 from .._facts_view import HolderFacts, open_by, view_of
 from .._gpu_facts import gpu_view
 from .._printable import printable
+from .._runtimes import ALL_KUBELETS
 from .._users import TOLERATE_RESET, holders_of, named
 from .host_plan import OFF, ON, GpuChange
 from .journal import Journal
@@ -247,3 +249,79 @@ def widest(profiles: Collection[ComputeInstanceProfile], slices: int) -> Compute
     """
     fitting = [profile for profile in profiles if profile.slices == slices and profile.remaining != 0]
     return max(fitting, key=lambda profile: (profile.multiprocessors, -profile.enum), default=None)
+
+
+#: Services that read the GPUs once, when they start.
+_SERVICES = ("nvidia-dcgm.service", "dcgm.service", "dcgm-exporter.service", "nvidia-dcgm-exporter.service")
+#: Pods that read the GPUs once, when they start.
+_PODS = ("pod nvidia-device-plugin", "pod gpu-feature-discovery", "pod dcgm-exporter")
+
+
+class ServicesFailed(Exception):
+    """A service did not stop or did not come back."""
+
+
+def to_notify(restarted: Sequence[str]) -> tuple[str, ...]:
+    """Return the clients on this host that have to notice a change and that nobody restarts here."""
+    if not systemd.available():
+        return ()
+    try:
+        units = systemd.units((*_SERVICES, *ALL_KUBELETS))
+    except CommandError:
+        return ()
+    services = tuple(name for name in _SERVICES if units[name].is_active and name not in restarted)
+    return services + (_PODS if any(units[name].is_active for name in ALL_KUBELETS) else ())
+
+
+class Clients:
+    """The services of a run that read the GPUs when they start.
+
+    :param running: those that are active before the run, as the journal has them.
+    :param owed: those that a run before had stopped, or had still to restart, when it was cut off.
+    """
+
+    def __init__(self, running: Sequence[str] = (), owed: Sequence[str] = ()) -> None:
+        self.running = tuple(running)
+        self.owed = tuple(owed)
+        self._stopped: list[str] = []
+
+    @property
+    def concerned(self) -> tuple[str, ...]:
+        """All of them, for the journal."""
+        return tuple(dict.fromkeys((*self.running, *self.owed)))
+
+    def stop(self) -> None:
+        """Stop them for a change of mode. Raises ServicesFailed: one does not stop."""
+        for service in self.running:
+            self._stopped.append(service)
+            try:
+                systemd.stop(service)
+            except CommandError as error:
+                raise ServicesFailed(str(error)) from error
+
+    def start_again(self, changed: bool) -> tuple[str, ...]:
+        """Start those again that were stopped, and restart the others when the GPUs changed; return which. Raises ServicesFailed: one does not come
+        back; all others are.
+        """
+        done, failed = [], []
+        for service in self.concerned:
+            stopped = service in self._stopped
+            if not (stopped or changed or service in self.owed):
+                continue
+            try:
+                (systemd.start if stopped else systemd.restart)(service)
+                done.append(service)
+            except CommandError as error:
+                failed.append(str(error))
+        self._stopped.clear()
+        if failed:
+            raise ServicesFailed("; ".join(failed))
+        return tuple(done)
+
+
+def active(services: Sequence[str]) -> tuple[str, ...]:
+    """Return those services that run. Raises ServicesFailed: systemd does not answer."""
+    try:
+        return tuple(name for name, unit in systemd.units(services).items() if unit.is_active)
+    except CommandError as error:
+        raise ServicesFailed(str(error)) from error

@@ -27,8 +27,7 @@ from .._schema import encode
 from .._steps import Kind, gpu_of
 from . import original
 from .apply import ApplyFailed, MigOutcome, apply, reset_obstacles
-from .apply_clients import Clients, ServicesFailed, active, to_notify
-from .apply_machine import Done, Machine
+from .apply_machine import Clients, Done, Machine, ServicesFailed, active, to_notify
 from .apply_report import describe_gpus, stale_uuids, states
 from .host_plan import OFF, ON, MigPlan, plan_host
 from .journal import Entry, Journal

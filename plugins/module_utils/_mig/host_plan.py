@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from .._boards.architectures import ARCHITECTURES
+from .._boards.board import ARCHITECTURES
 from .._gpu_facts import GpuFacts, gpu_step
 from .._plan import REBOOT_NEEDED, Refused, Step, awaited_reboot
 from .._records import GpuRecord, PlacedInstance

@@ -15,7 +15,7 @@ from typing import Any
 from .._boards.board import GpuInstanceProfile
 from .._boards.cards import board_of
 from .._boards.lookup import normalize_device_id
-from .._formats.numbers import whole_number
+from .._formats.documents import whole_number
 from .._gpu_facts import GpuFacts
 from .._plan import Refused
 from .geometry import geometry

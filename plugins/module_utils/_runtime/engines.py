@@ -20,8 +20,7 @@ from typing import Any, Callable
 
 from .._adapters.command import CommandError, Result, find, run
 from .._adapters.files import HostFiles, NotUtf8, list_directory, read_bytes, read_text, utf8
-from .._formats.documents import read_json
-from .._formats.numbers import whole_number
+from .._formats.documents import read_json, whole_number
 from .._migration import OPERATOR, is_of
 from .._runtimes import DISTRIBUTIONS
 from .._versions import numbers, version_in

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from .._boards.architectures import mps_clients, mps_clients_of_device_plugin
+from .._boards.board import mps_clients, mps_clients_of_device_plugin
 from .._plan import Refused
 from . import arithmetic, modes
 from .modes import MIGRATED, HostOptions, Sharing

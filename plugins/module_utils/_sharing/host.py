@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from .._boards.architectures import (
+from .._boards.board import (
     FIRST_BRANCH_WITH_CUDA_13_1,
     FIRST_BRANCH_WITH_MPS_MULTI_USER,
     mps_clients,

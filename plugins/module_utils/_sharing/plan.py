@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from .._boards.architectures import FIRST_BRANCH_WITH_MPS_MULTI_USER
+from .._boards.board import FIRST_BRANCH_WITH_MPS_MULTI_USER
 from .._facts_view import MpsDaemonFacts
 from .._formats.mps_commands import limit_text
 from .._plan import Plan, Refused, Step

@@ -14,8 +14,8 @@ from .._packages.transactions import Applier, Request, configure, install, packa
 from .._plan import Plan, Step
 from .._steps import Kind
 from .._versions import product_version
+from .config import LINKS
 from .desired import DesiredToolkit
-from .hooks import LINKS
 from .packages import IDENTIFIER, PACKAGES
 from .plan import check_simulation, edited, plan, select, transaction
 from .state import ToolkitState

@@ -14,7 +14,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from .._adapters.files import HostFiles
 from .._formats.toml_read import parse
+from .._migration import FORMER
 from .._plan import Refused
 
 PATH = "/etc/nvidia-container-runtime/config.toml"
@@ -107,3 +109,16 @@ def low_level_runtimes(text: str | None) -> list[str]:
     """Return the programs, by path or name, of which nvidia-container-runtime calls the first that it finds. Raises TomlError: it is not TOML."""
     found = parse(text or "").get(_RUNTIMES)
     return [str(name) for name in (found if isinstance(found, list) else _DEFAULT_RUNTIMES)]
+
+
+# The hooks of a host that brings its toolkit to a cluster to whose other nodes the GPU Operator brings it.
+# As long as toolkit.enabled is true in the ClusterPolicy, the operator's device plugin has CDI hooks run from the operator's folder on all nodes
+# (NVIDIA_CDI_HOOK_PATH, in earlier releases NVIDIA_CTK_PATH: controllers/object_controls.go).
+
+LINKS = {f"{FORMER}/{name}": f"/usr/bin/{name}" for name in ("nvidia-cdi-hook", "nvidia-ctk")}
+
+
+def read_hooks(files: HostFiles) -> dict[str, bool]:
+    """Return what the operator's folder has of them: whether it is a link to the host's, and no program of the operator's."""
+    found = {path: files.link_target(path) for path in LINKS}
+    return {path: target == LINKS[path] for path, target in found.items() if target is not None or files.exists(path)}

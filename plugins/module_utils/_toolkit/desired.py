@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .._injection import CDI, Injection, choose, read
-from .._packages.repository_options import DesiredRepository, read_repository
+from .._packages.package_set import DesiredRepository, read_repository
 from .packages import DEFAULT_VERSION, PREFIX
 
 _SAFEST = Injection(CDI)

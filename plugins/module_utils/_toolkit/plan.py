@@ -16,9 +16,8 @@ from .._packages.package_set import at_version, check_changes
 from .._plan import Plan, Refused, Step
 from .._steps import Kind
 from .._versions import product_key, product_version
-from .config import PATH, edit
+from .config import LINKS, PATH, edit
 from .desired import DesiredToolkit
-from .hooks import LINKS
 from .packages import IDENTIFIER, OLD_PACKAGES, PACKAGES, PREFIX, SET, TOOLKIT, check_version
 from .state import ToolkitState
 

@@ -12,10 +12,9 @@ from typing import Any
 from .._distributions.distributions import find
 from .._facts_view import Facts
 from .._migration import LEFT, TOOLKIT, is_left
-from .._packages.package_set import attempt
-from .._packages.repository_options import key_file_refusals
+from .._packages.package_set import attempt, key_file_refusals
 from .._plan import Refused, StagePlan
-from .._runtime.reload_risk import containers_at_risk
+from .._runtime.stage import containers_at_risk
 from .._runtimes import ENVVAR, RUNTIMES
 from .._steps import Kind
 from .._versions import product_key

@@ -27,9 +27,8 @@ from .._formats.cdi_state import CdiState, specifications, state_of
 from .._packages.key_file import key_is_there
 from .._runtime.state import READERS, RuntimeConfiguration
 from .._steps import ASIDE
-from .config import PATH
+from .config import PATH, read_hooks
 from .desired import DesiredToolkit
-from .hooks import read_hooks
 from .packages import BASE, IDENTIFIER, KEY_FINGERPRINT, KEY_URL, OLD_PACKAGES, OLD_SOURCES, PREFIX, repository_url
 from .state import ToolkitState, settings
 

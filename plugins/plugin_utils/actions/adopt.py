@@ -36,9 +36,8 @@ from ..fleet.adopt_inventory import (
     racks,
     read_deepops,
 )
-from ..fleet.names import refuse_operator_version
 from ..fleet.objects import CLUSTER_POLICY, NVIDIA_DRIVER, taken
-from ..fleet.text import shortened
+from ..fleet.text import refuse_operator_version, shortened
 from ..host_facts import registered
 from ..host_program import program_identity
 from ..plain import facts_of, plain, write_report

@@ -12,8 +12,7 @@ from ...module_utils._health.checks import judged
 from ...module_utils._health.software import AUTO
 from ..descriptions import hosts_of
 from ..driver_advisories import ages, driver_security
-from ..fleet.doctor import Diagnosis
-from ..fleet.verification import of_host
+from ..fleet.verification import Diagnosis, of_host
 from ..host_facts import ControllerAction
 from ..plain import write_report
 from ..slurm_desired import slurm_checks

@@ -12,7 +12,6 @@ from functools import partial
 from typing import Any, Callable
 
 from ...module_utils._formats import utc_time
-from ...module_utils._health.repair_actions import Action
 from ...module_utils._health.repair_record import (
     DONE,
     ENDS,
@@ -21,6 +20,7 @@ from ...module_utils._health.repair_record import (
     REPAIRING,
     STARTED,
     STEPS,
+    Action,
     RepairRecord,
     advance,
     begin,
@@ -31,7 +31,7 @@ from ...module_utils._plan import Refused
 from .. import cluster_lease
 from ..cluster import Cluster
 from ..cluster_action import Node, NodeStep, NodeWrite, Values
-from ..fleet import device_taints, nvsentinel, repair
+from ..fleet import nvsentinel, repair
 from ..fleet.objects import is_cordoned
 
 _Calls = Sequence[Callable[[], None]]
@@ -87,9 +87,9 @@ class ActionModule(NodeStep):
         if state in (DONE, REFUSED):
             first += [partial(cluster.delete_device_taint_rule, name) for name in plan.get("tainted") or ()]
         if state in (STARTED, REPAIRING):
-            effect = device_taints.NO_EXECUTE if state == REPAIRING else device_taints.NO_SCHEDULE
+            effect = repair.NO_EXECUTE if state == REPAIRING else repair.NO_SCHEDULE
             node_name, taints = arguments["node"], plan.get("taints") or ()
-            rules = [device_taints.rule(node_name, pool, device, effect) for pool, device in taints]
+            rules = [repair.rule(node_name, pool, device, effect) for pool, device in taints]
             then += [partial(cluster.write_device_taint_rule, one) for one in rules]
         request = str(plan.get("remediation") or "")
         if request and state in (DONE, HANDED_OVER):

@@ -23,7 +23,7 @@ from ...module_utils._schema import Unfit
 from ..cluster import ApiError, Cluster
 from ..cluster_action import ClusterAction
 from ..descriptions import hosts_of, refusals_of_hosts
-from ..fleet import claims, device_taints, nvsentinel, objects, repair
+from ..fleet import claims, nvsentinel, objects, repair
 from ..fleet.upgrade import HEAL, NodeRecord, from_annotations, unfinished
 from ..plain import is_true, plain
 from ..pools import GPU_HOSTS, node_of
@@ -183,7 +183,7 @@ class _Taints:
             if rules.status != 403 or _serves_claims(variables):
                 raise rules
             return []
-        return device_taints.of_node(rules or (), objects.metadata(node)["name"])
+        return repair.of_node(rules or (), objects.metadata(node)["name"])
 
     def are_missed(self, variables: Mapping[str, Any]) -> bool:
         """Return whether taints would spare the other GPUs of a node, and the cluster has none."""
@@ -201,9 +201,9 @@ class _Taints:
         if plan.needed and self._cluster and _serves_claims(variables) and self._rules is not None:
             name = objects.metadata(node)["name"]
             published = claims.published(self._cluster.resource_slices(), {name: node}).get(name, ())
-            rules = device_taints.wanted(plan, node, published, there)
+            rules = repair.wanted(plan, node, published, there)
         selected = [one["spec"]["deviceSelector"] for one in rules]
-        return [(one["pool"], one["device"]) for one in selected], device_taints.names_of([*there, *rules])
+        return [(one["pool"], one["device"]) for one in selected], repair.names_of([*there, *rules])
 
 
 def _serves_claims(variables: Mapping[str, Any]) -> bool:

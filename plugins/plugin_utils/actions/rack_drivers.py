@@ -10,7 +10,7 @@ import base64
 from typing import Any
 
 from ...module_utils._formats.driver_versions import is_driver_version
-from ..fleet.upgrade_racks import split_racks
+from ..fleet.waves import split_racks
 from ..host_facts import ControllerAction
 from ..plain import plain
 

@@ -42,7 +42,7 @@ from ..fleet.upgrade import (
     wave_node,
     would,
 )
-from ..fleet.upgrade_racks import RackHost, announcements, changed_racks, mixed_racks
+from ..fleet.waves import RackHost, announcements, changed_racks, mixed_racks
 from ..host_facts import registered
 from ..plain import facts_of, plain
 from ..role_variables import inventory_lines

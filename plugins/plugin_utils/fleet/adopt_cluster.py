@@ -18,9 +18,9 @@ from ...module_utils._sharing.mps_instances import GPU
 from ...module_utils._versions import numbers
 from ..lint.lint import decoded
 from .clients import of_host, placed, title
-from .names import MIG_CONFIG_LABEL, MIG_STATE_LABEL
 from .objects import DEFAULT_MORE, DEFAULT_NAMESPACE, labels_of, own, pod_spec
 from .sharing_configurations import CONFIGURATIONS, LABEL, UNSHARED, is_name
+from .text import MIG_CONFIG_LABEL, MIG_STATE_LABEL
 
 #: Where NVIDIA's documents put a device plugin and an operator, and the collection its releases.
 NAMESPACES = (DEFAULT_NAMESPACE, *DEFAULT_MORE, "nvidia-device-plugin", "kube-system")

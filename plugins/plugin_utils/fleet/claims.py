@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ...module_utils._formats.numbers import whole_number
+from ...module_utils._formats.documents import whole_number
 from .devices import Holding
 from .objects import metadata, owned_by_node
 from .pods import quantity

@@ -20,8 +20,8 @@ from ...module_utils._facts_view import Facts
 from ...module_utils._migration import DRIVER, HOST, TOOLKIT, of_operator
 from ...module_utils._toolkit.packages import OLD_PACKAGES, PACKAGES
 from . import objects
-from .names import LABEL_PREFIX
 from .objects import metadata, pod_spec
+from .text import LABEL_PREFIX
 
 LABEL = f"{LABEL_PREFIX}/gpu-clients"
 PAUSED = "paused"

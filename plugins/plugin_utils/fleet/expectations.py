@@ -16,11 +16,10 @@ from ...module_utils._health.report import FAILED, PASSED, SKIPPED, WARNING, Che
 from ...module_utils._plan import Refused
 from ...module_utils._schema import boolean, has, mapping, needs, not_null, number, of, text
 from . import served
-from .names import CONFIGURATION_LABEL, MIG_CONFIG_LABEL, MIG_STATE_LABEL
 from .objects import labels_of
 from .pods import GPU_PREFIXES, quantity
 from .sharing_configurations import COUNTS, LABEL, LABELS, ShownChoice
-from .text import counted
+from .text import CONFIGURATION_LABEL, MIG_CONFIG_LABEL, MIG_STATE_LABEL, counted
 
 #: What of the device plugin's configurations is not in C(choices).
 OWN, MORE = "own", "more"

@@ -13,7 +13,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from ...module_utils._boards.architectures import ARCHITECTURES
+from ...module_utils._boards.board import ARCHITECTURES
 from ...module_utils._boards.cards import board_of
 from ...module_utils._gpu_facts import GpuFacts
 from ...module_utils._mig.model import DesiredGpu

@@ -15,7 +15,7 @@ from ...module_utils._boards.cards import board_of
 from ...module_utils._boards.lookup import normalize_device_id
 from ...module_utils._gpu_facts import GpuFacts
 from ...module_utils._plan import Refused
-from .names import CONFIGURATION_LABEL, LABEL_PREFIX, POOL_LABEL, label_value
+from .text import CONFIGURATION_LABEL, LABEL_PREFIX, POOL_LABEL, label_value
 
 VARIABLE = "gpu_kubernetes_node_match"
 _WAYS = ("boards", "pci_devices", "labels")

@@ -18,8 +18,8 @@ from typing import Any
 from ...module_utils._formats.documents import read_record
 from ...module_utils._plan import Refused
 from ...module_utils._schema import mapping, text
-from .names import LABEL_PREFIX
 from .objects import annotations_of, labels_of, metadata
+from .text import LABEL_PREFIX
 
 #: Values of C(gpu_node_nvsentinel).
 MODES = EXCLUDE, REMEDIATE, IGNORE = ("exclude", "remediate", "ignore")

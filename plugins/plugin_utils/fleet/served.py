@@ -13,9 +13,9 @@ from typing import Any
 
 from ...module_utils._sharing.mps_instances import GPU
 from . import claims, clients
-from .names import LABEL_PREFIX
 from .objects import labels_of, metadata, pod_spec
 from .pods import GPU_PREFIXES
+from .text import LABEL_PREFIX
 
 #: Set by C(gpufleet.nvidia.migrate) alone, never by a rule: what serves the node since. Rendered releases keep away from the other side.
 MIGRATED_LABEL = f"{LABEL_PREFIX}/migrated-to"

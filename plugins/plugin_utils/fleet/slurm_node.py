@@ -15,8 +15,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ...module_utils._formats.documents import read_record
-from ...module_utils._formats.numbers import whole_number
+from ...module_utils._formats.documents import read_record, whole_number
 from ...module_utils._gpu_facts import ComputeInstanceFacts, GpuFacts
 from ...module_utils._health.report import FAILED, PASSED, WARNING, Check
 from ...module_utils._plan import Refused

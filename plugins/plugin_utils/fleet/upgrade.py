@@ -22,8 +22,8 @@ from ...module_utils._health import repair_record
 from ...module_utils._health.repair_record import found_cordoned
 from ...module_utils._plan import Refused
 from ...module_utils._schema import OUTPUT, Record, Unfit, boolean, check, has, number, of, text
-from .names import LABEL_PREFIX
 from .objects import is_cordoned, is_ready, labels_of, metadata
+from .text import LABEL_PREFIX
 from .waves import CURRENT, DONE, FAILED, WAITING, Node
 
 PREFIX = f"{LABEL_PREFIX}/"

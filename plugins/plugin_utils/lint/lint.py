@@ -18,8 +18,7 @@ from typing import Any, Callable, Optional
 
 from ...module_utils._facts_view import Facts
 from ...module_utils._versions import numbers
-from . import chart_values, dra_claims, driver_pods, hami, mig_layouts, node, operator_objects, rules, together, yaml
-from .carriers import Part, documents, is_carrier, parts_of
+from . import chart_values, dra_claims, driver_pods, hami, node, operator_objects, rules, together, yaml
 from .decode import fold
 from .finding import (
     ERROR,
@@ -37,6 +36,7 @@ from .finding import (
 )
 from .plugin_fields import CONFIGURATION, FLAGS, effective
 from .plugin_fields import PLUGIN as PLUGIN_FLAGS
+from .yaml import Part, documents, is_carrier, parts_of
 
 
 @dataclass(frozen=True)
@@ -148,8 +148,8 @@ def _check_of(
         return partial(dra_claims.check, document)
     if operator_objects.is_operator(document):
         return partial(operator_objects.check, document, others)
-    if mig_layouts.is_layouts(document):
-        return partial(mig_layouts.check, document)
+    if rules.is_layouts(document):
+        return partial(rules.check, document)
     if chart in (chart_values.OWN, *chart_values.charts()) or any(driver_pods.pods(document)):
         return partial(_values, document, chart, version)
     return None
@@ -330,7 +330,7 @@ def _is_object(document: Mapping[str, Any]) -> bool:
 
 def _is_configuration(document: Mapping[str, Any]) -> bool:
     """Return whether a file, or a text in a ConfigMap, is a configuration of the device plugin, of HAMi or of mig-parted."""
-    if mig_layouts.is_layouts(document) or hami.is_hami(document):
+    if rules.is_layouts(document) or hami.is_hami(document):
         return True
     names = {fold(str(name)): mapping(value) for name, value in document.items()}
     if {"flags", "sharing", "imex"} & set(names) or {"gpus", "mig"} & set(names.get("resources", {})):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...module_utils import _injection as injection
-from ...module_utils._boards.architectures import mps_clients_of_device_plugin
+from ...module_utils._boards.board import mps_clients_of_device_plugin
 from ...module_utils._boards.lookup import find_board
 from ...module_utils._facts.schema import check_facts
 from ...module_utils._facts_view import Facts

@@ -12,10 +12,10 @@ from typing import Any
 
 from ...module_utils._formats.documents import read_yaml
 from . import chart_values
-from .carriers import Part
 from .dra_claims import KINDS
 from .finding import Report, below, group_of, mapping, near, sequence
 from .operator_objects import POLICY, check_required
+from .yaml import Part
 
 _CLASS = KINDS[0]
 #: Where the rendered tree, as most GitOps repositories, has the files of a cluster.

@@ -23,8 +23,7 @@ from typing import Any, NamedTuple
 
 from ...module_utils._boards.board import GpuInstanceProfile
 from ...module_utils._boards.lookup import keyed
-from ...module_utils._formats.documents import read_json
-from ...module_utils._formats.numbers import whole_number
+from ...module_utils._formats.documents import read_json, whole_number
 from ...module_utils._mig.geometry import ENGINES
 from ...module_utils._mig.profiles import parse, resolve
 from ...module_utils._plan import Refused

@@ -21,7 +21,7 @@ from ..fleet.capacity import Capacity
 from ..fleet.expectations import read_capacity
 from ..fleet.served import SERVERS
 from ..fleet.sharing_configurations import Choices, shown
-from . import plain_objects
+from . import device_plugin
 from .clusters import DescribedCluster, PluginConfiguration, content_hash, pool_label
 
 
@@ -37,7 +37,7 @@ def capacity_document(cluster: DescribedCluster) -> dict[str, Any]:
             "gpus": item.gpus,
             "mig_strategy": item.strategy,
             "device_list_strategy": item.injection.strategy,
-            "node_labels": plain_objects.labels_of(cluster, item),
+            "node_labels": device_plugin.labels_of(cluster, item),
             **_choices(cluster, item),
             **_each_node(cluster, item),
             "sharing": {
@@ -93,7 +93,7 @@ def _each_node(cluster: DescribedCluster, item: PluginConfiguration) -> dict[str
         "selector": item.selector,
         **_shows(item.capacities[0]),
         "labels": item.capacity.labels,
-        "node_labels": plain_objects.labels_of(cluster, item, item.choices_of[0].chosen),
+        "node_labels": device_plugin.labels_of(cluster, item, item.choices_of[0].chosen),
         **_choices(cluster, item),
     }
     return {"each_node": each}
@@ -103,20 +103,20 @@ def _choices(cluster: DescribedCluster, item: PluginConfiguration) -> dict[str, 
     """Return, by the value of the label, what a node shows that chooses by it; nothing where there are no named configurations."""
     if not item.choices.named:
         return {}
-    return {"choices": _shown(plain_objects.names_of_choices(cluster, item), item.choices)}
+    return {"choices": _shown(device_plugin.names_of_choices(cluster, item), item.choices)}
 
 
 def _choices_of(cluster: DescribedCluster, item: PluginConfiguration) -> Iterator[dict[str, Any]]:
     """Give what of that is another for each node: what the inventory chose, and counts of its own. The same is computed once."""
     common = _choices(cluster, item)
-    names = plain_objects.names_of_choices(cluster, item)
+    names = device_plugin.names_of_choices(cluster, item)
     labels: dict[str, Mapping[str, str]] = {}
     of_choices: dict[int, dict[str, Any]] = {}
     for choices in item.choices_of:
         found: dict[str, Any] = {}
         if choices.chosen:
             if choices.chosen not in labels:
-                labels[choices.chosen] = plain_objects.labels_of(cluster, item, choices.chosen)
+                labels[choices.chosen] = device_plugin.labels_of(cluster, item, choices.chosen)
             found["node_labels"] = labels[choices.chosen]
         if common:
             # Hosts of a kind have one object, which lives as long as the configuration.

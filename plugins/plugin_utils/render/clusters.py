@@ -20,10 +20,10 @@ from ...module_utils._sharing.mps_instances import mig_resource
 from ..fleet import clients
 from ..fleet.capacity import Capacity
 from ..fleet.claims import GPU_CLASS, mig_devices
-from ..fleet.names import CONFIGURATION_LABEL, LABEL_PREFIX
 from ..fleet.node_match import BY_NAME, NodeMatch
 from ..fleet.served import GPU, SERVERS, Served
 from ..fleet.sharing_configurations import Choices
+from ..fleet.text import CONFIGURATION_LABEL, LABEL_PREFIX
 from .versions import CHARTS, GPU_OPERATOR, Chart
 
 #: On nodes that something else than the device plugin serves: its name.

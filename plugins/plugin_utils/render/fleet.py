@@ -24,7 +24,6 @@ from ...module_utils._migration import DRIVER, TOOLKIT, VARIABLES
 from ...module_utils._plan import Refused
 from ...module_utils._sharing import modes
 from ..fleet.capacity import gpus_of_inventory, merged
-from ..fleet.names import refuse_namespace, refuse_node, refuse_operator_version, refuse_runtime_class
 from ..fleet.node_match import VARIABLE as NODE_MATCH
 from ..fleet.node_match import devices_of
 from ..fleet.node_match import read as read_match
@@ -33,6 +32,7 @@ from ..fleet.sharing_configurations import read as read_choices
 from ..fleet.slurm import NotApplied, SlurmResources
 from ..fleet.slurm import resources as slurm_resources
 from ..fleet.slurm_node import ShownSlurmNode
+from ..fleet.text import refuse_namespace, refuse_node, refuse_operator_version, refuse_runtime_class
 from ..plain import plain
 from ..pools import node_of, pool_of, pools
 from ..role_variables import VariablesRefused, collect

@@ -14,7 +14,7 @@ from ...module_utils._sharing import arithmetic
 from ...module_utils._sharing.modes import guarantee
 from ..fleet import served
 from ..fleet.sharing_configurations import LABEL
-from . import device_plugin, gpu_operator, plain_objects, requests
+from . import device_plugin, gpu_operator, requests
 from .clusters import DescribedCluster, PluginConfiguration, servers
 from .emit import filled
 from .gitops import definition_policy, definitions
@@ -55,7 +55,7 @@ def overview(cluster: DescribedCluster, charts: Collection[str]) -> str:
         label=LABEL,
         choices=[row for item in chosen for row in _rows(cluster, item)],
         has_default=any(item.choices.default for item in chosen),
-        patch=_patch(cluster) if chosen and plain_objects.operator_serves(cluster) else "",
+        patch=_patch(cluster) if chosen and device_plugin.operator_serves(cluster) else "",
         requests=_requests(cluster),
         quotas=_quotas(cluster) if options["quotas"] else None,
         served=served.lines(cluster.name, servers(cluster)),
@@ -96,8 +96,8 @@ def _of_host(cluster: DescribedCluster, item: PluginConfiguration) -> list[str]:
 def _rows(cluster: DescribedCluster, item: PluginConfiguration) -> list[list[str]]:
     """Return what the nodes of a pool can choose by their label."""
     rows = []
-    labelled = plain_objects.operator_serves(cluster) and not item.choices.default
-    for label, name in sorted(plain_objects.names_of_choices(cluster, item).items()):
+    labelled = device_plugin.operator_serves(cluster) and not item.choices.default
+    for label, name in sorted(device_plugin.names_of_choices(cluster, item).items()):
         one = item.choices.named[name] if name else item.choices.own
         shown = ", ".join(f"`{resource}: {count}`" for resource, count in sorted(one.capacity.resources.items()))
         nodes = [node for node, mine in zip(item.nodes, item.choices_of, strict=True) if name and mine.chosen == name]

@@ -19,8 +19,8 @@ from typing import Any
 
 from ...module_utils._plan import Refused
 from ..fleet.claims import GPU_CLASS, MIG_CLASS
-from ..fleet.names import LABEL_PREFIX
 from ..fleet.node_match import VARIABLE as NODE_MATCH
+from ..fleet.text import LABEL_PREFIX
 from . import claimed_devices
 from .clusters import MANAGED_BY, DescribedCluster, PluginConfiguration, kube_object
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...module_utils._plan import Refused
-from . import addons, claimed_devices, device_plugin, gpu_operator, injection, monitoring, plain_objects, refused_pools
+from . import addons, claimed_devices, device_plugin, gpu_operator, injection, refused_pools
 from .capacity_document import capacity_document
 from .clusters import EXEMPT_LABEL, DescribedCluster
 from .emit import documents, json_text, yaml_text
@@ -80,7 +80,7 @@ def _plugin_releases(
 
 def _addon_releases(cluster: DescribedCluster, files: dict[str, str]) -> list[Release]:
     values: dict[str, str] = {}
-    operator = plain_objects.operator_serves(cluster)
+    operator = device_plugin.operator_serves(cluster)
     if cluster.options["node_feature_discovery"] and not operator:
         values[addons.NODE_FEATURE_DISCOVERY] = addons.node_feature_discovery(cluster)
     if cluster.options["dcgm_exporter"] and (not operator or cluster.options["migrate_from"]):
@@ -101,7 +101,7 @@ def _release(cluster: DescribedCluster, files: dict[str, str], name: str, chart:
 
 def _objects(cluster: DescribedCluster, config_maps: list[dict[str, Any]]) -> dict[str, str]:
     files = {
-        "objects/namespace.yaml": documents(f"{_MADE_BY} gpu_kubernetes_namespace.", [plain_objects.namespace(cluster)])
+        "objects/namespace.yaml": documents(f"{_MADE_BY} gpu_kubernetes_namespace.", [device_plugin.namespace(cluster)])
     }
     named = claimed_devices.named_classes(cluster)
     if named:
@@ -109,14 +109,14 @@ def _objects(cluster: DescribedCluster, config_maps: list[dict[str, Any]]) -> di
         files["objects/device-classes.yaml"] = documents(header, named)
     if cluster.options["objects"] != "manifests":
         return files
-    if plain_objects.has_runtime_class(cluster):
-        text = documents(f"{_MADE_BY} gpu_kubernetes_runtime_class.", [plain_objects.runtime_class(cluster)])
+    if device_plugin.has_runtime_class(cluster):
+        text = documents(f"{_MADE_BY} gpu_kubernetes_runtime_class.", [device_plugin.runtime_class(cluster)])
         files["objects/runtime-class.yaml"] = text
     for config_map in config_maps:
         name = str(config_map["metadata"]["name"])
         header = f"{_MADE_BY} nvidia_mig_*, nvidia_sharing_*."
         header += " The name ends in a hash of the content." if config_map["immutable"] else ""
-        item = plain_objects.annotated(config_map, kept(cluster))
+        item = device_plugin.annotated(config_map, kept(cluster))
         files[f"objects/{name.rpartition('-')[0]}.yaml"] = documents(header, [item])
     return files
 
@@ -129,13 +129,13 @@ def _node_labels(cluster: DescribedCluster) -> dict[str, str]:
             return {}
         by = " or by a GPU on their PCI bus" if any(item.match.devices for item in items) else ""
         header = f"{_MADE_BY} The nodes of each pool, by name{by}."
-        rule = plain_objects.node_feature_rule(cluster, items)
+        rule = device_plugin.node_feature_rule(cluster, items)
         return {f"{NODE_LABELS}/pools.yaml": documents(header, [rule])}
     header = (
         f"{_MADE_BY} Apply with: kubectl apply --server-side --field-manager=gpufleet -f node-labels.yaml\n"
         "Keep it away from controllers that prune: pruning a Node object removes the node."
     )
-    nodes = plain_objects.node_labels(cluster, [item for item in cluster.configurations if not item.match.labels])
+    nodes = device_plugin.node_labels(cluster, [item for item in cluster.configurations if not item.match.labels])
     return {"node-labels.yaml": documents(header, nodes)}
 
 
@@ -143,10 +143,10 @@ def _monitoring(cluster: DescribedCluster) -> dict[str, str]:
     files = {}
     if cluster.options["prometheus_rule"]:
         header = f"{_MADE_BY} gpu_kubernetes_prometheus_rule: needs the Prometheus operator's CRDs."
-        files[f"{MONITORING}/prometheus-rule.yaml"] = documents(header, [monitoring.prometheus_rule(cluster)])
+        files[f"{MONITORING}/prometheus-rule.yaml"] = documents(header, [addons.prometheus_rule(cluster)])
     if cluster.options["grafana_dashboard"]:
         header = f"{_MADE_BY} gpu_kubernetes_grafana_dashboard: the sidecar of Grafana's chart takes it by its label."
-        files[f"{MONITORING}/dashboard.yaml"] = documents(header, [monitoring.dashboard_config_map(cluster)])
+        files[f"{MONITORING}/dashboard.yaml"] = documents(header, [addons.dashboard_config_map(cluster)])
     return files
 
 
@@ -183,7 +183,7 @@ def _own_chart(cluster: DescribedCluster, config_maps: list[dict[str, Any]]) -> 
     ]
     values: dict[str, Any] = {
         "runtimeClass": {
-            "create": chart and plain_objects.has_runtime_class(cluster),
+            "create": chart and device_plugin.has_runtime_class(cluster),
             "name": cluster.options["runtime_class"],
         },
         "configMaps": {item["metadata"]["name"]: item["data"] for item in config_maps} if chart else {},

@@ -22,8 +22,8 @@ sys.path.insert(0, str(HERE))
 sys.path.insert(0, str(HERE.parents[2] / "plugins"))
 
 import lab_boards as lab
-from module_utils._boards import architectures, lookup
-from module_utils._boards.board import Board, GpuInstanceProfile
+from module_utils._boards import lookup
+from module_utils._boards.board import ARCHITECTURES, Board, GpuInstanceProfile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -132,7 +132,7 @@ def render() -> str:
         assumed: list[str] = []
         extra = lab.EXTRAS.get(extra_key, lab.Extra())
         board = fill_board(board, extra, assumed)
-        architecture = architectures.ARCHITECTURES[board.architecture]
+        architecture = ARCHITECTURES[board.architecture]
         capability = extra.capability or architecture.compute_capabilities[0].split(".")
         if board.mig:
             profiles.append(f"static const struct profile profiles_{number}[] = {{ /* {board.key} */")

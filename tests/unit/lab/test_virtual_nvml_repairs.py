@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts import nvml
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import AnswerFacts, view_of
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_actions import Action
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_faults import Described
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_plan import Policy, RepairPlan, plan_repair
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_record import RepairRecord
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_record import Action, RepairRecord
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import Evidence
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.xid import errors_in
 from virtual_machine import VERSION

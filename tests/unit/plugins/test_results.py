@@ -16,8 +16,7 @@ import pytest
 import yaml
 from ansible_collections.gpufleet.nvidia.plugins.action import fleet, rollout
 from ansible_collections.gpufleet.nvidia.plugins.action import node as node_action
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Plan, Refused, Step
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._results import refuse, succeed
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Plan, Refused, Step, refuse, succeed
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import Kind
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import choices
 

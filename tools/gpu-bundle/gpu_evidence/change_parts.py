@@ -19,12 +19,13 @@ from typing import Any, Callable, Iterator, Mapping
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import CommandError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import (
+    LOCK_PATH,
     HostFiles,
+    exclusive,
     read_text,
     remove,
     write_whole,
 )
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.lock import LOCK_PATH, exclusive
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_gpus import open_nvml
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_library import (
     NvmlError,

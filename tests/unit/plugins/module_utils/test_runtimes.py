@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts import services
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts import host
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host import kubelet_resources, units
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.state import READERS
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtimes import DISTRIBUTIONS, KUBELETS, RUNTIMES, UNITS
@@ -55,7 +55,7 @@ def test_who_answers_for_each_runtime_knows_all_of_the_table():
 
 
 def test_units_of_all_runtimes_are_read_and_wait_for_what_the_host_restores():
-    assert set(UNITS) <= set(services.UNITS)
+    assert set(UNITS) <= set(host.UNITS)
     # A distribution that is only seen changes no unit of any host.
     configured = {f"{unit}.service" for row in RUNTIMES.values() for unit in row.units}
     assert configured | set(KUBELETS) <= set(units.CLIENTS)

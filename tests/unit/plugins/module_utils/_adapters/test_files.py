@@ -70,8 +70,7 @@ def test_what_is_in_the_place_of_a_file_is_replaced(tmp_path, kind, write):
 def test_nothing_else_opens_files():
     """What is left opens no file that another could have put there."""
     own = {
-        "module_utils/_adapters/files.py": "the functions themselves",
-        "module_utils/_adapters/lock.py": "the lock, which it makes, without following a link",
+        "module_utils/_adapters/files.py": "the functions themselves, and the lock, which it makes, without following a link",
         "module_utils/_mig/journal.py": "the journal, to which it appends, without following a link",
         "module_utils/_facts/health.py": "the kernel's log, which is a device",
         "module_utils/_runtime/engines.py": "writes into a temporary directory that it has made",
@@ -79,7 +78,7 @@ def test_nothing_else_opens_files():
         "plugin_utils/lease_renewal.py": "makes a file that must not exist",
         "doc_fragments/variables.py": "files of the collection's roles",
         "plugin_utils/role_variables.py": "files of the collection's roles",
-        "plugin_utils/render/monitoring.py": "files of the collection beside it",
+        "plugin_utils/render/addons.py": "files of the collection beside it",
         "plugin_utils/host_program.py": "files of the collection, pynvml as it is installed, and a temporary file that it has made",
     }
     found = {str(path.relative_to(PLUGINS)) for path in PLUGINS.rglob("*.py") if any(map(_opens, _calls(path)))}

@@ -12,8 +12,8 @@ import sys
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters import (
     cdi_generator,
+    files,
     gpu_reset,
-    lock,
     processes,
     systemd,
 )
@@ -22,10 +22,10 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command 
 
 def test_the_second_holder_of_the_lock_is_refused_with_the_first_ones_name(tmp_path):
     path = str(tmp_path / "lock" / "gpufleet.lock")
-    with lock.exclusive(0, path), pytest.raises(lock.Locked) as refused, lock.exclusive(0.2, path):
+    with files.exclusive(0, path), pytest.raises(files.Locked) as refused, files.exclusive(0.2, path):
         pass
     assert refused.value.holder == os.getpid() and f"process {os.getpid()}" in str(refused.value)
-    with lock.exclusive(0, path):
+    with files.exclusive(0, path):
         pass
 
 
@@ -34,24 +34,24 @@ def test_the_lock_ends_with_a_holder_that_is_killed(tmp_path):
     code = "import fcntl,sys,time; f=open(sys.argv[1],'w'); fcntl.flock(f, 2); print(flush=True); time.sleep(60)"
     with subprocess.Popen([sys.executable, "-c", code, str(path)], stdout=subprocess.PIPE) as holder:
         holder.stdout.readline()
-        with pytest.raises(lock.Locked) as refused, lock.exclusive(0, str(path)):
+        with pytest.raises(files.Locked) as refused, files.exclusive(0, str(path)):
             pass
         assert refused.value.holder is None and "another process" in str(refused.value)
         holder.kill()
-    with lock.exclusive(5, str(path)):
+    with files.exclusive(5, str(path)):
         assert path.read_text() == f"{os.getpid()}\n"
 
 
 def test_only_its_owner_can_open_the_lock_for_who_can_open_it_can_hold_it(tmp_path):
     path = tmp_path / "gpufleet" / "lock"
-    with lock.exclusive(0, str(path)):
+    with files.exclusive(0, str(path)):
         assert path.stat().st_mode & 0o777 == 0o600
         assert path.parent.stat().st_mode & 0o022 == 0
 
 
 def test_a_link_is_not_followed(tmp_path):
     (tmp_path / "link").symlink_to(tmp_path / "target")
-    with pytest.raises(OSError), lock.exclusive(0, str(tmp_path / "link")):
+    with pytest.raises(OSError), files.exclusive(0, str(tmp_path / "link")):
         pass
     assert not (tmp_path / "target").exists()
 

@@ -6,16 +6,17 @@ from __future__ import annotations
 
 import pynvml
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.architectures import (
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.board import (
     ARCHITECTURES,
+    Placements,
     is_at_least,
     kernel_modules,
     mps_clients,
     mps_clients_of_device_plugin,
     mps_has_multi_user,
     name_of,
+    parse_placements,
 )
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.board import Placements, parse_placements
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.cards import cards_on_bus, gpus_on_bus
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup import (
     BOARDS,

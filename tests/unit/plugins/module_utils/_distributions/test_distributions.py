@@ -30,7 +30,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.stage impo
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.state import from_facts
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.host import PACKAGE_MANAGERS, parse_os_release
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import view_of
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._packages.repository_options import DesiredRepository
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._packages.package_set import DesiredRepository
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import Kind
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.desired import DesiredToolkit

@@ -12,9 +12,8 @@ from dataclasses import replace
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.package_manager import Package
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.repositories import Repository
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._distributions.distributions import DISTRIBUTIONS
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.previous import Remains
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.running import NOUVEAU_FILE, PERSISTENCE_DROP_IN
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.state import Host
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.state import Host, Remains
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import ImexFacts
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.host_names import IMEX_NODES_FILE, IMEX_UNIT
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import NotInEffect

@@ -16,7 +16,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.plan impor
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.selection import names_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.state import Host
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import DkmsFacts
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._packages.repository_options import DesiredRepository
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._packages.package_set import DesiredRepository
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.tests.unit.host_documents import card
 from ansible_collections.gpufleet.nvidia.tests.unit.package_manager import PackageManager

@@ -24,9 +24,9 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.plan impor
     plan_present,
     plan_previous,
 )
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.previous import Remains, to_write
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.runner import in_lockstep, strayed
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.running import not_built
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.state import Remains, to_write
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import DkmsFacts
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.documents import read_record
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused

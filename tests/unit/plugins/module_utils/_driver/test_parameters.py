@@ -10,8 +10,11 @@ from dataclasses import replace
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._distributions.distributions import DISTRIBUTIONS
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired import from_options
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.parameters import coherent_refusals, read
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired import (
+    coherent_refusals,
+    from_options,
+    read,
+)
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.running import other_build
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.stage import stage as stage_of_facts
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.state import Host

@@ -20,10 +20,9 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._distributions.dis
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver import runner
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired import DesiredDriver
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.plan import DriverPlan, Repositories
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.previous import Remains
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.selection import archive_of, select
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.state import Host
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._packages.repository_options import DesiredRepository
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.state import Host, Remains
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._packages.package_set import DesiredRepository
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Plan, Refused, Step
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._records import PreviousDriver
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import Kind

@@ -16,11 +16,11 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.repositories import UrlRefused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.systemd import Unit
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._distributions.distributions import DISTRIBUTIONS
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver import previous, system
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver import state, system
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired import DesiredDriver
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.state import Host, Signing
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._packages import repository_options
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._packages.repository_options import DesiredRepository
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._packages import package_set
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._packages.package_set import DesiredRepository
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._users import names
 from ansible_collections.gpufleet.nvidia.tests.unit.package_manager import PackageManager
@@ -196,7 +196,7 @@ def test_keys_that_are_not_trusted(host, repository, error, said):
 def test_a_verified_key_is_handed_on(monkeypatch, tmp_path):
     (tmp_path / "key.gpg").write_bytes(b"of the file")
     monkeypatch.setattr(
-        repository_options, "verified_key", lambda content, fingerprint, _source: content + fingerprint.encode()
+        package_set, "verified_key", lambda content, fingerprint, _source: content + fingerprint.encode()
     )
     own = DesiredRepository(url="file:///srv/r", key_file=str(tmp_path / "key.gpg"), key_fingerprint="F1")
     made = system.DriverSystem(fetching).repository(DEBIAN, DesiredDriver(repository=own))
@@ -204,7 +204,7 @@ def test_a_verified_key_is_handed_on(monkeypatch, tmp_path):
 
 
 def test_the_key_of_rhel_10_is_fetched_by_its_name_and_known_by_its_digest(monkeypatch):
-    monkeypatch.setattr(repository_options, "key_of_digest", lambda *given: given)
+    monkeypatch.setattr(package_set, "key_of_digest", lambda *given: given)
     made = system.DriverSystem(fetching).repository(RHEL_10, DesiredDriver())
     url = "https://developer.download.nvidia.com/compute/cuda/repos/rhel10/sbsa/CDF6BA43.pub"
     assert made.key == (b"no OpenPGP key", DIGEST, url)
@@ -212,10 +212,10 @@ def test_the_key_of_rhel_10_is_fetched_by_its_name_and_known_by_its_digest(monke
 
 def test_the_record_is_private(monkeypatch, tmp_path):
     path = tmp_path / "previous.json"
-    monkeypatch.setattr(previous, "PATH", str(path))
+    monkeypatch.setattr(state, "PATH", str(path))
     made = system.DriverSystem(fetching)
     assert made.record is None
-    record = previous.PreviousDriver("580.1", {"a": "1"}, "open", "nvidia")
+    record = state.PreviousDriver("580.1", {"a": "1"}, "open", "nvidia")
     made.write_record(record)
     assert made.record == record
     assert path.stat().st_mode & 0o777 == 0o600

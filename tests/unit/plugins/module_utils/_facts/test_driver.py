@@ -14,7 +14,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.driver impo
     library_version,
     read_driver,
 )
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.services import Services, read_services
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.host import Services, read_services
 
 LIB = "/usr/lib/x86_64-linux-gnu"
 

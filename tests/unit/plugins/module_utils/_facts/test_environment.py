@@ -12,7 +12,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.installe
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.pci import read_pci_devices
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.systemd import Unit
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts import environment
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.services import Services, read_services
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.host import Services, read_services
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.host_names import (
     IMEX_NODES_FILE,
     MIG_UNIT,

@@ -10,7 +10,7 @@ import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters import kernel
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import CommandError, Result
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.driver import read_driver
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.services import Services
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.host import Services
 
 OLD, NEW = "6.1.0-9-amd64", "6.1.0-50-amd64"
 VERSION = "580.178.04"

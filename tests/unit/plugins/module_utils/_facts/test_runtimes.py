@@ -8,8 +8,8 @@ import json
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.environment import read_runtimes
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.host import Services, read_services
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.schema import check_facts
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.services import Services, read_services
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime import state as runtime_state
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.state import RuntimeConfiguration
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils import _versions
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters import grub
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats import mps_commands, numbers, toml_read
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats import documents, mps_commands, toml_read
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig import profiles
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.state import parse_containerd
@@ -25,12 +25,12 @@ NO_NUMBERS = ["", " 1", "1 ", "-1", "+1", "1_0", "\u00b2", "\u0664", "1.0", "0x1
 
 @pytest.mark.parametrize("value", NO_NUMBERS, ids=lambda value: repr(value)[:12])
 def test_what_is_no_number(value):
-    assert numbers.whole_number(value) is None
+    assert documents.whole_number(value) is None
 
 
 @given(st.one_of(st.text(), st.from_regex(r"\d+", fullmatch=True)))
 def test_no_text_is_an_error(text):
-    number = numbers.whole_number(text)
+    number = documents.whole_number(text)
     assert number is None or (str(number).rjust(len(text), "0") == text and number < 10**18)
 
 

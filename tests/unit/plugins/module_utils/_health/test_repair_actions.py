@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_library import RECOVERY_ACTIONS
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import Sxid, Xid
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_actions import (
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_record import (
     STRONGER,
     Action,
     of_recovery,

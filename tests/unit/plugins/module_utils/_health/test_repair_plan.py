@@ -10,7 +10,6 @@ import datetime
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import AnswerFacts, Sxid, Xid
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_actions import Action
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_faults import Described
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_plan import (
     Policy,
@@ -19,7 +18,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_pla
     reset_together,
     users_of_gpus,
 )
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_record import Attempt, RepairRecord
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_record import Action, Attempt, RepairRecord
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import Evidence
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.xid_catalogue import ALWAYS_FATAL_SXIDS, CATALOGUE
 from ansible_collections.gpufleet.nvidia.tests.unit.host_documents import seen

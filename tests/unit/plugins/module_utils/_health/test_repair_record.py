@@ -8,8 +8,8 @@ import json
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health import repair_record
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_actions import Action
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_record import (
+    Action,
     RepairRecord,
     advance,
     begin,

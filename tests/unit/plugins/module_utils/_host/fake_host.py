@@ -16,7 +16,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files im
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.host_reader import HostReader
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.systemd import Unit
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.environment import read_host_program
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.services import Services
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.host import Services
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import ProgramFacts, view_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.host_names import wants_link
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.metric_units import (

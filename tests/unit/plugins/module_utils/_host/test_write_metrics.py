@@ -10,8 +10,7 @@ import json
 import os
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import HostFiles
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.lock import LOCK_PATH, exclusive
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import LOCK_PATH, HostFiles, exclusive
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.metric_units import (
     METRICS_SERVICE,
     METRICS_TIMER,

@@ -7,8 +7,8 @@ from __future__ import annotations
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import CommandError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.systemd import Unit
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig import apply_clients
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_clients import Clients, ServicesFailed, active
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig import apply_machine
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_machine import Clients, ServicesFailed, active
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.desired import full_name
 
 
@@ -38,18 +38,18 @@ class Systemd:
 @pytest.fixture
 def systemd(monkeypatch):
     fake = Systemd()
-    monkeypatch.setattr(apply_clients, "systemd", fake)
+    monkeypatch.setattr(apply_machine, "systemd", fake)
     return fake
 
 
 def test_who_has_to_notice(systemd):
     systemd.active = {"nvidia-dcgm.service", "dcgm-exporter.service", "k3s.service"}
-    found = apply_clients.to_notify(["dcgm-exporter.service"])
+    found = apply_machine.to_notify(["dcgm-exporter.service"])
     assert found[0] == "nvidia-dcgm.service" and "pod nvidia-device-plugin" in found
     systemd.active = set()
-    assert apply_clients.to_notify([]) == ()
+    assert apply_machine.to_notify([]) == ()
     systemd.broken = {"systemctl"}
-    assert apply_clients.to_notify([]) == ()
+    assert apply_machine.to_notify([]) == ()
 
 
 def test_services_that_were_stopped_are_started_again(systemd):

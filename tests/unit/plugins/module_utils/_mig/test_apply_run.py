@@ -18,10 +18,14 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import HostFiles
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_gpus import open_nvml
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_library import ComputeInstanceProfile
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig import apply, apply_clients, apply_run
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig import apply, apply_machine, apply_run
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply import ApplyFailed
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_clients import ServicesFailed
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_machine import Machine, StepFailed, widest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_machine import (
+    Machine,
+    ServicesFailed,
+    StepFailed,
+    widest,
+)
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.desired import variables_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.journal import Journal
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.journal_lines import NOT_RESTORED, RESTORED
@@ -438,7 +442,7 @@ class Services:
         self.broken = None
         monkeypatch.setattr(apply_run, "active", lambda services: services)
         for verb in ("start", "stop", "restart"):
-            monkeypatch.setattr(apply_clients.systemd, verb, lambda name, verb=verb: self.call(verb, name))
+            monkeypatch.setattr(apply_machine.systemd, verb, lambda name, verb=verb: self.call(verb, name))
 
     def call(self, verb, name):
         self.calls.append((verb, name))

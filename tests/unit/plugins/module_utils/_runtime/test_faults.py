@@ -11,8 +11,8 @@ import re
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.environment import read_runtimes
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.host import Services
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.schema import check_facts
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.services import Services
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.json_edit import JsonError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.toml_read import TomlError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused

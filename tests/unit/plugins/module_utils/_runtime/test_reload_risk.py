@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.reload_risk import refused_reload
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.stage import refused_reload
 from ansible_collections.gpufleet.nvidia.tests.unit.host_documents import seen
 
 HOLDERS = [

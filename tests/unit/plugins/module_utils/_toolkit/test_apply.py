@@ -14,7 +14,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.package_
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.cdi_state import CdiState
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._injection import Injection, choose
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._packages.repository_options import DesiredRepository
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._packages.package_set import DesiredRepository
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import NotInEffect, Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit import apply, system
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.config import PATH, low_level_runtimes

@@ -11,7 +11,7 @@ import os
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import HostFiles
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import view_of
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit import apply, hooks
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit import apply, config
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.desired import HOOKS, DesiredToolkit
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.plan import plan
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.state import ToolkitState
@@ -23,12 +23,12 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.stages import plan
 from ....host_documents import FROM_OPERATOR
 from ...plugin_utils.test_stages import BARE
 
-HOOK, CTK = hooks.LINKS
+HOOK, CTK = config.LINKS
 
 
 def steps(found, wanted, present=True):
     made = plan(ToolkitState({}, (), hooks=found), DesiredToolkit(present=present, hooks=wanted))
-    return [str(step.kind.name) + " " + step.target for step in made.steps if step.target in hooks.LINKS]
+    return [str(step.kind.name) + " " + step.target for step in made.steps if step.target in config.LINKS]
 
 
 @pytest.mark.parametrize(
@@ -51,17 +51,17 @@ def test_what_is_planned(found, wanted, made):
 def test_they_are_made_and_read_back(tmp_path, monkeypatch):
     folder = tmp_path / "toolkit"
     links = {str(folder / name): f"/usr/bin/{name}" for name in ("nvidia-cdi-hook", "nvidia-ctk")}
-    for module in (hooks, apply):
+    for module in (config, apply):
         monkeypatch.setattr(module, "LINKS", links)
-    assert hooks.read_hooks(HostFiles()) == {}
+    assert config.read_hooks(HostFiles()) == {}
     for path, target in links.items():
         for _again in range(2):
             apply.write_link(path, target)
         assert os.readlink(path) == target
-    assert hooks.read_hooks(HostFiles()) == dict.fromkeys(links, True)
+    assert config.read_hooks(HostFiles()) == dict.fromkeys(links, True)
     os.unlink(folder / "nvidia-ctk")
     (folder / "nvidia-ctk").write_text("#!/bin/sh\n")
-    assert hooks.read_hooks(HostFiles())[str(folder / "nvidia-ctk")] is False
+    assert config.read_hooks(HostFiles())[str(folder / "nvidia-ctk")] is False
 
 
 def wanted(mine, *others):
@@ -99,12 +99,12 @@ def test_site_leaves_those_alone_of_which_it_cannot_tell_who_runs_them():
     """A host with a toolkit of its own and the default stack, beside a GPU Operator that its inventory does not describe."""
     facts = view_of({**BARE, "toolkit": {"packages": {}, "hooks": {HOOK: True, CTK: True}}})
     steps = plan_stages(facts, describe("a", {}, {"pool": ["a"]}).variables)["toolkit"].steps
-    assert steps and not [step for step in steps if step.target in hooks.LINKS]
+    assert steps and not [step for step in steps if step.target in config.LINKS]
 
 
 def test_plan_names_them():
     facts = view_of({**BARE, "toolkit": {"packages": {}}})
     for value, count in (("present", 2), ("", 0), (None, 0)):
         desired = {**collect({}, lambda one: one), **({HOOKS: value} if value is not None else {})}
-        named = [step for step in plan_stages(facts, desired)["toolkit"].steps if step.target in hooks.LINKS]
+        named = [step for step in plan_stages(facts, desired)["toolkit"].steps if step.target in config.LINKS]
         assert len(named) == count

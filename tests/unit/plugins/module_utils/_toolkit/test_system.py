@@ -18,8 +18,8 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_lib
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.openpgp import KeyRefused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.repositories import UrlRefused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.cdi_state import CdiState
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._packages import repository_options
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._packages.repository_options import DesiredRepository
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._packages import package_set
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._packages.package_set import DesiredRepository
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.state import RuntimeConfiguration
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit import system
@@ -120,7 +120,7 @@ def test_keys_that_are_refused(host, repository, error, text):
 
 
 def test_a_key_that_is_right_is_fetched_once(monkeypatch):
-    monkeypatch.setattr(repository_options, "verified_key", lambda content, _fingerprint, _source: content)
+    monkeypatch.setattr(package_set, "verified_key", lambda content, _fingerprint, _source: content)
     fetched = []
     host = system.ToolkitSystem(
         lambda url, _credentials: fetched.append(url) or b"key", manager(), {"ID": "rocky", "VERSION_ID": "9.4"}

@@ -8,8 +8,12 @@ import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import Check
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused, StagePlan, Step
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import Kind
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.doctor import Diagnosis, identity
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.verification import Verification, of_host
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.verification import (
+    Diagnosis,
+    Verification,
+    identity,
+    of_host,
+)
 from ansible_collections.gpufleet.nvidia.tests.unit.host_documents import seen
 
 HOST = {

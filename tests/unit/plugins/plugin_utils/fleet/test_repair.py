@@ -10,10 +10,9 @@ import datetime
 from dataclasses import replace
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_actions import Action
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_faults import Fault
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_plan import Decided, RepairPlan
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_record import RepairRecord
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_record import Action, RepairRecord
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import Unfit
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import repair

@@ -7,14 +7,18 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade_racks import (
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.waves import (
+    CURRENT,
+    DONE,
+    FAILED,
+    Budget,
+    Node,
     RackHost,
     announcements,
     changed_racks,
     mixed_racks,
     split_racks,
 )
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.waves import CURRENT, DONE, FAILED, Budget, Node
 
 OLD, NEW = "580.126.09", "580.178.04"
 ALL = Budget(max_parallel=0, max_unavailable="100%")

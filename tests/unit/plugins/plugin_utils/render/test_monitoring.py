@@ -26,17 +26,17 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.xid import
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.xid_catalogue import CATALOGUE
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._schema import encode
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.expectations import different_resources
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render import monitoring
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render import addons
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.tree import cluster_tree
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.stages import STAGES
 from ansible_collections.gpufleet.nvidia.tests.unit.host_documents import seen
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._health.faults import FAULTS
 
 DOCS = Path(__file__).resolve().parents[5] / "docs"
-ALL = (*monitoring.ALERTS, *monitoring.DCGM_ALERTS)
-OF_CHECKS = [alert for alert in monitoring.ALERTS if alert.check in NAMES]
+ALL = (*addons.ALERTS, *addons.DCGM_ALERTS)
+OF_CHECKS = [alert for alert in addons.ALERTS if alert.check in NAMES]
 #: What a stage sets: verify says so in the words of plan.
-OF_STAGES = [alert for alert in monitoring.ALERTS if alert.check and alert.check not in NAMES]
+OF_STAGES = [alert for alert in addons.ALERTS if alert.check and alert.check not in NAMES]
 PLANS = Path(__file__).resolve().parents[3] / "golden" / "plans.txt"
 NAME = re.compile(r"\b(?:gpufleet|DCGM_FI)_\w+")
 ON = {"prometheus_rule": True, "grafana_dashboard": True}
@@ -89,7 +89,7 @@ ACTED_ON = {
 
 @pytest.mark.parametrize("alert", ALL, ids=lambda alert: alert.name)
 def test_the_rulebook_is_started_by_what_heal_acts_on_and_by_nothing_else(alert):
-    labels = monitoring.rule(alert)["labels"]
+    labels = addons.rule(alert)["labels"]
     assert labels.get("repair") == ("heal" if alert.repair else None)
     assert ("host" in labels) is alert.repair
     fault = FAULTS.get(alert.name)
@@ -109,13 +109,13 @@ def test_the_rulebook_looks_at_labels_that_the_rules_have():
     text = path.read_text(encoding="utf-8")
     (ruleset,) = yaml.safe_load(text)
     (rule,) = ruleset["rules"]
-    assert set(re.findall(r"commonLabels\.(\w+)", text)) == set(monitoring.REPAIR)
-    assert f'commonLabels.repair == "{monitoring.REPAIR["repair"]}"' in rule["condition"]
+    assert set(re.findall(r"commonLabels\.(\w+)", text)) == set(addons.REPAIR)
+    assert f'commonLabels.repair == "{addons.REPAIR["repair"]}"' in rule["condition"]
     assert (DOCS.parent / "playbooks" / f"{rule['action']['run_playbook']['name'].rpartition('.')[2]}.yml").exists()
     documented = re.search(r"```yaml\n(route:.*?)```", (DOCS / "heal.md").read_text(encoding="utf-8"), re.DOTALL)
     (route,) = yaml.safe_load(documented[1])["route"]["routes"]
-    assert route["matchers"] == [f'repair = "{monitoring.REPAIR["repair"]}"'] and sorted(route["group_by"]) == sorted(
-        monitoring.REPAIR
+    assert route["matchers"] == [f'repair = "{addons.REPAIR["repair"]}"'] and sorted(route["group_by"]) == sorted(
+        addons.REPAIR
     )
 
 
@@ -131,7 +131,7 @@ def test_an_alert_says_what_verify_says(alert):
 @pytest.mark.parametrize("alert", ALL, ids=lambda alert: alert.name)
 def test_an_alert_has_a_section_that_names_it(alert):
     assert f"`{alert.name}`" in RUNBOOKS[alert.section]
-    annotations = monitoring.rule(alert)["annotations"]
+    annotations = addons.rule(alert)["annotations"]
     assert set(annotations) == {"summary", "verify", "remedy", "runbook_url"} and all(annotations.values())
     assert annotations["runbook_url"].endswith(f"docs/runbooks.md#{alert.section}")
 
@@ -206,7 +206,7 @@ def test_expressions_are_over_metrics_that_somebody_writes(clusters_of, pools):
     theirs = (Path(__file__).parent / "data" / "dcgm_default_counters.txt").read_text(encoding="utf-8").split()
     known = {metric.name for metric in METRICS} | set(theirs)
     (cluster,) = clusters_of(pools, **ON)
-    board = monitoring.dashboard(cluster)
+    board = addons.dashboard(cluster)
     used = {name for text in (*expressions(board), *(alert.expression for alert in ALL)) for name in NAME.findall(text)}
     assert used <= known and len(used) > 15
 
