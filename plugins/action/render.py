@@ -25,8 +25,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render import team
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.capacity_document import Former
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.clusters import servers
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.fleet import Fleet, GpusUnknown, OfFacts
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.overrides import HostVariables
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.recorded import KeptFacts
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.recorded import HostVariables, KeptFacts
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.slurm_tree import slurm_tree
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.tree import cluster_tree
 

@@ -112,10 +112,9 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.toml_read
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._options import arguments
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import NotInEffect, Refused, refuse, succeed
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtimes import RUNTIMES
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.apply import run_stage
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.apply import ToolkitSystem, run_stage
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.config import unreadable
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.desired import from_options
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.system import ToolkitSystem
 
 ARGUMENTS = arguments(
     "container_toolkit",

@@ -71,7 +71,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_lib
     PynvmlMissing,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_machine import Machine
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_report import Unexportable, export
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.host_plan import Unexportable, export
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.journal import Journal
 
 

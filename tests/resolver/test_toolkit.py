@@ -20,8 +20,8 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.package_
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages_zypper import parse_summary
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._distributions.distributions import DISTRIBUTIONS
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._packages.package_set import DesiredRepository
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit import apply as toolkit_system
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit import plan as toolkit_plan
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit import system as toolkit_system
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.apply import run_stage
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.desired import DesiredToolkit
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.packages import IDENTIFIER, PACKAGES

@@ -18,9 +18,8 @@ from .._plan import Refused
 from .._records import GpuRecord, PlacedInstance
 from .certificate import NOT_REQUESTED, Certificate
 from .host_plan import GpuChange, MigPlan, gpu_change
-from .model import DesiredGpu, DesiredInstance, GpuInstance, compute_change
+from .model import DesiredGpu, DesiredInstance, GpuInstance, compute_change, resolve
 from .plan import Create, Destroy, GpuPlan, Keep
-from .profiles import resolve
 from .record import match
 from .state import NodeGpu
 

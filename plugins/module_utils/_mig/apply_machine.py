@@ -27,9 +27,8 @@ from .._runtimes import ALL_KUBELETS
 from .._users import TOLERATE_RESET, holders_of, named
 from .host_plan import OFF, ON, GpuChange
 from .journal import Journal
-from .model import ComputeInstance, GpuInstance
+from .model import ComputeInstance, GpuInstance, parse
 from .plan import FORCE, Create, GpuPlan
-from .profiles import parse
 from .state import NodeGpu, instance_title, node_gpus, why_no_reset
 
 

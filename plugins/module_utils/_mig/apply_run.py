@@ -28,8 +28,7 @@ from .._steps import Kind, gpu_of
 from . import original
 from .apply import ApplyFailed, MigOutcome, apply, reset_obstacles
 from .apply_machine import Clients, Done, Machine, ServicesFailed, active, to_notify
-from .apply_report import describe_gpus, stale_uuids, states
-from .host_plan import OFF, ON, MigPlan, plan_host
+from .host_plan import OFF, ON, MigPlan, describe_gpus, plan_host, stale_uuids, states
 from .journal import Entry, Journal
 from .journal_lines import REACHED
 from .record import RECORD_PATH, record_step, recorded_gpus, recorded_layout, with_others

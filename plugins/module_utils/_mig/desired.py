@@ -35,10 +35,9 @@ from .._plan import Refused
 from . import mig_parted
 from .geometry import geometry, refuse_infeasible
 from .layouts import ALL_DISABLED, check_against_strategy, check_strategy, matches, predefined_layout, select
-from .model import DesiredGpu, DesiredInstance, describe
+from .model import DesiredGpu, DesiredInstance, ProfileName, describe, parse, resolve
 from .nodes import distribute
 from .plan import DISRUPTIONS, REFUSE, named_as
-from .profiles import ProfileName, parse, resolve
 from .state import has_mig, instances_of, node_gpu, profiles_of
 
 LAYOUT = "nvidia_mig_layout"

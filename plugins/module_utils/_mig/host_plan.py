@@ -2,7 +2,8 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The plan of MIG of a host: the instances of each GPU, and the changes of MIG modes around them, in the order in which they are made. Pure.
+"""The plan of MIG of a host: the instances of each GPU, and the changes of MIG modes around them, in the order in which they are made, and
+the GPUs as modules return them. Pure.
 
 The stage plans with it from the facts document, the module and the host program from what NVML tells just now.
 """
@@ -18,10 +19,11 @@ from .._gpu_facts import GpuFacts, gpu_step
 from .._plan import REBOOT_NEEDED, Refused, Step, awaited_reboot
 from .._records import GpuRecord, PlacedInstance
 from .._steps import Kind
-from .model import DesiredGpu
+from .mig_parted import layout_of, write
+from .model import DesiredGpu, parse
 from .nodes import plan_node
 from .plan import IDLE_ONLY, REFUSE, GpuPlan, Keep
-from .state import NodeGpu, devices_of, record_of
+from .state import NodeGpu, devices_of, present, record_of
 
 ON = "on"
 OFF = "off"
@@ -225,3 +227,80 @@ def _steps(
     if change.mode == ON:
         return (*mode, *plan.steps(gpu))
     return (*plan.steps(gpu), *mode)
+
+
+def describe_gpus(gpus: Sequence[NodeGpu]) -> list[dict[str, Any]]:
+    """Return GPUs with their instances; GPUs without MIG are in it, with C(mig) null."""
+    return [
+        {
+            **{key: getattr(gpu.facts, key) for key in ("index", "uuid", "pci_address", "name")},
+            "mig": gpu.enabled,
+            "mig_pending": gpu.facts.mig.pending,
+            "instances": [
+                {
+                    **{key: getattr(instance, key) for key in ("id", "profile", "start", "size")},
+                    "compute_instances": [
+                        {key: getattr(compute, key) for key in ("id", "profile", "multiprocessors", "uuid")}
+                        for compute in instance.compute_instances
+                    ],
+                }
+                for instance in gpu.facts.gpu_instances
+            ],
+        }
+        for gpu in gpus
+    ]
+
+
+def states(gpus: Sequence[NodeGpu], plan: MigPlan | None = None) -> dict[str, Any]:
+    """Return the MIG state of the GPUs for people, as it is or as a plan makes it."""
+    changes = {change.gpu.index: change for change in plan.changes} if plan is not None else {}
+    found: dict[str, Any] = {}
+    for gpu in gpus:
+        change = changes.get(gpu.index)
+        if change is not None and change.plan.unknown is not None:
+            found[gpu.title] = {"mig": True, "instances": f"not known before MIG is on: {change.plan.desired}"}
+        elif gpu.has_mig:
+            found[gpu.title] = _state(gpu.record if change is None else change.after)
+    return found
+
+
+def _state(record: GpuRecord) -> Mapping[str, object]:
+    return {
+        "mig": record.mig,
+        "instances": [
+            f"{instance.profile} at {instance.start}:{instance.size}"
+            + ("" if instance.compute == (parse(instance.profile).gpu_slices,) else f" {list(instance.compute)}")
+            for instance in record.instances
+        ],
+    }
+
+
+def stale_uuids(before: Sequence[NodeGpu], after: Sequence[NodeGpu]) -> list[str]:
+    """Return the UUIDs of MIG devices that were there and are not any more, in order."""
+    there = {uuid for gpu in after for uuid in devices_of(gpu.facts)}
+    return [uuid for gpu in before for uuid in devices_of(gpu.facts) if uuid not in there]
+
+
+class Unexportable(Exception):
+    """The layout of a GPU cannot be read."""
+
+
+def export(gpus: Sequence[NodeGpu], label: str) -> dict[str, Any]:
+    """Return the GPUs, the layout in our form, and mig-parted's file. Raises Unexportable: a GPU does not tell its layout; what is exported without
+    it would be wrong.
+    """
+    layouts: dict[int, DesiredGpu] = {}
+    for gpu in gpus:
+        if gpu.problem is not None:
+            raise Unexportable(
+                f"Failed to export the MIG layout: {gpu.title} cannot be read: {gpu.problem}. "
+                "Check it with the module gpufleet.nvidia.health"
+            )
+        now = present(gpu.facts)
+        if now is not None:
+            layouts[gpu.index] = now
+    return {
+        "gpus": describe_gpus(gpus),
+        "layout": layout_of(layouts, len(gpus)),
+        "mig_parted": write(label, layouts, len(gpus)),
+    }

@@ -19,8 +19,7 @@ from .._formats.documents import whole_number
 from .._gpu_facts import GpuFacts
 from .._plan import Refused
 from .geometry import geometry
-from .model import DesiredGpu, DesiredInstance
-from .profiles import parse, resolve
+from .model import DesiredGpu, DesiredInstance, parse, resolve
 
 _PCI = re.compile(r"^(?:([0-9a-f]{4}|[0-9a-f]{8}):)?([0-9a-f]{2}):([0-9a-f]{2})\.([0-7])$", re.IGNORECASE)
 _PCI_FILTER = re.compile(r"^0x[0-9a-f]{4}(?:10de)?(?::0x[0-9a-f]{4}(?:[0-9a-f]{4})?)?$", re.IGNORECASE)

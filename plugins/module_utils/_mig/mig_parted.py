@@ -21,8 +21,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .._plan import Refused
-from .model import DesiredGpu
-from .profiles import parse
+from .model import DesiredGpu, parse
 
 VERSION = "v1"
 _TOP = ("version", "mig-configs")

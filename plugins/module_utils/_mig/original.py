@@ -18,8 +18,7 @@ from .._formats.documents import read_record
 from .._records import LAYOUT, GpuRecord
 from .journal import Journal
 from .mig_parted import entry_of
-from .model import DesiredGpu, DesiredInstance
-from .profiles import parse
+from .model import DesiredGpu, DesiredInstance, parse
 from .record import recorded_gpus, recorded_layout
 
 #: The file's name beside the journal.

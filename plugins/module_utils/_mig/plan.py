@@ -29,12 +29,13 @@ from .model import (
     DesiredGpu,
     GpuInstance,
     assign,
+    canonical,
     compute_name,
     describe,
     left_over,
+    resolve,
     wanted_of,
 )
-from .profiles import canonical, resolve
 
 REFUSE = "refuse"
 IDLE_ONLY = "idle_only"

@@ -17,8 +17,7 @@ from .._gpu_facts import GpuFacts
 from .._plan import Step
 from .._records import GpuRecord, PlacedInstance, RecordedLayout, Unusable, in_order
 from .._steps import Kind
-from .model import GpuInstance
-from .profiles import canonical
+from .model import GpuInstance, canonical
 
 RECORD_PATH = "/etc/gpufleet/mig.json"
 Profiles = Mapping[str, Sequence[GpuInstanceProfile]]

@@ -19,8 +19,7 @@ from .._records import GpuRecord
 from .._schema import kept
 from .._users import names, reset_obstacle, users_of
 from .layouts import normalize_address
-from .model import ComputeInstance, DesiredGpu, GpuInstance, wanted_of
-from .profiles import ProfileName, parse, resolve
+from .model import ComputeInstance, DesiredGpu, GpuInstance, ProfileName, parse, resolve, wanted_of
 from .record import placed
 
 # The driver reports wrong numbers of instances on this board (mig.md, section 6.2); the table's are right.

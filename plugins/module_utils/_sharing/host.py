@@ -23,7 +23,7 @@ from .._boards.board import (
 from .._boards.cards import board_of
 from .._formats.mps_commands import LONGEST_PIPE_DIRECTORY
 from .._gpu_facts import GpuFacts
-from .._mig.profiles import parse
+from .._mig.model import parse
 from .._plan import Refused
 from .._records import Daemon, HostSharing
 from .arithmetic import ClientLimits, mps_limits, refuse_too_many_clients

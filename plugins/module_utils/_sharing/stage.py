@@ -16,8 +16,7 @@ from .._facts_view import Facts
 from .._formats.driver_versions import branch_of, is_branch, is_driver_version
 from .._gpu_facts import GpuFacts, MigModeFacts
 from .._mig.desired import desired_of, may_switch_off
-from .._mig.model import DesiredGpu
-from .._mig.profiles import compute_name, resolve
+from .._mig.model import DesiredGpu, compute_name, resolve
 from .._mig.state import profiles_of
 from .._plan import Refused, StagePlan, Step
 from .._records import HostSharing

@@ -27,7 +27,7 @@ from ..plain import is_true, plain
 from ..plan_file import APPLY, APPLYING, PLANNED_FOR
 from ..pools import GPU_HOSTS, node_of, refuse_keywords
 from ..render import writer
-from ..render.overrides import HostVariables
+from ..render.recorded import HostVariables
 from ..role_variables import deprecations, role_interface, value_of
 
 #: Playbooks that do to hosts what their descriptions say: what is wrong with one ends them. The others say it, and go on with what they were asked.

@@ -19,8 +19,7 @@ from ...module_utils._boards.lookup import described_board
 from ...module_utils._gpu_facts import GpuFacts, MigModeFacts
 from ...module_utils._mig.desired import LEAVE, desired_layout, unselected_policy
 from ...module_utils._mig.layouts import refuse_parts
-from ...module_utils._mig.model import DesiredGpu
-from ...module_utils._mig.profiles import compute_name
+from ...module_utils._mig.model import DesiredGpu, compute_name
 from ...module_utils._mig.state import present
 from ...module_utils._plan import Refused
 from ...module_utils._sharing.desired import refuse_on_mig
@@ -28,8 +27,7 @@ from ...module_utils._sharing.host import MigDevice, refuse_clients
 from ...module_utils._sharing.modes import Sharing
 from ...module_utils._sharing.mps_instances import GPU, mig_resource
 from .claims import GPU_CLASS, mig_devices
-from .node_labels import node_labels
-from .slices import Slice, profile_memory, slice_of
+from .node_labels import Slice, node_labels, profile_memory, slice_of
 
 #: HAMi offers each GPU this many times (C(devicePlugin.deviceSplitCount)).
 HAMI_SPLIT = 10

@@ -18,8 +18,7 @@ from typing import Any
 
 from ...module_utils._formats.slurm_jobs import device_files
 from ...module_utils._gpu_facts import GpuFacts
-from ...module_utils._mig.model import DesiredGpu, wanted_of
-from ...module_utils._mig.profiles import compute_name, parse
+from ...module_utils._mig.model import DesiredGpu, compute_name, parse, wanted_of
 from ...module_utils._mig.state import instances_of, present
 from ...module_utils._plan import Refused
 from ...module_utils._sharing.desired import read as read_sharing
@@ -27,8 +26,7 @@ from ...module_utils._sharing.host import host_sharing
 from ...module_utils._sharing.modes import Sharing
 from ...module_utils._sharing.mps_instances import GPU, folder_of_gpu, pipe_in
 from .capacity import partitioned
-from .node_labels import is_guessed
-from .slices import profile_memory, slice_of
+from .node_labels import is_guessed, profile_memory, slice_of
 
 #: Slurm offers a GPU to clients of MPS in percent.
 _PERCENT = 100

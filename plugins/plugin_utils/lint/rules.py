@@ -14,7 +14,7 @@ from ...module_utils._boards.board import mps_clients_of_device_plugin
 from ...module_utils._boards.lookup import BOARDS
 from ...module_utils._mig.geometry import geometry, shortage
 from ...module_utils._mig.mig_parted import VERSION, read
-from ...module_utils._mig.profiles import nearest, parse
+from ...module_utils._mig.model import nearest, parse
 from ...module_utils._plan import Refused
 from ...module_utils._sharing.mps_instances import GPU, mig_resource
 from . import plugin_fields

@@ -25,7 +25,7 @@ from ...module_utils._boards.board import GpuInstanceProfile
 from ...module_utils._boards.lookup import keyed
 from ...module_utils._formats.documents import read_json, whole_number
 from ...module_utils._mig.geometry import ENGINES
-from ...module_utils._mig.profiles import parse, resolve
+from ...module_utils._mig.model import parse, resolve
 from ...module_utils._plan import Refused
 from ...module_utils._schema import check, has, items, mapping, needs, not_null, number, of, row
 from ...module_utils._schema import text as text_of

@@ -14,7 +14,7 @@ from typing import Any
 
 from ...module_utils._sharing import arithmetic
 from ..fleet.claims import GPU_CLASS, MIG_CLASS, mig_devices
-from ..fleet.slices import Slice
+from ..fleet.node_labels import Slice
 from .clusters import MANAGED_BY, DescribedCluster, PluginConfiguration, kube_object
 
 #: What a claim is for that is for no MIG device.

@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ...module_utils._mig.model import describe
-from ...module_utils._mig.profiles import compute_name, nearest, parse
+from ...module_utils._mig.model import compute_name, describe, nearest, parse
 from ...module_utils._plan import Refused
 from ...module_utils._sharing import arithmetic
 from ...module_utils._sharing.mps_instances import GPU, mig_resource

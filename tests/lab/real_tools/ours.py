@@ -22,7 +22,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files im
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_gpus import open_nvml
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig import apply_run
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_machine import Machine
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_report import export
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.host_plan import export
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.journal import Journal
 
 

@@ -26,7 +26,7 @@ NAMED = {
     "module_utils/_runtime/engines.py",
     "module_utils/_runtimes.py",
     "module_utils/_toolkit/desired.py",
-    "module_utils/_toolkit/system.py",
+    "module_utils/_toolkit/apply.py",
     "modules/container_toolkit.py",
     "plugin_utils/fleet/adopt.py",
 }

@@ -33,8 +33,8 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._packages.package_set import DesiredRepository
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import Kind
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.apply import ToolkitSystem
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.desired import DesiredToolkit
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.system import ToolkitSystem
 from ansible_collections.gpufleet.nvidia.tests.resolver import stand_ins
 from ansible_collections.gpufleet.nvidia.tests.unit.host_documents import by_document
 

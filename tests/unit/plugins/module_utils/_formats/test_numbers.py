@@ -11,7 +11,7 @@ import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils import _versions
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters import grub
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats import documents, mps_commands, toml_read
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig import profiles
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig import model
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.state import parse_containerd
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import arithmetic
@@ -47,7 +47,7 @@ def test_no_text_of_a_tool_is_an_error(text):
 def test_numbers_that_are_too_long_are_refused_like_others():
     with pytest.raises(toml_read.TomlError, match="too long"):
         toml_read.loads(f"version = {LONG}\n")
-    for read in (profiles.parse, lambda text: arithmetic.memory_mib(text, "x")):
+    for read in (model.parse, lambda text: arithmetic.memory_mib(text, "x")):
         for text in (f"1g.{LONG}gb", f"{LONG}GiB"):
             with pytest.raises(Refused):
                 read(text)

@@ -12,8 +12,8 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.model import 
     DesiredGpu,
     DesiredInstance,
     GpuInstance,
+    parse,
 )
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.profiles import parse
 
 H100 = board("h100-80gb-sxm").profiles
 PLACED = [one for one in BOARDS if one.mig and all(profile.placements for profile in one.profiles)]

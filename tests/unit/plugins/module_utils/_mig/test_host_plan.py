@@ -7,14 +7,18 @@ from __future__ import annotations
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._gpu_facts import MigModeFacts
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_exact import exact_gpu, plan_exact
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_report import (
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.desired import Unread
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.host_plan import (
+    KEEP,
+    OFF,
+    ON,
+    ModeChange,
     Unexportable,
     export,
+    plan_host,
     stale_uuids,
     states,
 )
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.desired import Unread
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.host_plan import KEEP, OFF, ON, ModeChange, plan_host
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.model import DesiredGpu, DesiredInstance
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.stage import plan_layout
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.state import NodeGpu, devices_of

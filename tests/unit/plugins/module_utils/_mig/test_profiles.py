@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup import BOARDS, board
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.profiles import (
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.model import (
     ProfileName,
     canonical,
     compute_name,

@@ -10,8 +10,7 @@ import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup import board
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import view_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._gpu_facts import gpu_view
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_report import states
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.host_plan import toggle_needs_reset
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.host_plan import states, toggle_needs_reset
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.model import DesiredGpu, DesiredInstance
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.nodes import plan_node
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.state import devices_of, node_gpus, profiles_of

@@ -16,7 +16,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.cdi_state
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._injection import Injection, choose
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._packages.package_set import DesiredRepository
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import NotInEffect, Refused
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit import apply, system
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit import apply
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.config import PATH, low_level_runtimes
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.desired import DesiredToolkit
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.packages import PACKAGES
@@ -42,7 +42,7 @@ class PlayedManager(PackageManager):
         return super().offered(names) if self.urls else ()
 
 
-class PlayedSystem(system.ToolkitSystem):
+class PlayedSystem(apply.ToolkitSystem):
     def __init__(self, manager):
         super().__init__(lambda _url, _credentials: b"", manager, {"ID": "debian", "VERSION_ID": "12"})
         self.config = None

@@ -22,7 +22,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._packages import p
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._packages.package_set import DesiredRepository
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.state import RuntimeConfiguration
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit import system
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit import apply
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.desired import DesiredToolkit
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.packages import PACKAGES
 from ansible_collections.gpufleet.nvidia.tests.unit.package_manager import PackageManager
@@ -52,20 +52,18 @@ def manager():
 
 @pytest.fixture
 def host(tmp_path, monkeypatch):
-    monkeypatch.setattr(system, "PATH", str(tmp_path / "config.toml"))
-    monkeypatch.setattr(system.platform, "machine", lambda: "x86_64")
-    monkeypatch.setattr(system, "OLD_SOURCES", (str(tmp_path / "nvidia-docker.list"), str(tmp_path / "none.list")))
-    monkeypatch.setattr(system, "_units", lambda: system.UNITS)
-    monkeypatch.setattr(system, "loaded_version", lambda _files: None)
-    monkeypatch.setattr(system.systemd, "enabled", frozenset)
-    return system.ToolkitSystem(
-        lambda _url, _credentials: b"no key", manager(), {"ID": "ubuntu", "VERSION_ID": "24.04"}
-    )
+    monkeypatch.setattr(apply, "PATH", str(tmp_path / "config.toml"))
+    monkeypatch.setattr(apply.platform, "machine", lambda: "x86_64")
+    monkeypatch.setattr(apply, "OLD_SOURCES", (str(tmp_path / "nvidia-docker.list"), str(tmp_path / "none.list")))
+    monkeypatch.setattr(apply, "_units", lambda: apply.UNITS)
+    monkeypatch.setattr(apply, "loaded_version", lambda _files: None)
+    monkeypatch.setattr(apply.systemd, "enabled", frozenset)
+    return apply.ToolkitSystem(lambda _url, _credentials: b"no key", manager(), {"ID": "ubuntu", "VERSION_ID": "24.04"})
 
 
 def test_the_low_level_runtime_is_crios(host, monkeypatch):
     found = RuntimeConfiguration(low_level_runtime="/usr/libexec/crio/crun")
-    monkeypatch.setattr(system, "READERS", {"crio": lambda _files, _version: found})
+    monkeypatch.setattr(apply, "READERS", {"crio": lambda _files, _version: found})
     assert host.read(DesiredToolkit(repository=MIRROR, runtime="crio")).low_level_runtime == "/usr/libexec/crio/crun"
     assert host.read(DesiredToolkit(repository=MIRROR)).low_level_runtime is None
 
@@ -98,10 +96,10 @@ def test_writes_the_settings_with_the_mode_they_have(host, tmp_path):
 
 def test_units_are_enabled_and_the_watching_one_started(host, monkeypatch):
     done = []
-    monkeypatch.setattr(system.systemd, "enable", lambda names: done.append(tuple(names)))
-    monkeypatch.setattr(system.systemd, "start", done.append)
+    monkeypatch.setattr(apply.systemd, "enable", lambda names: done.append(tuple(names)))
+    monkeypatch.setattr(apply.systemd, "start", done.append)
     host.enable_refresh()
-    assert done == [system.UNITS, "nvidia-cdi-refresh.path"]
+    assert done == [apply.UNITS, "nvidia-cdi-refresh.path"]
 
 
 @pytest.mark.parametrize(
@@ -122,7 +120,7 @@ def test_keys_that_are_refused(host, repository, error, text):
 def test_a_key_that_is_right_is_fetched_once(monkeypatch):
     monkeypatch.setattr(package_set, "verified_key", lambda content, _fingerprint, _source: content)
     fetched = []
-    host = system.ToolkitSystem(
+    host = apply.ToolkitSystem(
         lambda url, _credentials: fetched.append(url) or b"key", manager(), {"ID": "rocky", "VERSION_ID": "9.4"}
     )
     repository = host.repository(DesiredToolkit())
@@ -133,7 +131,7 @@ def test_a_key_that_is_right_is_fetched_once(monkeypatch):
 
 
 def test_os_release_of_this_machine():
-    assert "ID" in system._os_release()
+    assert "ID" in apply._os_release()
 
 
 class TestCdi:
@@ -144,10 +142,10 @@ class TestCdi:
         tree.program("/usr/bin/nvidia-ctk")
         tree.link("/var/run", "/run")
         files = tree.source().files
-        monkeypatch.setattr(system, "HostFiles", lambda: files)
-        monkeypatch.setattr(system.cdi_generator, "available", lambda: True)
-        monkeypatch.setattr(system, "loaded_version", lambda _files: "580.178.04")
-        monkeypatch.setattr(system.cdi_generator, "CONTROL_NODES", ())
+        monkeypatch.setattr(apply, "HostFiles", lambda: files)
+        monkeypatch.setattr(apply.cdi_generator, "available", lambda: True)
+        monkeypatch.setattr(apply, "loaded_version", lambda _files: "580.178.04")
+        monkeypatch.setattr(apply.cdi_generator, "CONTROL_NODES", ())
         gpus = [GpuState({"index": 0, "uuid": "GPU-0", "mig": {"current": False}})]
 
         def read(error=None, **options):
@@ -157,7 +155,7 @@ class TestCdi:
                     raise error
                 yield SimpleNamespace(gpus=lambda: gpus)
 
-            monkeypatch.setattr(system, "open_nvml", opened)
+            monkeypatch.setattr(apply, "open_nvml", opened)
             return host.read(DesiredToolkit(repository=MIRROR, **options)).cdi
 
         return read

@@ -12,8 +12,7 @@ import pytest
 from ansible.errors import AnsibleUndefinedVariable
 from ansible.parsing.dataloader import DataLoader
 from ansible.template import Templar
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.overrides import HostVariables
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.recorded import KeptFacts
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.recorded import HostVariables, KeptFacts
 
 DAY, NIGHT = "all-balanced", "all-1g.10gb"
 INVENTORY = {"nvidia_mig_strategy": "mixed", "nvidia_mig_layout": DAY, "gpu_kubernetes_cluster": "one"}
