@@ -11,16 +11,12 @@ class ModuleDocFragment:
     DOCUMENTATION = r"""
 options: {}
 attributes:
-  check_mode:
-    description: Can run in check mode and return changed status prediction without modifying the target.
+  check_mode: {description: Can run in check mode and return changed status prediction without modifying the target.}
   diff_mode:
     description: Returns details on what has changed (or possibly needs changing in check mode), when in diff mode.
   idempotent:
     description: When run twice in a row outside check mode, with the same arguments, the second invocation indicates no change.
-  platform:
-    description: Target operating systems that can be operated against.
-    support: full
-    platforms: Linux
+  platform: {description: Target operating systems that can be operated against., support: full, platforms: Linux}
 """
 
     CHANGES = r"""

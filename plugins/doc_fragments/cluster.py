@@ -18,14 +18,8 @@ options:
     description: The kubeconfig on the controller. If empty, C(KUBECONFIG) or the default one.
     type: path
     default: ""
-  context:
-    description: The context in that kubeconfig. If empty, its current context.
-    type: str
-    default: ""
-  api_timeout:
-    description: Seconds to wait for an API server that does not answer.
-    type: int
-    default: 300
+  context: {description: "The context in that kubeconfig. If empty, its current context.", type: str, default: ""}
+  api_timeout: {description: Seconds to wait for an API server that does not answer., type: int, default: 300}
 """
 
     NAMESPACES = r"""

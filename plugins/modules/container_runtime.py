@@ -85,19 +85,10 @@ effective:
   type: dict
   returned: always
   contains:
-    nvidia:
-      description: Path of the runtime C(nvidia), or null if there is none.
-      type: str
-    default_runtime:
-      description: The default runtime.
-      type: str
-    cdi:
-      description: Whether CDI devices are enabled, or null if the runtime does not report it.
-      type: bool
-    runtimes:
-      description: All runtimes.
-      type: list
-      elements: str
+    nvidia: {description: "Path of the runtime C(nvidia), or null if there is none.", type: str}
+    default_runtime: {description: The default runtime., type: str}
+    cdi: {description: "Whether CDI devices are enabled, or null if the runtime does not report it.", type: bool}
+    runtimes: {description: All runtimes., type: list, elements: str}
 effective_change: {description: Whether the settings in effect change. Files can change without this., type: bool, returned: always}
 restarted: {description: "Whether the runtime was restarted, or in check mode would be.", type: bool, returned: always}
 disturbs: {description: What the change disrupts., type: list, elements: str, returned: always}

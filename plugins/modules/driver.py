@@ -76,10 +76,7 @@ options:
     elements: dict
     default: []
     suboptions:
-      branch:
-        description: The driver branch.
-        type: int
-        required: true
+      branch: {description: The driver branch., type: int, required: true}
       kind:
         description: What NVIDIA calls it, V(long-term support), V(production), V(new-feature) or another word.
         type: str
@@ -88,10 +85,7 @@ options:
         description: The date of its newest release, as V(YYYY-MM-DD); empty where the file has none.
         type: str
         required: true
-      source:
-        description: The file or address that it was read from.
-        type: str
-        required: true
+      source: {description: The file or address that it was read from., type: str, required: true}
   advisories:
     description:
       - Security floors that the collection does not know yet, as returned by the filter P(gpufleet.nvidia.driver_advisories#filter).
@@ -100,30 +94,12 @@ options:
     elements: dict
     default: []
     suboptions:
-      branch:
-        description: The driver branch.
-        type: int
-        required: true
-      version:
-        description: The oldest version of the branch with the fixes.
-        type: str
-        required: true
-      bulletin:
-        description: The number of the bulletin.
-        type: str
-        required: true
-      date:
-        description: The date of its last revision, as V(YYYY-MM-DD).
-        type: str
-        required: true
-      source:
-        description: The file that it was read from.
-        type: str
-        required: true
-      reason:
-        description: The most severe vulnerability in older versions.
-        type: str
-        required: true
+      branch: {description: The driver branch., type: int, required: true}
+      version: {description: The oldest version of the branch with the fixes., type: str, required: true}
+      bulletin: {description: The number of the bulletin., type: str, required: true}
+      date: {description: "The date of its last revision, as V(YYYY-MM-DD).", type: str, required: true}
+      source: {description: The file that it was read from., type: str, required: true}
+      reason: {description: The most severe vulnerability in older versions., type: str, required: true}
   lock_timeout: {description: Seconds to wait for another run that changes the GPUs of this host., type: int, default: 60}
 notes:
   - In check mode, a repository that is not configured yet is not added, so the versions in the plan are approximate.

@@ -59,12 +59,7 @@ options:
       - V(2) and higher put load on the GPUs. While a program uses a GPU of the host, level 1 runs instead, with a warning.
       - Findings that NVIDIA classifies as configuration, such as persistence mode that is off, are warnings.
     type: int
-    choices:
-      - 0
-      - 1
-      - 2
-      - 3
-      - 4
+    choices: [0, 1, 2, 3, 4]
     default: 0
   fabric_timeout:
     description:
@@ -116,11 +111,7 @@ checks:
   type: list
   elements: dict
   contains:
-    name:
-      description: Name of the check.
-      type: str
-      returned: always
-      sample: driver
+    name: {description: Name of the check., type: str, returned: always, sample: driver}
     status:
       description: V(passed), V(failed), V(warning), V(skipped), or V(unproven) if nothing on the host could prove it.
       type: str
@@ -131,11 +122,7 @@ checks:
       type: str
       returned: always
       sample: 580.126.09, open modules
-    next_step:
-      description: What to do. Empty if there is nothing to do.
-      type: str
-      returned: always
-      sample: ""
+    next_step: {description: What to do. Empty if there is nothing to do., type: str, returned: always, sample: ""}
 failed_check: {description: "Name of the first check that failed, or V(none).", returned: always, type: str, sample: driver}
 seconds:
   description: >-
