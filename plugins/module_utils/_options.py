@@ -100,15 +100,12 @@ OPTIONS: dict[str, dict[str, tuple[str, dict[str, Any]]]] = {
 
 
 def arguments(module: str, **own: Any) -> dict[str, Any]:
-    """Return the argument specification of a module, with the options that are its own."""
     return {**{option: specification for option, (_variable, specification) in OPTIONS[module].items()}, **own}
 
 
 def variables(module: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of a module's options by the names of the variables."""
     return {variable: parameters[option] for option, (variable, _specification) in OPTIONS[module].items()}
 
 
 def default(module: str, option: str) -> Any:
-    """Return the default of a module's option, which is that of the variable."""
     return OPTIONS[module][option][1]["default"]

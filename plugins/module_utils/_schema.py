@@ -165,7 +165,6 @@ def row(*columns: Schema) -> Schema:
 
 
 def not_null(of: Schema) -> Schema:
-    """A value that is not null."""
 
     def schema(value: Any, path: Path) -> Any:
         if value is None:

@@ -175,5 +175,4 @@ def _pids(pids: Sequence[str]) -> str:
 
 
 def named(users: Iterable[User]) -> str:
-    """Return some users in a sentence."""
     return ", ".join(names(users))

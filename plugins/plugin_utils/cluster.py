@@ -251,7 +251,6 @@ class Cluster:
         if_there(self.call, "DELETE", f"{_CLAIMS}/devicetaintrules/{name}", f"remove DeviceTaintRule {name}")
 
     def remediation_request(self, name: str) -> dict[str, Any]:
-        """Return an ExternalRemediationRequest of NVSentinel."""
         return self.call("GET", f"{_REMEDIATIONS}/{name}", f"read ExternalRemediationRequest {name}")
 
     def report_remediation(self, name: str, conditions: Callable[[Mapping[str, Any]], Any]) -> None:

@@ -193,7 +193,6 @@ class HostPackageManager(PackageManager):
         """Do as L(offered) with names, of which there are some."""
 
     def _with(self: _Manager, *options: str) -> _Manager:
-        """Return the same package manager with more options."""
         return type(self)(root=self._root, options=(*self._options, *options), runner=self._run)
 
     def _run_patiently(self, command: Sequence[str], **options: object) -> Result:

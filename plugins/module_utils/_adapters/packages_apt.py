@@ -288,7 +288,6 @@ class Apt(HostPackageManager):
 
 
 def _settings(*settings: str) -> tuple[str, ...]:
-    """Return settings of apt as arguments."""
     return tuple(part for setting in settings for part in ("-o", setting))
 
 

@@ -34,7 +34,6 @@ def board(key: str) -> Board:
 
 
 def keyed(key: str | None) -> Board | None:
-    """Return the board of this key, or None when the table does not have it."""
     return _BY_KEY.get(key or "")
 
 

@@ -35,7 +35,6 @@ def from_variables(variables: Mapping[str, Any]) -> DesiredDcgm:
 
 
 def from_options(options: Mapping[str, Any]) -> DesiredDcgm:
-    """Return the desired state in the module's options."""
     return DesiredDcgm(
         present=options["state"] == "present",
         version=str(options["version"]),

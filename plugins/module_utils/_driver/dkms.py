@@ -107,7 +107,6 @@ def toolchain_steps(host: Host, version: str = "") -> list[Step]:
 
 
 def enable(manager: PackageManager, step: Step) -> None:
-    """Carry out the step."""
     manager.enable_repositories([str(name) for name in step.data["enable"]])
     manager.apply(Transaction(tuple(Package(str(name), str(version)) for name, version in step.data["packages"])))
     if step.data["enable_after"]:

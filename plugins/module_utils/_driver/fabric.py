@@ -63,7 +63,6 @@ def optional_packages(host: Host) -> tuple[str, ...]:
 
 
 def modules_step(names: Sequence[str]) -> Step:
-    """Return the step that loads the kernel modules C(names)."""
     why = "the fabric manager does not start without them"
     return Step(Kind.LOAD_KERNEL_MODULES, "fabric", why, (), {"modules": list(names)})
 

@@ -307,5 +307,4 @@ def of_other_generation(packages: Mapping[str, str], generation: str) -> tuple[s
 
 
 def from_ubuntu_archive(packages: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the driver's packages that have the names of Ubuntu's archive, not those of NVIDIA's repository."""
     return tuple(sorted(name for name in closure(packages) if _UBUNTU_ARCHIVE_NAME.match(name)))

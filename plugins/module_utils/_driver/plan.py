@@ -316,7 +316,6 @@ def _preparations(
     headers: Iterable[Step] = (),
     pinning: Package | None = None,
 ) -> list[Step]:
-    """Return what has to be done before the packages change."""
     return [
         *([stream_step(stream)] if stream and stream != repositories.stream else []),
         *hold_prerequisites(host, desired),

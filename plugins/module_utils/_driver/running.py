@@ -117,12 +117,10 @@ def nouveau_steps(host: Host, blocked: bool | None) -> list[Step]:
 
 
 def initramfs_step(why: str) -> Step:
-    """Return the step that builds the initramfs anew."""
     return Step(Kind.RENEW_INITRAMFS, "initramfs", why)
 
 
 def parameter_steps(host: Host, desired: DesiredDriver) -> list[Step]:
-    """Return the steps that write the parameters of the module."""
     if dict(desired.parameters) == dict(host.configured_parameters):
         return []
     kind = Kind.WRITE_FILE if desired.parameters else Kind.REMOVE_FILE

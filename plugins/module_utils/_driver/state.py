@@ -139,7 +139,6 @@ class Host:
 
     @property
     def same_everywhere(self) -> bool:
-        """Return whether the loaded module, the one on disk and the library are of one version."""
         return self.loaded is not None and self.loaded == self.on_disk == self.library
 
 

@@ -54,22 +54,12 @@ def read_record(schema: Schema, text: str | None) -> Any:
 
 def read_yaml(text: str, longest: int = LONGEST_YAML) -> Any:
     """Return what a text of YAML holds. Raises ValueError: it is none, or larger, more deeply nested or with more aliases than allowed."""
-    return _load_yaml(text, longest, "load")
-
-
-def read_yaml_documents(text: str, longest: int | None = None) -> list[Any]:
-    """Do as L(read_yaml) with a text of any number of documents."""
-    return list(_load_yaml(text, longest, "load_all"))
-
-
-def _load_yaml(text: str, longest: int | None, load: str) -> Any:
     # Hosts need no PyYAML: only the controller reads YAML.
     import yaml
 
     _refuse_long(text, longest)
     try:
-        found = getattr(yaml, load)(text, Loader=yaml_loader(text))
-        return found if load == "load" else list(found)
+        return yaml.load(text, Loader=yaml_loader(text))
     except yaml.YAMLError as error:
         raise ValueError(f"invalid YAML: {str(error).splitlines()[0]}") from error
     except (LookupError, AttributeError, TypeError, ArithmeticError) as error:

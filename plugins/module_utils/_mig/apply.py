@@ -54,7 +54,6 @@ class ApplyFailed(Exception):
         super().__init__(message)
 
     def with_problems(self, problems: Sequence[str]) -> ApplyFailed:
-        """Return the failure with what failed after it."""
         return ApplyFailed(". ".join((str(self), *problems)), self.outcome, self.done)
 
 

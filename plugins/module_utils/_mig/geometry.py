@@ -124,12 +124,10 @@ class Geometry:
         return self._requests
 
     def layouts(self) -> Iterator[int]:
-        """Return every feasible layout."""
         for request in self.requests():
             yield from self.layouts_of(request)
 
     def feasible(self, layout: int) -> bool:
-        """Return whether a set of slots is a feasible layout."""
         self._number_layouts()
         return layout in self._number_of
 

@@ -183,7 +183,6 @@ STRATEGIES = ("none", "single", "mixed")
 
 
 def check_strategy(strategy: str) -> None:
-    """Refuse what is no strategy."""
     if strategy not in STRATEGIES:
         raise Refused("nvidia_mig_strategy", f"{strategy!r} is not a MIG strategy", f"Use {', '.join(STRATEGIES)}.")
 

@@ -189,7 +189,6 @@ class GpuInstance:
 
     @property
     def users(self) -> tuple[str, ...]:
-        """Everybody who uses the instance or one of its compute instances."""
         return self.busy + tuple(user for compute in self.compute for user in compute.busy)
 
     @property

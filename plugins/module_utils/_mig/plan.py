@@ -346,7 +346,6 @@ class GpuPlan:
         return bool(self.destroy or any(keep.change.destroy for keep in self.keep))
 
     def steps(self, gpu: GpuFacts) -> tuple[Step, ...]:
-        """Return the plan as steps."""
         wanted = f"wanted: {self.desired}"
         found = []
         for destroy in self.destroy:

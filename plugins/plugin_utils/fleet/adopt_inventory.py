@@ -73,7 +73,6 @@ class Inventory:
 
     @property
     def differences(self) -> dict[str, list[str]]:
-        """Return what the inventory does not describe, by host."""
         return {one.host: list(one.differences) for one in self.adopted if one.differences}
 
     def files(self) -> dict[str, str]:

@@ -169,22 +169,18 @@ def own_namespaces(variables: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def own(documents: Iterable[Mapping[str, Any]], namespaces: Collection[str]) -> list[Mapping[str, Any]]:
-    """Return the objects that are in one of these namespaces."""
     return [one for one in documents if metadata(one).get("namespace") in namespaces]
 
 
 def metadata(document: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """Return the metadata of an object, and nothing of one that has none."""
     return (document or {}).get("metadata") or {}
 
 
 def labels_of(document: Mapping[str, Any] | None) -> Mapping[str, str]:
-    """Return the labels of an object."""
     return metadata(document).get("labels") or {}
 
 
 def annotations_of(document: Mapping[str, Any] | None) -> Mapping[str, str]:
-    """Return the annotations of an object."""
     return metadata(document).get("annotations") or {}
 
 
@@ -200,7 +196,6 @@ def is_cordoned(node: Mapping[str, Any] | None) -> bool:
 
 
 def pod_spec(daemon_set: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the spec of the pods that a DaemonSet makes."""
     return ((daemon_set.get("spec") or {}).get("template") or {}).get("spec") or {}
 
 

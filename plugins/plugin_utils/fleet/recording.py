@@ -32,7 +32,6 @@ _as_text = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 
 
 def digest_of(value: Any) -> str:
-    """Return the digest of plain data."""
     return hashlib.sha256(_as_text(value).encode()).hexdigest()[:SHORT]
 
 

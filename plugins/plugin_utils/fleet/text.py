@@ -115,7 +115,6 @@ _OTHERS = ("default", "argocd", "flux-system")
 
 
 def label_value(text: str) -> str:
-    """Return C(text) as the value of a label."""
     return text[:63].strip("-_.")
 
 

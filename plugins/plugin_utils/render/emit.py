@@ -58,12 +58,10 @@ def json_text(value: Any) -> str:
 
 
 def comment(text: str) -> str:
-    """Return C(text) as comment lines."""
     return "".join(f"# {line}".rstrip() + "\n" for line in text.splitlines())
 
 
 def documents(header: str, objects: Sequence[Mapping[str, Any]]) -> str:
-    """Return a file of Kubernetes objects."""
     return comment(header) + "".join("---\n" + yaml_text(dict(item)) for item in objects)
 
 

@@ -139,7 +139,6 @@ def _application(cluster: DescribedCluster, release: Release) -> dict[str, Any]:
 
 
 def application_of_definitions(cluster: DescribedCluster, chart: str) -> str:
-    """Return the name of the Application that syncs the definitions of a chart."""
     return f"{cluster.name}-gpufleet-{_DEFINITIONS}-{chart}"
 
 

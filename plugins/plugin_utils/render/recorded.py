@@ -133,7 +133,6 @@ class KeptFacts:
                 yield path, texts[key]
 
     def keep(self) -> None:
-        """Write the facts of this run for later ones."""
         for path, text in self.outdated():
             write_whole(path, text)
 

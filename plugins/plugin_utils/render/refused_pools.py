@@ -92,7 +92,6 @@ def refuse_hand_over(pool: str, desired: Mapping[str, Any]) -> None:
 
 
 def refuse_same_stack(before: str, stack: str) -> None:
-    """Refuse to move nodes from a stack to the same one."""
     if before == stack:
         reason = f"it is {before}, and so is gpu_kubernetes_stack"
         other = "gpu_operator" if before == "device_plugin" else "device_plugin"

@@ -66,7 +66,6 @@ DEFINITIONS: dict[str, Definitions] = {
 
 
 def tag(chart: Chart) -> str:
-    """Return the Git tag of the version of a chart."""
     return f"v{chart.version.lstrip('v')}"
 
 

@@ -17,7 +17,6 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.documents
     LONGEST_YAML,
     read_json,
     read_yaml,
-    read_yaml_documents,
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -40,8 +39,6 @@ def test_nested_texts_are_refused(bracket, count):
             read(text)
     with pytest.raises(ValueError, match=r"\w"):
         read_json("[" * count + "]" * count)
-    with pytest.raises(ValueError, match="nested too deeply"):
-        read_yaml_documents("a: 1\n---\n" + "[" * count + "]" * count)
 
 
 @pytest.mark.parametrize(
@@ -86,7 +83,6 @@ def test_what_people_write_is_read():
         "common": {"replicas": 4},
         "sharing": [{"replicas": 4}, {"replicas": 4, "name": "x"}],
     }
-    assert read_yaml_documents("a: 1\n---\nb: 2\n") == [{"a": 1}, {"b": 2}]
     assert read_yaml("") is None and read_json(b"[1, {}]") == [1, {}]
 
 
@@ -102,7 +98,7 @@ def test_any_text_is_read_or_refused_with_a_value_error(data, noise, place):
     text = json.dumps(data)
     assert read_json(text) == data
     mutated = text[:place] + noise + text[place:]
-    for read in (read_json, read_yaml, read_yaml_documents):
+    for read in (read_json, read_yaml):
         try:
             found = read(mutated)
         except ValueError:
