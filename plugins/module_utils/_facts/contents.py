@@ -6,17 +6,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
 from typing import Any, Callable
 
 from .._adapters.cdi_generator import read_cdi
+from .._adapters.command import CommandError
 from .._adapters.host_reader import HostReader
 from .._adapters.installed_packages import kernel_packages
+from .._adapters.mps_control import MpsControl, MpsControl3, MpsError, multi_user_option_of, program_in
 from .._adapters.pci import read_pci_devices
-from .._adapters.processes import EVERY_GPU, add_allocations, process_names, read_allocations
+from .._adapters.processes import (
+    EVERY_GPU,
+    ProgramProcess,
+    add_allocations,
+    process_names,
+    program_processes,
+    read_allocations,
+)
 from .._boards.lookup import find_board
 from .._printable import LONGEST_OUTPUT, printable
 from .._schema import FACTS_SCHEMA
+from .._sharing.mps_instances import DEFAULT_PIPE_DIRECTORY, ROOT, is_daemon, is_instance, named_devices
 from .driver import read_driver
 from .environment import (
     read_dcgm,
@@ -29,7 +40,6 @@ from .environment import (
     read_toolkit,
 )
 from .host import Services, missing_headers, read_host
-from .mps import read_mps, read_mps_control
 
 #: Parts that hold texts of many lines.
 _WITH_OUTPUT = ("health", "mig_parted")
@@ -109,3 +119,144 @@ def _holders(source: HostReader) -> list[dict[str, Any]]:
     if scan.hidden:
         source.note_denied("holders", f"{scan.hidden} processes cannot be inspected")
     return list(scan.holders)
+
+
+# MPS control daemons that run on the host, whoever started them: those of the host, of users, and the device plugin's in its container.
+# A daemon counts as responding when it answers C(get_default_active_thread_percentage) with a number, which is also what
+# Kubernetes' device plugin asks (host.md, section 9.3).
+
+CONTROL = "nvidia-cuda-mps-control"
+SERVER = "nvidia-cuda-mps-server"
+#: Where the device plugin's daemon has L(ROOT) of the host (k8s-device-plugin, cmd/mps-control-daemon/mps/root.go).
+_ROOT_IN_CONTAINER = "/mps"
+#: As many devices as a host has GPUs, and more than a daemon can serve.
+_MOST_DEVICES = 64
+#: Characters of a device's name that the facts take.
+_LONGEST_NAME = 256
+
+
+def _is_control_daemon(process: ProgramProcess) -> bool:
+    return process.command_line[0].endswith(CONTROL) and is_daemon(process.command_line)
+
+
+def read_mps_control(source: HostReader) -> dict[str, Any]:
+    """Return the part C(mps_control) of the facts: what the installed release of the control program can do. C(multi_user) is None where the program
+    is not installed, or is not found behind a script.
+    """
+    path = source.files.find_program(CONTROL)
+    program = program_in(source.files)
+    if path and program is None:
+        source.note("mps_control.multi_user", f"{path} cannot be read, or is a script that starts another program")
+    return {
+        "installed": path is not None,
+        "multi_user": None if program is None else multi_user_option_of(program) is not None,
+    }
+
+
+def read_mps(source: HostReader, names: Mapping[int, str | None] | None = None) -> list[dict[str, Any]]:
+    """Return the part C(mps) of the facts, by process id. C(names): L(process_names)."""
+    processes = program_processes(source.files, CONTROL, SERVER, names=names)
+    daemons = [process for process in processes if _is_control_daemon(process)]
+    found = []
+    for position, daemon in enumerate(daemons):
+        path = f"mps[{position}]"
+        servers = [
+            process.pid for process in processes if process.parent == daemon.pid and not _is_control_daemon(process)
+        ]
+        # Ours have a /dev/shm of their own, and the host's paths otherwise.
+        contained = daemon.foreign and not is_instance(daemon.unit)
+        pipe = _pipe_directory(daemon)
+        if contained and pipe is not None:
+            pipe = _pipe_on_host(source, pipe) or pipe
+        facts: dict[str, Any] = {
+            "pipe_directory": pipe,
+            "pid": daemon.pid,
+            "in_container": contained,
+            "responds": None,
+            "percentage": None,
+            "limits": None,
+            "clients": None,
+            "servers": servers,
+        }
+        if pipe is None:
+            source.note_denied(f"{path}.pipe_directory", "the daemon's environment cannot be read")
+        elif daemon.user not in (None, 0, os.geteuid()):
+            # Its pipe is where its user wants it: root does not open it.
+            source.note(f"{path}.responds", f"the daemon belongs to the user {daemon.user}, so it is not queried")
+        elif contained and not pipe.startswith(f"{ROOT}/"):
+            source.note(
+                f"{path}.responds", f"the daemon runs in a container of its own, and its pipe is not below {ROOT}"
+            )
+        elif not source.files.local:
+            source.note(f"{path}.responds", "the daemon of another host cannot be queried")
+        else:
+            control = source.mps3(pipe) if speaks_3(daemon) else source.mps(pipe)
+            facts.update(_ask(source, path, control, servers))
+            if facts["responds"]:
+                facts["limits"] = _limits(source, path, control, _devices(source, daemon))
+        devices = named_devices(daemon.environment or {})
+        # Whoever starts a process of this name decides what stands here.
+        shown = [name[:_LONGEST_NAME] for name in devices[:_MOST_DEVICES]]
+        found.append({**facts, **({"devices": shown} if devices else {})})
+    return found
+
+
+def _pipe_on_host(source: HostReader, pipe: str) -> str | None:
+    """Return where the host has a pipe directory of the device plugin's daemon, or None when it is none of the plugin's. Which directory that is, the
+    container says: only what lies where the plugin makes it is taken.
+    """
+    if not pipe.startswith(f"{_ROOT_IN_CONTAINER}/"):
+        return None
+    there = ROOT + pipe[len(_ROOT_IN_CONTAINER) :]
+    # Clients can write there: a link leads anywhere.
+    return there if source.files.is_directory(there) and source.files.resolve(there) == there else None
+
+
+def _devices(source: HostReader, daemon: ProgramProcess) -> int:
+    """Return how many devices a daemon serves: those that it was started for, or all GPUs."""
+    named = (daemon.environment or {}).get("CUDA_VISIBLE_DEVICES")
+    count = len(source.files.names("/proc/driver/nvidia/gpus")) if named is None else len(named.split(","))
+    return min(count, _MOST_DEVICES)
+
+
+def _pipe_directory(daemon: ProgramProcess) -> str | None:
+    if daemon.environment is None:
+        return None
+    return daemon.environment.get("CUDA_MPS_PIPE_DIRECTORY", DEFAULT_PIPE_DIRECTORY)
+
+
+def speaks_3(process: ProgramProcess) -> bool:
+    """Whether a daemon was started with protocol 3; the variable beats the option."""
+    named = (process.environment or {}).get("CUDA_MPS_PROTOCOL_VERSION")
+    words = list(process.command_line)
+    given = [after for word, after in zip(words, words[1:]) if word in ("-p", "--protocol")]
+    return (named or (given[-1] if given else "2")) == "3"
+
+
+def _ask(source: HostReader, path: str, daemon: MpsControl | MpsControl3, servers: list[int]) -> dict[str, Any]:
+    try:
+        percentage = daemon.thread_percentage()
+        if percentage is None:
+            source.note(f"{path}.percentage", "the daemon's answer is not a number")
+            return {"responds": False}
+        clients = sum(len(daemon.clients(server)) for server in servers)
+    except (CommandError, MpsError) as error:
+        source.note(f"{path}.percentage", str(error))
+        return {"responds": False}
+    return {"responds": True, "percentage": percentage, "clients": clients}
+
+
+def _limits(source: HostReader, path: str, daemon: MpsControl | MpsControl3, devices: int) -> list[str] | None:
+    """Return the memory limit of a client on each device as the daemon prints it, empty for none; or None when it does not tell them."""
+    found = []
+    for ordinal in range(devices):
+        try:
+            limit = daemon.memory_limit(ordinal)
+        except (CommandError, MpsError) as error:
+            source.note(f"{path}.limits", str(error))
+            return None
+        if limit is None:
+            source.note(f"{path}.limits", f"the daemon's answer for device {ordinal} is not a limit")
+            return None
+        found.append(limit)
+    return found

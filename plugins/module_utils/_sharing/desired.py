@@ -13,7 +13,7 @@ from typing import Any
 
 from .._boards.board import mps_clients, mps_clients_of_device_plugin
 from .._plan import Refused
-from . import arithmetic, modes
+from . import modes
 from .modes import MIGRATED, HostOptions, Sharing
 from .mps_instances import GPU, mig_resource
 
@@ -31,7 +31,7 @@ def read(desired: Mapping[str, Any]) -> Sharing:
     replicas, by_resource = _replicas(desired)
     gpus_per_pod = _number(desired, "nvidia_sharing_gpus_per_pod", 1)
     text = str(desired.get("nvidia_sharing_memory_slice") or "").strip()
-    slice_mib = arithmetic.memory_mib(text, "nvidia_sharing_memory_slice") if text else None
+    slice_mib = modes.memory_mib(text, "nvidia_sharing_memory_slice") if text else None
     sharing = Sharing(
         mode=mode,
         replicas=replicas,
@@ -89,7 +89,7 @@ def _limits(variables: Mapping[str, Any]) -> dict[int, int]:
         if not isinstance(entry, Mapping) or "gpu" not in entry or "memory" not in entry:
             remedy = "For example: {gpu: 0, memory: 8GiB}."
             raise Refused(path, "every entry must be a mapping with gpu and memory", remedy)
-        limits[int(entry["gpu"])] = arithmetic.memory_mib(str(entry["memory"]), f"{path}.memory")
+        limits[int(entry["gpu"])] = modes.memory_mib(str(entry["memory"]), f"{path}.memory")
     return limits
 
 
@@ -257,7 +257,7 @@ def _refuse_contradictions(sharing: Sharing, memory_slice: str) -> None:
     if sharing.mode == "mps":
         # What no GPU with any driver can do; what those of a host can is known when it was read.
         most = mps_clients_of_device_plugin(None) if sharing.mps_of_plugin else mps_clients(None, None)
-        arithmetic.refuse_too_many_clients(sharing.replicas, most, "a GPU", "nvidia_sharing_replicas")
+        modes.refuse_too_many_clients(sharing.replicas, most, "a GPU", "nvidia_sharing_replicas")
 
 
 #: What a daemon of the host is told, with the values that tell it nothing.

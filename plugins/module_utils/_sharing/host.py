@@ -26,8 +26,7 @@ from .._gpu_facts import GpuFacts
 from .._mig.model import parse
 from .._plan import Refused
 from .._records import Daemon, HostSharing
-from .arithmetic import ClientLimits, mps_limits, refuse_too_many_clients
-from .modes import PRIORITIES, Sharing
+from .modes import PRIORITIES, ClientLimits, Sharing, mps_limits, refuse_too_many_clients
 from .mps_instances import GPU, ROOT, folder_of_gpu, pipe_in
 
 SHM = f"{ROOT}/shm"

@@ -18,7 +18,7 @@ from ...module_utils._facts_view import Facts, MpsDaemonFacts
 from ...module_utils._formats.mps_commands import limit_text
 from ...module_utils._gpu_facts import GpuFacts
 from ...module_utils._health.report import FAILED, PASSED, SKIPPED, Check
-from ...module_utils._sharing.arithmetic import mps_limits
+from ...module_utils._sharing.modes import mps_limits
 from ...module_utils._sharing.mps_instances import ROOT
 
 CHECK, MPS_CHECK, MPS_LIMITS_CHECK = "device plugin", "MPS pipe", "MPS limits"

@@ -29,7 +29,7 @@ from ...module_utils._mig.model import parse, resolve
 from ...module_utils._plan import Refused
 from ...module_utils._schema import check, has, items, mapping, needs, not_null, number, of, row
 from ...module_utils._schema import text as text_of
-from ...module_utils._sharing.arithmetic import memory_mib
+from ...module_utils._sharing.modes import memory_mib
 from ...module_utils._sharing.mps_instances import GPU, mig_resource
 from ..fleet import claims, pods
 from ..fleet.objects import metadata

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...module_utils._sharing import arithmetic
+from ...module_utils._sharing import modes
 from ..fleet.claims import GPU_CLASS, MIG_CLASS, mig_devices
 from ..fleet.node_labels import Slice
 from .clusters import MANAGED_BY, DescribedCluster, PluginConfiguration, kube_object
@@ -36,7 +36,7 @@ def unit_of(item: PluginConfiguration, kind: str) -> Slice:
     return item.capacity.slices[GPU_CLASS if kind == GPU else mig_devices(kind)]
 
 
-def users(item: PluginConfiguration, kind: str, share: arithmetic.Share | None = None) -> int:
+def users(item: PluginConfiguration, kind: str, share: modes.Share | None = None) -> int:
     """Return how many pods share a device by one claim: as the pool's description says, unless each gets another C(share) by MPS."""
     unit = unit_of(item, kind)
     if not item.sharing.claims_shared:
@@ -46,9 +46,7 @@ def users(item: PluginConfiguration, kind: str, share: arithmetic.Share | None =
     return unit.replicas
 
 
-def devices(
-    item: PluginConfiguration, kind: str, count: int = 1, share: arithmetic.Share | None = None
-) -> dict[str, Any]:
+def devices(item: PluginConfiguration, kind: str, count: int = 1, share: modes.Share | None = None) -> dict[str, Any]:
     """Return what a claim asks for: whole devices, and how their pods share them.
 
     :param kind: C(GPU), or a MIG profile.
@@ -73,7 +71,7 @@ def devices(
     return found
 
 
-def _sharing(item: PluginConfiguration, kind: str, share: arithmetic.Share | None) -> dict[str, Any]:
+def _sharing(item: PluginConfiguration, kind: str, share: modes.Share | None) -> dict[str, Any]:
     """Return how the driver sets up the devices of a claim; nothing where it has nothing to set."""
     unit = unit_of(item, kind)
     if not item.sharing.claims_shared or unit.replicas < 2:
@@ -90,7 +88,7 @@ def _sharing(item: PluginConfiguration, kind: str, share: arithmetic.Share | Non
     return {"strategy": "TimeSlicing", "timeSlicingConfig": {"interval": item.sharing.time_slice.capitalize()}}
 
 
-def parts(share: arithmetic.Share) -> dict[str, Any]:
+def parts(share: modes.Share) -> dict[str, Any]:
     """Return a claim for a part of the memory of M distinct GPUs."""
     requests = [
         {

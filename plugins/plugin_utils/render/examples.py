@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...module_utils._sharing import arithmetic
+from ...module_utils._sharing import modes
 from ...module_utils._sharing.modes import guarantee
 from . import claimed_devices
 from .clusters import DescribedCluster, PluginConfiguration, dns_label, kube_object
@@ -56,7 +56,7 @@ def _claiming(
     about: str,
     kind: str,
     count: int = 1,
-    share: arithmetic.Share | None = None,
+    share: modes.Share | None = None,
 ) -> str:
     """Return a claim with a pod, or a claim that the pods of a job share, as many as the pool's description counts on."""
     wanted = claimed_devices.devices(item, kind, count, share)
@@ -98,16 +98,16 @@ def _guarantee(item: PluginConfiguration) -> list[str]:
     return lines + ([f"Mind: {holds.limit}."] if holds.limit else [])
 
 
-def _shares(item: PluginConfiguration, asked: Sequence[Answer]) -> list[arithmetic.Share]:
+def _shares(item: PluginConfiguration, asked: Sequence[Answer]) -> list[modes.Share]:
     """Return the requests "N GiB over M GPUs" that this pool serves: the user's, or one of the pool's own slice size."""
     if not item.sharing.slice_mib:
         return []
     return [one.share for one in asked if one.item is item and one.share] or [own_share(item)]
 
 
-def _share(cluster: DescribedCluster, item: PluginConfiguration, name: str, share: arithmetic.Share) -> str:
-    each = arithmetic.memory_text(share.per_gpu_mib)
-    about = f"{arithmetic.memory_text(share.memory_mib)} over {share.gpus} GPUs of {item.origin}: {each} on each"
+def _share(cluster: DescribedCluster, item: PluginConfiguration, name: str, share: modes.Share) -> str:
+    each = modes.memory_text(share.per_gpu_mib)
+    about = f"{modes.memory_text(share.memory_mib)} over {share.gpus} GPUs of {item.origin}: {each} on each"
     if item.sharing.claims_shared:
         return _claiming(cluster, item, name, about, claimed_devices.GPU, share.gpus, share)
     header = [f"{about}.", *_guarantee(item)]

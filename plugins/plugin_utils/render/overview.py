@@ -10,7 +10,7 @@ import json
 from collections.abc import Collection
 from typing import Any
 
-from ...module_utils._sharing import arithmetic
+from ...module_utils._sharing import modes
 from ...module_utils._sharing.modes import guarantee
 from ..fleet import served
 from ..fleet.sharing_configurations import LABEL
@@ -46,7 +46,7 @@ def overview(cluster: DescribedCluster, charts: Collection[str]) -> str:
             for title, one in holds
         ],
         sliced=[
-            (item, arithmetic.memory_text(item.sharing.slice_mib), _cheat_sheet(item, item.sharing.slice_mib))
+            (item, modes.memory_text(item.sharing.slice_mib), _cheat_sheet(item, item.sharing.slice_mib))
             for item in items
             if item.sharing.slice_mib
         ],
@@ -177,7 +177,7 @@ def _cheat_sheet(item: PluginConfiguration, size: int) -> list[list[str]]:
     rows = []
     for gpus in range(1, min(item.gpus, _MOST_GPUS) + 1):
         limits = requests.written(item, gpus, size)
-        rows.append([arithmetic.memory_text(size * gpus), str(gpus), arithmetic.memory_text(size), limits])
+        rows.append([modes.memory_text(size * gpus), str(gpus), modes.memory_text(size), limits])
         if gpus > 1 and item.sharing.gpus_per_pod == 1 and item.sharing.backend == "mps":
             rows[-1][3] = "refused: nvidia_sharing_gpus_per_pod is 1"
             break

@@ -13,7 +13,7 @@ from typing import Any
 
 from ...module_utils._mig.model import compute_name, describe, nearest, parse
 from ...module_utils._plan import Refused
-from ...module_utils._sharing import arithmetic
+from ...module_utils._sharing import modes
 from ...module_utils._sharing.mps_instances import GPU, mig_resource
 from .clusters import DescribedCluster, PluginConfiguration, dns_label
 
@@ -38,7 +38,7 @@ class Answer:
 
     text: str
     item: PluginConfiguration
-    share: arithmetic.Share | None = None
+    share: modes.Share | None = None
     profile: str = ""
     count: int = 1
     resource: str = ""
@@ -86,8 +86,8 @@ def _of_pools(cluster: DescribedCluster, entry: Mapping[str, Any], path: str) ->
         if count < 1:
             raise Refused(f"{path}.count", f"{count} MIG devices are not a valid request", "Ask for one or more.")
         return [_mig_answer(item, wanted, count, path) for item in cluster.configurations]
-    share = arithmetic.share(str(memory), int(entry.get("gpus") or 1), path)
-    text = f"{arithmetic.memory_text(share.memory_mib)} over {share.gpus}"
+    share = modes.share(str(memory), int(entry.get("gpus") or 1), path)
+    text = f"{modes.memory_text(share.memory_mib)} over {share.gpus}"
     return [_answer(text, item, share, path) for item in cluster.configurations]
 
 
@@ -96,9 +96,9 @@ def name_of(item: PluginConfiguration, kind: str) -> str:
     return f"{item.name}-{dns_label(kind if kind == 'GPU' else f'mig-{kind}')}"
 
 
-def file_of(item: PluginConfiguration, share: arithmetic.Share) -> str:
+def file_of(item: PluginConfiguration, share: modes.Share) -> str:
     """Return the name of the example with N GiB over M GPUs."""
-    return f"{item.name}-{arithmetic.memory_text(share.memory_mib).lower()}-over-{share.gpus}.yaml"
+    return f"{item.name}-{modes.memory_text(share.memory_mib).lower()}-over-{share.gpus}.yaml"
 
 
 def file_of_devices(one: Answer) -> str:
@@ -128,13 +128,13 @@ def written(item: PluginConfiguration, gpus: int, each_mib: int) -> str:
     return f"`{resource}: {gpus}`{memory}"
 
 
-def own_share(item: PluginConfiguration) -> arithmetic.Share:
+def own_share(item: PluginConfiguration) -> modes.Share:
     """Return the request for slices of the pool's own size, of as many as a pod of it spreads over."""
     size, gpus = item.sharing.slice_mib or 0, min(item.sharing.gpus_per_pod, item.gpus)
-    return arithmetic.Share(size * gpus, gpus, size)
+    return modes.Share(size * gpus, gpus, size)
 
 
-def _answer(text: str, item: PluginConfiguration, share: arithmetic.Share, path: str) -> Answer:
+def _answer(text: str, item: PluginConfiguration, share: modes.Share, path: str) -> Answer:
     refusal = _undivided(item, path) or _too_many(item, share, path) or _too_large(item, share, path)
     return Answer(text, item, refusal=refusal) if refusal else Answer(text, item, share)
 
@@ -204,7 +204,7 @@ def _undivided(item: PluginConfiguration, path: str) -> Refused | None:
     )
 
 
-def _too_many(item: PluginConfiguration, share: arithmetic.Share, path: str) -> Refused | None:
+def _too_many(item: PluginConfiguration, share: modes.Share, path: str) -> Refused | None:
     if share.gpus > item.gpus:
         return Refused(
             f"{path}.gpus", f"{share.gpus} GPUs, and a node of pool {item.pool} has {item.gpus}", "Ask for fewer GPUs."
@@ -215,8 +215,8 @@ def _too_many(item: PluginConfiguration, share: arithmetic.Share, path: str) -> 
     return None
 
 
-def _too_large(item: PluginConfiguration, share: arithmetic.Share, path: str) -> Refused | None:
-    each = arithmetic.memory_text(share.per_gpu_mib)
+def _too_large(item: PluginConfiguration, share: modes.Share, path: str) -> Refused | None:
+    each = modes.memory_text(share.per_gpu_mib)
     if any_size(item):
         most = min((unit.memory_mib for unit in item.capacity.slices.values() if unit.memory_mib), default=None)
         if most is None or share.per_gpu_mib <= most:
@@ -227,7 +227,7 @@ def _too_large(item: PluginConfiguration, share: arithmetic.Share, path: str) ->
         return None
     return Refused(
         f"{path}.memory",
-        f"{each} on each GPU, and a slice of pool {item.pool} is {arithmetic.memory_text(item.sharing.slice_mib or 0)}",
+        f"{each} on each GPU, and a slice of pool {item.pool} is {modes.memory_text(item.sharing.slice_mib or 0)}",
         f"Two slices on one GPU are not one larger slice: set nvidia_sharing_memory_slice: {each}, spread over more GPUs, or use a backend "
         f"whose pods say how much they take (nvidia_sharing_backend: {' or '.join(ANY_SIZE)}).",
     )

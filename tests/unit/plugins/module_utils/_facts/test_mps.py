@@ -10,8 +10,8 @@ import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters import processes
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import CommandError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.mps_control import MpsError, MpsNotRunning
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts import mps
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.mps import read_mps, read_mps_control
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts import contents
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.contents import read_mps, read_mps_control
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.schema import view_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._printable import printable
 
@@ -123,7 +123,7 @@ def test_a_dead_daemon(host, daemon, reason):
 
 
 def test_a_daemon_that_may_not_be_asked(host, monkeypatch):
-    monkeypatch.setattr(mps.os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(contents.os, "geteuid", lambda: 1000)
     host.process(900, [CONTROL, "-d"])
     source = host.source()
     found = read_mps(source)[0]
@@ -184,7 +184,7 @@ def test_a_daemon_of_a_user_is_not_asked_for_its_pipe_is_where_the_user_wants_it
     host.process(900, [CONTROL, "-d"], environment={"CUDA_MPS_PIPE_DIRECTORY": "/home/eve/pipe"})
     user = os.getuid() or 1000
     monkeypatch.setattr(processes, "_user", lambda _files, _pid: user)
-    monkeypatch.setattr(mps.os, "geteuid", lambda: 0)
+    monkeypatch.setattr(contents.os, "geteuid", lambda: 0)
     source = host.source()
     assert read_mps(source)[0]["responds"] is None
     assert source.unknown["mps[0].responds"] == f"the daemon belongs to the user {user}, so it is not queried"

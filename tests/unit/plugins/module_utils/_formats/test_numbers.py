@@ -14,7 +14,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats import do
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig import model
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.state import parse_containerd
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import arithmetic
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import modes
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -47,7 +47,7 @@ def test_no_text_of_a_tool_is_an_error(text):
 def test_numbers_that_are_too_long_are_refused_like_others():
     with pytest.raises(toml_read.TomlError, match="too long"):
         toml_read.loads(f"version = {LONG}\n")
-    for read in (model.parse, lambda text: arithmetic.memory_mib(text, "x")):
+    for read in (model.parse, lambda text: modes.memory_mib(text, "x")):
         for text in (f"1g.{LONG}gb", f"{LONG}GiB"):
             with pytest.raises(Refused):
                 read(text)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import arithmetic
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import modes
 
 
 @pytest.mark.parametrize(
@@ -16,7 +16,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import ar
     [("4GiB", 4096), ("512MiB", 512), (" 4 GiB ", 4096), ("1.5GiB", 1536), ("1TiB", 1048576), ("0.5GiB", 512)],
 )
 def test_memory(text, mib):
-    assert arithmetic.memory_mib(text, "x") == mib
+    assert modes.memory_mib(text, "x") == mib
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def test_memory(text, mib):
 )
 def test_ambiguous_or_impossible_memory_is_refused_with_a_remedy(text, remedy):
     with pytest.raises(Refused) as refusal:
-        arithmetic.memory_mib(text, "nvidia_sharing_memory_slice")
+        modes.memory_mib(text, "nvidia_sharing_memory_slice")
     assert refusal.value.thing == "nvidia_sharing_memory_slice"
     assert remedy in refusal.value.remedy
 
@@ -47,7 +47,7 @@ def test_ambiguous_or_impossible_memory_is_refused_with_a_remedy(text, remedy):
     [(81920, 4, 20480, 25), (81920, 3, 27306, 33), (81920, 48, 1706, 2), (16384, 17, 963, 5), (81920, 20, 4096, 5)],
 )
 def test_limits_of_the_real_daemon(total, replicas, memory, threads):
-    limits = arithmetic.mps_limits(total, replicas)
+    limits = modes.mps_limits(total, replicas)
     assert (limits.memory_mib, limits.percentage) == (memory, threads)
 
 
@@ -55,22 +55,22 @@ def test_limits_of_the_real_daemon(total, replicas, memory, threads):
     ("total", "slice_mib", "replicas"), [(46068, 4096, 11), (81559, 4096, 19), (15360, 7168, 2), (40960, 20480, 2)]
 )
 def test_replicas(total, slice_mib, replicas):
-    assert arithmetic.replicas_of(total, slice_mib, "x") == replicas
+    assert modes.replicas_of(total, slice_mib, "x") == replicas
 
 
 def test_a_slice_that_does_not_fit_twice_is_refused_with_the_largest_that_does():
     with pytest.raises(Refused, match="7680MiB"):
-        arithmetic.replicas_of(15360, 8192, "x")
+        modes.replicas_of(15360, 8192, "x")
 
 
 def test_more_clients_than_there_are_is_refused_with_the_limit():
-    arithmetic.refuse_too_many_clients(48, 48, "a GPU", "x")
+    modes.refuse_too_many_clients(48, 48, "a GPU", "x")
     with pytest.raises(Refused, match="MPS on a GPU allows at most 48 clients, not 49"):
-        arithmetic.refuse_too_many_clients(49, 48, "a GPU", "x")
+        modes.refuse_too_many_clients(49, 48, "a GPU", "x")
 
 
 def test_eight_over_two_is_four_on_each():
-    assert arithmetic.share("8GiB", 2, "x").per_gpu_mib == 4096
+    assert modes.share("8GiB", 2, "x").per_gpu_mib == 4096
 
 
 @pytest.mark.parametrize(
@@ -78,10 +78,10 @@ def test_eight_over_two_is_four_on_each():
 )
 def test_n_not_divisible_by_m_is_refused_in_the_unit_it_is_written_in(memory, gpus, near):
     with pytest.raises(Refused) as refusal:
-        arithmetic.share(memory, gpus, "x")
+        modes.share(memory, gpus, "x")
     assert near in refusal.value.remedy
 
 
 def test_no_gpus_is_no_request():
     with pytest.raises(Refused, match="is not a valid request"):
-        arithmetic.share("8GiB", 0, "x")
+        modes.share("8GiB", 0, "x")
