@@ -16,6 +16,7 @@ from typing import Any
 
 from ...module_utils._sharing.mps_instances import GPU
 from ...module_utils._versions import numbers
+from ..lint.finding import below
 from ..lint.lint import decoded
 from .clients import of_host, placed, title
 from .objects import DEFAULT_MORE, DEFAULT_NAMESPACE, labels_of, own, pod_spec
@@ -87,10 +88,10 @@ class Objects:
         """Return namespace and name of the ConfigMaps that decide how nodes are served."""
         found = []
         if self.policy is not None:
-            name = _at(self.policy, "spec", "devicePlugin", "config", "name")
+            name = below(self.policy, "spec", "devicePlugin", "config", "name")
             found += [(self.namespace, str(name))] if name else []
         for plugin in self.plugins:
-            namespace = str(_at(plugin, "metadata", "namespace") or "")
+            namespace = str(below(plugin, "metadata", "namespace") or "")
             found += [(namespace, name) for name in _config_maps_of(plugin)]
         return list(dict.fromkeys(found))
 
@@ -105,13 +106,13 @@ class Objects:
         """The namespace of what serves GPUs, or an empty text."""
         if self.policy is not None:
             ours = [one for one in own(self.daemon_sets, self.namespaces) if _owned_by_operator(one)]
-            named = [str(_at(one, "metadata", "namespace") or "") for one in ours]
-            return str(_at(self.policy, "status", "namespace") or next(iter(named), "gpu-operator"))
-        return next((str(_at(one, "metadata", "namespace") or "") for one in self.plugins), "")
+            named = [str(below(one, "metadata", "namespace") or "") for one in ours]
+            return str(below(self.policy, "status", "namespace") or next(iter(named), "gpu-operator"))
+        return next((str(below(one, "metadata", "namespace") or "") for one in self.plugins), "")
 
     @property
     def _has_mig_manager(self) -> bool:
-        return _at(self.policy, "spec", "migManager", "enabled") is not False
+        return below(self.policy, "spec", "migManager", "enabled") is not False
 
     def variables(self) -> dict[str, Any]:
         """Return the variables C(gpu_kubernetes_*) that mean what serves this cluster."""
@@ -120,14 +121,14 @@ class Objects:
             found["gpu_kubernetes_stack"] = "gpu_operator"
             labelled = any(MIG_CONFIG_LABEL in labels_of(node) for node in self.nodes)
             found["gpu_kubernetes_mig_manager"] = "operator" if self._has_mig_manager and labelled else "host"
-            runtime_class = _at(self.policy, "spec", "operator", "runtimeClass")
+            runtime_class = below(self.policy, "spec", "operator", "runtimeClass")
             if runtime_class:
                 found["gpu_kubernetes_runtime_class"] = str(runtime_class)
         elif self.plugins:
             found["gpu_kubernetes_stack"] = "device_plugin"
         if self.namespace:
             found["gpu_kubernetes_namespace"] = self.namespace
-        kubelets = {numbers(str(_at(node, "status", "nodeInfo", "kubeletVersion") or ""))[:2] for node in self.nodes}
+        kubelets = {numbers(str(below(node, "status", "nodeInfo", "kubeletVersion") or ""))[:2] for node in self.nodes}
         versions = [".".join(map(str, version)) for version in kubelets if len(version) == 2]
         if len(versions) == 1:
             found["gpu_kubernetes_version"] = versions[0]
@@ -165,7 +166,7 @@ class Objects:
 
     def node_named(self, *names: str) -> Mapping[str, Any] | None:
         """Return the node that the first of these is the name of, or else the only one that one is an address of: addresses are what a kubelet says."""
-        named = {str(_at(node, "metadata", "name")): node for node in self.nodes}
+        named = {str(below(node, "metadata", "name")): node for node in self.nodes}
         given = [name for name in names if name]
         for name in given:
             if name in named:
@@ -173,27 +174,27 @@ class Objects:
         found = [
             node
             for node in self.nodes
-            if any(entry.get("address") in given for entry in _at(node, "status", "addresses") or ())
+            if any(entry.get("address") in given for entry in below(node, "status", "addresses") or ())
         ]
         return found[0] if len(found) == 1 else None
 
     def served(self, node: Mapping[str, Any]) -> ServedConfiguration:
-        name, labels = str(_at(node, "metadata", "name")), labels_of(node)
+        name, labels = str(below(node, "metadata", "name")), labels_of(node)
         if self.policy is not None:
             return self._by_operator(name, labels, self.policy)
         plugins = [one for one in self.plugins if placed(pod_spec(one), labels)]
         if not plugins:
             return ServedConfiguration(name, labels.get("nvidia.com/mig.strategy"))
         found = _by_plugin(name, labels, plugins[0], self.config_maps)
-        others = ", ".join(str(_at(one, "metadata", "name")) for one in plugins[1:])
+        others = ", ".join(str(below(one, "metadata", "name")) for one in plugins[1:])
         if not others:
             return found
         note = f"several DaemonSets of the device plugin select node {name}; besides the one that was read: {others}"
         return replace(found, notes=(*found.notes, note))
 
     def _by_operator(self, name: str, labels: Mapping[str, str], policy: Mapping[str, Any]) -> ServedConfiguration:
-        configuration = _at(policy, "spec", "devicePlugin", "config") or {}
-        given = _at(policy, "spec", "mig", "strategy")
+        configuration = below(policy, "spec", "devicePlugin", "config") or {}
+        given = below(policy, "spec", "mig", "strategy")
         notes: list[str] = []
         differences: list[str] = []
         text = ""
@@ -206,12 +207,12 @@ class Objects:
         differences += wrong
         # A cluster can be mixed: what the policy enables does not reach a node whose labels say that its host has it.
         brought = {
-            operand: _at(policy, "spec", key, "enabled") is not False and not of_host(labels, operand)
+            operand: below(policy, "spec", key, "enabled") is not False and not of_host(labels, operand)
             for key, operand in (("driver", "driver"), ("toolkit", "container-toolkit"))
         }
-        if brought["driver"] and _at(policy, "spec", "driver", "useNvidiaDriverCRD"):
-            mine = [one for one in self.drivers if (_at(one, "spec", "nodeSelector") or {}).items() <= labels.items()]
-            named = ", ".join(f"{_at(one, 'metadata', 'name')} ({_at(one, 'spec', 'version')})" for one in mine)
+        if brought["driver"] and below(policy, "spec", "driver", "useNvidiaDriverCRD"):
+            mine = [one for one in self.drivers if (below(one, "spec", "nodeSelector") or {}).items() <= labels.items()]
+            named = ", ".join(f"{below(one, 'metadata', 'name')} ({below(one, 'spec', 'version')})" for one in mine)
             notes.append(
                 f"the driver of node {name} is decided by NVIDIADriver {named or 'objects, none of which selects this node'}"
             )
@@ -238,7 +239,7 @@ def _by_plugin(
     config_maps: Mapping[tuple[str, str], Mapping[str, str]],
 ) -> ServedConfiguration:
     container = _plugin_container(plugin) or {}
-    namespace = str(_at(plugin, "metadata", "namespace") or "")
+    namespace = str(below(plugin, "metadata", "namespace") or "")
     given = _environment(plugin)
     text, differences = "", []
     for config_map in _config_maps_of(plugin):
@@ -356,13 +357,13 @@ def _is_plugin(daemon_set: Mapping[str, Any]) -> bool:
 
 
 def _owned_by_operator(daemon_set: Mapping[str, Any]) -> bool:
-    owners = _at(daemon_set, "metadata", "ownerReferences") or ()
+    owners = below(daemon_set, "metadata", "ownerReferences") or ()
     return any(owner.get("kind") in ("ClusterPolicy", "NVIDIADriver") for owner in owners)
 
 
 def _config_maps_of(daemon_set: Mapping[str, Any]) -> list[str]:
     volumes = pod_spec(daemon_set).get("volumes") or ()
-    return [str(_at(volume, "configMap", "name")) for volume in volumes if _at(volume, "configMap", "name")]
+    return [str(below(volume, "configMap", "name")) for volume in volumes if below(volume, "configMap", "name")]
 
 
 def _environment(daemon_set: Mapping[str, Any]) -> dict[str, str]:
@@ -371,12 +372,3 @@ def _environment(daemon_set: Mapping[str, Any]) -> dict[str, str]:
     containers = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
     pairs = (entry for container in containers for entry in container.get("env") or ())
     return {str(entry.get("name")): str(entry["value"]) for entry in pairs if entry.get("value") is not None}
-
-
-def _at(document: Any, *path: str) -> Any:
-    """Return what is at a path of an object, or None where it is not there."""
-    for key in path:
-        if not isinstance(document, Mapping):
-            return None
-        document = document.get(key)
-    return document
