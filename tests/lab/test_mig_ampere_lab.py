@@ -79,6 +79,7 @@ def test_a_held_gpu_is_refused_or_waits_for_a_reboot_that_the_role_makes(mig):
     assert mig.counts(AMPERE, 1) == {"3g.20gb": 1, "2g.10gb": 1, "1g.5gb": 2}
 
 
+@pytest.mark.by_name
 def test_gpus_without_mig_in_the_same_host_are_left_alone(mig):
     answer = mig.settled(MIXED, "all-balanced")
     by_name = {gpu["name"]: gpu for gpu in mig.gpus(MIXED)}

@@ -199,6 +199,7 @@ def test_a_power_cut_in_the_middle_of_a_change(mig):
     assert [mig.counts(HOPPER, index) for index in (0, 1)] == [{"1g.10gb": 7}] * 2
 
 
+@pytest.mark.by_name
 def test_kill_9_in_the_middle_of_a_change(mig):
     pid = mig.occupy(HOPPER, "survivor", profile="1g.10gb", start=3)
     busy = next(one for one in mig.instances(HOPPER) if one[1] == 3)

@@ -247,6 +247,7 @@ def test_a_new_name_does_not_end_a_daemon_with_clients_unless_allowed__clients_a
     assert answers(fleet, WHOLE) and not answers(fleet, WHOLE, RENAMED)
 
 
+@pytest.mark.by_name
 def test_a_daemon_that_is_late_is_waited_for__its_silence_by_a_stand_in(fleet):
     with_control_in_between(fleet, WHOLE, LATE)
     try:
