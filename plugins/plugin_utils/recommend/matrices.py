@@ -80,7 +80,7 @@ class Block:
     def supply_of(self, layouts: Layouts) -> list[int]:
         """Return the units of each row that a unit has then."""
         offers = [gpu.offers[one] for gpu, layout in zip(self.gpus, layouts) for one in layout]
-        return sum(offers, self.of.np.zeros(self.of.rows, dtype=self.of.np.int64)).tolist()
+        return [sum(units) for units in zip(*offers)] if offers else [0] * self.of.rows
 
 
 class Matrices:
@@ -205,7 +205,7 @@ class _Gpu:
         for bit, kind in enumerate(self.kinds):
             if kind in of.row_of:
                 offers[bit, of.row_of[kind]] = of.replicas(kind)
-        self.offers = {place: offers[bit] for place, bit in self.bit.items()}
+        self.offers = {place: offers[bit].tolist() for place, bit in self.bit.items()}
         self.supply = self.has @ offers
         self.by_key: dict[Any, list[int]] = {}
         for number, (name, _layout) in enumerate(named):

@@ -70,7 +70,7 @@ class FleetGpu:
     users: tuple[int, ...] = ()
     fixed: bool = False
 
-    @property
+    @cached_property
     def there(self) -> dict[Place, tuple[int, ...]]:
         """Return what of it can be used, with its users."""
         return {one.place: one.users for one in self.held} if self.mig else {GPU: self.users}

@@ -105,9 +105,9 @@ def _serve(of: Matrices) -> Solution:
     """Find how much demand can be served, priority by priority, whatever it costs."""
     offers = []
     for block in of.blocks:
-        # An option that offers no more than another of any row is not needed here.
+        # An option that offers no more than another of any row is not needed here; to itself each is equal.
         supply = of.np.unique(block.supply, axis=0)
-        best = [row for row in supply if not any((other >= row).all() and (other > row).any() for other in supply)]
+        best = list(supply[(supply >= supply[:, None]).all(axis=2).sum(axis=1) == 1])
         offers.append((best, int(block.counts.sum())))
     asked = of.problem.requests()
     program = _Service(of, offers, True, {}, of.priorities)

@@ -197,6 +197,11 @@ def test_who_has_the_lowest_priority_is_evicted_and_moves():
     assert verify(problem, answer)[0] < answer.scale
 
 
+def test_what_a_gpu_has_is_listed_once_however_often_it_is_asked_for():
+    state = h100(("7g.80gb", 0, 8, (1,)))
+    assert state.there is state.there and state == replace(state)
+
+
 def test_no_more_is_created_than_is_used():
     problem = Problem(
         {H100: PROFILES[H100]}, (Group((h100(),), 3),), (WantedUnits((UnitKind("", H100, "1g.10gb"),), 9),)
