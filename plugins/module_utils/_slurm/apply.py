@@ -120,7 +120,8 @@ def _texts(folder: str) -> dict[str, str]:
 
 def read_site() -> dict[str, str]:
     """Return the files of a site that nobody described yet, for C(adopt); none where the host has no Slurm."""
-    found = _site_files("/etc/slurm/slurm.conf", "/etc/slurm/gpufleet").items()
+    folder = "/etc/slurm"
+    found = _site_files(f"{folder}/slurm.conf", f"{folder}/gpufleet").items()
     return {path: text for path, text in [*found][:_MOST_FILES] if len(text) <= LONGEST_OUTPUT}
 
 

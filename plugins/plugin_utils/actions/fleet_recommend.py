@@ -41,10 +41,10 @@ from ..recommend.checker import NotProven, least_hosts, verify
 from ..recommend.goals import consolidate, grow
 from ..recommend.highs import INFINITY, numpy
 from ..recommend.moves import order_of
+from ..recommend.one_host import fewer_by_pods, pods_with_several, recommend_hosted, without_host
 from ..recommend.outcome import refuse_missing
 from ..recommend.problem import WHOLE, FleetGpu, Group, Problem, UnitKind, check
 from ..recommend.survey import FleetSurvey, SurveyedHost, survey
-from ..recommend.together import fewer_by_pods, pods_with_several, recommend_hosted, without_host
 from ..render import usage_page
 from ..render.emit import comment, yaml_text
 from ..role_variables import value_of

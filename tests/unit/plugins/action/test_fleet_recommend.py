@@ -20,7 +20,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions import fleet_plan, fleet_recommend, host_plan
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import pods
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend import outcome, ties, together
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend import one_host, outcome, ties
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.answer import FleetAnswer
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.checker import NotProven
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.seen import state_of
@@ -258,9 +258,9 @@ def test_who_makes_room_for_pods_of_more_priority_that_wait_is_no_reason_to_refu
 def test_a_demand_that_is_refused_is_planned_once_and_pods_are_read_once(recommend, monkeypatch):
     """What is missing without the pods that wait is counted, and not planned."""
     planned, read = [], []
-    found = together.recommend
+    found = one_host.recommend
     monkeypatch.setattr(fleet_recommend, "Cluster", FakeCluster)
-    for module in (together, outcome):
+    for module in (one_host, outcome):
         monkeypatch.setattr(module, "recommend", lambda *given: planned.append(1) or found(*given))
     monkeypatch.setattr(ties, "search_of", lambda *given, of=ties.search_of: planned.append(2) or of(*given))
     monkeypatch.setattr(pods, "requested", lambda spec, of=pods.requested: read.append(1) or of(spec))
@@ -412,7 +412,7 @@ def test_a_plan_that_is_not_what_it_says_is_not_written(recommend, monkeypatch, 
     def wrong(*_asked):
         raise NotProven("group 0 is fixed")
 
-    monkeypatch.setattr(together, "verify", wrong)
+    monkeypatch.setattr(one_host, "verify", wrong)
     result, _shown = recommend({"demand": [{"profile": "3g.40gb"}]})
     assert result["failed"] and "group 0 is fixed. Nothing was written." in result["msg"]
     assert not list(tmp_path.iterdir())

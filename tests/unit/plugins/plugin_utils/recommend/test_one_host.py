@@ -12,7 +12,13 @@ from dataclasses import replace
 from itertools import product
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend import together
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend import one_host
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.one_host import (
+    RunningPod,
+    fewer_by_pods,
+    recommend_hosted,
+    without_host,
+)
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.problem import (
     WHOLE,
     FleetGpu,
@@ -23,12 +29,6 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.problem 
     WantedUnits,
 )
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.survey import FleetSurvey
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.together import (
-    RunningPod,
-    fewer_by_pods,
-    recommend_hosted,
-    without_host,
-)
 
 from .test_outcome import LAYOUTS, PROFILES
 
@@ -176,7 +176,7 @@ def count_on_hosts(gpus, after, several):
 
 
 def test_hosts_are_chosen_for_few_pods_and_the_others_are_left_out_with_the_gap(monkeypatch):
-    monkeypatch.setattr(together, "_CHOSEN", 1)
+    monkeypatch.setattr(one_host, "_CHOSEN", 1)
     gpus = [(host, state) for host in "abcd" for state in (FREE, used())]
     hosted = recommended(gpus, pods(WHOLE, 2, 2))
     assert hosted.left_out == {
