@@ -220,6 +220,7 @@ def test_kill_9_in_the_middle_of_a_change(mig):
 
 
 def test_an_error_that_stays_brings_the_former_layout_back(mig):
+    mig.run(HOPPER, FIRST)
     before = [[one[:2] for one in mig.instances(HOPPER, index)] for index in (0, 1)]
     mig.lab.sh(HOPPER, f"virtual-gpu fail {CREATE} UNKNOWN --nth 2 --count 3")
     failed = mig.refused(HOPPER, "all-1g.10gb")
