@@ -297,6 +297,7 @@ class RecordedFacts(View):
     upgrade_to: str | None = has(_TEXT)
     rolled_out: RolledOutFacts = has(of(RolledOutFacts), RolledOutFacts())
     plan_begun: str | None = has(_NAME)
+    plan_applied: str | None = has(_NAME)
 
 
 @dataclass(frozen=True)

@@ -180,7 +180,7 @@ gpu:
       description: >-
         The MIG layout and the sharing that are restored at boot, the attempts to repair the host (C(heal)), the current step of an upgrade
         (C(upgrade_state)) and what it installs (C(upgrade_to)), what upgrade, rollback and repartition left (C(rolled_out)), the digest of the saved
-        plan that was begun last (C(plan_begun), if there is any), and whether a repartition
+        plan that was begun last (C(plan_begun), or C(plan_applied) when its end was reached), and whether a repartition
         (C(repartition_unfinished)) or the last change of MIG (C(mig_unfinished)) was interrupted.
       type: dict
       returned: always

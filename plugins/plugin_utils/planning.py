@@ -199,15 +199,28 @@ class Held:
         """Whether the plan was begun on a host, and no other one since."""
         return facts is not None and facts.recorded.plan_begun == self.digest
 
+    def is_applied(self, facts: Facts | None) -> bool:
+        """Whether it came to its end on a host."""
+        return facts is not None and facts.recorded.plan_applied == self.digest
+
     def objections(self, host: str, planning: Planning, facts: Facts | None, unread: str = "") -> list[Refused]:
         """Return why the plan does not hold for a host of this run; nothing where it does."""
         then = self.plan.host(host)
+        applied = self.is_applied(facts)
+        if applied:
+            # Nothing of it is left, and what it has changed is no difference.
+            then = replace(then, work=())
         now = planning.as_planned(then, unread=unread or None)
         others = saved_plan.arrived(then, planning.pods)
         if not now.unread and not others and now == replace(then, pool=None, pods=None):
             return []
         before, after = (self.plan.variables or {}).get(then.variables or "") or {}, planning.own_variables
-        found = saved_plan.differences(then, now, before, after, self.is_begun(facts)) + ([others] if others else [])
+        found = saved_plan.differences(then, now, before, after, applied or self.is_begun(facts)) + (
+            [others] if others else []
+        )
+        if applied:
+            found += [f"{one.stage} is not as described" for one in now.work if not one.kind]
+            found = [f"it was applied to the host already, and since then: {text}" for text in found]
         return [Refused("the plan", text, AGAIN) for text in found]
 
 

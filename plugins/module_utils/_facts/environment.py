@@ -207,17 +207,18 @@ def read_recorded(source: HostReader) -> dict[str, Any]:
     last change of MIG was cut off before its end,
     C(upgrade_state) and C(repartition_unfinished) how far an upgrade to C(upgrade_to) came, and whether a repartition was cut off, C(rolled_out) which
     driver an upgrade or a rollback left, in place of which, by whom and when, and the C(former_layout) that a repartition replaced. C(acceptance_owed) says
-    whether C(site) changed the host and C(dcgmi diag) has not accepted it since, C(plan_begun) which saved plan was begun last, where one was.
+    whether C(site) changed the host and C(dcgmi diag) has not accepted it since, C(plan_begun) or C(plan_applied) which saved plan was
+    begun last, where one was, and whether its end was reached.
     """
     records = {**RECORDED, "heal": HEAL_RECORD, "driver_previous": DRIVER_RECORD}
-    begun = (_mapping(source, PLAN_RECORD, "plan_begun") or {}).get("plan")
+    plan = _mapping(source, PLAN_RECORD, "plan_begun") or {}
     return {
         **{name: _mapping(source, path, name) for name, path in records.items()},
         "mig_unfinished": _mig_unfinished(source),
         **_of_rollouts(source),
         "acceptance_owed": source.files.exists(ACCEPTANCE_RECORD),
         "repartition_unfinished": source.files.exists(REPARTITION_RECORD),
-        **({"plan_begun": str(begun)} if begun else {}),
+        **({"plan_applied" if plan.get("applied") else "plan_begun": str(plan["plan"])} if plan.get("plan") else {}),
     }
 
 

@@ -36,7 +36,7 @@ class ActionModule(ControllerAction):
                 description = host.description if playbook == "site" else host.description.emptied()
                 planning = Planning(description, host.facts, host.document, seen, host.name)
                 planning.ask(partial(registered, host.variables), playbook)
-                begun = begun or held.is_begun(host.facts)
+                begun = begun or held.is_begun(host.facts) or held.is_applied(host.facts)
                 held_back += [(host.name, one) for one in held.objections(host.name, planning, host.facts, host.unread)]
             if not begun:
                 _same_tree(held, arguments["tree"])

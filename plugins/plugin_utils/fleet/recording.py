@@ -22,7 +22,7 @@ SHORT = 12
 #: What comes and goes, and no plan is made from: who uses a host (whom a step disturbs is compared by itself), errors, and what was begun on it.
 _PASSING = frozenset(
     ("holders", "processes", "allocations", "clients", "servers", "containers")
-    + ("boot_id", "errors", "recovery_action", "heal", "plan_begun", "health")
+    + ("boot_id", "errors", "recovery_action", "heal", "plan_begun", "plan_applied", "health")
 )
 #: In which parts of a document it is, and below what of a GPU.
 _WITHIN = frozenset({"gpus", "mps", "host", "recorded", "unknown"})

@@ -183,6 +183,18 @@ def test_the_turn_of_a_host_begins_with_the_plan_and_goes_on_with_it(fleet):
     assert turn(fleet)["failed"]
 
 
+def test_a_plan_that_was_applied_to_a_host_is_not_applied_again(fleet):
+    digest = fleet.save()[0]["digest"]
+    fleet.hosts["b"]["gpu_facts_host"]["gpu"]["recorded"] = {"plan_applied": digest}
+    said = (
+        "it was applied to the host already, and since then: driver: install driver 580.178.04: it is not in the plan"
+    )
+    assert f"b: the plan: {said}" in fleet.gate()["msg"] and "\na: " not in fleet.gate()["msg"]
+    assert turn(fleet, "b")["failed"] and "failed" not in turn(fleet)
+    # The files of the clusters may follow what it has changed.
+    assert fleet.gate(tree="5678")["begun"]
+
+
 def held(fleet):
     return {"gpu_plan_apply": fleet.path, "gpu_plan_gate": {"digest": digest_of(fleet)}}
 

@@ -122,7 +122,7 @@ def test_users_and_errors_are_no_facts_that_a_plan_is_made_from(exact):
     other["mps"][0]["clients"] = 1
     other["runtimes"]["docker"]["containers"] = []
     other["host"]["boot_id"] = "x"
-    other["recorded"]["plan_begun"] = "x"
+    other["recorded"].update(plan_begun="x", plan_applied="x")
     parts = {*one, "holders"}
     assert digests(one, parts, exact) == digests(other, parts, exact)
     for place, name in ((other["gpus"][0]["gpu_instances"][0], "size"), (other["runtimes"]["docker"], "own")):
@@ -417,6 +417,25 @@ def test_a_plan_that_was_begun_may_be_half_done():
         "it is not in the plan" in each.reason
         for each in begun.objections("training after site", later, view_of(facts))
     )
+
+
+def test_a_plan_that_came_to_its_end_on_a_host_is_not_begun_there_again():
+    plan, digest, _text = saved()
+    work = plan.host("training, bare").work
+    for name, variables in (("training after site", "training after site"), ("training, bare", "training, bare")):
+        hosts_then = {**dict(plan.hosts), name: dataclasses.replace(plan.host(name), work=work, facts={"driver": "0"})}
+        then = Held("plan.json", dataclasses.replace(plan, hosts=hosts_then), digest)
+        facts = copy.deepcopy(hosts()[name].facts)
+        facts["recorded"]["plan_applied"] = digest
+        said = [one.reason for one in then.objections(name, planning(variables), view_of(facts))]
+        # What it has changed is no difference, and everything that is to be done is.
+        assert bool(said) == (name == "training, bare")
+        assert all(one.startswith("it was applied to the host already, and since then: ") for one in said)
+        assert not said or "install driver branch 580: it is not in the plan" in said[0]
+        assert [one for one in said if "is not as described" in one] or not said
+        # As it was begun, all of it would be done once more.
+        facts["recorded"] = {**facts["recorded"], "plan_applied": None, "plan_begun": digest}
+        assert then.objections(name, planning(variables), view_of(facts)) == []
 
 
 def test_what_the_change_of_a_driver_takes_comes_back():

@@ -278,6 +278,13 @@ def test_an_acceptance_that_is_owed(tree):
     assert environment.read_recorded(tree.source())["acceptance_owed"] is True
 
 
+@pytest.mark.parametrize(("applied", "fact"), [("", "plan_begun"), (', "applied": false', "plan_begun"), (', "applied": true', "plan_applied")])  # fmt: skip
+def test_how_far_a_saved_plan_came(tree, applied, fact):
+    tree.write("/var/lib/gpufleet/plan.json", f'{{"plan": "1234"{applied}}}')
+    found = environment.read_recorded(tree.source())
+    assert {name: value for name, value in found.items() if name.startswith("plan_")} == {fact: "1234"}
+
+
 def test_no_dcgm(tree):
     nothing = {"packages": {}, "holds": [], "dcgmi": None, "active": None, "enabled": False}
     assert environment.read_dcgm(tree.source(), [], [], Services()) == nothing
