@@ -89,3 +89,12 @@ def test_site_does_what_the_plan_says_and_the_next_plan_has_nothing_to_do(fleet,
     assert done.rc == 0, done.text
     assert shown(fleet) == [(500, 2)] * 2
     assert "2 hosts: 2 as described, 0 to change" in fleet.play("plan", "--skip-tags", "cluster").text
+
+
+def test_a_plan_that_was_applied_does_nothing_more_and_is_refused_where_a_host_was_changed_since(fleet, plan):
+    again = fleet.play(*SITE, "-e", f"gpu_plan_apply={plan}")
+    assert again.rc == 0 and all(again.quiet(host) for host in HOSTS), again.text
+    fleet.lab.sh(HOSTS[0], "nvidia-smi -i 0 -pl 600")
+    refused = fleet.play(*SITE, "-e", f"gpu_plan_apply={plan}")
+    assert refused.rc != 0 and f"{HOSTS[0]}: the plan: it was applied to the host already" in refused.text, refused.text
+    assert f"{HOSTS[1]}: the plan: " not in refused.text and shown(fleet) == [(600, 2), (500, 2)]
