@@ -31,7 +31,7 @@ def verify(problem: Problem, answer: FleetOutcome) -> tuple[Fraction, dict[int, 
 
     :raises NotProven: the plan is impossible, or does something else than it says.
     """
-    weight, asked, boards = problem.weight(), problem.asked, {name: _Board(problem, name) for name in problem.boards}
+    weight, asked, boards = problem.weight(), problem.asked, _boards(problem)
     units, stay, done, served, total = (Counter[Any]() for _table in range(5))
     cost = 0
     for change in answer.changes:
@@ -72,7 +72,7 @@ def verify(problem: Problem, answer: FleetOutcome) -> tuple[Fraction, dict[int, 
     _claim(at_home, "users stay who are served by nothing")
     _claim(all(served[one] == answer.served.get(one) for one in problem.priorities()), "it serves other requests")
     _claim(cost == answer.cost, f"it costs {cost}, and says {answer.cost}")
-    gap = cost - proven_cost(problem, answer)
+    gap = cost - proven_cost(problem, answer, boards)
     more = {}
     for priority, prices in answer.served_prices.items():
         # Of this priority nothing is required: what its requests are worth at most is what can be served of it.
@@ -87,10 +87,13 @@ def verify(problem: Problem, answer: FleetOutcome) -> tuple[Fraction, dict[int, 
     return gap, more
 
 
-def proven_cost(problem: Problem, answer: FleetOutcome) -> Fraction:
-    """Return what no plan costs less than that serves as much, as the prices show."""
-    boards = {name: _Board(problem, name) for name in problem.boards}
-    return Fraction(_bound(problem, answer, boards, answer.prices, answer.parts), answer.parts)
+def proven_cost(problem: Problem, answer: FleetOutcome, boards: Mapping[str, _Board] | None = None) -> Fraction:
+    """Return what no plan costs less than that serves as much, as the prices show. C(boards): of the problem, where they are made already."""
+    return Fraction(_bound(problem, answer, boards or _boards(problem), answer.prices, answer.parts), answer.parts)
+
+
+def _boards(problem: Problem) -> dict[str, _Board]:
+    return {name: _Board(problem, name) for name in problem.boards}
 
 
 def least_hosts(problem: Problem, answer: FleetOutcome) -> int:
@@ -99,7 +102,7 @@ def least_hosts(problem: Problem, answer: FleetOutcome) -> int:
     A unit that stays as it is although its best layout is worth more costs that. Of what the plan costs beyond the bound, this is paid on the hosts where it
     is least; all others change.
     """
-    boards, lost = {name: _Board(problem, name) for name in problem.boards}, Counter[str]()
+    boards, lost = _boards(problem), Counter[str]()
     staying: list[int] = []
     left = answer.cost * answer.parts - _bound(problem, answer, boards, answer.prices, answer.parts, staying)
     for group, each in zip(problem.groups, staying):

@@ -72,7 +72,7 @@ class HostedOutcome:
 
 def recommend_hosted(problem: Problem, found: FleetSurvey, seconds: float = INFINITY) -> HostedOutcome:
     """Return the best the fleet can become. Raises NotProven: the plan is not what it says."""
-    pods = {number: one for number, one in enumerate(problem.wanted) if one.together > 1}
+    pods = _several(problem)
     most = {number: min(_pods(one), _most_pods(problem, one)) for number, one in pods.items()}
     problem = _with(problem, most)
     plan = free = _solved(problem, found, {}, seconds)
@@ -86,18 +86,18 @@ def recommend_hosted(problem: Problem, found: FleetSurvey, seconds: float = INFI
     left = dict.fromkeys(pods, 0)
     for number, count in plan.hosted.items():
         left[plan.chosen.get(number, number)] += count
-    served, bounds = free.outcome.served, free
+    served, bounds = free.outcome.served, free.outcome
     if left != most:
         problem = _with(problem, left)
-        bounds = _solved(problem, found, {}, seconds)
+        bounds = recommend(problem, seconds)
     leaving: Counter[tuple[UnitKind, int]] = Counter()
     for (kind, priority), count in plan.outcome.leaving.items():
         leaving[kind._replace(pool=kind.pool.partition("@")[0]), priority] += count
     # What bounds plans with any hosts is the certificate, and not what bounds those with the chosen ones.
     outcome = replace(plan.outcome, leaving=leaving, emptied=None, least_hosts=0, most_room=None)
-    outcome = replace(outcome, prices=bounds.outcome.prices, served_prices=bounds.outcome.served_prices)
+    outcome = replace(outcome, prices=bounds.prices, served_prices=bounds.served_prices)
     proven = proven_cost(problem, outcome)
-    least = max(ceil(proven), bounds.outcome.least if bounds.outcome.served == outcome.served else 0)
+    least = max(ceil(proven), bounds.least if bounds.served == outcome.served else 0)
     outcome = replace(outcome, least=least, searched=outcome.cost <= least)
     most_served = {one: count + int(more.get(one, 0)) for one, count in served.items()}
     lacks = {one: Fraction(count - outcome.served[one]) for one, count in most_served.items()}
@@ -112,6 +112,11 @@ def _left_out(pods: Mapping[int, WantedUnits], most: Mapping[int, int], left: Ma
         reason = "no host can have" if left[number] == most[number] else "no host was found that has"
         reasons.update({f"{lack} {one.title}": f"{reason} all devices of one beside what it serves"} if lack else {})
     return reasons
+
+
+def _several(problem: Problem) -> dict[int, WantedUnits]:
+    """Return what pods with several devices want, by its number."""
+    return {number: one for number, one in enumerate(problem.wanted) if one.together > 1}
 
 
 def _pods(one: WantedUnits) -> int:
@@ -149,7 +154,7 @@ def _solved(problem: Problem, found: FleetSurvey, chosen: Mapping[int, int], sec
     """Return the best plan, and for how many pods it has a host, where no others are in their way: these are served by what is left."""
     outcome = recommend(problem, seconds)
     after = placed(found, outcome)
-    pods = {number: one for number, one in enumerate(problem.wanted) if one.together > 1}
+    pods = _several(problem)
     room = _Room(problem, found, outcome, after, pods.keys() - chosen.keys())
     hosted = {}
     for number, one in sorted(pods.items(), key=lambda pod: (-pod[1].priority, -pod[1].together, pod[0])):
