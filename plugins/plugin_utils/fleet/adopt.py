@@ -359,8 +359,12 @@ def slurm_node(facts: Facts, host: str) -> str:
 
 
 def _slurm_lines(facts: Facts) -> list[dict[str, str]]:
-    site = (facts.slurm and facts.slurm.site) or {}
-    return [line for text in site.values() for _number, line in settings(text)]
+    return [line for text in _site_of(facts).values() for _number, line in settings(text)]
+
+
+def _site_of(facts: Facts) -> Mapping[str, str]:
+    """Return the site's own files of Slurm, where they were read."""
+    return (facts.slurm and facts.slurm.site) or {}
 
 
 def _slurm(reader: _Reader, host: str) -> None:
@@ -375,8 +379,7 @@ def _slurm(reader: _Reader, host: str) -> None:
     controllers = [line["slurmctldhost"].partition("(")[0] for line in lines if "slurmctldhost" in line]
     reader.variables["gpu_slurm_cluster"] = names[0].lower().replace("_", "-")
     reader.variables["gpu_slurm_controllers"] = controllers
-    site = (reader.facts.slurm and reader.facts.slurm.site) or {}
-    found = [refusal.message.rstrip(".") for refusal in elsewhere(site, [node])]
+    found = [refusal.message.rstrip(".") for refusal in elsewhere(_site_of(reader.facts), [node])]
     refused = f" It refuses the host until this is gone: {_joined(found)}" if found else ""
     reader.differences.append(
         f"slurm: site would bring node {node} the rendered files, which the site's own have to include (docs/scenarios/slurm.md).{refused}"
