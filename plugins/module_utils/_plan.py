@@ -174,7 +174,15 @@ def steps_diff(name: str, steps: Sequence[Step]) -> dict[str, str]:
     return {"before_header": f"{name}: steps", "after_header": f"{name}: steps", "before": "", "after": text}
 
 
-class NotInEffect(Exception):
+class Failure(Exception):
+    """What a module could not do, in a message for people. C(more): what the module returns besides."""
+
+    def __init__(self, message: str, **more: Any) -> None:
+        self.more = more
+        super().__init__(message)
+
+
+class NotInEffect(Failure):
     """Every step was carried out, and the plan that is made of what is read back is not empty."""
 
 
@@ -239,6 +247,8 @@ def awaited_reboot(reasons: Sequence[str], allowed: bool, variable: str) -> str:
 class Module(Protocol):
     """What is needed of Ansible's C(AnsibleModule)."""
 
+    params: Mapping[str, Any]
+    check_mode: bool
     _diff: bool
 
     def warn(self, warning: str) -> None: ...

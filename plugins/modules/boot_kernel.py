@@ -38,6 +38,7 @@ boots_next:
   returned: success
   sample: 6.1.0-51-amd64
 steps: {description: "What was done, or would be in check mode, each as RV(gpufleet.nvidia.mig#module:steps).", type: list, elements: dict, returned: success}
+seconds: {description: "Seconds that it took, by what they were spent on, as RV(gpufleet.nvidia.mig#module:seconds).", type: dict, returned: success}
 refusals: {description: "Why the request is refused, each with C(thing), C(reason), C(remedy), C(message).", type: list, elements: dict, returned: when refused}
 """
 
@@ -45,23 +46,19 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters import grub, kernel
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import CommandError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import HostFiles
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.grub import Grub
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.host_reader import HostReader
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.module_run import run_module
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.kernel_update import plan_boot
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.driver import read_next_kernel
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import DriverFacts, view_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.hardware import module_problem
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Plan, Refused, refuse, succeed
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Failure, Plan, Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._printable import printable
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import Kind
 
 ARGUMENTS: dict[str, Any] = {"release": {"type": "str", "default": ""}}
-
-
-class NotChosen(Exception):
-    """GRUB's programs reported success, and what they wrote says otherwise."""
 
 
 def read(source: HostReader, release: str) -> tuple[Grub, DriverFacts]:
@@ -90,21 +87,15 @@ def run(module: AnsibleModule) -> tuple[Plan, dict[str, Any]]:
         apply(booted, plan)
         booted = grub.read_grub(source.files)
         if booted.following != release:
-            raise NotChosen(
-                f"GRUB was told to boot kernel {release}, but boots {booted.following or 'an unknown one'} next"
+            raise Failure(
+                f"GRUB was told to boot kernel {release}, but boots {booted.following or 'an unknown one'} next."
             )
     return plan, {"running": kernel.running_kernel(), "boots_next": booted.following or ""}
 
 
 def main() -> None:
     module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
-    try:
-        plan, result = run(module)
-        succeed(module, "the kernel that is booted next", plan, **result)
-    except Refused as refusal:
-        refuse(module, refusal)
-    except (CommandError, NotChosen, OSError) as error:
-        module.fail_json(msg=f"{str(error).rstrip('.')}.")
+    run_module(module, "the kernel that is booted next", run)
 
 
 if __name__ == "__main__":

@@ -95,21 +95,15 @@ disturbs: {description: What the change disrupts., type: list, elements: str, re
 refusals: {description: "Why the request is refused, each with C(thing), C(reason), C(remedy), C(message).", type: list, elements: dict, returned: when refused}
 """
 
-import traceback
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import CommandError
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.stopwatch import Stopwatch
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.module_run import run_module
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._options import arguments
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused, refuse, succeed
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.apply import (
-    RuntimeChange,
-    apply,
-    observe_and_plan,
-)
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Plan
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.apply import apply, observe_and_plan
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.desired import BINARY, from_options
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.engines import RuntimeFailure, engine_for
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.engines import engine_for
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.plan import file_diffs
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtimes import RUNTIMES
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import Kind
@@ -123,7 +117,7 @@ ARGUMENTS = arguments(
 )
 
 
-def run(module: AnsibleModule) -> tuple[RuntimeChange, dict[str, Any]]:
+def run(module: AnsibleModule) -> tuple[Plan, dict[str, Any]]:
     """Read, plan, apply, read back."""
     params = module.params
     desired = from_options(params)
@@ -132,7 +126,8 @@ def run(module: AnsibleModule) -> tuple[RuntimeChange, dict[str, Any]]:
     in_force = outcome.after
     if outcome.plan.changes and not module.check_mode:
         in_force = apply(engine, desired, outcome)
-    return outcome, {
+    return outcome.plan, {
+        "parts": file_diffs(outcome.changes),
         "effective": dict(in_force.as_dict()),
         "effective_change": outcome.before != outcome.after,
         "restarted": any(step.kind is Kind.RESTART_SERVICE for step in outcome.plan.steps),
@@ -141,15 +136,7 @@ def run(module: AnsibleModule) -> tuple[RuntimeChange, dict[str, Any]]:
 
 
 def main() -> None:
-    module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
-    try:
-        with Stopwatch() as watch:
-            outcome, result = run(module)
-        succeed(module, "container runtime", outcome.plan, file_diffs(outcome.changes), **result, seconds=watch.seconds)
-    except Refused as refusal:
-        refuse(module, refusal)
-    except (RuntimeFailure, CommandError) as error:
-        module.fail_json(msg=str(error), exception=traceback.format_exc())
+    run_module(AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True), "container runtime", run)
 
 
 if __name__ == "__main__":

@@ -93,24 +93,17 @@ packages: {description: "The installed packages of the toolkit, by name.", type:
 refusals: {description: "Why the request is refused, each with C(thing), C(reason), C(remedy), C(message).", type: list, elements: dict, returned: when refused}
 """
 
-import traceback
+from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.urls import open_url
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import CommandError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import NotUtf8
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_library import PynvmlMissing
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.openpgp import KeyRefused
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.package_manager import PackageError
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.module_run import run_module
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.package_tools import fetching
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.repositories import (
-    REPOSITORY_OPTION,
-    UrlRefused,
-)
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.stopwatch import Stopwatch
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.repositories import REPOSITORY_OPTION
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.toml_read import TomlError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._options import arguments
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import NotInEffect, Refused, refuse, succeed
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Plan
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtimes import RUNTIMES
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.apply import ToolkitSystem, run_stage
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.config import unreadable
@@ -126,28 +119,18 @@ ARGUMENTS = arguments(
 )
 
 
-def main() -> None:
-    module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
+def run(module: AnsibleModule) -> tuple[Plan, dict[str, Any]]:
+    """Read, plan, apply, read back."""
+    system = ToolkitSystem(fetching(open_url), archive=module.params["_pynvml_archive"])
     try:
-        with Stopwatch() as watch:
-            system = ToolkitSystem(fetching(open_url), archive=module.params["_pynvml_archive"])
-            report = run_stage(system, from_options(module.params), module.check_mode)
-    except Refused as refusal:
-        refuse(module, refusal)
-    except PynvmlMissing as error:
-        module.fail_json(msg=str(error), pynvml_missing=True)
+        report = run_stage(system, from_options(module.params), module.check_mode)
     except (TomlError, NotUtf8) as error:
-        refuse(module, unreadable(str(error)))
-    except (NotInEffect, PackageError, KeyRefused, UrlRefused, CommandError) as error:
-        module.fail_json(msg=str(error), exception=traceback.format_exc())
-    succeed(
-        module,
-        "container toolkit",
-        report.plan,
-        version=report.version,
-        packages=dict(report.after.packages),
-        seconds=watch.seconds,
-    )
+        raise unreadable(str(error)) from error
+    return report.plan, {"version": report.version, "packages": dict(report.after.packages)}
+
+
+def main() -> None:
+    run_module(AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True), "container toolkit", run)
 
 
 if __name__ == "__main__":

@@ -70,33 +70,30 @@ steps:
 refusals: {description: "Why the request is refused, each with C(thing), C(reason), C(remedy), C(message).", type: list, elements: dict, returned: when refused}
 """
 
+from typing import Any
+
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import CommandError
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import HostFiles, exclusive
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.package_manager import PackageError
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import HostFiles
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.module_run import run_module
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.package_tools import manager_for
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.stopwatch import Stopwatch
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._dcgm.apply import run_stage
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._dcgm.desired import from_options
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.host import package_manager
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._options import arguments
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import NotInEffect, Refused, refuse, succeed
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Plan
 
 ARGUMENTS = arguments("dcgm", state={"type": "str", "choices": ["present", "absent"], "default": "present"})
 
 
+def run(module: AnsibleModule) -> tuple[Plan, dict[str, Any]]:
+    """Read, plan, apply, read back."""
+    manager = manager_for(package_manager(HostFiles()) or "unknown")
+    report = run_stage(manager, from_options(module.params), module.check_mode)
+    return report.plan, {"packages": dict(report.after.packages), "active": report.after.active}
+
+
 def main() -> None:
-    module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
-    try:
-        with Stopwatch() as watch, exclusive(module.params["lock_timeout"]):
-            manager = manager_for(package_manager(HostFiles()) or "unknown")
-            report = run_stage(manager, from_options(module.params), module.check_mode)
-    except Refused as refusal:
-        refuse(module, refusal)
-    except (NotInEffect, PackageError, CommandError) as error:
-        module.fail_json(msg=str(error))
-    packages = dict(report.after.packages)
-    succeed(module, "DCGM", report.plan, packages=packages, active=report.after.active, seconds=watch.seconds)
+    run_module(AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True), "DCGM", run, locked=True)
 
 
 if __name__ == "__main__":

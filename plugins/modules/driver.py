@@ -176,24 +176,19 @@ refusals:
   returned: when the request is refused, before anything is changed, or the driver needs manual action first
 """
 
+from typing import Any
+
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.urls import open_url
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import CommandError
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import exclusive
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.openpgp import KeyRefused
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.package_manager import PackageError
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.module_run import run_module
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.package_tools import fetching
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.repositories import (
-    REPOSITORY_OPTION,
-    UrlRefused,
-)
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.stopwatch import Stopwatch
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.apply import Failed, Stopped, run_stage
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.repositories import REPOSITORY_OPTION
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.apply import run_stage
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired import DISRUPTIONS, REFUSE, from_options
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.system import DriverSystem
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex import MODES, UNMANAGED
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._options import arguments
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Plan, Refused, refuse, succeed
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Plan
 
 ARGUMENTS = arguments(
     "driver",
@@ -233,34 +228,23 @@ ARGUMENTS = arguments(
 )
 
 
-def main() -> None:
-    module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
-    try:
-        desired = from_options(module.params)
-        with Stopwatch() as watch, exclusive(module.params["lock_timeout"]):
-            report = run_stage(DriverSystem(fetching(open_url)), desired, module.check_mode)
-    except Refused as refusal:
-        refuse(module, refusal)
-    except Stopped as stopped:
-        module.fail_json(changed=True, msg=str(stopped), refusals=[stopped.refusal.as_dict()], steps=stopped.steps)
-    except Failed as failure:
-        module.fail_json(msg=str(failure), steps=failure.steps)
-    except (PackageError, KeyRefused, UrlRefused, CommandError) as error:
-        module.fail_json(msg=str(error))
+def run(module: AnsibleModule) -> tuple[Plan, dict[str, Any]]:
+    """Read, plan, apply, read back."""
+    report = run_stage(DriverSystem(fetching(open_url)), from_options(module.params), module.check_mode)
     if report.reboot:
         module.warn(f"The driver can be reloaded only with a reboot: {'; '.join(report.reboot)}.")
-    succeed(
-        module,
-        "driver",
-        Plan(report.steps, warnings=report.warnings),
-        report.diff_parts(),
-        version=report.version,
-        packages=dict(report.packages),
-        reboot_required=bool(report.reboot),
-        reboot_reasons=list(report.reboot),
-        pending=[{**step.as_dict(), "waits_for": list(report.reboot)} for step in report.pending],
-        seconds=watch.seconds,
-    )
+    return Plan(report.steps, warnings=report.warnings), {
+        "parts": report.diff_parts(),
+        "version": report.version,
+        "packages": dict(report.packages),
+        "reboot_required": bool(report.reboot),
+        "reboot_reasons": list(report.reboot),
+        "pending": [{**step.as_dict(), "waits_for": list(report.reboot)} for step in report.pending],
+    }
+
+
+def main() -> None:
+    run_module(AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True), "driver", run, locked=True)
 
 
 if __name__ == "__main__":

@@ -70,12 +70,11 @@ from collections.abc import Callable
 from contextlib import nullcontext
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import CommandError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import HostFiles, exclusive
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.document import pynvml_is_wanted
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_plan import users_of_gpus
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.repair_run import NotRepaired, Repair, write_bundle
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused, refuse
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.repair_run import Repair, write_bundle
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Failure, Refused, refuse
 
 #: Steps that keep others from the GPUs. The services of "bring_back" take the lock themselves.
 _LOCKED = ("reset_gpu", "reload_driver")
@@ -126,7 +125,7 @@ def main() -> None:
             said = steps[step]()
     except Refused as error:
         refuse(module, error)
-    except (NotRepaired, CommandError, OSError) as error:
+    except (Failure, OSError) as error:
         module.fail_json(msg=f"Failed to repair: {str(error).rstrip('.')}.")
     module.exit_json(changed=step != "drain", said=said)
 

@@ -91,29 +91,16 @@ refusals: {description: "Why the request is refused, each with C(thing), C(reaso
 """
 
 import os
-import traceback
+from collections.abc import Mapping
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import exclusive
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import remove as remove_file
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.module_run import not_yet, run_module
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_gpus import open_nvml
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_library import (
-    NvmlError,
-    NvmlUnavailable,
-    PynvmlMissing,
-)
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.stopwatch import Stopwatch
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_library import NvmlUnavailable
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._options import arguments, variables
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import (
-    NotInEffect,
-    Plan,
-    Refused,
-    Step,
-    carry_out,
-    refuse,
-    succeed,
-)
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Plan, Step, carry_out
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._records import Settings
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._settings import apply
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._settings.desired import read
@@ -128,42 +115,49 @@ ARGUMENTS = arguments(
     lock_timeout={"type": "float", "default": 60},
     _pynvml_archive={"type": "path"},
 )
-_NAME = "GPU settings"
 
 
-def run(module: AnsibleModule) -> tuple[Plan, dict[str, Any]]:
+def run(module: AnsibleModule) -> tuple[Plan, Mapping[str, Any]]:
     """Read, plan, apply, read back."""
     absent = module.params["state"] == "absent"
     wanted = Settings() if absent else read(variables("gpu_settings", module.params))
+    if not wanted.anything and apply.record() is None:
+        # Nothing was ever set here, so nobody has to ask the GPUs.
+        there = os.path.exists(apply.RECORD)
+        return _without_record(module, "it cannot be read") if there else Plan(), answer(wanted, [])
+    try:
+        return set_up(module, wanted)
+    except NvmlUnavailable as error:
+        if absent:
+            return _without_record(module, "without a driver nothing is set"), answer(wanted, [])
+        return not_yet(module, error, "their settings are planned")
+
+
+def set_up(module: AnsibleModule, wanted: Settings) -> tuple[Plan, dict[str, Any]]:
     policy = EccPolicy(module.params["reset"] == "auto", module.params["reboot"] == "allow")
-    with exclusive(module.params["lock_timeout"]):
-        if not wanted.anything and apply.record() is None:
-            # Nothing was ever set here, so nobody has to ask the GPUs.
-            return _without_record(module), answer(wanted, [])
-        with open_nvml(module.params["_pynvml_archive"]) as nvml:
+    with open_nvml(module.params["_pynvml_archive"]) as nvml:
 
-            def planned() -> Plan:
-                return plan_settings(apply.observe(nvml, wanted), wanted, apply.record(), policy)
+        def planned() -> Plan:
+            return plan_settings(apply.observe(nvml, wanted), wanted, apply.record(), policy)
 
-            found = planned()
-            pending = [step for step in found.steps if apply.awaits_reboot(step)]
-            if found.changes and not module.check_mode:
-                _done, pending = carry_out(
-                    "apply the settings of the GPUs",
-                    found,
-                    lambda steps: apply.apply(steps, wanted, nvml),
-                    planned,
-                    waits=apply.awaits_reboot,
-                )
+        found = planned()
+        pending = [step for step in found.steps if apply.awaits_reboot(step)]
+        if found.changes and not module.check_mode:
+            _done, pending = carry_out(
+                "apply the settings of the GPUs",
+                found,
+                lambda steps: apply.apply(steps, wanted, nvml),
+                planned,
+                waits=apply.awaits_reboot,
+            )
     return found, answer(wanted, pending)
 
 
-def _without_record(module: AnsibleModule) -> Plan:
-    """Remove a record that nobody can read."""
-    steps = [Step(Kind.REMOVE_FILE, apply.RECORD, "it cannot be read")] if os.path.exists(apply.RECORD) else []
-    if steps and not module.check_mode:
+def _without_record(module: AnsibleModule, why: str) -> Plan:
+    """Remove the record, without a GPU to ask."""
+    if not module.check_mode:
         remove_file(apply.RECORD)
-    return Plan(tuple(steps))
+    return Plan((Step(Kind.REMOVE_FILE, apply.RECORD, why),))
 
 
 def answer(wanted: Settings, pending: list[Step]) -> dict[str, Any]:
@@ -177,27 +171,7 @@ def answer(wanted: Settings, pending: list[Step]) -> dict[str, Any]:
 
 
 def main() -> None:
-    module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
-    try:
-        with Stopwatch() as watch:
-            plan, result = run(module)
-        succeed(module, _NAME, plan, **result, seconds=watch.seconds)
-    except PynvmlMissing as error:
-        module.fail_json(msg=str(error), pynvml_missing=True)
-    except Refused as refusal:
-        refuse(module, refusal)
-    except NvmlUnavailable as error:
-        if module.params["state"] == "absent":
-            steps = Plan((Step(Kind.REMOVE_FILE, apply.RECORD, "without a driver nothing is set"),))
-            if not module.check_mode:
-                remove_file(apply.RECORD)
-            succeed(module, _NAME, steps, **answer(Settings(), []))
-        if module.check_mode:
-            warning = f"The GPUs cannot be queried yet ({error}); their settings are planned once the driver is loaded."
-            succeed(module, _NAME, Plan(warnings=(warning,)), changed=True)
-        module.fail_json(msg=f"{error}. Run gpufleet.nvidia.site (role nvidia_driver) first.")
-    except (apply.SettingsError, NotInEffect, NvmlError) as error:
-        module.fail_json(msg=str(error), exception=traceback.format_exc())
+    run_module(AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True), "GPU settings", run, locked=True)
 
 
 if __name__ == "__main__":

@@ -50,33 +50,69 @@ EXAMPLES = r"""
 RETURN = r"""
 sha256: {description: SHA-256 of the desired program. V(none) if it was removed., returned: success, type: str}
 version: {description: Version of the collection that the program comes from. V(none) if it was removed., returned: success, type: str}
-seconds:
-  description: Duration of the module on the host, in seconds, as C(own). Waits for programs and for the driver are part of it.
-  returned: when the host was contacted
-  type: dict
-  sample: {own: 0.4}
+seconds: {description: "Seconds that it took, by what they were spent on, as RV(gpufleet.nvidia.mig#module:seconds).", type: dict, returned: success}
 steps: {description: "What was done, or would be in check mode, each as RV(gpufleet.nvidia.mig#module:steps).", type: list, elements: dict, returned: success}
 refusals: {description: "Why the request is refused, each with C(thing), C(reason), C(remedy), C(message).", type: list, elements: dict, returned: when refused}
 """
 
 import os
+from collections.abc import Mapping
+from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import CommandError
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.module_run import run_module
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.stopwatch import since_start
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import ProgramFacts
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.metric_units import refused_directory
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host import installation
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.plan import plan as plan_installation
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.plan import plan_removal, unit_texts
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import (
-    NotInEffect,
-    Plan,
-    Refused,
-    carry_out,
-    refuse,
-    succeed,
-)
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Failure, Plan, Refused, carry_out
+
+
+def run(module: AnsibleModule) -> tuple[Plan, Mapping[str, Any]]:
+    """Read, plan, apply, read back."""
+    wanted = module.params
+    present = wanted["state"] == "present"
+    metrics = wanted["metrics_directory"]
+    refused = refused_directory(metrics) if metrics else None
+    if refused:
+        remedy = "Give the directory that node_exporter is started with (--collector.textfile.directory)."
+        raise Refused(f"metrics_directory {metrics}", refused, remedy)
+    if present and not (wanted["sha256"] and wanted["version"]):
+        raise Failure(
+            "Failed to install the host program: the module was called without its action plugin, which builds it. "
+            "Call gpufleet.nvidia.host_program as a task"
+        )
+
+    def planned(found: ProgramFacts) -> Plan:
+        return (
+            plan_installation(found, wanted["version"], wanted["sha256"], metrics) if present else plan_removal(found)
+        )
+
+    found = installation.read()
+    plan = planned(found)
+    written = {name: wanted[name] if present else None for name in ("sha256", "version")}
+    if metrics and not os.path.isdir(metrics):
+        module.warn(
+            f"no metrics are written: {metrics} does not exist, and node_exporter has to create it. Install node_exporter, "
+            "or name the directory that it reads (nvidia_health_metrics_directory)"
+        )
+    if module.check_mode or not plan.changes:
+        return plan, written
+    if installation.needs_program(plan) and not wanted["src"]:
+        module.exit_json(changed=False, program_missing=True, seconds=since_start())
+    carry_out(
+        "install the host program" if present else "remove the host program",
+        plan,
+        lambda steps: (
+            installation.apply(steps, unit_texts(found, metrics), wanted["src"], wanted["version"])
+            if present
+            else installation.apply_removal(steps)
+        ),
+        lambda: planned(installation.read()),
+    )
+    return plan, written
 
 
 def main() -> None:
@@ -90,52 +126,7 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    wanted = module.params
-    present = wanted["state"] == "present"
-    metrics = wanted["metrics_directory"]
-    refused = refused_directory(metrics) if metrics else None
-    if refused:
-        remedy = "Give the directory that node_exporter is started with (--collector.textfile.directory)."
-        refuse(module, Refused(f"metrics_directory {metrics}", refused, remedy))
-    if present and not (wanted["sha256"] and wanted["version"]):
-        module.fail_json(
-            msg="Failed to install the host program: the module was called without its action plugin, which builds it. "
-            "Call gpufleet.nvidia.host_program as a task"
-        )
-
-    def planned(found: ProgramFacts) -> Plan:
-        return (
-            plan_installation(found, wanted["version"], wanted["sha256"], metrics) if present else plan_removal(found)
-        )
-
-    try:
-        found = installation.read()
-        plan = planned(found)
-        written = {name: wanted[name] if present else None for name in ("sha256", "version")}
-        if metrics and not os.path.isdir(metrics):
-            module.warn(
-                f"no metrics are written: {metrics} does not exist, and node_exporter has to create it. Install node_exporter, "
-                "or name the directory that it reads (nvidia_health_metrics_directory)"
-            )
-        if module.check_mode or not plan.changes:
-            succeed(module, "the host program", plan, **written, seconds=since_start())
-        if installation.needs_program(plan) and not wanted["src"]:
-            module.exit_json(changed=False, program_missing=True, seconds=since_start())
-        carry_out(
-            "install the host program" if present else "remove the host program",
-            plan,
-            lambda steps: (
-                installation.apply(steps, unit_texts(found, metrics), wanted["src"], wanted["version"])
-                if present
-                else installation.apply_removal(steps)
-            ),
-            lambda: planned(installation.read()),
-        )
-    except Refused as refusal:
-        refuse(module, refusal)
-    except (CommandError, installation.InstallationError, NotInEffect, OSError) as error:
-        module.fail_json(msg=str(error))
-    succeed(module, "the host program", plan, **written, seconds=since_start())
+    run_module(module, "the host program", run)
 
 
 if __name__ == "__main__":

@@ -49,26 +49,20 @@ EXAMPLES = r"""
 
 RETURN = r"""
 steps: {description: "What was done, or would be in check mode, each as RV(gpufleet.nvidia.mig#module:steps).", type: list, elements: dict, returned: success}
+seconds: {description: "Seconds that it took, by what they were spent on, as RV(gpufleet.nvidia.mig#module:seconds).", type: dict, returned: success}
 refusals: {description: "Why the request is refused, each with C(thing), C(reason), C(remedy), C(message).", type: list, elements: dict, returned: when refused}
 """
 
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import HostFiles, exclusive
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.package_manager import PackageError
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import HostFiles
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.module_run import run_module
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.package_tools import manager_for
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.host import package_manager
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.toml_read import TomlError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host import leftovers
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import (
-    NotInEffect,
-    Plan,
-    Refused,
-    carry_out,
-    refuse,
-    succeed,
-)
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Failure, Plan, carry_out
 
 ARGUMENTS: dict[str, Any] = {
     "toolkit": {"type": "bool", "default": False},
@@ -78,11 +72,11 @@ ARGUMENTS: dict[str, Any] = {
 }
 
 
-def run(module: AnsibleModule) -> Plan:
+def run(module: AnsibleModule) -> tuple[Plan, dict[str, Any]]:
     """Read, plan, apply, read back."""
     gone = module.params["toolkit"], module.params["driver"], module.params["dcgm"]
     manager = manager_for(package_manager(HostFiles()) or "unknown")
-    with exclusive(module.params["lock_timeout"]):
+    try:
         present = leftovers.read(manager)
         plan = leftovers.plan(present, *gone)
         if plan.changes and not module.check_mode:
@@ -92,19 +86,15 @@ def run(module: AnsibleModule) -> Plan:
                 lambda steps: leftovers.apply(steps, manager, present),
                 lambda: leftovers.plan(leftovers.read(manager), *gone),
             )
-    return plan
+    except TomlError as error:
+        message = f"Failed to read {leftovers.TOOLKIT_SETTINGS}: {error}. Correct the file by hand."
+        raise Failure(message) from error
+    return plan, {}
 
 
 def main() -> None:
     module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
-    try:
-        succeed(module, "what is left of gpufleet.nvidia", run(module))
-    except Refused as refusal:
-        refuse(module, refusal)
-    except TomlError as error:
-        module.fail_json(msg=f"Failed to read {leftovers.TOOLKIT_SETTINGS}: {error}. Correct the file by hand.")
-    except (PackageError, NotInEffect, OSError) as error:
-        module.fail_json(msg=str(error))
+    run_module(module, "what is left of gpufleet.nvidia", run, locked=True)
 
 
 if __name__ == "__main__":

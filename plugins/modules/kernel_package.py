@@ -46,6 +46,7 @@ release:
   returned: success
   sample: 6.1.0-51-amd64
 steps: {description: "What was done, or would be in check mode, each as RV(gpufleet.nvidia.mig#module:steps).", type: list, elements: dict, returned: success}
+seconds: {description: "Seconds that it took, by what they were spent on, as RV(gpufleet.nvidia.mig#module:seconds).", type: dict, returned: success}
 refusals: {description: "Why the request is refused, each with C(thing), C(reason), C(remedy), C(message).", type: list, elements: dict, returned: when refused}
 """
 
@@ -55,9 +56,9 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.urls import open_url
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import CommandError
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import HostFiles, exclusive
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import HostFiles
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.grub import installed_kernels
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.module_run import run_module
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.package_manager import PackageError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.package_tools import fetching
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.kernel_update import (
@@ -71,7 +72,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.kernel_upd
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.state import Host
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.system import DriverSystem
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._packages.transactions import hold_again
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Plan, Refused, refuse, succeed
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Plan, Refused
 
 ARGUMENTS: dict[str, Any] = {
     "state": {"type": "str", "choices": ["latest", "planned"], "default": "latest"},
@@ -140,14 +141,7 @@ def _completing(change: Callable[[], None]) -> None:
 
 def main() -> None:
     module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
-    try:
-        with exclusive(module.params["lock_timeout"]):
-            steps, result = run(module)
-        succeed(module, "the newest kernel", steps, **result)
-    except Refused as refusal:
-        refuse(module, refusal)
-    except (PackageError, CommandError, OSError) as error:
-        module.fail_json(msg=f"{str(error).rstrip('.')}.")
+    run_module(module, "the newest kernel", run, locked=True)
 
 
 if __name__ == "__main__":

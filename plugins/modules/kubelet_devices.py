@@ -34,13 +34,24 @@ EXAMPLES = r"""
 
 RETURN = r"""
 steps: {description: "What was done, or would be in check mode, each as RV(gpufleet.nvidia.mig#module:steps).", type: list, elements: dict, returned: success}
+seconds: {description: "Seconds that it took, by what they were spent on, as RV(gpufleet.nvidia.mig#module:seconds).", type: dict, returned: success}
 refusals: {description: "Why the request is refused, each with C(thing), C(reason), C(remedy), C(message).", type: list, elements: dict, returned: when refused}
 """
 
+from typing import Any
+
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import CommandError
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.module_run import run_module
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host import kubelet_resources
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused, refuse, succeed
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Plan
+
+
+def run(module: AnsibleModule) -> tuple[Plan, dict[str, Any]]:
+    plan = kubelet_resources.plan(kubelet_resources.read(), module.params["pods"], module.params["start_only"])
+    if not module.check_mode and plan.changes:
+        kubelet_resources.apply(plan)
+        kubelet_resources.read_back(plan)
+    return plan, {}
 
 
 def main() -> None:
@@ -51,16 +62,8 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    try:
-        plan = kubelet_resources.plan(kubelet_resources.read(), module.params["pods"], module.params["start_only"])
-        if not module.check_mode and plan.changes:
-            kubelet_resources.apply(plan)
-            kubelet_resources.read_back(plan)
-    except Refused as refusal:
-        refuse(module, refusal)
-    except (CommandError, kubelet_resources.NotForgotten, OSError) as error:
-        module.fail_json(msg=f"Failed to let the kubelet forget the device plugin: {str(error).rstrip('.')}.")
-    succeed(module, "what the kubelet remembers of device plugins", plan)
+    failed = "Failed to let the kubelet forget the device plugin"
+    run_module(module, "what the kubelet remembers of device plugins", run, failed=failed)
 
 
 if __name__ == "__main__":

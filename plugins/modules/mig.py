@@ -217,26 +217,54 @@ outcome: {description: "V(restored) if the previous layout was restored, V(not_r
 refusals: {description: "Why the request is refused, each with C(thing), C(reason), C(remedy), C(message).", type: list, elements: dict, returned: when refused}
 """
 
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import HostFiles, exclusive
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import HostFiles
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.module_run import run_module
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_gpus import open_nvml
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_library import (
-    NvmlError,
-    NvmlUnavailable,
-    PynvmlMissing,
-)
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.stopwatch import Stopwatch
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_library import NvmlUnavailable
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig import apply_run
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply import ApplyFailed
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_machine import Machine, ServicesFailed
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_machine import Machine
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.desired import variables_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.journal import Journal
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._options import arguments
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import NotInEffect, Plan, Refused, refuse, succeed
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Plan, refuse
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._settings import apply as settings_apply
+
+
+def run(module: AnsibleModule) -> tuple[Plan, dict[str, Any]]:
+    """Read, plan, apply, read back."""
+    variables = variables_of(module.params)
+    to_original = module.params["state"] == "original"
+    if to_original and apply_run.nothing_kept(Journal()):
+        # Also where there is no driver any more to ask.
+        return Plan(), {"reboot_required": False, "reboot_reason": None}
+    try:
+        with open_nvml(module.params["_pynvml_archive"]) as nvml:
+            machine = Machine(nvml, Journal(), variables)
+            prepared = apply_run.plan(machine, machine.read(), to_original)
+            if module.check_mode or not (prepared.steps.changes or prepared.interrupted):
+                return prepared.steps, apply_run.report(prepared)
+            result = apply_run.carry_out(machine, prepared)
+            settings = settings_apply.record() if machine.done.reset else None
+            if settings is not None:
+                for text in settings_apply.restore(nvml, settings):
+                    module.warn(f"A GPU was reset for its MIG mode, but its settings are not restored: {text}")
+            return prepared.steps, result
+    except NvmlUnavailable as error:
+        if not module.check_mode or error.reason not in ("driver_not_loaded", "library_not_found"):
+            raise
+        return _offline(module, variables, error)
+
+
+def _offline(module: AnsibleModule, variables: dict[str, Any], error: NvmlUnavailable) -> tuple[Plan, dict[str, Any]]:
+    """Return what the PCI bus lets us plan in check mode on a host whose driver does not answer yet."""
+    plan = apply_run.plan_offline(HostFiles(), variables, error.message)
+    if plan.refusals:
+        refuse(module, *plan.refusals)
+    notes = (*plan.warnings, *([plan.unknown] if plan.unknown else []))
+    return Plan(plan.steps, warnings=notes), {"changed": plan.needed}
 
 
 def main() -> None:
@@ -252,51 +280,8 @@ def main() -> None:
         ),
         supports_check_mode=True,
     )
-    parameters = module.params
-    try:
-        variables = variables_of(parameters)
-        to_original = parameters["state"] == "original"
-        if to_original and apply_run.nothing_kept(Journal()):
-            # Also where there is no driver any more to ask.
-            succeed(module, "MIG", Plan(), reboot_required=False, reboot_reason=None)
-        with Stopwatch() as watch, _lock(module), open_nvml(parameters["_pynvml_archive"]) as nvml:
-            machine = Machine(nvml, Journal(), variables)
-            prepared = apply_run.plan(machine, machine.read(), to_original)
-            if module.check_mode or not (prepared.steps.changes or prepared.interrupted):
-                result = apply_run.report(prepared)
-            else:
-                result = apply_run.carry_out(machine, prepared)
-                settings = settings_apply.record() if machine.done.reset else None
-                if settings is not None:
-                    for text in settings_apply.restore(nvml, settings):
-                        module.warn(f"A GPU was reset for its MIG mode, but its settings are not restored: {text}")
-    except Refused as error:
-        refuse(module, error)
-    except PynvmlMissing as error:
-        module.fail_json(msg=str(error), pynvml_missing=True)
-    except NvmlUnavailable as error:
-        if not module.check_mode or error.reason not in ("driver_not_loaded", "library_not_found"):
-            module.fail_json(msg=error.message, reason=error.reason)
-        _exit_offline(module, variables, error)
-    except ApplyFailed as error:
-        module.fail_json(msg=str(error), outcome=error.outcome, carried_out=error.done.steps)
-    except (NvmlError, ServicesFailed, NotInEffect, apply_run.AfterChangeFailed, OSError) as error:
-        module.fail_json(msg=str(error))
-    succeed(module, "MIG", prepared.steps, **result, seconds=watch.seconds)
-
-
-def _lock(module: AnsibleModule) -> AbstractContextManager[None]:
-    """Return what keeps everything else from changing GPUs; check mode changes none."""
-    return nullcontext() if module.check_mode else exclusive(module.params["lock_timeout"])
-
-
-def _exit_offline(module: AnsibleModule, variables: dict[str, Any], error: NvmlUnavailable) -> None:
-    """End a check-mode run on a host whose driver does not answer yet with what the PCI bus lets us plan."""
-    plan = apply_run.plan_offline(HostFiles(), variables, error.message)
-    if plan.refusals:
-        refuse(module, *plan.refusals)
-    notes = (*plan.warnings, *([plan.unknown] if plan.unknown else []))
-    succeed(module, "MIG", Plan(plan.steps, warnings=notes), changed=plan.needed)
+    # Check mode changes nothing that anybody else changes.
+    run_module(module, "MIG", run, locked=not module.check_mode)
 
 
 if __name__ == "__main__":

@@ -65,14 +65,10 @@ last_change: {description: The journal's record of the last MIG change. V(none) 
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_gpus import open_nvml
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_library import (
-    NvmlError,
-    NvmlUnavailable,
-    PynvmlMissing,
-)
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_machine import Machine
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.host_plan import Unexportable, export
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.host_plan import export
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.journal import Journal
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Failure
 
 
 def main() -> None:
@@ -88,12 +84,8 @@ def main() -> None:
         with open_nvml(module.params["_pynvml_archive"]) as nvml:
             gpus = Machine(nvml, journal, {}).read()
         exported = export(gpus, module.params["label"])
-    except PynvmlMissing as error:
-        module.fail_json(msg=str(error), pynvml_missing=True)
-    except NvmlUnavailable as error:
-        module.fail_json(msg=error.message, reason=error.reason)
-    except (NvmlError, Unexportable) as error:
-        module.fail_json(msg=str(error))
+    except Failure as failure:
+        module.fail_json(msg=str(failure), **failure.more)
     last = journal.last()
     module.exit_json(changed=False, last_change=None if last is None else last.as_dict(), **exported)
 

@@ -85,32 +85,22 @@ sharing:
 refusals: {description: "Why the request is refused, each with C(thing), C(reason), C(remedy), C(message).", type: list, elements: dict, returned: when refused}
 """
 
-import traceback
+from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import replace
+from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.files import exclusive
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.module_run import not_yet, run_module
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_gpus import Nvml, open_nvml
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_library import (
-    NvmlUnavailable,
-    PynvmlMissing,
-)
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.stopwatch import Stopwatch
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_library import NvmlUnavailable
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.driver_versions import (
     branch_of,
     is_driver_version,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._gpu_facts import gpu_view
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._options import arguments, variables
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import (
-    NotInEffect,
-    Plan,
-    Refused,
-    carry_out,
-    refuse,
-    succeed,
-)
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Plan, carry_out
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._printable import printable
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import apply as sharing_apply
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import mps_removal
@@ -130,13 +120,11 @@ ARGUMENTS = arguments(
     _pynvml_archive={"type": "path"},
 )
 
-_NAME = "GPU sharing"
 
-
-def run(module: AnsibleModule) -> tuple[Plan, HostSharing]:
+def share(module: AnsibleModule) -> tuple[Plan, HostSharing]:
     """Read, plan, apply, read back."""
     sharing = read(variables("mps", module.params))
-    with exclusive(module.params["lock_timeout"]), open_nvml(module.params["_pynvml_archive"]) as nvml:
+    with open_nvml(module.params["_pynvml_archive"]) as nvml:
         version = nvml.driver_version()
         branch = branch_of(version) if version and is_driver_version(version) else None
         observed = sharing_apply.observe(nvml)
@@ -162,7 +150,7 @@ def run(module: AnsibleModule) -> tuple[Plan, HostSharing]:
 
 def remove(module: AnsibleModule) -> tuple[Plan, HostSharing]:
     """Read, plan, apply, read back for O(state=absent), with NVML where the driver answers."""
-    with exclusive(module.params["lock_timeout"]), ExitStack() as opened:
+    with ExitStack() as opened:
         nvml: Nvml | None = None
         with suppress(NvmlUnavailable):
             nvml = opened.enter_context(open_nvml(module.params["_pynvml_archive"]))
@@ -183,23 +171,16 @@ def _plan_removal(module: AnsibleModule, nvml: Nvml | None) -> tuple[Observed, P
     return observed, mps_removal.plan(observed, present, module.params["disruption"], gpus=nvml is not None)
 
 
-def main() -> None:
-    module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
+def run(module: AnsibleModule) -> tuple[Plan, Mapping[str, Any]]:
     try:
-        with Stopwatch() as watch:
-            plan, wanted = (remove if module.params["state"] == "absent" else run)(module)
-        succeed(module, _NAME, plan, sharing=wanted.as_dict(), seconds=watch.seconds)
-    except PynvmlMissing as error:
-        module.fail_json(msg=str(error), pynvml_missing=True)
-    except Refused as refusal:
-        refuse(module, refusal)
+        plan, wanted = (remove if module.params["state"] == "absent" else share)(module)
     except NvmlUnavailable as error:
-        if module.check_mode:
-            warning = f"The GPUs cannot be queried yet ({error}); the sharing is planned once the driver is loaded."
-            succeed(module, _NAME, Plan(warnings=(warning,)), changed=True)
-        module.fail_json(msg=f"{error}. Run gpufleet.nvidia.site (role nvidia_driver) first.")
-    except (sharing_apply.SharingError, NotInEffect) as error:
-        module.fail_json(msg=str(error), exception=traceback.format_exc())
+        return not_yet(module, error, "the sharing is planned")
+    return plan, {"sharing": wanted.as_dict()}
+
+
+def main() -> None:
+    run_module(AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True), "GPU sharing", run, locked=True)
 
 
 if __name__ == "__main__":

@@ -16,10 +16,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Callable
 
+from .._plan import Failure
 from .files import PROGRAM_FOLDERS
 
 
-class CommandError(Exception):
+class CommandError(Failure):
     """A command could not be run, ran out of time, or ended in a way that its caller did not allow."""
 
     def __init__(self, command: Sequence[str], reason: str, output: str = "") -> None:

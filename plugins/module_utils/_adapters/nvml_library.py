@@ -20,6 +20,7 @@ from types import ModuleType
 from typing import Any
 
 from .._formats.host_names import CONTAINER_FOLDERS, LIBRARY
+from .._plan import Failure
 from .files import read_text
 
 #: Error codes of nvml.h that callers ask for by name.
@@ -59,16 +60,16 @@ _UNAVAILABLE = {
 }
 
 
-class NvmlUnavailable(Exception):
+class NvmlUnavailable(Failure):
     """NVML cannot be used on this host now, for a reason of L(_UNAVAILABLE) or C(unknown)."""
 
     def __init__(self, reason: str, message: str) -> None:
         self.reason = reason
         self.message = message
-        super().__init__(message)
+        super().__init__(message, reason=reason)
 
 
-class NvmlError(Exception):
+class NvmlError(Failure):
     """A call that failed, with NVML's code, its symbol without prefix (C(IN_USE)) and its text."""
 
     def __init__(self, call: str, code: int, symbol: str, message: str) -> None:
@@ -158,7 +159,7 @@ class Reading:
 HOST_PROGRAM = "/usr/local/lib/gpufleet/gpufleet-host.pyz"
 
 
-class PynvmlMissing(Exception):
+class PynvmlMissing(Failure):
     """No pynvml on this host. The action plugin answers this by sending the controller's."""
 
 
@@ -172,7 +173,8 @@ def load_pynvml(archive: str | None = None) -> ModuleType:
     except ImportError as error:
         raise PynvmlMissing(
             "The Python module pynvml (nvidia-ml-py) is not on this host. Run gpufleet.nvidia.site (role nvidia_driver), "
-            "which installs the host program that carries it, or install nvidia-ml-py"
+            "which installs the host program that carries it, or install nvidia-ml-py",
+            pynvml_missing=True,
         ) from error
 
 

@@ -20,6 +20,8 @@ import hashlib
 import re
 from itertools import takewhile
 
+from .._plan import Failure
+
 _PUBLIC_KEY, _SUBKEY, _SIGNATURE = 6, 14, 2
 #: What else a public key may have (RFC 9580, section 10.1): user ids and attributes, and the trust that gpg writes into keyrings of its own.
 _REST = (13, 17, 12)
@@ -41,7 +43,7 @@ _ARMOUR = re.compile(
 )
 
 
-class KeyRefused(Exception):
+class KeyRefused(Failure):
     """A signing key that is not the one that was asked for, or that cannot be read."""
 
 

@@ -17,7 +17,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from .._plan import Refused
+from .._plan import Failure, Refused
 from .command import CommandError, Result, Runner
 from .command import run as run_command
 from .files import list_directory, read_text, remove, write_whole
@@ -32,7 +32,7 @@ _PAUSE = 2.0
 TRANSACTION_TIMEOUT = 3600
 
 
-class PackageError(Exception):
+class PackageError(Failure):
     """A package manager could not do what it was asked; the message has what it said."""
 
 

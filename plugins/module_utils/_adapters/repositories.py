@@ -18,14 +18,10 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from .._plan import Refused
+from .._plan import Failure, Refused
 from .files import read_text
 
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
-
-
-class UrlRefused(Exception):
-    """A URL from which nothing may be fetched."""
 
 
 #: The option C(repository) of modules that configure one, as an argument spec.
@@ -79,7 +75,7 @@ def canonical(url: str) -> str:
 
 
 def check_url(url: str, variable: str) -> str:
-    """Return C(url), as L(canonical) spells it, when packages or keys may be fetched from it. Raises UrlRefused: neither https, nor a file, nor local."""
+    """Return C(url), as L(canonical) spells it, when packages or keys may be fetched from it. Raises Failure: neither https, nor a file, nor local."""
     refuse_credentials_in(url, variable)
     parts = urlsplit(url)
     safe = (
@@ -88,7 +84,7 @@ def check_url(url: str, variable: str) -> str:
         or (parts.scheme == "http" and parts.hostname in _LOOPBACK)
     )
     if not safe or re.search(r"\s", url):
-        raise UrlRefused(
+        raise Failure(
             f"{variable}: {url!r} is not fetched without TLS. "
             "Use https://, a file:/// path, or a server on the loopback interface."
         )

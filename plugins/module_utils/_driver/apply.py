@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from .._adapters.command import CommandError
@@ -15,7 +15,7 @@ from .._adapters.openpgp import fingerprints
 from .._adapters.package_manager import PackageError
 from .._health.hardware import judge_exit_status
 from .._packages.transactions import package_appliers, with_newer_lists
-from .._plan import NotInEffect, Plan, Refused, Step, carry_out
+from .._plan import Failure, NotInEffect, Plan, Step, carry_out
 from .._steps import Kind
 from .desired import DesiredDriver
 from .dkms import with_modules
@@ -29,23 +29,6 @@ from .selection import NotOffered
 from .state import Host
 from .steps import LOADS, PREFERENCES_NAME, preferences
 from .system import DriverSystem
-
-
-class Failed(Exception):
-    """Everything was carried out, and what was read back is not what was wanted."""
-
-    def __init__(self, message: str, steps: Sequence[Step]) -> None:
-        self.steps = [step.as_dict() for step in steps]
-        super().__init__(message)
-
-
-class Stopped(Exception):
-    """What could be done is done, and a person has to do something before the driver can be installed. C(refusal): why, and what."""
-
-    def __init__(self, refusal: Refused, steps: Sequence[Step]) -> None:
-        self.refusal = refusal
-        self.steps = [step.as_dict() for step in steps]
-        super().__init__(refusal.message)
 
 
 @dataclass(frozen=True)
@@ -77,8 +60,7 @@ def run_stage(system: DriverSystem, desired: DesiredDriver, check: bool) -> Driv
     """Apply the desired state to the driver of one host.
 
     :raises Refused: the desired state cannot be met; nothing was touched.
-    :raises Stopped: a person has to do something first; in check mode that is a warning.
-    :raises Failed: reading back does not show what was wanted.
+    :raises Failure: reading back does not show what was wanted, or a person has to do something first; in check mode that is a warning.
     """
     before = system.read()
     plan = plan_packages(system, before, desired, check)
@@ -100,7 +82,9 @@ def run_stage(system: DriverSystem, desired: DesiredDriver, check: bool) -> Driv
     try:
         installed, exactly = _install(system, before, desired, plan, wanted, steps)
         if plan.stop is not None:
-            raise Stopped(plan.stop, steps)
+            # What could be done is done, and a person has to do something before the driver can be installed.
+            refusals = [plan.stop.as_dict()]
+            raise Failure(plan.stop.message, changed=True, refusals=refusals, steps=[step.as_dict() for step in steps])
         if plan.not_offered is not None:
             system.write_not_offered(before.kernel, plan.not_offered)
         run = PostInstall(system, exactly)
@@ -108,7 +92,8 @@ def run_stage(system: DriverSystem, desired: DesiredDriver, check: bool) -> Driv
     except PackageError as error:
         raise PackageError(f"{str(error).rstrip('.')}{leads_on(system.read(), desired)}") from error
     except (NotInEffect, CommandError) as failure:
-        raise Failed(f"{str(failure).rstrip('.')}{leads_on(system.read(), desired)}", steps) from failure
+        message = f"{str(failure).rstrip('.')}{leads_on(system.read(), desired)}"
+        raise Failure(message, steps=[step.as_dict() for step in steps]) from failure
     steps += run.done
     return DriverReport(
         changed=bool(steps),

@@ -24,16 +24,12 @@ from .._facts.host import read_services
 from .._facts_view import ProgramFacts, view_of
 from .._formats.host_names import wants_link
 from .._health.metric_units import METRICS_SERVICE, METRICS_TIMER, TIMER_LINK
-from .._plan import Plan, Refused
+from .._plan import Failure, Plan, Refused
 from .._printable import printable
 from .._runtime.unit_reload import reload_units
 from .._steps import Kind
 from .plan import OF_METRICS, VERSION_FILE
 from .units import UNIT_DIRECTORY
-
-
-class InstallationError(Exception):
-    """The program cannot be installed."""
 
 
 def read() -> ProgramFacts:
@@ -54,7 +50,7 @@ def apply(steps: Plan, texts: Mapping[str, str], source: str | None, version: st
         if step.kind is Kind.INSTALL_HOST_PROGRAM:
             content = read_bytes(source) if source else None
             if content is None:
-                raise InstallationError(f"Failed to install {HOST_PROGRAM}: there is no program to install it from")
+                raise Failure(f"Failed to install {HOST_PROGRAM}: there is no program to install it from")
             # Before the program, which is looked for to tell whether all is there.
             write_compiled(content, HOST_PROGRAM)
             write_whole(HOST_PROGRAM, content, mode=0o755)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from .._adapters import files, systemd
 from .._formats.kubelet_checkpoint import CHECKPOINT, read_checkpoint
-from .._plan import Plan, Refused, Step
+from .._plan import Failure, Plan, Refused, Step
 from .._runtimes import DISTRIBUTIONS
 from .._steps import Kind
 
@@ -25,10 +25,6 @@ from .._steps import Kind
 UNITS = ("kubelet.service", *(f"{distribution.agent}.service" for distribution in DISTRIBUTIONS.values()))
 NVIDIA = "nvidia.com/"
 _REMEDY = "Drain the node, stop the kubelet, remove the file and start the kubelet by hand."
-
-
-class NotForgotten(Exception):
-    """The kubelet did not come to the state that was planned."""
 
 
 @dataclass(frozen=True)
@@ -102,13 +98,13 @@ def apply(planned: Plan) -> None:
 
 
 def read_back(planned: Plan) -> None:
-    """Compare the host with what was planned. Raises NotForgotten: the kubelet does not run, or a device plugin of NVIDIA registered again."""
+    """Compare the host with what was planned. Raises Failure: the kubelet does not run, or a device plugin of NVIDIA registered again."""
     found = read()
     if not found.active:
-        raise NotForgotten(f"{found.unit or 'the kubelet'} does not run. See journalctl --unit {found.unit}")
+        raise Failure(f"{found.unit or 'the kubelet'} does not run. See journalctl --unit {found.unit}")
     ours = sorted(name for name in found.registered if name.startswith(NVIDIA))
     if ours and any(step.kind is Kind.REMOVE_FILE for step in planned.steps):
-        raise NotForgotten(
+        raise Failure(
             f"a device plugin registered {', '.join(ours)} again. Remove its pod from the node: kubectl get pods --field-selector "
             "spec.nodeName=NODE --all-namespaces"
         )

@@ -30,15 +30,11 @@ from .._formats.host_names import BUNDLES, CDI_UNIT, MIG_UNIT, SETTINGS_UNIT, SH
 from .._health.hardware import NO_RECOVERY, recovery_of
 from .._health.repair_faults import subject_of
 from .._health.repair_plan import users_of_gpus
-from .._plan import Refused
+from .._plan import Failure, Refused
 from .._records import UNREADABLE
 from .._sharing import mps_units
 
 _PAUSE = 2.0
-
-
-class NotRepaired(Exception):
-    """The step was taken, and what is read back is not what it should have done."""
 
 
 class Repair:
@@ -58,7 +54,7 @@ class Repair:
             time.sleep(_PAUSE)
 
     def reset(self, addresses: Sequence[str]) -> str:
-        """Reset GPUs in one command and return what the tool said. Raises NotRepaired: they are not as a reset leaves them."""
+        """Reset GPUs in one command and return what the tool said. Raises Failure: they are not as a reset leaves them."""
         known = {subject_of(gpu): gpu for gpu in self.read().gpus or () if not gpu.lost}
         missing = [address for address in addresses if address not in known]
         if missing:
@@ -73,41 +69,38 @@ class Repair:
         for address in addresses:
             gpu = after.get(address)
             if gpu is None or gpu.lost:
-                raise NotRepaired(f"GPU {address} is gone after the reset. nvidia-smi: {said}")
+                raise Failure(f"GPU {address} is gone after the reset. nvidia-smi: {said}")
             asked = gpu.recovery_action or NO_RECOVERY
             if asked != NO_RECOVERY:
                 wanted = recovery_of(asked).asked
                 text = f"the driver asks for {wanted} ({asked}) of GPU {address} after the reset. nvidia-smi: {said}"
-                raise NotRepaired(text)
+                raise Failure(text)
         # Without a recovery action nothing but the tool tells that there was a reset.
         if result is None or result.rc:
-            raise NotRepaired(f"GPU {', '.join(addresses)}: nvidia-smi did not reset it: {said}")
+            raise Failure(f"GPU {', '.join(addresses)}: nvidia-smi did not reset it: {said}")
         return said
 
     def drain(self, addresses: Sequence[str]) -> str:
-        """See that nobody uses GPUs any more, which is all that the driver asks for. Raises NotRepaired: the driver asks for it still."""
+        """See that nobody uses GPUs any more, which is all that the driver asks for. Raises Failure: the driver asks for it still."""
         self.refuse_users(addresses, mps=True)
         still = [subject_of(gpu) for gpu in self.read().gpus or () if gpu.recovery_action not in (None, NO_RECOVERY)]
         if still:
             text = f"the driver of GPU {', '.join(still)} asks for more, although no process uses it any longer"
-            raise NotRepaired(text)
+            raise Failure(text)
         return "no process uses them"
 
     def restart(self, services: Sequence[str], addresses: Sequence[str]) -> str:
-        """Restart services in order, while nobody uses the GPUs at C(addresses). Raises NotRepaired: one does not exist or does not come back."""
+        """Restart services in order, while nobody uses the GPUs at C(addresses). Raises Failure: one does not exist or does not come back."""
         if addresses:
             self.refuse_users(addresses, mps=True)
         for name in services:
             if not systemd.unit(name).exists:
-                raise NotRepaired(f"{name} is not installed. Run gpufleet.nvidia.site on this host")
-            try:
-                systemd.restart(name, timeout=900)
-            except CommandError as error:
-                raise NotRepaired(str(error)) from error
+                raise Failure(f"{name} is not installed. Run gpufleet.nvidia.site on this host")
+            systemd.restart(name, timeout=900)
         return f"restarted {', '.join(services)}"
 
     def reload(self) -> str:
-        """Load the driver on disk without a reboot. Raises NotRepaired: it takes a reboot, or does not load."""
+        """Load the driver on disk without a reboot. Raises Failure: it takes a reboot, or does not load."""
 
         def fetch(url: str, _credentials: object = None) -> bytes:
             raise Refused(url, "a reload fetches nothing")
@@ -118,18 +111,18 @@ class Repair:
         run.reload(system.read())
         wrong = [*run.problems, *run.reboot]
         if wrong:
-            raise NotRepaired(f"the driver cannot be reloaded: {'; '.join(wrong)}")
+            raise Failure(f"the driver cannot be reloaded: {'; '.join(wrong)}")
         return "; ".join(map(str, run.done)) or "the driver on disk is loaded"
 
     def bring_back(self) -> str:
         """Restore what a reset or a reload takes away, by the services that do it at boot: MIG, CDI, settings, compute mode, MPS daemons. Raises
-        NotRepaired: one of them fails.
+        Failure: one of them fails.
         """
         recorded = self.read().recorded
         wanted = [MIG_UNIT, CDI_UNIT] if recorded.mig is not None else []
         wanted += [SETTINGS_UNIT] if recorded.settings is not None else []
         if recorded.sharing is UNREADABLE:
-            raise NotRepaired("/etc/gpufleet/sharing.json cannot be used")
+            raise Failure("/etc/gpufleet/sharing.json cannot be used")
         if recorded.sharing is not None:
             wanted += [SHARING_UNIT, *(mps_units.instance(daemon.name) for daemon in recorded.sharing.daemons)]
         present = [name for name in wanted if systemd.unit(name).exists]

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 
 from .._adapters.command import CommandError
 from .._adapters.nvml_library import NvmlError, NvmlUnavailable
-from .._plan import Refused
+from .._plan import Failure, Refused
 from .._records import GpuRecord
 from .apply_exact import plan_exact
 from .apply_machine import Done, Machine, StepFailed
@@ -45,13 +45,13 @@ class NotReached(Exception):
         super().__init__("; ".join(self.reasons))
 
 
-class ApplyFailed(Exception):
+class ApplyFailed(Failure):
     """The desired state was not reached. C(outcome): C(restored) or C(not_restored)."""
 
     def __init__(self, message: str, outcome: str, done: Done) -> None:
         self.outcome = outcome
         self.done = done
-        super().__init__(message)
+        super().__init__(message, outcome=outcome, carried_out=done.steps)
 
     def with_problems(self, problems: Sequence[str]) -> ApplyFailed:
         return ApplyFailed(". ".join((str(self), *problems)), self.outcome, self.done)

@@ -22,6 +22,7 @@ from .._adapters.nvml_library import IN_USE, ComputeInstanceProfile, GpuState, N
 from .._adapters.processes import add_allocations, device_holders, read_allocations
 from .._facts_view import HolderFacts, open_by, view_of
 from .._gpu_facts import gpu_view
+from .._plan import Failure
 from .._printable import printable
 from .._runtimes import ALL_KUBELETS
 from .._users import TOLERATE_RESET, holders_of, named
@@ -256,7 +257,7 @@ _SERVICES = ("nvidia-dcgm.service", "dcgm.service", "dcgm-exporter.service", "nv
 _PODS = ("pod nvidia-device-plugin", "pod gpu-feature-discovery", "pod dcgm-exporter")
 
 
-class ServicesFailed(Exception):
+class ServicesFailed(Failure):
     """A service did not stop or did not come back."""
 
 

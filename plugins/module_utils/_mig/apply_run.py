@@ -21,7 +21,7 @@ from .._formats import utc_time
 from .._formats.cdi import GPU_KIND
 from .._formats.cdi_state import describes_others, specifications
 from .._formats.documents import read_record
-from .._plan import Plan, StagePlan, Step
+from .._plan import Failure, Plan, StagePlan, Step
 from .._records import OF_FACTS, GpuRecord
 from .._schema import encode
 from .._steps import Kind, gpu_of
@@ -36,10 +36,6 @@ from .stage import LayoutPlan, plan_layout, stage
 from .state import NodeGpu, instance_title, offered_by
 
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
-
-
-class AfterChangeFailed(Exception):
-    """The layout is reached, and something that has to follow it failed. The next run does it again."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +103,7 @@ def carry_out(machine: Machine, prepared: Prepared) -> dict[str, Any]:
     """Do what was planned, read back by planning again, and return the report.
 
     :raises ApplyFailed: the layout cannot be reached; says whether the former one is back.
-    :raises AfterChangeFailed: the layout is reached, and what follows failed.
+    :raises Failure: the layout is reached, and what follows failed.
     :raises NotInEffect: everything was done, and the plan of what is read back has steps.
     :raises ServicesFailed: a service that has to be stopped does not stop; nothing was touched.
     """
@@ -162,7 +158,8 @@ def _apply(machine: Machine, prepared: Prepared) -> tuple[MigOutcome, tuple[str,
     more, restarted = _follow(machine, clients, begun, begun, after)
     problems += more
     if problems:
-        raise AfterChangeFailed(
+        # The next run does them again.
+        raise Failure(
             f"The MIG layout is reached, but the steps that follow it failed: {'; '.join(problems)}. "
             "Fix that and run again"
         )

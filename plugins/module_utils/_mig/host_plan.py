@@ -16,7 +16,7 @@ from typing import Any
 
 from .._boards.board import ARCHITECTURES
 from .._gpu_facts import GpuFacts, gpu_step
-from .._plan import REBOOT_NEEDED, Refused, Step, awaited_reboot
+from .._plan import REBOOT_NEEDED, Failure, Refused, Step, awaited_reboot
 from .._records import GpuRecord, PlacedInstance
 from .._steps import Kind
 from .mig_parted import layout_of, write
@@ -281,18 +281,14 @@ def stale_uuids(before: Sequence[NodeGpu], after: Sequence[NodeGpu]) -> list[str
     return [uuid for gpu in before for uuid in devices_of(gpu.facts) if uuid not in there]
 
 
-class Unexportable(Exception):
-    """The layout of a GPU cannot be read."""
-
-
 def export(gpus: Sequence[NodeGpu], label: str) -> dict[str, Any]:
-    """Return the GPUs, the layout in our form, and mig-parted's file. Raises Unexportable: a GPU does not tell its layout; what is exported without
+    """Return the GPUs, the layout in our form, and mig-parted's file. Raises Failure: a GPU does not tell its layout; what is exported without
     it would be wrong.
     """
     layouts: dict[int, DesiredGpu] = {}
     for gpu in gpus:
         if gpu.problem is not None:
-            raise Unexportable(
+            raise Failure(
                 f"Failed to export the MIG layout: {gpu.title} cannot be read: {gpu.problem}. "
                 "Check it with the module gpufleet.nvidia.health"
             )

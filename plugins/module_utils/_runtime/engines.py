@@ -22,6 +22,7 @@ from .._adapters.command import CommandError, Result, find, run
 from .._adapters.files import HostFiles, NotUtf8, list_directory, read_bytes, read_text, utf8
 from .._formats.documents import read_json, whole_number
 from .._migration import OPERATOR, is_of
+from .._plan import Failure
 from .._runtimes import DISTRIBUTIONS
 from .._versions import numbers, version_in
 from . import containerd, crio, docker, rancher
@@ -38,7 +39,7 @@ PENDING_FOLDER = "/run/gpufleet"
 _CRI_PLUGINS = (["io.containerd.grpc.v1", "cri"], ["io.containerd.cri.v1", "runtime"])
 
 
-class RuntimeFailure(Exception):
+class RuntimeFailure(Failure):
     """A runtime is not there, refused a configuration, or does not answer; the message has what it said."""
 
 

@@ -20,7 +20,7 @@ from .._adapters.processes import add_allocations, device_holders, read_allocati
 from .._facts_view import open_by
 from .._formats.documents import read_record
 from .._gpu_facts import GpuFacts, gpu_view
-from .._plan import NotInEffect, Plan, Refused, Step, carry_out
+from .._plan import Failure, NotInEffect, Plan, Refused, Step, carry_out
 from .._printable import printable
 from .._records import SETTINGS, Settings
 from .._steps import Kind
@@ -30,7 +30,7 @@ from .plan import EccPolicy, plan
 from .state import GpuWithSettings
 
 
-class SettingsError(Exception):
+class SettingsError(Failure):
     """A step could not be carried out."""
 
 

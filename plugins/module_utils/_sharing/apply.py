@@ -20,7 +20,7 @@ from .._adapters.processes import ProgramProcess, add_allocations, program_proce
 from .._facts_view import MpsDaemonFacts
 from .._formats.documents import read_record
 from .._gpu_facts import GpuFacts, gpu_view
-from .._plan import Plan, Step
+from .._plan import Failure, Plan, Step
 from .._printable import printable
 from .._records import SHARING, UNREADABLE, Daemon, HostSharing
 from .._runtime.unit_reload import reload_units
@@ -41,10 +41,6 @@ _LIVING = ("active", "activating", "deactivating")
 #: Seconds for systemd to stop a daemon and to start it again, which its unit bounds.
 _RESTART_SECONDS = 300.0
 _HOST_SHM = "/dev/shm"
-
-
-class SharingError(Exception):
-    """A step could not be carried out."""
 
 
 def observe(nvml: Nvml | None) -> Observed:
@@ -89,7 +85,7 @@ def recorded() -> HostSharing | None:
 def apply(plan: Plan, wanted: HostSharing, nvml: Nvml | None) -> None:
     """Carry out C(plan), step by step.
 
-    :raises SharingError: a step failed; running again goes on from there.
+    :raises Failure: a step failed; running again goes on from there.
     :raises Refused: systemd would have to be reloaded, and containers would lose their GPUs; nothing was stopped.
     """
     daemons = {daemon.name: daemon for daemon in wanted.daemons}
@@ -100,7 +96,7 @@ def apply(plan: Plan, wanted: HostSharing, nvml: Nvml | None) -> None:
         try:
             _apply_step(step, daemons, wanted, nvml)
         except (command.CommandError, MpsError, NvmlError, OSError) as error:
-            raise SharingError(f"Failed to {step.what}: {error}") from error
+            raise Failure(f"Failed to {step.what}: {error}") from error
 
 
 def control_of(daemon: Daemon) -> MpsControl | MpsControl3:

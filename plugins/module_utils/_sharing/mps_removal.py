@@ -75,7 +75,7 @@ def plan(observed: Observed, present: Sequence[str], disruption: str, gpus: bool
 
 
 def apply(steps: Plan, nvml: Nvml | None) -> None:
-    """Carry out C(steps). Raises SharingError: a step failed; running again goes on from there."""
+    """Carry out C(steps). Raises Failure: a step failed; running again goes on from there."""
     removals = tuple(step for step in steps.steps if step.kind is Kind.REMOVE_FILE)
     others = tuple(step for step in steps.steps if step.kind is not Kind.REMOVE_FILE)
     sharing_apply.apply(Plan(others), HostSharing(), nvml)

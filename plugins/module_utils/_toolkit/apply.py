@@ -74,7 +74,7 @@ class ToolkitSystem:
         self.manager = manager or manager_for(self._kind)
 
     def url(self, desired: DesiredToolkit) -> str:
-        """Return where the packages come from. Raises UrlRefused: nothing may be fetched from there."""
+        """Return where the packages come from. Raises Failure: nothing may be fetched from there."""
         return check_url(
             repository_url(self._kind, platform.machine(), desired.repository.url), f"{PREFIX}repository_url"
         )

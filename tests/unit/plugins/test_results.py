@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import json
 import re
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,7 +17,9 @@ import pytest
 import yaml
 from ansible_collections.gpufleet.nvidia.plugins.action import fleet, rollout
 from ansible_collections.gpufleet.nvidia.plugins.action import node as node_action
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Plan, Refused, Step, refuse, succeed
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters import module_run
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import CommandError
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Failure, Plan, Refused, Step, refuse, succeed
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import Kind
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import choices
 
@@ -62,12 +65,15 @@ def test_the_documentation_has_one_key_and_one_sentence_for_each(path):
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: path.stem)
 def test_a_module_leaves_the_shape_to_the_one_helper_and_documents_what_it_returns(path):
     made, keys = calls(path), returned(path)
-    assert ("succeed" in made) <= ("steps" in keys)
-    assert ("refuse" in made) <= ("refusals" in keys)
+    # Both are what it leads to.
+    runs = "run_module" in made
+    assert (runs or "succeed" in made) <= ("steps" in keys)
+    assert (runs or "refuse" in made) <= ("refusals" in keys)
+    assert runs <= ("seconds" in keys)
     raises = {"Refused", "refuse"} & {
         node.id for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Name)
     }
-    assert not raises or "refuse" in made, "a refusal does not reach the result"
+    assert not raises or runs or "refuse" in made, "a refusal does not reach the result"
     own = {word.arg for name in ("exit_json", "fail_json") for node in made.get(name, []) for word in node.keywords}
     # The driver's module stops after the first steps where somebody has to enrol a key, and says which it did.
     allowed = {"steps", "refusals"} if path.stem == "driver" else set()
@@ -140,6 +146,70 @@ def test_every_refusal_is_returned_and_said(module):
     result = result_of(refuse, module, *refusals)
     assert result["msg"] == "a: it is wrong. Do b.\nc: it is not there. Nothing was changed."
     assert result["refusals"] == [refusal.as_dict() for refusal in refusals]
+
+
+def ends(error):
+    def work(_module):
+        raise error
+
+    return work
+
+
+def test_what_a_module_did_is_returned_with_its_time_in_the_one_shape(module):
+    result = result_of(module_run.run_module, module, "x", lambda _module: (Plan((STEP,)), {"version": "1"}))
+    assert (result["changed"], result["version"], result["steps"]) == (True, "1", [STEP.as_dict()])
+    assert set(result["seconds"]) <= {"own", "programs", "packages"}
+
+
+@pytest.mark.parametrize(
+    ("error", "failed", "said"),
+    [
+        (Failure("it does not start", outcome="restored"), "", {"msg": "it does not start", "outcome": "restored"}),
+        (CommandError(["/bin/x"], "it is not there"), "", {"msg": "Failed to run /bin/x: it is not there"}),
+        (OSError(28, "No space left on device", "/etc/x"), "", {"msg": "[Errno 28] No space left on device: '/etc/x'"}),
+        (Failure("it stays."), "Failed to forget", {"msg": "Failed to forget: it stays."}),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_what_a_module_could_not_do_is_its_message(module, error, failed, said):
+    assert result_of(module_run.run_module, module, "x", ends(error), failed=failed) == said
+
+
+def test_a_refusal_ends_a_module_before_anything_is_changed(module):
+    result = result_of(module_run.run_module, module, "x", ends(Refused("a", "it is wrong")))
+    assert result["msg"] == "a: it is wrong. Nothing was changed."
+
+
+def test_nothing_else_changes_gpus_while_a_module_does(module, monkeypatch):
+    begun = []
+
+    @contextmanager
+    def exclusive(timeout):
+        begun.append(timeout)
+        yield
+        begun.append("ended")
+
+    monkeypatch.setattr(module_run, "exclusive", exclusive)
+    module.params = {"lock_timeout": 7}
+    result_of(module_run.run_module, module, "x", lambda _module: (Plan(), {"seen": list(begun)}))
+    assert begun == []
+    result = result_of(module_run.run_module, module, "x", lambda _module: (Plan(), {"seen": list(begun)}), locked=True)
+    assert (result["seen"], begun) == ([7], [7, "ended"])
+
+
+def test_only_check_mode_plans_later_for_gpus_that_do_not_answer(module):
+    module.check_mode = True
+    plan, result = module_run.not_yet(module, Failure("no driver"), "the sharing is planned")
+    assert (result, plan.steps) == ({"changed": True}, ())
+    assert plan.warnings == (
+        "The GPUs cannot be queried yet (no driver); the sharing is planned once the driver is loaded.",
+    )
+    module.check_mode = False
+    with pytest.raises(
+        Failure, match=r"^no driver\. Run gpufleet\.nvidia\.site \(role nvidia_driver\) first\.$"
+    ) as failed:
+        module_run.not_yet(module, Failure("no driver", reason="driver_not_loaded"), "it is planned")
+    assert failed.value.more == {"reason": "driver_not_loaded"}
 
 
 @pytest.mark.parametrize(

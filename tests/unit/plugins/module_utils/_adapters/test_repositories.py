@@ -13,7 +13,6 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.repositories import (
     Credentials,
     Repository,
-    UrlRefused,
     apt_auth,
     base_urls_in,
     check_url,
@@ -26,7 +25,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.reposito
     with_enabled,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired import from_variables as driver
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Failure, Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.desired import from_variables as toolkit
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.role_variables import collect
 
@@ -52,7 +51,7 @@ def test_urls_that_are_safe(url):
     ["http://mirror.invalid/x", "ftp://mirror.invalid", "/srv/x", "file://server/x", "", "https://a b", "https://"],
 )
 def test_urls_that_are_not(url):
-    with pytest.raises(UrlRefused, match="not fetched without TLS"):
+    with pytest.raises(Failure, match="not fetched without TLS"):
         check_url(url, "nvidia_driver_repository_url")
 
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import CommandError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.package_manager import PackageError
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.apply import Failed, Stopped, run_stage
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.apply import run_stage
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired import DesiredDriver
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.running import (
     NOUVEAU_FILE,
@@ -24,7 +24,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.state impo
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.steps import preferences
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts_view import DkmsFacts
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.host_names import PERSISTENCE_UNIT, wants_link
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Failure, Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._records import PreviousDriver
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import Kind
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._users import HOLDER, User
@@ -99,9 +99,9 @@ def test_with_secure_boot_the_run_makes_a_key_and_stops_until_a_person_has_enrol
     assert [step.kind.key for step in report.steps] == steps
     assert "would stop after these steps. Secure Boot: " in report.warnings[-1]
     assert (system.manager.packages, system.log) == ({}, [])
-    with pytest.raises(Stopped, match=r"mokutil --import /var/lib/dkms/mok\.pub") as stopped:
+    with pytest.raises(Failure, match=r"mokutil --import /var/lib/dkms/mok\.pub") as stopped:
         run_stage(system, DesiredDriver(), check=False)
-    assert [step["kind"] for step in stopped.value.steps] == steps
+    assert [step["kind"] for step in stopped.value.more["steps"]] == steps
     assert list(system.manager.packages) == ["dkms"]
     assert system.log == ["create /var/lib/dkms/mok.pub"]
     with pytest.raises(Refused, match="is not enrolled"):
@@ -208,7 +208,7 @@ def test_packages_that_cannot_be_finished_leave_a_sentence_that_leads_on():
         run_stage(system, DesiredDriver(version=NEW), check=False)
     system = ready()
     system.load_error = "Key was rejected by service"
-    with pytest.raises(Failed, match=r"still needed: load driver.*could not be loaded: Key was rejected"):
+    with pytest.raises(Failure, match=r"still needed: load driver.*could not be loaded: Key was rejected"):
         run_stage(system, DesiredDriver(version=NEW), check=False)
     system = ready()
 
@@ -217,7 +217,7 @@ def test_packages_that_cannot_be_finished_leave_a_sentence_that_leads_on():
 
     system.stop = cannot_stop
     with pytest.raises(
-        Failed, match=rf"systemctl stop.*packages are of driver {NEW} and the loaded module is of {OLD}: reboot"
+        Failure, match=rf"systemctl stop.*packages are of driver {NEW} and the loaded module is of {OLD}: reboot"
     ):
         run_stage(system, DesiredDriver(version=NEW), check=False)
 
@@ -225,12 +225,12 @@ def test_packages_that_cannot_be_finished_leave_a_sentence_that_leads_on():
 def test_whatever_else_is_left_fails_with_its_own_sentence():
     system = ready()
     system.manager.hold = lambda _packages: None
-    with pytest.raises(Failed, match=r"still needed: hold libcuda1, .*unattended upgrades must not move the driver"):
+    with pytest.raises(Failure, match=r"still needed: hold libcuda1, .*unattended upgrades must not move the driver"):
         run_stage(system, DesiredDriver(version=NEW), check=False)
     assert system.loaded == OLD
     system = ready()
     system.start = lambda name: system.log.append(f"start {name}")
-    with pytest.raises(Failed, match=r"still needed: start nvidia-persistenced\.service"):
+    with pytest.raises(Failure, match=r"still needed: start nvidia-persistenced\.service"):
         run_stage(system, DesiredDriver(version=NEW), check=False)
 
 
@@ -262,7 +262,7 @@ def test_an_installation_that_builds_nothing_is_a_failure_and_the_running_driver
     system = ready()
     system.manager.packages = full(OLD)
     system.builds = False
-    with pytest.raises(Failed, match=r"DKMS does not have its source .*Do not reboot.*gpufleet.nvidia.rollback"):
+    with pytest.raises(Failure, match=r"DKMS does not have its source .*Do not reboot.*gpufleet.nvidia.rollback"):
         run_stage(system, DesiredDriver(version=NEW), check=False)
     assert system.loaded == OLD and not [line for line in system.log if line.startswith("unload")]
     assert system.record.pending == ""
@@ -291,7 +291,7 @@ def test_a_kernel_without_the_module_gets_it_built_and_nothing_is_reloaded_for_i
 def test_a_module_that_cannot_be_built_is_a_failure_with_the_first_error_of_its_log():
     system = without_module()
     system.build_error = "nv.c:1: error: too few arguments (see /var/lib/dkms/nvidia/1/build/make.log)"
-    with pytest.raises(Failed, match=r"build the module of driver .* error: too few arguments \(see .*make\.log\)"):
+    with pytest.raises(Failure, match=r"build the module of driver .* error: too few arguments \(see .*make\.log\)"):
         run_stage(system, DesiredDriver(), check=False)
 
 
@@ -309,11 +309,11 @@ def test_a_driver_whose_packages_did_not_build_for_the_next_kernel_is_built_for_
 def test_a_driver_that_does_not_load_is_a_failure():
     system = System()
     system.load_error = "modprobe: ERROR: Key was rejected by service"
-    with pytest.raises(Failed, match="Key was rejected"):
+    with pytest.raises(Failure, match="Key was rejected"):
         run_stage(system, DesiredDriver(), check=False)
     system = System()
     system.smi = 15
-    with pytest.raises(Failed, match="nvidia-smi ended with 15: a GPU has fallen off the bus"):
+    with pytest.raises(Failure, match="nvidia-smi ended with 15: a GPU has fallen off the bus"):
         run_stage(system, DesiredDriver(), check=False)
 
 

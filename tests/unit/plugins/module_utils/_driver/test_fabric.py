@@ -12,12 +12,13 @@ import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.board import NVLINK5
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.cards import own_switches
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup import board as find_board_of
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.apply import Failed, run_stage
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.apply import run_stage
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired import DesiredDriver
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.fabric import MODULES_FILE
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.stage import stage as stage_of_facts
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.nvlink import fabric as check_of_fabric
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.report import Evidence
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Failure
 from ansible_collections.gpufleet.nvidia.tests.unit.host_documents import by_document, card, seen
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._driver.host_double import (
     NEW,
@@ -84,7 +85,7 @@ def test_a_module_of_nvlink5_that_cannot_be_loaded_is_said():
     system = nvlink5_host(lacking_modules=("mlx5_ib",))
     system.active, system.unit_exists = {"nvidia-persistenced.service"}, lambda _name: True
     system.load_error = "Module mlx5_ib not found"
-    with pytest.raises(Failed, match="kernel module mlx5_ib of NVLink 5 cannot be loaded: Module mlx5_ib not found"):
+    with pytest.raises(Failure, match="kernel module mlx5_ib of NVLink 5 cannot be loaded: Module mlx5_ib not found"):
         run_stage(system, DesiredDriver(version=NEW), check=False)
     assert not [line for line in system.log if line.startswith("start ") and "fabricmanager" in line]
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.apply import Failed, run_stage
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.apply import run_stage
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired import DesiredDriver, from_options
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.stage import stage as stage_of_facts
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.host_names import IMEX_NODES_FILE, IMEX_UNIT
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.imex import DesiredImex
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Failure, Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._records import PreviousDriver
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._users import HOLDER, User
 from ansible_collections.gpufleet.nvidia.tests.unit.host_documents import by_document, card
@@ -66,7 +66,7 @@ def test_other_nodes_restart_imex_where_nobody_uses_the_gpus_or_it_is_allowed():
     assert not report.steps[-1].disturbs
     system.user_list = (User(HOLDER, "python3", 4711),)
     with pytest.raises(
-        Failed, match=r"python3 \(PID 4711\) uses the GPUs. Drain the rack first, or set nvidia_driver_imex_restart"
+        Failure, match=r"python3 \(PID 4711\) uses the GPUs. Drain the rack first, or set nvidia_driver_imex_restart"
     ):
         run_stage(system, DesiredDriver(version=NEW, imex=RACK), check=False)
     assert system.files[IMEX_NODES_FILE] == "10.0.0.1\n10.0.0.3\n"
@@ -101,7 +101,7 @@ def test_imex_is_masked_for_compute_domains_and_unmasked_again():
 def test_an_imex_that_does_not_stay_up_is_no_success():
     system = rack_host()
     system.start = lambda name: system.log.append(f"start {name}")
-    with pytest.raises(Failed, match=r"still needed: start nvidia-imex\.service"):
+    with pytest.raises(Failure, match=r"still needed: start nvidia-imex\.service"):
         run_stage(system, DesiredDriver(version=NEW, imex=RACK), check=False)
 
 

@@ -13,7 +13,6 @@ import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import CommandError, Result
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.openpgp import KeyRefused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.packages_apt import Apt
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.repositories import UrlRefused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.systemd import Unit
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._distributions.distributions import DISTRIBUTIONS
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver import state, system
@@ -21,7 +20,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.desired im
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._driver.state import Host, Signing
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._packages import package_set
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._packages.package_set import DesiredRepository
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Failure, Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._users import names
 from ansible_collections.gpufleet.nvidia.tests.unit.package_manager import PackageManager
 
@@ -178,12 +177,12 @@ def test_where_packages_come_from(desired, url):
 @pytest.mark.parametrize(
     ("host", "repository", "error", "said"),
     [
-        (DEBIAN, {"url": "http://mirror.example.com/d"}, UrlRefused, "without TLS"),
+        (DEBIAN, {"url": "http://mirror.example.com/d"}, Failure, "without TLS"),
         (RHEL_10, {}, KeyRefused, f"expected {DIGEST}"),
         (DEBIAN, {"url": "https://mirror.example.com/d"}, Refused, "knows no key of the repository https://mirror"),
         (RHEL_10, {"url": "https://mirror.example.com/d"}, Refused, "knows no key of the repository https://mirror"),
         (DEBIAN, {}, KeyRefused, "OpenPGP"),
-        (DEBIAN, {"key_url": "http://mirror.example.com/key"}, UrlRefused, "without TLS"),
+        (DEBIAN, {"key_url": "http://mirror.example.com/key"}, Failure, "without TLS"),
         (DEBIAN, {"key_file": "/nowhere/key.gpg"}, Refused, "/nowhere/key.gpg cannot be read"),
     ],
 )

@@ -36,7 +36,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.units import
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig import apply
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_machine import Machine
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.journal import Journal
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import NotInEffect, StagePlan
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Failure, NotInEffect, StagePlan
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._records import HostSharing
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import mps_units
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing.mps_instances import UNIT as MPS_UNIT
@@ -168,7 +168,7 @@ def test_bytecode_that_is_not_there_is_made_with_the_next_change(host):
 
 
 def test_a_program_that_has_to_be_installed_is_needed(host):
-    with pytest.raises(installation.InstallationError, match="no program"):
+    with pytest.raises(Failure, match="no program"):
         installation.apply(host.plan(), {}, None, "1.2.3")
 
 

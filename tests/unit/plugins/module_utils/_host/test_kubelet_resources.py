@@ -14,7 +14,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.kubelet_reso
     plan,
     remembered,
 )
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Failure, Refused
 
 RUNS = {"kubelet.service": Unit("kubelet.service", "loaded", "active")}
 STOPPED = {"kubelet.service": Unit("kubelet.service", "loaded", "inactive")}
@@ -118,5 +118,5 @@ def test_it_is_started_although_the_file_stays(host, monkeypatch):
     with pytest.raises(OSError, match="read-only"):
         kubelet_resources.apply(planned)
     assert [verb for verb, _unit, _there in told] == ["stop", "start"]
-    with pytest.raises(kubelet_resources.NotForgotten, match=r"registered nvidia.com/gpu again"):
+    with pytest.raises(Failure, match=r"registered nvidia.com/gpu again"):
         kubelet_resources.read_back(planned)

@@ -14,8 +14,8 @@ import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters import gpu_reset, systemd
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.command import CommandError, Result
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._host import repair_run
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.repair_run import NotRepaired, Repair
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._host.repair_run import Repair
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Failure, Refused
 from ansible_collections.gpufleet.nvidia.tests.unit.host_documents import seen
 
 ADDRESS = "0000:18:00.0"
@@ -85,7 +85,7 @@ def test_a_gpu_that_is_gone_cannot_be_reset(host):
 )
 def test_what_is_read_back_counts_and_not_the_exit_status(host, answer, after, said):
     host.answer, host.after = answer, after
-    with pytest.raises(NotRepaired, match=said):
+    with pytest.raises(Failure, match=said):
         host.repair.reset([ADDRESS])
 
 
@@ -103,7 +103,7 @@ def test_the_users_are_waited_for(host, monkeypatch):
 
 
 def test_a_drain_is_done_when_the_driver_asks_for_nothing_any_more(host):
-    with pytest.raises(NotRepaired, match="asks for more"):
+    with pytest.raises(Failure, match="asks for more"):
         host.repair.drain([ADDRESS])
     host.gpu["recovery_action"] = "none"
     assert host.repair.drain([ADDRESS]) == "no process uses them"
@@ -113,10 +113,10 @@ def test_services_are_restarted_in_order_and_have_to_be_there(host):
     host.repair.restart(["a.service", "b.service"], [])
     assert host.done == ["a.service", "b.service"]
     host.missing = {"c.service"}
-    with pytest.raises(NotRepaired, match=r"c.service is not installed. Run gpufleet.nvidia.site"):
+    with pytest.raises(Failure, match=r"c.service is not installed. Run gpufleet.nvidia.site"):
         host.repair.restart(["c.service"], [])
     host.broken = {"a.service"}
-    with pytest.raises(NotRepaired, match="exit status 1"):
+    with pytest.raises(Failure, match="exit status 1"):
         host.repair.restart(["a.service"], [])
 
 
@@ -137,7 +137,7 @@ def test_what_is_recorded_is_brought_back_in_the_order_of_a_boot(host):
     host.repair.bring_back()
     assert host.done == ["gpufleet-mig.service", "gpufleet-sharing.service", "gpufleet-mps@node.service"]
     host.recorded = {"sharing": {"daemons": [{}]}}
-    with pytest.raises(NotRepaired, match=r"sharing\.json cannot be used"):
+    with pytest.raises(Failure, match=r"sharing\.json cannot be used"):
         host.repair.bring_back()
 
 

@@ -29,7 +29,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.apply_machine
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.desired import variables_of
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.journal import Journal
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.journal_lines import NOT_RESTORED, RESTORED
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import NotInEffect, Refused
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Failure, NotInEffect, Refused
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._mig.virtual_gpus import (
     VirtualHost,
     build,
@@ -430,7 +430,7 @@ def test_cdi_follows_a_change_and_a_stale_specification(make, monkeypatch, tmp_p
         raise OSError("no space")
 
     monkeypatch.setattr(apply_run.cdi_generator, "refresh", broken)
-    with pytest.raises(apply_run.AfterChangeFailed, match="no space"):
+    with pytest.raises(Failure, match="no space"):
         run(host, one(**{"3g_40gb": 1}))
 
 
@@ -498,7 +498,7 @@ def test_a_service_that_does_not_stop_keeps_the_gpus_as_they_are(make, services)
 def test_a_service_that_does_not_come_back_is_tried_again_by_the_next_run(make, services):
     host = make()
     services.broken = "start"
-    with pytest.raises(apply_run.AfterChangeFailed, match="The MIG layout is reached"):
+    with pytest.raises(Failure, match="The MIG layout is reached"):
         run(host, one(**{"3g_40gb": 1}), **DCGM)
     assert host.counts() == {"3g.40gb": 1}
     assert run(host, one(**{"3g_40gb": 1}), **DCGM)["restarted_services"] == ["dcgm.service"]

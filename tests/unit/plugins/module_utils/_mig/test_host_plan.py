@@ -13,7 +13,6 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.host_plan imp
     OFF,
     ON,
     ModeChange,
-    Unexportable,
     export,
     plan_host,
     stale_uuids,
@@ -22,7 +21,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.host_plan imp
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.model import DesiredGpu, DesiredInstance
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.stage import plan_layout
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.state import NodeGpu, devices_of
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Failure, Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._records import GpuRecord, PlacedInstance
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._mig.build import desired
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.module_utils._mig.live import gpu, instance
@@ -210,7 +209,7 @@ def test_export_in_both_forms():
 
 
 def test_export_refuses_to_leave_a_gpu_out():
-    with pytest.raises(Unexportable, match="GPU is lost"):
+    with pytest.raises(Failure, match="GPU is lost"):
         export([gpu(lost=True, unknown={"handle": "GPU is lost"})], "current")
 
 

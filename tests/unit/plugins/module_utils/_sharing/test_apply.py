@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_library import NvmlError
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.processes import ProgramProcess
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Plan, Refused, Step
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Failure, Plan, Refused, Step
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._records import HostSharing
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import apply as sharing_apply
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._sharing import mps_units
@@ -245,12 +245,12 @@ def test_an_empty_record_is_none():
 
 def test_a_step_that_fails_says_which(machine):
     machine.failing = "restart"
-    with pytest.raises(sharing_apply.SharingError, match=r"Failed to start MPS daemon node: .* the unit is failed"):
+    with pytest.raises(Failure, match=r"Failed to start MPS daemon node: .* the unit is failed"):
         bring(machine, DESIRED)
     # Cut off before the record was written: the next run goes on from there.
     assert sharing_apply.recorded() is None
     machine.failing = "priority"
-    with pytest.raises(sharing_apply.SharingError, match="it is 0"):
+    with pytest.raises(Failure, match="it is 0"):
         bring(machine, DESIRED)
     machine.failing = None
     assert "set MPS defaults node" in bring(machine, DESIRED)
@@ -272,9 +272,7 @@ def test_a_daemon_that_answers_late_is_waited_for(machine):
 
 def test_a_daemon_that_never_answers_is_waited_for_within_a_bound(machine):
     machine.late = 10**9
-    with pytest.raises(
-        sharing_apply.SharingError, match=r"Failed to start MPS daemon node: No answer .* within 0\.2 s"
-    ):
+    with pytest.raises(Failure, match=r"Failed to start MPS daemon node: No answer .* within 0\.2 s"):
         sharing_apply.apply(sharing_plan.plan(sharing_apply.observe(machine), DESIRED), DESIRED, machine)
     # A unit that does not run is not waited for.
     machine.running.clear()
@@ -354,7 +352,7 @@ def test_nvml_that_refuses_says_at_which_step(machine, monkeypatch):
         raise NvmlError("nvmlDeviceSetComputeMode", 3, "NOT_SUPPORTED", "Not Supported")
 
     monkeypatch.setattr(sharing_apply.nvml_gpus, "set_compute_mode", refuse)
-    with pytest.raises(sharing_apply.SharingError, match="Failed to set compute mode GPU 0: "):
+    with pytest.raises(Failure, match="Failed to set compute mode GPU 0: "):
         bring(machine, DESIRED)
 
 

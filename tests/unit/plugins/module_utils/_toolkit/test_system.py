@@ -16,11 +16,10 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.nvml_lib
     PynvmlMissing,
 )
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.openpgp import KeyRefused
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._adapters.repositories import UrlRefused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.cdi_state import CdiState
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._packages import package_set
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._packages.package_set import DesiredRepository
-from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Failure, Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._runtime.state import RuntimeConfiguration
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit import apply
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._toolkit.desired import DesiredToolkit
@@ -107,8 +106,8 @@ def test_units_are_enabled_and_the_watching_one_started(host, monkeypatch):
     [
         ({}, KeyRefused, "Failed to verify the key https://nvidia.github.io/libnvidia-container/gpgkey"),
         ({"key_file": "/nowhere"}, Refused, "/nowhere cannot be read"),
-        ({"key_url": "http://example.com/key"}, UrlRefused, "nvidia_toolkit_repository_key_url"),
-        ({"url": "http://example.com/deb"}, UrlRefused, "nvidia_toolkit_repository_url"),
+        ({"key_url": "http://example.com/key"}, Failure, "nvidia_toolkit_repository_key_url"),
+        ({"url": "http://example.com/deb"}, Failure, "nvidia_toolkit_repository_url"),
         ({"key_fingerprint": "F796ECB0"}, KeyRefused, "not a full fingerprint"),
     ],
 )
