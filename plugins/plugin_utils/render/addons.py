@@ -31,58 +31,20 @@ from .clusters import (
     kube_object,
 )
 from .emit import json_text
-from .helm_values import Part, extra_values, render_values
+from .helm_values import extra_values, render_values
 from .versions import DRA_DRIVER, NODE_FEATURE_DISCOVERY
 
 DCGM_EXPORTER = "dcgm-exporter"
 HAMI = "hami"
 
-_GPU_TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
-
 
 def node_feature_discovery(cluster: DescribedCluster) -> str:
-    """Return values under which NFD finds NVIDIA's PCI devices and lets gpu-feature-discovery write its labels."""
-    parts: list[Part] = [
-        (
-            "gpu-feature-discovery writes labels of the namespace nvidia.com; the pools' rules those of gpufleet.github.io.",
-            {"master": {"config": {"extraLabelNs": ["nvidia.com", "gpufleet.github.io"]}}},
-        ),
-        (
-            "Classes 02 (network) and 03 (display): the label feature.node.kubernetes.io/pci-10de.present marks nodes with an NVIDIA device.",
-            {
-                "worker": {
-                    "tolerations": [dict(_GPU_TOLERATION)],
-                    "config": {
-                        "sources": {"pci": {"deviceClassWhitelist": ["02", "03"], "deviceLabelFields": ["vendor"]}}
-                    },
-                }
-            },
-        ),
-    ]
-    if cluster.options["gitops"] != "none":
-        note = "A change of stack removes this release; the operator's takes its place, and the nodes keep their labels in between."
-        parts[-1][1]["worker"]["ownerRefs"] = ["node"]
-        parts.append((note, {"postDeleteCleanup": False}))
-    return render_values(cluster, NODE_FEATURE_DISCOVERY, parts)
+    return render_values(cluster, NODE_FEATURE_DISCOVERY)
 
 
 def dcgm_exporter(cluster: DescribedCluster) -> str:
-    """Return values of the metrics exporter, on the pools' nodes only."""
-    options = cluster.options
-    parts: list[Part] = [
-        (
-            "gpu_kubernetes_service_monitor: needs the Prometheus operator's CRDs.",
-            {"serviceMonitor": {"enabled": bool(options["service_monitor"])}},
-        ),
-        ("gpu_kubernetes_runtime_class.", {"runtimeClassName": options["runtime_class"] or ""}),
-        (
-            "The nodes of all pools; an upgrade of the driver removes the pods for a while.",
-            {"affinity": _of_all_pools(cluster)},
-        ),
-        ("", {"tolerations": [dict(_GPU_TOLERATION)]}),
-        *injection.exporter_parts(item.injection for item in cluster.configurations),
-    ]
-    return render_values(cluster, DCGM_EXPORTER, parts)
+    needed = any(item.injection.driver_pods_need_sys_admin for item in cluster.configurations)
+    return render_values(cluster, DCGM_EXPORTER, affinity=_of_all_pools(cluster), needs_sys_admin=needed)
 
 
 def _of_all_pools(cluster: DescribedCluster) -> dict[str, Any]:
@@ -98,28 +60,14 @@ def _of_all_pools(cluster: DescribedCluster) -> dict[str, Any]:
 
 
 def hami(cluster: DescribedCluster, items: tuple[PluginConfiguration, ...]) -> str:
-    """Return values of HAMi, whose device plugin takes NVIDIA's place on the nodes of its pools."""
-    options = cluster.options
-    parts: list[Part] = [
-        (
-            "gpu_kubernetes_version: HAMi runs a kube-scheduler of the cluster's own version.",
-            {"scheduler": {"kubeScheduler": {"image": {"tag": f"v{options['version']}.0"}}}},
-        ),
-        (
-            f"Pools {', '.join(dict.fromkeys(item.pool for item in items))}. Each GPU can be shared by {HAMI_SPLIT} pods; memory is not oversubscribed.",
-            {
-                "devicePlugin": {
-                    "deviceSplitCount": HAMI_SPLIT,
-                    "deviceMemoryScaling": 1,
-                    "runtimeClassName": options["runtime_class"] or "",
-                    **injection.hami_values(injection.common(cluster, items, "HAMi")),
-                    # Helm merges maps: null takes the chart's own label out, which Node Feature Discovery cannot set.
-                    "nvidiaNodeSelector": {"gpu": None, BACKEND_LABEL: "hami"},
-                }
-            },
-        ),
-    ]
-    return render_values(cluster, HAMI, parts)
+    injected = injection.hami_values(injection.common(cluster, items, "HAMi"))
+    return render_values(
+        cluster, HAMI, pools=_pools(items), split=HAMI_SPLIT, injected=injected, backend_label=BACKEND_LABEL
+    )
+
+
+def _pools(items: Iterable[PluginConfiguration]) -> str:
+    return ", ".join(dict.fromkeys(item.pool for item in items))
 
 
 def dra_driver(cluster: DescribedCluster, items: tuple[PluginConfiguration, ...]) -> str:
@@ -145,24 +93,25 @@ def dra_driver(cluster: DescribedCluster, items: tuple[PluginConfiguration, ...]
     slices = _claims_memory(cluster, claims)
     if slices:
         _refuse_shares_of_later_gpus(cluster, claims, version)
-    resources: dict[str, object] = {"computeDomains": {"enabled": bool(domains)}}
-    if not claims:
-        resources["gpus"] = {"enabled": False}
     affinity = (
         any_of(*_served_by_claims(claims))
         if claims
         else client_affinity({"key": CONFIGURATION_LABEL, "operator": "In", "values": [item.name for item in domains]})
     )
-    parts: list[Part] = [
-        *(_whole_gpus(claims, version) if claims else []),
-        *(_memory_slices(version) if slices else _sharing(claims)),
-        (_about_domains(domains, bool(claims)), {"resources": resources}),
-        (
-            f"Pools {', '.join(dict.fromkeys(item.pool for item in items))}; an upgrade of the driver removes the pods for a while.",
-            {"kubeletPlugin": {"affinity": affinity}},
-        ),
-    ]
-    return render_values(cluster, DRA_DRIVER, parts)
+    return render_values(
+        cluster,
+        DRA_DRIVER,
+        claims=bool(claims),
+        memory=slices,
+        domains=_pools(domains),
+        pools=_pools(items),
+        migrated=_pools(item for item in claims if item.sharing.migrate_from),
+        shared=_shared(claims),
+        affinity=affinity,
+        version=".".join(map(str, version)),
+        by_default=version >= ON_BY_DEFAULT,
+        gate=GATE,
+    )
 
 
 def _served_by_claims(claims: tuple[PluginConfiguration, ...]) -> list[list[Mapping[str, Any]]]:
@@ -177,25 +126,6 @@ def _served_by_claims(claims: tuple[PluginConfiguration, ...]) -> list[list[Mapp
         there = {"key": MIGRATED_LABEL, "operator": "In", "values": [SERVERS["dra"]]}
         terms.append([{"key": CONFIGURATION_LABEL, "operator": "In", "values": arriving}, there, NOT_PAUSED])
     return terms
-
-
-def _whole_gpus(claims: tuple[PluginConfiguration, ...], version: tuple[int, int]) -> list[Part]:
-    note = (
-        "The driver does not offer whole GPUs beside the device plugin unless it is overridden: here no node has both."
-    )
-    pools = dict.fromkeys(item.pool for item in claims if item.sharing.migrate_from)
-    if pools:
-        note += f"\nnvidia_sharing_migrate_from of pools {', '.join(pools)}: the chart's DeviceClass gpu.nvidia.com serves requests for nvidia.com/gpu."
-        if version < ON_BY_DEFAULT:
-            note += _needs_gate(version, GATE, "Without it such pods wait forever.")
-    return [(note, {"gpuResourcesEnabledOverride": True})]
-
-
-def _about_domains(domains: tuple[PluginConfiguration, ...], claims: bool) -> str:
-    if not domains:
-        return f"ComputeDomains are for the GPUs of NVL72 racks; no pool here has {IMEX}: {MASKED}."
-    racks = f"{IMEX}: {MASKED} of pools {', '.join(dict.fromkeys(item.pool for item in domains))}: ComputeDomains run IMEX there."
-    return racks if claims else f"{racks} The device plugin serves the GPUs."
 
 
 def _refuse_two_kinds_of_nodes(
@@ -256,32 +186,14 @@ _DYNAMIC_MIG = ("DynamicMIG", "AllAlpha")
 _SHARING_GATES = {"time_slicing": "TimeSlicingSettings", "mps": "MPSSupport"}
 
 
-def _sharing(items: tuple[PluginConfiguration, ...]) -> list[Part]:
-    notes, gates = [], {}
+def _shared(items: tuple[PluginConfiguration, ...]) -> list[tuple[str, str, str]]:
+    """Return the modes in which pods share devices of claims, each with the gate of the driver that it needs, and its pools."""
+    found = []
     for mode, gate in _SHARING_GATES.items():
-        pools = dict.fromkeys(item.pool for item in items if item.sharing.claims_shared and item.sharing.mode == mode)
+        pools = _pools(item for item in items if item.sharing.claims_shared and item.sharing.mode == mode)
         if pools:
-            gates[gate] = True
-            notes.append(
-                f"nvidia_sharing_mode: {mode} of pools {', '.join(pools)}: {gate} is alpha in the driver, and without it\nits claims are not prepared."
-            )
-    return [("\n".join(notes), {"featureGates": gates})] if gates else []
-
-
-def _memory_slices(version: tuple[int, int]) -> list[Part]:
-    """Return the part with the condition on the cluster's own feature gates, which no chart can set: as DRAExtendedResource, it is on from 1.36."""
-    note = "nvidia_sharing_memory_slice: claims consume memory of a GPU; nothing enforces it (alpha in the driver)."
-    if version < ON_BY_DEFAULT:
-        lost = "Without it the API server drops allowMultipleAllocations, and one claim takes a whole GPU."
-        note += _needs_gate(version, "DRAConsumableCapacity", lost)
-    return [(note, {"featureGates": {"ConsumableShares": True}}), ("", {"consumableShares": "memory"})]
-
-
-def _needs_gate(version: tuple[int, int], gate: str, lost: str) -> str:
-    return (
-        f"\nKubernetes {'.'.join(map(str, version))} needs the feature gate {gate} in kube-apiserver, kube-scheduler,\n"
-        f"kube-controller-manager and kubelet. {lost}"
-    )
+            found.append((mode, gate, pools))
+    return found
 
 
 # The PrometheusRule that is made of alerts.yml, and the ConfigMap from which Grafana's sidecar takes the dashboard of dashboard.yml.

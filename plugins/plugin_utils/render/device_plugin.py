@@ -37,10 +37,9 @@ from .clusters import (
 from .emit import comment, yaml_text
 from .gitops import kept
 from .gpu_operator import strategy_of
-from .helm_values import Part, render_values
+from .helm_values import render_values
 
 CHART = "nvidia-device-plugin"
-_ON_DELETE = "Restarting the MPS daemon kills its clients: a change reaches a node when its pods are deleted, best while it is drained."
 
 
 def plugin_file(strategy: str, described: Named, thing: str, origin: str) -> str:
@@ -139,52 +138,23 @@ def operator_texts(cluster: DescribedCluster, strategy: str) -> dict[str, str]:
 
 def values(cluster: DescribedCluster, configuration: PluginConfiguration) -> str:
     """Return the values of the release that serves one pool."""
-    options = cluster.options
-    host_daemon = configuration.sharing.mode == "mps" and configuration.sharing.mps_manager == "host"
-    of_mps = configuration.choices.own.sharing.mode == "mps"
-    named = ", ".join(sorted(configuration.plugin_texts))
-    parts: list[Part] = [
-        (
-            f"The pool's file, and {UNSHARED!r}, which shares nothing: the label {LABEL}={UNSHARED} on a node takes it out\n"
-            "of sharing. "
-            + (f"So does the label choose one of {named} ({CONFIGURATIONS}).\n" if named else "")
-            + "The name ends in a hash of the content, because nothing else restarts the pods when it changes.",
-            {
-                "config": {
-                    "name": config_map_name(cluster, configuration),
-                    "default": configuration.choices.default or configuration.name,
-                }
-            },
-        ),
-        (
-            "nvidia_mig_strategy. Set here too: where it is only in a file, the chart assumes MIG.",
-            {"migStrategy": configuration.strategy},
-        ),
-        *injection.plugin_parts(configuration.injection),
-        ("One release for each pool: it runs on this pool's nodes only.", {"nodeSelector": configuration.selector}),
-        (
-            "The pool's nodes are named above; an upgrade of the driver removes the pods for a while.",
-            {
-                "affinity": client_affinity(
-                    *configuration.unless_labelled, *_of_migration(configuration), *cluster.only_moved
-                )
-            },
-        ),
-        ("gpu_kubernetes_runtime_class.", {"runtimeClassName": options["runtime_class"] or None}),
-        (
-            "The MPS daemon of the host keeps the directories that the plugin expects; gpu-feature-discovery stays off, because its label\n"
-            "nvidia.com/mps.capable would start a second daemon (nvidia_sharing_mps_manager: host)."
-            if host_daemon
-            else "gpu-feature-discovery labels the nodes; the MPS daemon of this chart starts where it says nvidia.com/mps.capable.",
-            {"gfd": {"enabled": not host_daemon}},
-        ),
-        *([(_ON_DELETE, {"updateStrategy": {"type": "OnDelete"}})] if of_mps else []),
-        (
-            "Node Feature Discovery is a release of its own, once for the cluster (gpu_kubernetes_node_feature_discovery).",
-            {"nfd": {"enabled": False}},
-        ),
-    ]
-    return render_values(cluster, CHART, parts, configuration.origin)
+    sharing = configuration.sharing
+    return render_values(
+        cluster,
+        CHART,
+        configuration.origin,
+        item=configuration,
+        config_map=config_map_name(cluster, configuration),
+        default=configuration.choices.default or configuration.name,
+        named=", ".join(sorted(configuration.plugin_texts)),
+        unshared=UNSHARED,
+        label=LABEL,
+        method=configuration.injection.method,
+        injected=injection.plugin_values(configuration.injection),
+        affinity=client_affinity(*configuration.unless_labelled, *_of_migration(configuration), *cluster.only_moved),
+        of_mps=configuration.choices.own.sharing.mode == "mps",
+        host_daemon=sharing.mode == "mps" and sharing.mps_manager == "host",
+    )
 
 
 def _of_migration(configuration: PluginConfiguration) -> list[dict[str, Any]]:

@@ -77,9 +77,10 @@ def sections(header: str, parts: Sequence[tuple[str, Mapping[str, Any]]]) -> str
 def _template(name: str) -> Template:
     options: dict[str, Any] = {"trim_blocks": True, "lstrip_blocks": True, "keep_trailing_newline": True}
     loader = FileSystemLoader(Path(__file__).parent)
-    return Environment(autoescape=".html" in name, loader=loader, undefined=StrictUndefined, **options).get_template(
-        name
-    )
+    environment = Environment(autoescape=".html" in name, loader=loader, undefined=StrictUndefined, **options)
+    # In a file of YAML: what is filled in is one value there, whatever is in it.
+    environment.filters["json"] = json.dumps
+    return environment.get_template(name)
 
 
 def filled(template: str, **values: Any) -> str:

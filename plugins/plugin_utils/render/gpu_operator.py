@@ -17,7 +17,7 @@ from ..fleet.sharing_configurations import DEFAULT, UNSHARED
 from . import injection
 from .clusters import DEPLOY_LABELS, MANAGED_BY, DescribedCluster, PluginConfiguration, content_hash, kube_object
 from .emit import yaml_text
-from .helm_values import Part, render_values
+from .helm_values import render_values
 from .versions import GPU_OPERATOR
 
 CHART = GPU_OPERATOR
@@ -60,101 +60,23 @@ def default_of(cluster: DescribedCluster) -> str:
     return next(iter(named), "") or UNSHARED
 
 
-#: What the GPU Operator can bring: what it is, the value of the variable with which a host does not bring it, and what a person has to know.
-_BROUGHT = {
-    "driver": ("driver", "nvidia_driver_state: unmanaged", "Its version is the chart's, unless driver.version is set"),
-    "toolkit": ("container toolkit", "nvidia_toolkit_runtime: none", "It accepts NVIDIA_VISIBLE_DEVICES of every pod"),
-}
-
-
-def _of_operator(cluster: DescribedCluster, what: str) -> Part:
-    """Return the part of the values that says whether the operator brings the driver, or the container toolkit: where the hosts do not."""
-    name, variable, remark = _BROUGHT[what]
-    hosts, others = cluster.pools_that_bring(what)
-    if not others:
-        return f"The hosts bring the {name} (nvidia_{what}).", {what: {"enabled": False}}
-    # Not which pools these are: the file does not change with others.
-    text = (
-        f"The operator brings the {name} to the nodes of pools with {variable}, and of those with nvidia_{what}_migrate_from to the\n"
-        f"nodes that gpufleet.nvidia.migrate has not moved. {remark} (gpu_kubernetes_values)."
-    )
-    if hosts:
-        text += f'\nThe other hosts bring it themselves: their nodes have the label {DEPLOY_LABELS[what]}: "false".'
-    return f"{text}\nWhere an image of the hosts brings it, set {what}.enabled to false there.", {
-        what: {"enabled": True}
-    }
-
-
-#: The chart's hook would apply those of Node Feature Discovery, too.
-_DEFINITIONS_ELSEWHERE = (
-    " gpu_kubernetes_gitops: argocd: custom resource definitions are synced before, not applied by a hook."
-)
-
-
-#: Its own Node Feature Discovery, of whichever release, goes with the operator. NodeFeature objects without an owner stay, and so do the labels.
-_OUTLIVED: tuple[Part, ...] = (
-    (
-        "gpu_kubernetes_migrate_from: when this release is removed, the nodes keep their labels until the next Node Feature Discovery has read them.",
-        {
-            "node-feature-discovery": {
-                "postDeleteCleanup": False,
-                "worker": {"config": {"core": {"noOwnerRefs": True}}},
-            }
-        },
-    ),
-)
-
-
 def values(cluster: DescribedCluster, config_map: Mapping[str, Any], mig_config_map_name: str | None) -> str:
     """Return the values of the operator, whose configurations are in C(config_map) (L(device_plugin.shared_config_map))."""
-    options = cluster.options
-    synced = options["gitops"] == "argocd"
     decided = injection.common(cluster, cluster.plugin_configurations, "GPU Operator")
-    environment = injection.operator_plugin_environment(decided)
-    manager: dict[str, Any] = {"enabled": False}
-    why = "The hosts partition their GPUs themselves (nvidia_mig_layout), also after a reboot."
-    if mig_config_map_name:
-        manager = {"enabled": True, "config": {"name": mig_config_map_name, "default": "all-disabled"}}
-        why = "gpu_kubernetes_mig_manager: operator. The node label nvidia.com/mig.config chooses the pool's layout."
-    parts: list[Part] = [
-        *(_of_operator(cluster, what) for what in DEPLOY_LABELS),
-        (
-            "gpu_kubernetes_runtime_class." + (_DEFINITIONS_ELSEWHERE if synced else ""),
-            {
-                "operator": {
-                    "runtimeClass": options["runtime_class"] or "nvidia",
-                    **({"upgradeCRD": False} if synced else {}),
-                }
-            },
-        ),
-        (
-            "nvidia_mig_strategy of the pools. The operator puts it on every node and it beats the pools' files, so there is one.",
-            {"mig": {"strategy": strategy_of(cluster)}},
-        ),
-        (why, {"migManager": manager}),
-        (
-            f"The node label nvidia.com/device-plugin.config names the pool's file; {UNSHARED!r} shares nothing.",
-            {
-                "devicePlugin": {
-                    "config": {"create": False, "name": config_map["metadata"]["name"], "default": default_of(cluster)},
-                    **({"env": environment} if environment else {}),
-                }
-            },
-        ),
-        *injection.operator_parts(decided),
-        ("gpu_kubernetes_node_feature_discovery.", {"nfd": {"enabled": bool(options["node_feature_discovery"])}}),
-        *(_OUTLIVED if options["node_feature_discovery"] and options["migrate_from"] else ()),
-        (
-            "gpu_kubernetes_dcgm_exporter, gpu_kubernetes_service_monitor.",
-            {
-                "dcgmExporter": {
-                    "enabled": bool(options["dcgm_exporter"]),
-                    "serviceMonitor": {"enabled": bool(options["service_monitor"])},
-                }
-            },
-        ),
-    ]
-    return render_values(cluster, CHART, parts)
+    return render_values(
+        cluster,
+        CHART,
+        pools_that_bring=cluster.pools_that_bring,
+        deploy_labels=DEPLOY_LABELS,
+        synced=cluster.options["gitops"] == "argocd",
+        strategy=strategy_of(cluster),
+        mig_config_map=mig_config_map_name,
+        config_map=config_map["metadata"]["name"],
+        default=default_of(cluster),
+        unshared=UNSHARED,
+        method=decided.method,
+        environment=injection.operator_plugin_environment(decided),
+    )
 
 
 def mig_config_map(cluster: DescribedCluster) -> dict[str, Any]:

@@ -2,18 +2,21 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Values for a pinned chart: parts with their origin, merged with what the user adds, and no key that the chart does not read."""
+"""Values for a pinned chart: what is in values/*.yml.j2, filled in, merged with what the user adds, and no key that the chart does not read."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping
+from itertools import takewhile
 from typing import Any
 
+from ...module_utils._formats.documents import read_yaml
 from ...module_utils._plan import Refused
 from ..lint.chart_values import check, dead_keys
 from ..lint.finding import Report, near
 from .clusters import DescribedCluster
-from .emit import sections
+from .emit import filled, sections
 from .versions import CHARTS, OWN_CHART
 
 #: A part of the values: where it comes from, and top-level keys that no other part has.
@@ -41,9 +44,20 @@ def extra_values(cluster: DescribedCluster, chart: str) -> dict[str, Any]:
     return dict(cluster.options["values"].get(chart) or {})
 
 
-def render_values(cluster: DescribedCluster, chart: str, parts: Sequence[Part], of: str = "") -> str:
-    """Return the text of a values file for the cluster, or for a part of it such as a pool (C(of)); refuse keys that the chart does not read."""
+def _parts(text: str) -> Iterator[Part]:
+    """Yield the parts of filled values, which empty lines set apart: each begins with a comment that says where its keys come from."""
+    for block in re.split(r"\n{2,}", text.strip()):
+        notes = takewhile(lambda line: line.startswith("# "), block.splitlines())
+        yield "\n".join(line[2:] for line in notes), read_yaml(block)
+
+
+def render_values(cluster: DescribedCluster, chart: str, of: str = "", **given: Any) -> str:
+    """Return the text of a values file for the cluster, or for a part of it such as a pool (C(of)); refuse keys that the chart does not read.
+
+    :param given: what the chart's values are filled in with, beside the options of the cluster.
+    """
     extra = extra_values(cluster, chart)
+    parts = list(_parts(filled(f"values/{chart}.yml.j2", options=cluster.options, **given)))
     all_parts = [
         (note, merged(part, {key: value for key, value in extra.items() if key in part})) for note, part in parts
     ]

@@ -7,15 +7,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ...module_utils._formats.imex import HOST, MASKED
 from ...module_utils._formats.imex import VARIABLE as IMEX
-from ...module_utils._injection import CDI, ENVVAR, FIRST_KUBELET_WITH_CDI, VARIABLE, VOLUME_MOUNTS, Injection
+from ...module_utils._injection import CDI, FIRST_KUBELET_WITH_CDI, VARIABLE, VOLUME_MOUNTS, Injection
 from ...module_utils._plan import Refused
 from .clusters import DescribedCluster, PluginConfiguration
-from .helm_values import EXTRA, Part
+from .helm_values import EXTRA
 
 DRIVER_ROOT = "/"
 #: Where the packages of the NVIDIA Container Toolkit put the hooks that a CDI specification names.
@@ -26,38 +26,16 @@ _STRATEGY = "DEVICE_LIST_STRATEGY"
 #: A site may have them elsewhere; without any, the chart mounts no driver, or names no hook.
 _PATHS_OF_SITES = frozenset({"nvidiaDriverRoot", "nvidiaHookPath"})
 _ABSENT = object()
-_WHY: Mapping[str, str] = {
-    CDI: (
-        "The container runtime injects the devices. The plugin itself reads the driver below /driver-root to write its CDI specification,\n"
-        "and sees the GPUs by NVIDIA_VISIBLE_DEVICES, which the hosts' toolkit accepts only from containers with SYS_ADMIN: that is why it\n"
-        "has this one capability and is not privileged."
-    ),
-    VOLUME_MOUNTS: (
-        "The toolkit reads mounts that the plugin makes. It accepts NVIDIA_VISIBLE_DEVICES only from containers with SYS_ADMIN, which the\n"
-        "plugin has for that reason."
-    ),
-    ENVVAR: (
-        "The toolkit accepts NVIDIA_VISIBLE_DEVICES from every container, so the plugin needs no privilege, and any pod can ask for any GPU."
-    ),
-}
 
 
-def plugin_parts(injection: Injection) -> list[Part]:
-    """Return the parts of the device plugin's values that follow from the decision."""
+def plugin_values(injection: Injection) -> dict[str, Any]:
+    """Return what of the device plugin's values follows from the decision."""
     own: dict[str, Any] = {"deviceListStrategy": injection.strategy}
     if injection.method == CDI:
         own.update({"nvidiaDriverRoot": DRIVER_ROOT, "cdi": {"nvidiaHookPath": CDI_HOOK}})
     if injection.driver_pods_need_sys_admin:
         own["securityContext"] = SYS_ADMIN
-    return [(f"{VARIABLE}: {injection.method}. {_WHY[injection.method]}", own)]
-
-
-def exporter_parts(injections: Iterable[Injection]) -> list[Part]:
-    """Return the parts of the metrics exporter's values: it sees all GPUs as the device plugin does."""
-    if not any(injection.driver_pods_need_sys_admin for injection in injections):
-        return []
-    note = f"{VARIABLE}: the hosts' toolkit accepts NVIDIA_VISIBLE_DEVICES only from containers with SYS_ADMIN."
-    return [(note, {"securityContext": SYS_ADMIN})]
+    return own
 
 
 def hami_values(injection: Injection) -> dict[str, Any]:
@@ -70,15 +48,8 @@ def hami_values(injection: Injection) -> dict[str, Any]:
     return {"deviceListStrategy": injection.strategy}
 
 
-def operator_parts(injection: Injection) -> list[Part]:
-    """Return the parts of the GPU Operator's values; with CDI it gives its plugin cdi-annotations and cdi-cri by itself."""
-    cdi = injection.method == CDI
-    note = f"{VARIABLE}: {injection.method}. Its device plugin is privileged and sees every GPU of the host."
-    return [(note, {"cdi": {"enabled": cdi}})]
-
-
 def operator_plugin_environment(injection: Injection) -> list[dict[str, str]]:
-    """Return the environment of the operator's device plugin that the decision needs."""
+    """Return the environment of the operator's device plugin that the decision needs; with CDI the operator gives it cdi-annotations and cdi-cri."""
     return [] if injection.method == CDI else [{"name": _STRATEGY, "value": injection.strategy}]
 
 
@@ -182,8 +153,7 @@ def _decided(cluster: DescribedCluster, item: PluginConfiguration) -> Iterator[t
             # The operator's own toolkit would accept NVIDIA_VISIBLE_DEVICES from every container.
             yield "gpu-operator", method, {"toolkit": {"enabled": False}}
     if releases:
-        for _note, values in plugin_parts(injection):
-            yield "nvidia-device-plugin", method, values
+        yield "nvidia-device-plugin", method, plugin_values(injection)
         yield "nvidia-device-plugin", method, {"gfd": {"securityContext": {"privileged": True}} if sees else {}}
         yield "nvidia-device-plugin", named, class_
 

@@ -4,10 +4,15 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 import ruamel.yaml
 import yaml
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render import helm_values
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.emit import yaml_text
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.versions import CHARTS
 from hypothesis import given, settings
 
 from tests.whole import examples
@@ -64,3 +69,29 @@ def test_pyyaml_and_ruamel_read_the_text_that_was_written(text):
 @pytest.mark.parametrize("text", ["580.126.09", "1g.10gb", "8GiB", "1e3x", "year", "nvidia.com/gpu", "v1"])
 def test_other_texts_stay_bare(text):
     assert yaml_text({"name": text}) == f"name: {text}\n"
+
+
+VALUES = {path.name.removesuffix(".yml.j2"): path for path in Path(helm_values.__file__).parent.glob("values/*.j2")}
+
+
+def test_each_chart_has_its_values():
+    assert VALUES.keys() == CHARTS.keys()
+
+
+@pytest.mark.parametrize("chart", CHARTS)
+def test_what_is_filled_into_values_is_one_value(chart):
+    """A pool may be called 12e5 or on, and a key of its own line would be one of the chart."""
+    lines = VALUES[chart].read_text(encoding="utf-8").splitlines()
+    filled = [one for line in lines if not line.startswith("#") for one in re.findall(r"{{ (.+?) }}", line)]
+    # Words of the templates and of the generator.
+    ours = re.compile(r"gate|what|key|split|backend_label|brought\(.*")
+    assert [one for one in filled if not one.endswith("| json") and not ours.fullmatch(one)] == []
+
+
+def test_parts_of_values_are_set_apart_by_empty_lines():
+    text = "# one\n# two\na: 1\nb: {c: x}\n\n\n# three\nd:\n  # of the template\n  e: null\n\nf: []\n"
+    assert list(helm_values._parts(text)) == [
+        ("one\ntwo", {"a": 1, "b": {"c": "x"}}),
+        ("three", {"d": {"e": None}}),
+        ("", {"f": []}),
+    ]
