@@ -16,6 +16,8 @@ from typing import Any
 import yaml
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
+from ...module_utils._formats.documents import read_yaml
+
 
 class _Dumper(yaml.SafeDumper):
     """Indents lists below their key, writes texts of several lines as blocks, and never uses anchors."""
@@ -71,6 +73,12 @@ def sections(header: str, parts: Sequence[tuple[str, Mapping[str, Any]]]) -> str
     for note, part in parts:
         text += "\n" + comment(note) + yaml_text(dict(part))
     return text
+
+
+def made(template: str, **values: Any) -> dict[str, Any]:
+    """Return the object that a template in C(objects) describes."""
+    found: dict[str, Any] = read_yaml(filled(f"objects/{template}.yml.j2", **values))
+    return found
 
 
 @cache

@@ -13,7 +13,7 @@ from ...module_utils._sharing import modes
 from ...module_utils._sharing.modes import guarantee
 from . import claimed_devices
 from .clusters import DescribedCluster, PluginConfiguration, dns_label, kube_object
-from .emit import documents
+from .emit import documents, made
 from .requests import Answer, answers, distinct, file_of, file_of_devices, name_of, own_share
 
 
@@ -137,34 +137,8 @@ def _pod(
     limits: Mapping[str, Any],
     environment: list[dict[str, str]] | None = None,
 ) -> dict[str, Any]:
-    container: dict[str, Any] = {
-        "name": "vectoradd",
-        "image": cluster.options["vector_add_image"],
-        "resources": {
-            "requests": {"cpu": "100m", "memory": "256Mi"},
-            "limits": {"cpu": "1", "memory": "1Gi", **{key: str(value) for key, value in limits.items()}},
-        },
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "capabilities": {"drop": ["ALL"]},
-        },
-    }
-    if environment:
-        container["env"] = environment
-    spec: dict[str, Any] = {
-        "restartPolicy": "Never",
-        "automountServiceAccountToken": False,
-        "nodeSelector": item.selector,
-        "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}],
-        "securityContext": {"runAsNonRoot": True, "runAsUser": 65532, "seccompProfile": {"type": "RuntimeDefault"}},
-        "containers": [container],
-    }
-    if cluster.options["runtime_class"] and item.injection.pods_need_runtime_class:
-        spec["runtimeClassName"] = cluster.options["runtime_class"]
-    if item.sharing.backend == "hami":
-        spec["schedulerName"] = "hami-scheduler"
-    return kube_object("v1", "Pod", name, spec=spec)
+    amounts = {"cpu": "1", "memory": "1Gi", **{key: str(value) for key, value in limits.items()}}
+    return made("pod", name=name, item=item, options=cluster.options, limits=amounts, environment=environment)
 
 
 def _compute_domain(cluster: DescribedCluster, item: PluginConfiguration) -> str:

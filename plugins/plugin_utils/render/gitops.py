@@ -26,7 +26,8 @@ from typing import Any
 
 import yaml
 
-from .clusters import MANAGED_BY, DescribedCluster, kube_object
+from .clusters import MANAGED_BY, DescribedCluster
+from .emit import made
 from .versions import DEFINITIONS, DRA_DRIVER, GPU_OPERATOR, NODE_FEATURE_DISCOVERY, Chart, tag
 
 #: The folders of the tree whose objects are synced as they are.
@@ -103,163 +104,81 @@ def argocd(
 
     :param folders: the folders of the tree, beside the plain objects, whose objects are synced as they are.
     """
-    files: dict[str, list[Mapping[str, Any]]] = {"objects": [_directory(cluster, OBJECTS, _OBJECTS_WAVE)]}
+    found = {"objects": _application(cluster, OBJECTS, _OBJECTS_WAVE, cascades=False)}
     for chart in definitions(cluster, {release.chart.name for release in releases}):
-        files[f"{_DEFINITIONS}-{chart}"] = [_definitions_application(cluster, chart)]
+        name, source = f"{_DEFINITIONS}-{chart}", DEFINITIONS[chart]
+        # Nothing prunes a definition, and no finalizer removes one.
+        found[name] = _application(
+            cluster,
+            name,
+            _OBJECTS_WAVE,
+            prunes=False,
+            cascades=False,
+            definitions=source,
+            tag=tag(cluster.chart(chart)),
+        )
     for folder in folders:
-        files[folder] = [_directory(cluster, folder, _REST_WAVE)]
+        found[folder] = _application(cluster, folder, _REST_WAVE, of_custom_kinds=True)
     for release in releases:
-        files[release.name] = [_application(cluster, release)]
-    return files
+        chart = release.chart.name
+        wave = _OBJECTS_WAVE if release.first else _DISCOVERY_WAVE if chart in _DISCOVERY else _REST_WAVE
+        # Until another Application has taken its definitions over, those of an earlier tree count as objects that are no longer in it.
+        defines = chart in DEFINITIONS
+        found[release.name] = _application(
+            cluster, "", wave, release=release, without_definitions=defines, prunes=not defines
+        )
+    return {name: [item] for name, item in found.items()}
 
 
-def _application(cluster: DescribedCluster, release: Release) -> dict[str, Any]:
-    chart = release.chart
-    repository = chart.repository[len("oci://") :] if chart.repository.startswith("oci://") else chart.repository
-    sources = [
-        {
-            "repoURL": repository,
-            "chart": chart.name,
-            "targetRevision": chart.version,
-            "helm": {
-                "releaseName": release.name,
-                "valueFiles": [f"$tree/{_path(cluster)}/{release.values_path}"],
-                **({"skipCrds": True} if chart.name in DEFINITIONS else {}),
-            },
-        },
-        {
-            "repoURL": cluster.options["gitops_repository"],
-            "targetRevision": cluster.options["gitops_revision"],
-            "ref": "tree",
-        },
-    ]
-    wave = _OBJECTS_WAVE if release.first else _DISCOVERY_WAVE if chart.name in _DISCOVERY else _REST_WAVE
-    # Until another Application has taken its definitions over, those of an earlier tree count as objects that are no longer in it.
-    return _argocd_object(cluster, release.name, {"sources": sources}, wave, prunes=chart.name not in DEFINITIONS)
+def _application(
+    cluster: DescribedCluster, folder: str, wave: str, release: Release | None = None, **given: Any
+) -> dict[str, Any]:
+    """Return an Application; C(given) replaces what is filled in of most."""
+    filled_in: dict[str, Any] = {
+        "definitions": None,
+        "prunes": True,
+        "cascades": True,
+        "of_custom_kinds": False,
+        **given,
+    }
+    return made(
+        "argocd",
+        options=cluster.options,
+        name=f"{cluster.name}-{release.name if release else f'gpufleet-{folder}'}",
+        folder=folder,
+        path=_path(cluster),
+        wave=wave,
+        release=release,
+        repository=release.chart.repository.removeprefix("oci://") if release else "",
+        managed_by=MANAGED_BY,
+        **filled_in,
+    )
 
 
 def application_of_definitions(cluster: DescribedCluster, chart: str) -> str:
     return f"{cluster.name}-gpufleet-{_DEFINITIONS}-{chart}"
 
 
-def _directory(cluster: DescribedCluster, folder: str, wave: str) -> dict[str, Any]:
-    source = {
-        "repoURL": cluster.options["gitops_repository"],
-        "targetRevision": cluster.options["gitops_revision"],
-        "path": f"{_path(cluster)}/{folder}",
-    }
-    return _argocd_object(cluster, f"gpufleet-{folder}", {"source": source}, wave)
-
-
-def _definitions_application(cluster: DescribedCluster, chart: str) -> dict[str, Any]:
-    found = DEFINITIONS[chart]
-    source: dict[str, Any] = {
-        "repoURL": found.repository,
-        "targetRevision": tag(cluster.chart(chart)),
-        "path": found.path,
-    }
-    if found.exclude:
-        source["directory"] = {"exclude": found.exclude}
-    item = _argocd_object(cluster, f"gpufleet-{_DEFINITIONS}-{chart}", {"source": source}, _OBJECTS_WAVE, prunes=False)
-    del item["metadata"]["finalizers"]
-    return item
-
-
-def _argocd_object(
-    cluster: DescribedCluster, name: str, source: Mapping[str, Any], wave: str, prunes: bool = True
-) -> dict[str, Any]:
-    found = kube_object("argoproj.io/v1alpha1", "Application", f"{cluster.name}-{name}", MANAGED_BY, "argocd")
-    found["metadata"]["annotations"] = {"argocd.argoproj.io/sync-wave": wave}
-    if name != f"gpufleet-{OBJECTS}":
-        # A pool that is no longer needed takes its release with it; the namespace and what others keep in it stay.
-        found["metadata"]["finalizers"] = ["resources-finalizer.argocd.argoproj.io"]
-    automated = cluster.options["automated_sync"]
-    options = ["ServerSideApply=true"]
-    if name in (f"gpufleet-{NODE_LABELS}", f"gpufleet-{MONITORING}", f"gpufleet-{QUOTAS}"):
-        options.append("SkipDryRunOnMissingResource=true")
-    found["spec"] = {
-        "project": cluster.options["gitops_project"],
-        **source,
-        "destination": {"name": cluster.options["gitops_destination"], "namespace": cluster.options["namespace"]},
-        "syncPolicy": {
-            **({"automated": {"prune": prunes and automated == PRUNE, "selfHeal": True}} if automated != NONE else {}),
-            "syncOptions": options,
-            # A failed sync of a revision is not tried again otherwise, even when what it needs has come.
-            "retry": {"limit": -1, "backoff": {"duration": "10s", "factor": 2, "maxDuration": "3m"}},
-        },
-    }
-    return found
-
-
 def flux(
     cluster: DescribedCluster, releases: Sequence[Release], folders: Sequence[str]
 ) -> dict[str, list[Mapping[str, Any]]]:
     """Return, by file name, Kustomizations for the plain objects and folders, and a source and a HelmRelease for each release."""
-    files: dict[str, list[Mapping[str, Any]]] = {"objects": [_kustomization(cluster, OBJECTS)]}
-    for folder in folders:
-        files[folder] = [_kustomization(cluster, folder)]
+    found = {folder: _of_flux(cluster, folder=folder) for folder in (OBJECTS, *folders)}
     charts = {release.chart.name: release.chart for release in releases}
-    for name, chart in sorted(charts.items()):
-        files[f"source-{name}"] = [_helm_repository(chart)]
+    found |= {f"source-{name}": _of_flux(cluster, chart=chart) for name, chart in sorted(charts.items())}
     names = {release.name for release in releases}
     for release in releases:
-        files[release.name] = [_helm_release(cluster, release, yaml.safe_load(release.values) or {}, names)]
-    return files
-
-
-def _helm_repository(chart: Chart) -> dict[str, Any]:
-    spec: dict[str, Any] = {"interval": "1h", "url": chart.repository}
-    if chart.repository.startswith("oci://"):
-        spec["type"] = "oci"
-    return _flux_object("source.toolkit.fluxcd.io/v1", "HelmRepository", chart.name, spec)
-
-
-def _flux_object(api_version: str, kind: str, name: str, spec: Mapping[str, Any]) -> dict[str, Any]:
-    return kube_object(api_version, kind, name, MANAGED_BY, "flux-system", spec=spec)
-
-
-def _helm_release(
-    cluster: DescribedCluster, release: Release, values: Mapping[str, Any], names: Collection[str]
-) -> dict[str, Any]:
-    chart = release.chart
-    # Waiting for pods would let one node that is down fail the release of its pool and roll it back, on all nodes.
-    action = {"crds": definition_policy(chart.name, names), "disableWait": True, "remediation": {"retries": -1}}
-    spec: dict[str, Any] = {
-        "interval": "10m",
-        "releaseName": release.name,
-        "targetNamespace": cluster.options["namespace"],
-        "chart": {
-            "spec": {
-                "chart": chart.name,
-                "version": chart.version,
-                "sourceRef": {"kind": "HelmRepository", "name": chart.name, "namespace": "flux-system"},
-            }
-        },
-        "install": action,
-        "upgrade": dict(action),
-    }
-    if chart.name == "nvidia-device-plugin" and NODE_FEATURE_DISCOVERY in names:
         # gpu-feature-discovery writes its labels as custom resources of Node Feature Discovery.
-        spec["dependsOn"] = [{"name": NODE_FEATURE_DISCOVERY}]
-    spec = {**spec, **_suspended(cluster), "values": values}
-    return _flux_object("helm.toolkit.fluxcd.io/v2", "HelmRelease", release.name, spec)
+        waits = release.chart.name == "nvidia-device-plugin" and NODE_FEATURE_DISCOVERY in names
+        needs, policy = NODE_FEATURE_DISCOVERY if waits else "", definition_policy(release.chart.name, names)
+        item = found[release.name] = _of_flux(cluster, release=release, needs=needs, policy=policy)
+        item["spec"]["values"] = yaml.safe_load(release.values) or {}
+    return {name: [item] for name, item in found.items()}
 
 
-def _kustomization(cluster: DescribedCluster, folder: str) -> dict[str, Any]:
-    spec = {
-        "interval": "10m",
-        "retryInterval": "1m",
-        "path": f"./{_path(cluster)}/{folder}",
-        "prune": cluster.options["automated_sync"] == PRUNE,
-        **_suspended(cluster),
-        "sourceRef": {"kind": "GitRepository", "name": cluster.options["gitops_source"]},
-    }
-    return _flux_object("kustomize.toolkit.fluxcd.io/v1", "Kustomization", f"gpufleet-{folder}", spec)
-
-
-def _suspended(cluster: DescribedCluster) -> dict[str, bool]:
-    """Return what keeps Flux from applying an object by itself: it has no other way to wait for a person."""
-    return {"suspend": True} if cluster.options["automated_sync"] == NONE else {}
+def _of_flux(cluster: DescribedCluster, **given: Any) -> dict[str, Any]:
+    filled_in = {"folder": "", "release": None, **given}
+    return made("flux", options=cluster.options, path=_path(cluster), managed_by=MANAGED_BY, **filled_in)
 
 
 def _path(cluster: DescribedCluster) -> str:
