@@ -18,7 +18,7 @@ name: canned
 short_description: Answers at once what a real host once said
 description:
   - M(ansible.builtin.ping) is answered as every host does, M(gpufleet.nvidia.gpu_info) with the facts in the file that O(facts) names.
-  - Any other module is an error, since a host without work is asked nothing else.
+  - Any other module is an error, since a host without work is asked nothing else; but the files that O(empty_files) is about.
 extends_documentation_fragment: [connection_pipelining]
 options:
   facts:
@@ -26,6 +26,12 @@ options:
     type: path
     vars:
       - name: bench_canned_facts
+  empty_files:
+    description: Whether the files that M(ansible.builtin.slurp) asks for have an empty object.
+    type: bool
+    default: false
+    vars:
+      - name: bench_canned_empty_files
 """
 
 
@@ -47,6 +53,8 @@ class Connection(ConnectionBase):
             return 0, _answer(Path(self.get_option("facts")), left_out), b""
         if b"ansible.modules.ping" in payload:
             return 0, json.dumps({"ping": "pong"}).encode(), b""
+        if b"ansible.builtin.slurp" in payload and self.get_option("empty_files"):
+            return 0, json.dumps({"content": "e30=", "encoding": "base64"}).encode(), b""
         raise AnsibleError(f"a host that has nothing to do was asked for more than its facts: {cmd[:200]}")
 
     def put_file(self, in_path: str, out_path: str) -> None:  # noqa: ARG002
