@@ -38,6 +38,8 @@ STAGE_OF = {
     "mig": ("mig", "nvidia_mig_result"),
     "mps": ("sharing", "nvidia_sharing_result"),
     "dcgm": ("dcgm", "nvidia_dcgm_result"),
+    # Of a rollback; upgrade with another kernel takes no plan.
+    "boot_kernel": ("kernel", "__gpu_upgrade_back_to_kernel"),
 }
 
 
@@ -46,6 +48,7 @@ class Applying:
     """What a playbook does that can be held to a plan.
 
     :param begins: the stages of which one has to be needed for it to begin with a host; none where any does.
+    :param always: it does something to a host of its run whose description asks for nothing.
     :param changes: the stages that it changes; none where it changes all.
     :param asked: as L(STAGE_OF), where its role asks otherwise. C(evictions): under which names it registers those that it would ask for.
     """
@@ -54,11 +57,15 @@ class Applying:
     changes: tuple[str, ...] = ()
     asked: Mapping[str, tuple[str, str]] = field(default_factory=lambda: STAGE_OF)
     evictions: tuple[str, ...] = ()
+    always: bool = False
 
 
+_EVICTED = ("__gpu_node_evicted", "__gpu_node_drained")
 APPLYING = {
     "site": Applying(),
-    "upgrade": Applying(("driver", "toolkit", "runtime"), evictions=("__gpu_node_evicted", "__gpu_node_drained")),
+    "upgrade": Applying(("driver", "toolkit", "runtime"), evictions=_EVICTED),
+    # Driver and toolkit are those of before, whatever is described; what they take comes back as it is described.
+    "rollback": Applying(changes=("settings", "mig", "sharing", "dcgm"), evictions=_EVICTED, always=True),
     "repartition": Applying(
         ("mig",), ("boot", "mig"), {"mig": ("mig", "__gpu_repartition_mig_plan")}, ("__gpu_repartition_leaving",)
     ),

@@ -87,7 +87,9 @@ class ActionModule(ControllerAction):
         except (ApiError, AnsibleError) as error:
             return {"failed": True, "msg": str(error)}
         fleet = FleetPlan(planned, arguments["files"], arguments["unrendered"], requests, wrong)
-        todo = [one.host for one in planned if one.changes and not (one.impossible or one.assumed)]
+        always = plan_file.APPLYING[arguments["playbook"]].always
+        wanted = [one for one in planned if one.changes or (always and not one.unread)]
+        todo = [one.host for one in wanted if not (one.impossible or one.assumed)]
         if arguments["ask"] and saved and todo:
             return {"todo": todo}
         self._display.display("\n" + fleet.text(terminal_width()))

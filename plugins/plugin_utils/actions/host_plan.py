@@ -72,7 +72,8 @@ class ActionModule(FleetAction):
                 saved = held_on(task_vars, str(self._templar.template(task_vars[APPLY])), host)
                 if not saved.is_begun(facts):
                     refusals += saved.objections(host, planning, facts)
-                    result["plan_begins"] = saved.digest
+                    begins = saved.plan.host(host).work and not saved.is_applied(facts)
+                    result["plan_begins"] = saved.digest if begins else ""
             except Refused as refusal:
                 refusals.append(refusal)
         if refusals:

@@ -32,8 +32,9 @@ FORMAT = f"{_IS_PLAN}1"
 AGAIN = "Plan again with gpu_plan_out, and have that plan approved."
 #: Steps that end what a run that was cut off left half done: a plan that was begun has them, though nobody could foresee them.
 _FINISHING = (Kind.FINISH_MIG_CHANGE, Kind.REPAIR_PACKAGE_DATABASE)
-#: Stages with what a change of the driver takes. Where nothing of them was to be done before, they bring it back afterwards, and nothing else.
-_LOST_WITH_DRIVER = frozenset({"settings", "mig", "sharing"})
+#: Stages with what a change of the driver takes, and DCGM, which is for its CUDA. Where nothing of them was to be done before, they bring it back
+#: afterwards, and nothing else.
+_LOST_WITH_DRIVER = frozenset({"settings", "mig", "sharing", "dcgm"})
 #: Of the data of a step, what was not asked for.
 _OPEN = (None, "")
 _NAME, MOMENT = text(256), "%Y-%m-%dT%H:%M:%SZ"

@@ -191,6 +191,8 @@ def test_a_plan_that_was_applied_to_a_host_is_not_applied_again(fleet):
     )
     assert f"b: the plan: {said}" in fleet.gate()["msg"] and "\na: " not in fleet.gate()["msg"]
     assert turn(fleet, "b")["failed"] and "failed" not in turn(fleet)
+    # Nor does a host begin it again that has its turn though nothing is left.
+    assert turn(fleet, "b", __gpu_facts_emptied=True)["plan_begins"] == "" != turn(fleet)["plan_begins"]
     # The files of the clusters may follow what it has changed.
     assert fleet.gate(tree="5678")["begun"]
 
@@ -263,7 +265,7 @@ def test_a_module_that_fails_in_check_mode_is_not_run(fleet):
         ("repartition", True),
         ("heal", False),
         ("migrate", False),
-        ("rollback", False),
+        ("rollback", True),
         ("plan", False),
     ],
 )
@@ -285,6 +287,7 @@ def test_no_plan_has_steps_of_kernels(fleet, given, kernel, taken):
 EMPTIED = {
     "upgrade": ("__gpu_node_evicted", {"changed": True, "evicted": ["jobs/one"]}),
     "repartition": ("__gpu_repartition_leaving", {"changed": True, "evicted": ["jobs/one"]}),
+    "rollback": ("__gpu_node_drained", {"changed": True, "evicted": ["jobs/one"]}),
 }
 LAYOUT = {
     "steps": [
@@ -314,7 +317,7 @@ def test_who_is_evicted_is_in_the_plan_to_the_pod(fleet, emptied):
     plan, _digest = plan_file.opened(fleet.path)
     assert (plan.playbook, plan.host("a").pods) == (emptied.playbook, ("jobs/one",))
     stages = {one.stage for one in plan.host("a").work}
-    assert ("driver" in stages) == (emptied.playbook == "upgrade") and "mig" in stages
+    assert ("driver" in stages) == (emptied.playbook != "repartition") and "mig" in stages
     assert "failed" not in emptied.gate()
     # One that left is no difference, one that arrived is refused by its name, before anything is changed.
     fleet.hosts["b"][emptied.name]["evicted"] = []
@@ -346,10 +349,34 @@ def test_pods_that_arrived_since_are_not_evicted_in_the_turn_of_the_host(fleet, 
 
 
 def test_repartition_takes_no_other_instance_than_the_plan_has(fleet, emptied):
-    if emptied.playbook == "upgrade":
+    if emptied.playbook != "repartition":
         pytest.skip("it takes all of them")
     fleet.hosts["a"]["__gpu_repartition_mig_plan"]["steps"][0]["data"]["id"] = 5
     assert "id is 3 in the plan, and 5 now" in emptied.gate()["msg"]
+
+
+def test_a_rollback_does_what_the_modules_say_of_before_and_not_what_is_described(fleet):
+    """The bare hosts are to get a driver and a toolkit; whoever rolls them back wants neither."""
+    back = Step(Kind.DOWNGRADE_DRIVER, "driver", "", (), {"before": "595.1", "version": "580.1"})
+    kernel = Step(Kind.BOOT_KERNEL_ONCE, "6.1.0-1-amd64", "", (), {})
+    for host in fleet.hosts.values():
+        host["nvidia_driver_result"] = {"steps": [back.as_dict()]}
+        host["__gpu_upgrade_back_to_kernel"] = {"steps": [kernel.as_dict()]}
+    # A host has to be asked whose description wants nothing, and none that cannot be read.
+    assert fleet.save(playbook="rollback", ask=True)[0]["todo"] == ["a", "b"]
+    fleet.save(playbook="rollback")
+    plan, _digest = plan_file.opened(fleet.path)
+    assert {one.stage: one.kind for one in plan.host("a").work if one.step} == {
+        "driver": Kind.DOWNGRADE_DRIVER, "kernel": Kind.BOOT_KERNEL_ONCE
+    }  # fmt: skip
+    assert "failed" not in fleet.gate(playbook="rollback")
+    answer = dataclasses.replace(kernel, target="6.1.0-2-amd64").as_dict()
+    fleet.hosts["b"]["__gpu_upgrade_back_to_kernel"] = {"steps": [answer]}
+    said = fleet.gate(playbook="rollback")["msg"]
+    assert "b: the plan: kernel: boot kernel 6.1.0-2-amd64 the next time: it is not in the plan" in said
+    # So is the module that has GRUB boot it.
+    assert plan_file.beyond(held(fleet), fleet.path, "a", "boot_kernel", {"steps": [kernel.as_dict()]}) == []
+    assert plan_file.beyond(held(fleet), fleet.path, "a", "boot_kernel", {"steps": [answer]})
 
 
 def test_what_cannot_be_evicted_is_in_the_plan(fleet):
