@@ -54,12 +54,13 @@ def plan(fleet, playbook):
     path = fleet.folder / f"{playbook}.json"
     given = ("-e", f"gpu_plan_for={playbook}", "-e", f"gpu_plan_out={path}", "-e", "gpu_plan_fail=false")
     done = fleet.play("plan", "--skip-tags", "cluster", *given)
+    (fleet.folder / f"{playbook}.log").write_text(done.text)
     assert done.rc == 0 and f"is in {path}" in done.text, done.text
     return path
 
 
 def apply(fleet, playbook, path):
-    return fleet.play(playbook, "-e", f"gpu_plan_apply={path}")
+    return fleet.play(playbook, "--skip-tags", "cluster", "-e", f"gpu_plan_apply={path}")
 
 
 def test_upgrade_does_what_its_plan_says_and_what_the_driver_takes_comes_back(fleet):
@@ -70,8 +71,9 @@ def test_upgrade_does_what_its_plan_says_and_what_the_driver_takes_comes_back(fl
 
 def test_a_rollback_to_another_driver_than_the_plans_is_refused_before_the_first_change(fleet):
     path = plan(fleet, "rollback")
-    (driver,) = [one for one in json.loads(path.read_text())["hosts"][HOST]["work"] if one["stage"] == "driver"]
-    assert driver["data"]["version"].startswith(OLD) and driver["data"]["before"] == NEW, driver
+    work = json.loads(path.read_text())["hosts"][HOST]["work"]
+    (driver,) = [one["data"] for one in work if one["kind"] == "downgrade_driver"]
+    assert (driver["before"], driver["version"]) == (NEW, OLD) and {one["stage"] for one in work} == {"driver"}, work
     fleet.lab.sh(HOST, f"cp -a {PREVIOUS} /root/kept && sed -i 's/{OLD}/580.126.08/g' {PREVIOUS}")
     done = apply(fleet, "rollback", path)
     fleet.lab.sh(HOST, f"cp -a /root/kept {PREVIOUS}")
