@@ -119,6 +119,10 @@ class Kind(Enum):
     SET_ECC = "switch ECC {ecc} {gpu}"
     RECORD_SETTINGS = "record the settings of the GPUs in {target}"
 
+    # Repairs.
+    REPAIR_HOST = "repair the host: {action}"
+    FINISH_REPAIR = "prove the host and return it to service"
+
     @property
     def key(self) -> str:
         return self.name.lower()

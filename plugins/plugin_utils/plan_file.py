@@ -64,6 +64,13 @@ _EVICTED = ("__gpu_node_evicted", "__gpu_node_drained")
 APPLYING = {
     "site": Applying(),
     "upgrade": Applying(("driver", "toolkit", "runtime"), evictions=_EVICTED),
+    # What is done is what was planned for all hosts at once, before the first is repaired.
+    "heal": Applying(
+        changes=("repair",),
+        asked={"gpu_repair": ("repair", "__gpu_heal_asked")},
+        evictions=("__gpu_heal_evicted",),
+        always=True,
+    ),
     # Driver and toolkit are those of before, whatever is described; what they take comes back as it is described.
     "rollback": Applying(changes=("settings", "mig", "sharing", "dcgm"), evictions=_EVICTED, always=True),
     "repartition": Applying(

@@ -104,10 +104,10 @@ class ActionModule(ClusterAction):
             except Refused as wrong:
                 refused[host] = wrong
         plans = {host: plan for host, plan in faulty.items() if host not in refused}
+        tainted = {host: [device for _pool, device in chosen.get(host, ((), ()))[0]] for host in plans}
         for host, plan in plans.items():
             if plan.needed or plan.handed_over or plan.notes:
-                devices = [device for _pool, device in chosen.get(host, ((), ()))[0]]
-                for line in repair.lines(host, plan, devices):
+                for line in repair.lines(host, plan, tainted[host]):
                     self._display.display(line)
         for host, refusal in refused.items():
             self._display.warning(f"{host}: {refusal.message}")
@@ -132,6 +132,7 @@ class ActionModule(ClusterAction):
                 host: {
                     **plan.as_dict(),
                     **dict(zip(("taints", "tainted"), chosen.get(host, ([], [])))),
+                    "steps": [step.as_dict() for step in repair.steps(plan, tainted[host])],
                     "remediation": requests.get(host, ""),
                     "boot_id": boots[host],
                     "dealt_with": list(plan.dealt_with),

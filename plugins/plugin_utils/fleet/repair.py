@@ -18,8 +18,10 @@ from typing import Any
 
 from ...module_utils._formats.utc_time import lately, moment_of
 from ...module_utils._health.repair_faults import HOST
-from ...module_utils._health.repair_plan import RepairPlan
+from ...module_utils._health.repair_plan import RepairPlan, reason_of
 from ...module_utils._health.repair_record import DONE, FAILED, HANDED_OVER, REFUSED, STEPS, Action, RepairRecord
+from ...module_utils._plan import Step
+from ...module_utils._steps import Kind
 from .claims import GPU_CLASS, Published
 from .expectations import gpu_allocatable
 from .objects import annotations_of, is_cordoned, is_ready, metadata
@@ -154,6 +156,17 @@ def condition_of(node: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
     """Return a condition of a node; empty where it has none of this type."""
     found = (node.get("status") or {}).get("conditions") or ()
     return next((one for one in found if one.get("type") == kind), {})
+
+
+def steps(plan: RepairPlan, devices: Sequence[str]) -> list[Step]:
+    """Return the plan of a host as a saved plan has it. C(devices): as of L(lines)."""
+    if not plan.needed:
+        return []
+    if plan.action is Action.NOTHING:
+        return [Step(Kind.FINISH_REPAIR, HOST, "")]
+    named = {"gpus": plan.gpus, "services": plan.services, "emptied": plan.emptied, "devices": devices}
+    data = {"action": plan.action.value, **{name: sorted(value) for name, value in named.items()}}
+    return [Step(Kind.REPAIR_HOST, HOST, reason_of(plan), (), data)]
 
 
 def lines(host: str, plan: RepairPlan, devices: Sequence[str] = ()) -> list[str]:

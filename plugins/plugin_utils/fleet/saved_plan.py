@@ -31,7 +31,7 @@ _IS_PLAN = "gpufleet.nvidia plan "
 FORMAT = f"{_IS_PLAN}1"
 AGAIN = "Plan again with gpu_plan_out, and have that plan approved."
 #: Steps that end what a run that was cut off left half done: a plan that was begun has them, though nobody could foresee them.
-_FINISHING = (Kind.FINISH_MIG_CHANGE, Kind.REPAIR_PACKAGE_DATABASE)
+_FINISHING = (Kind.FINISH_MIG_CHANGE, Kind.REPAIR_PACKAGE_DATABASE, Kind.FINISH_REPAIR)
 #: Stages with what a change of the driver takes, and DCGM, which is for its CUDA. Where nothing of them was to be done before, they bring it back
 #: afterwards, and nothing else.
 _LOST_WITH_DRIVER = frozenset({"settings", "mig", "sharing", "dcgm"})

@@ -15,6 +15,8 @@ from types import SimpleNamespace
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.schema import check_facts
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_plan import RepairPlan
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_record import Action
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused, Step
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import Kind
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import plan_file
@@ -25,6 +27,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions import (
     plan_gate,
 )
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import describe
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import repair
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import HostAction
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.planning import Planning, made_of
 from ansible_collections.gpufleet.nvidia.tests.whole import examples
@@ -263,7 +266,7 @@ def test_a_module_that_fails_in_check_mode_is_not_run(fleet):
         ("verify", True),
         ("upgrade", True),
         ("repartition", True),
-        ("heal", False),
+        ("heal", True),
         ("migrate", False),
         ("rollback", True),
         ("plan", False),
@@ -443,3 +446,29 @@ def test_no_run_that_is_killed_does_what_the_plan_does_not_have_and_the_next_one
         assert done == meant
         finished += 1
     assert finished and stopped
+
+
+def test_a_repair_is_the_one_of_the_plan_and_what_was_begun_is_brought_to_its_end(fleet):
+    def planned(host, *gpus):
+        one = RepairPlan(Action.RESET_GPU if gpus else Action.NOTHING, gpus=gpus, emptied=gpus, resumed=not gpus)
+        fleet.hosts[host]["__gpu_heal_asked"] = {"steps": [step.as_dict() for step in repair.steps(one, [])]}
+
+    for host in fleet.hosts:
+        planned(host, "0000:18:00.0")
+        fleet.hosts[host]["__gpu_heal_evicted"] = {"evicted": ["jobs/one"]}
+    assert fleet.save(playbook="heal", ask=True)[0]["todo"] == ["a", "b"]
+    digest = fleet.save(playbook="heal")[0]["digest"]
+    plan, _digest = plan_file.opened(fleet.path)
+    # Whatever else the description wants is none of it.
+    assert [one.kind for one in plan.host("a").work] == [Kind.REPAIR_HOST] and plan.host("a").pods == ("jobs/one",)
+    assert "failed" not in fleet.gate(playbook="heal")
+    planned("b", "0000:18:00.0", "0000:2a:00.0")
+    assert "b: the plan: repair: repair the host: reset_gpu: emptied is" in fleet.gate(playbook="heal")["msg"]
+    planned("b")
+    said = "b: the plan: repair: prove the host and return it to service: it is not in the plan"
+    assert said in fleet.gate(playbook="heal")["msg"]
+    fleet.hosts["b"]["gpu_facts_host"]["gpu"]["recorded"] = {"plan_begun": digest}
+    assert "failed" not in fleet.gate(playbook="heal")
+    # A host that is not repaired, or not any more, does nothing.
+    fleet.hosts["b"]["__gpu_heal_asked"] = {"steps": []}
+    assert "failed" not in fleet.gate(playbook="heal")
