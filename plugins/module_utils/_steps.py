@@ -119,7 +119,8 @@ class Kind(Enum):
     SET_ECC = "switch ECC {ecc} {gpu}"
     RECORD_SETTINGS = "record the settings of the GPUs in {target}"
 
-    # Repairs.
+    # Nodes, and repairs.
+    MIGRATE_NODE = "migrate the node: {target}"
     REPAIR_HOST = "repair the host: {action}"
     FINISH_REPAIR = "prove the host and return it to service"
 

@@ -71,6 +71,9 @@ APPLYING = {
         evictions=("__gpu_heal_evicted",),
         always=True,
     ),
+    "migrate": Applying(
+        changes=("node",), asked={"node": ("node", "__gpu_upgrade_asked")}, evictions=_EVICTED, always=True
+    ),
     # Driver and toolkit are those of before, whatever is described; what they take comes back as it is described.
     "rollback": Applying(changes=("settings", "mig", "sharing", "dcgm"), evictions=_EVICTED, always=True),
     "repartition": Applying(

@@ -35,6 +35,12 @@ _BY_DESCRIPTION = ("site", "upgrade", "rollback", "repartition", "migrate")
 #: Playbooks that would ignore a saved plan.
 _NOT_HELD = frozenset({*_BY_DESCRIPTION, "heal", "remove", "plan"} - APPLYING.keys())
 _KERNEL = "gpu_upgrade_kernel"
+#: What hands driver and toolkit over between the GPU Operator and a host: between its steps, containers of the cluster take them away.
+_HANDING_OVER = ("nvidia_driver_migrate_from", "nvidia_toolkit_migrate_from")
+_HANDED_OVER = (
+    "what the host needs is known only when the GPU Operator's containers have left it, and no saved plan has that"
+)
+_WITHOUT = "Migrate these hosts without a saved plan, or leave them out with --limit."
 #: Playbooks that write the tree of the clusters at their end.
 _RENDERING = ("site", "repartition")
 _CLUSTER = "gpu_kubernetes_cluster"
@@ -62,6 +68,7 @@ class ActionModule(ControllerAction):
             refuse_keywords(groups)
         except Refused as refusal:
             raise AnsibleActionFail(f"{refusal.message} Nothing was changed.") from None
+        planned_for = playbook if task_vars.get(APPLY) else task_vars.get(PLANNED_FOR)
         wrong: list[tuple[str, Refused]] = []
         described: list[tuple[str, Refused]] = []
         end = "Nothing was changed."
@@ -85,6 +92,10 @@ class ActionModule(ControllerAction):
                 unknown.setdefault(name, []).append(str(host))
             if host not in members:
                 continue
+            if planned_for == "migrate":
+                wrong += [
+                    (host, Refused(name, _HANDED_OVER, _WITHOUT)) for name in _HANDING_OVER if value_of(name, variables)
+                ]
             description = one.description
             key = json.dumps(
                 [{**description.variables, SLURM: None}, [refusal.message for refusal in description.refusals]],
@@ -99,7 +110,6 @@ class ActionModule(ControllerAction):
         if playbook in _NOT_HELD and hosts and task_vars.get(APPLY):
             reason = f"{playbook} cannot be held to a saved plan"
             wrong.append((hosts[0], Refused(APPLY, reason, f"Leave it out, or run {', '.join(APPLYING)}.")))
-        planned_for = playbook if task_vars.get(APPLY) else task_vars.get(PLANNED_FOR)
         if planned_for == "upgrade" and hosts and str(value_of(_KERNEL, task_vars, default="keep")) != "keep":
             reason = "saved plans have no steps of kernels"
             wrong.append((hosts[0], Refused(_KERNEL, reason, "Set it to keep, or upgrade without a saved plan.")))

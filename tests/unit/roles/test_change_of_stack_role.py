@@ -52,6 +52,42 @@ def test_one_node_after_the_other_changes_its_plugin_and_keeps_its_pods(site, va
     assert [(site.record(host)["state"], site.record(host)["to"]) for host in "ab"] == [("done", target)] * 2
 
 
+#: What plan does for a plan that is saved, with what the hosts are here.
+PLANNED = """
+- hosts: gpu_hosts
+  gather_facts: false
+  vars: {__gpu_facts_emptied: true, __gpu_facts_playbook: migrate}
+  tasks:
+    - ansible.builtin.include_role: {name: gpufleet.nvidia.gpu_facts}
+    - ansible.builtin.include_role: {name: gpufleet.nvidia.gpu_facts, tasks_from: ask.yml}
+    - gpufleet.nvidia.fleet:
+        {action: fleet_plan, hosts: "{{ ansible_play_hosts_all }}", playbook: migrate, out: "{{ inventory_dir }}/plan.json"}
+      run_once: true
+"""
+
+
+def test_a_saved_plan_has_the_nodes_that_change_and_no_other_one_does(site):
+    (site.folder / "planned.yml").write_text(PLANNED)
+    held = ("-e", f"gpu_plan_apply={site.folder / 'plan.json'}")
+    done = site.run(site.folder / "planned.yml")
+    assert done.returncode == 0 and site.log == [], done.stdout[-3000:]
+    text = (site.folder / "plan.json").read_text()
+    assert text.count(f'{{"kind": "migrate_node", "stage": "node", "target": "{TARGET}"}}') == 2, text
+    # To where it moves is another one now.
+    describe(site, **TO_OPERATOR)
+    refused = site.run("migrate", *held)
+    assert refused.returncode != 0 and site.log == [] and not site.record("a")
+    assert (
+        "a, b: the plan: node: migrate the node: device plugin of the GPU Operator: it is not in the plan"
+        in refused.stdout
+    )
+    describe(site, **TO_RELEASES)
+    done = site.run("migrate", *held)
+    assert done.returncode == 0 and site.log == [f"{host} stack device_plugin" for host in "ab"], done.stdout[-3000:]
+    noted = [yaml.safe_load((site.folder / host / "plan.json").read_text()) for host in "ab"]
+    assert all(one["applied"] for one in noted)
+
+
 @pytest.mark.by_name
 def test_a_node_that_fails_stays_cordoned_and_no_other_one_is_started(site):
     site.fail(a="stack device_plugin")

@@ -165,8 +165,9 @@ _ROLES = {
     "nvidia_dcgm": {"main.yml": "dcgm"},
     "nvidia_health": {"main.yml": "health"},
 }
-#: The roles whose own tasks run.
+#: The roles whose own tasks run, and those of gpu_facts that do.
 _DAY_TWO = ("gpu_node", "gpu_upgrade", "gpu_repartition")
+_OF_FACTS = ("reboot.yml", "ask.yml", "hold.yml", "note_plan.yml")
 
 
 def _link(collection: Path) -> None:
@@ -203,7 +204,7 @@ def _roles(roles: Path, folder: Path) -> None:
     _write(roles / "gpu_facts" / "tasks" / "main.yml", [{"name": "Facts", "ansible.builtin.set_fact": facts}])
     for path in [found for part in ("tasks", "vars") for found in (REPOSITORY / "roles").glob(f"*/{part}/*.yml")]:
         role = path.parent.parent.name
-        if role not in _DAY_TWO and (role, path.name) != ("gpu_facts", "reboot.yml"):
+        if role not in _DAY_TWO and (role != "gpu_facts" or path.name not in _OF_FACTS):
             continue
         text = path.read_text(encoding="utf-8")
         # A folder and services of each host's own.
@@ -347,8 +348,8 @@ class Site:
         lines = [f"{name}.service loaded active running It" for name in names]
         (self.folder / "services").write_text("\n".join(lines) + "\n")
 
-    def run(self, playbook: str, *arguments: str) -> subprocess.CompletedProcess:
-        """Run a playbook of the collection; C(log) has what it did."""
+    def run(self, playbook: str | Path, *arguments: str) -> subprocess.CompletedProcess:
+        """Run a playbook of the collection, or that of a file; C(log) has what it did."""
         (self.folder / "log").write_text("")
         site = _collections() / "site"
         site.unlink(missing_ok=True)
@@ -363,7 +364,8 @@ class Site:
             "STUB_FOLDER": str(self.folder),
         }
         program = str(Path(sys.executable).parent / "ansible-playbook")
-        command = [program, "-i", str(self.folder / "inventory.yml"), f"gpufleet.nvidia.{playbook}", *arguments]
+        name = f"gpufleet.nvidia.{playbook}" if isinstance(playbook, str) else str(playbook)
+        command = [program, "-i", str(self.folder / "inventory.yml"), name, *arguments]
         return run_ansible(command, environment, self.folder)
 
     @property

@@ -267,7 +267,8 @@ def test_a_module_that_fails_in_check_mode_is_not_run(fleet):
         ("upgrade", True),
         ("repartition", True),
         ("heal", True),
-        ("migrate", False),
+        ("migrate", True),
+        ("remove", False),
         ("rollback", True),
         ("plan", False),
     ],
@@ -286,10 +287,25 @@ def test_no_plan_has_steps_of_kernels(fleet, given, kernel, taken):
     assert ("saved plans have no steps of kernels" in result.get("msg", "")) is not taken
 
 
+@pytest.mark.parametrize("given", [{"playbook": "migrate"}, {"playbook": "plan", "gpu_plan_for": "migrate"}])
+def test_no_plan_has_what_the_gpu_operator_hands_over(fleet, given):
+    """Not even of one host among others."""
+    variables, arguments = parted(given)
+    variables |= {} if "gpu_plan_for" in given else {"gpu_plan_apply": fleet.path}
+    for handed_over in (False, True):
+        fleet.hosts["b"]["nvidia_driver_migrate_from"] = "gpu_operator" if handed_over else ""
+        result, _shown = fleet.run(
+            check_variables, {"hosts": ["a", "b"], **arguments}, ansible_run_tags=[], **variables
+        )
+        said = "b: nvidia_driver_migrate_from: what the host needs is known only when the GPU Operator's containers"
+        assert (said in result.get("msg", "")) is handed_over, result
+
+
 #: What the role says that empties a node, for each playbook that does.
 EMPTIED = {
     "upgrade": ("__gpu_node_evicted", {"changed": True, "evicted": ["jobs/one"]}),
     "repartition": ("__gpu_repartition_leaving", {"changed": True, "evicted": ["jobs/one"]}),
+    "migrate": ("__gpu_node_evicted", {"changed": True, "evicted": ["jobs/one"]}),
     "rollback": ("__gpu_node_drained", {"changed": True, "evicted": ["jobs/one"]}),
 }
 LAYOUT = {
@@ -312,6 +328,7 @@ def emptied(fleet, request):
     for host in fleet.hosts.values():
         host |= {"nvidia_mig_layout": "all-balanced", "nvidia_mig_strategy": "mixed", name: copy.deepcopy(answer)}
         host["__gpu_repartition_mig_plan"] = copy.deepcopy(LAYOUT)
+        host["__gpu_upgrade_asked"] = {"steps": [{"kind": "migrate_node", "target": "GPUs served by dra"}]}
     fleet.save(playbook=request.param)
     return SimpleNamespace(playbook=request.param, name=name, gate=lambda: fleet.gate(playbook=request.param))
 
@@ -320,7 +337,8 @@ def test_who_is_evicted_is_in_the_plan_to_the_pod(fleet, emptied):
     plan, _digest = plan_file.opened(fleet.path)
     assert (plan.playbook, plan.host("a").pods) == (emptied.playbook, ("jobs/one",))
     stages = {one.stage for one in plan.host("a").work}
-    assert ("driver" in stages) == (emptied.playbook != "repartition") and "mig" in stages
+    meant = {"upgrade": {"driver", "mig"}, "rollback": {"driver", "mig"}, "repartition": {"mig"}, "migrate": {"node"}}
+    assert stages >= meant[emptied.playbook] and ("driver" in stages) == ("driver" in meant[emptied.playbook])
     assert "failed" not in emptied.gate()
     # One that left is no difference, one that arrived is refused by its name, before anything is changed.
     fleet.hosts["b"][emptied.name]["evicted"] = []
