@@ -16,13 +16,14 @@ from typing import Any
 from ansible import context
 from ansible.utils.vars import load_extra_vars
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import plan_file
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import served
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.text import shortened
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import ControllerAction
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.plain import plain
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.pools import GPU_HOSTS
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render import team_quotas, writer
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.capacity_document import Former
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.capacity_document import Former, digests_of_hosts
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.clusters import servers
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.fleet import Fleet, GpusUnknown, OfFacts
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.recorded import HostVariables, KeptFacts
@@ -88,6 +89,11 @@ class ActionModule(ControllerAction):
             if arguments["slurm_only"]:
                 trees = {path: tree for path, tree in trees.items() if path.startswith(f"{writer.SLURM}/")}
                 removed = []
+            digest = writer.digest(trees)
+            shown, verify = (
+                self._templar.template(task_vars.get(name) or "") for name in (plan_file.SHOWN, plan_file.VERIFY)
+            )
+            of_plan = f", those of the plan {plan_file.refuse_tree(shown, verify, digest)}" if shown else ""
             changes = writer.plan(root, trees, of_run["prune"], map(writer.directory_of, removed))
         except Refused as refusal:
             return {
@@ -137,8 +143,8 @@ class ActionModule(ControllerAction):
         done = "to change" if self._task.check_mode else "changed"
         text = f"; {', '.join(left)} left as they are, because no host of this inventory is in them" if left else ""
         self._display.display(f"  {root}: {len(clusters) + len(slurm)} clusters, {len(changes)} files {done}{text}")
-        digest = writer.digest(trees)
-        self._display.v(f"  {root}: the files have the digest {digest}")
+        say = self._display.display if of_plan else self._display.v
+        say(f"  {root}: the files have the digest {digest}{of_plan}")
         result: dict[str, Any] = {
             "changed": bool(changes) or newer,
             "output_directory": root,
@@ -166,6 +172,12 @@ class ActionModule(ControllerAction):
             "quotas": {item.name: team_quotas.described(item) for item in clusters if item.options["quotas"]},
             "unread": recorded.unread,
             "digest": digest,
+            # Of a run that saves or applies a plan.
+            **(
+                {"of_hosts": {host: one for item in clusters for host, one in digests_of_hosts(item).items()}}
+                if task_vars.get(plan_file.APPLY) or task_vars.get(plan_file.OUT)
+                else {}
+            ),
             "changes": [{"action": change.action, "path": change.path} for change in changes],
         }
         if self._task.diff:

@@ -108,6 +108,10 @@ changes:
     - action: update
       path: clusters/production/capacity.json
 digest: {description: The digest of all rendered files. A saved plan refers to them by it., type: str, returned: success}
+of_hosts:
+  description: By host, the digest of what the files say of its node. Others do not change it.
+  type: dict
+  returned: success, if a plan is saved or applied
 others:
   description: Clusters that are in the tree and of which the inventory has no host. They are left as they are. Those of Slurm begin with V(slurm/).
   type: list

@@ -20,10 +20,18 @@ from .fleet.saved_plan import AGAIN, SavedPlan
 
 #: The variable with the file that a run is held to.
 APPLY = "gpu_plan_apply"
+#: That with the file that a plan is saved to.
+OUT = "gpu_plan_out"
+#: That with the file that is shown, or that the rendered files are to be those of.
+SHOWN = "gpu_plan_in"
+#: Under which name the rendered files of the clusters are registered.
+_RENDERED = "gpu_kubernetes_result"
 #: The variable with the playbook that a plan is made for.
 PLANNED_FOR = "gpu_plan_for"
 #: Under which name the playbooks register what L(actions/plan_gate) found before the first change.
 GATE = "gpu_plan_gate"
+#: The variable with the command that verifies a plan.
+VERIFY = "gpu_plan_verify_command"
 #: What stands for the file in the commands that sign and verify it.
 _FILE = "{file}"
 #: Seconds that a command may take that signs or verifies: somebody may have to touch a key.
@@ -121,7 +129,7 @@ def opened(path: str, verify: Sequence[str] = ()) -> tuple[SavedPlan, str]:
     path = os.path.abspath(path)
     written = _content(path)
     found = saved_plan.read(written, path)
-    _call("gpu_plan_verify_command", verify, path)
+    _call(VERIFY, verify, path)
     if _content(path) != written:
         raise Refused(path, "somebody wrote it while it was read", AGAIN)
     return found
@@ -146,6 +154,20 @@ def opened_for(task_vars: Mapping[str, Any], path: str, host: str) -> tuple[Save
     if digest != (task_vars.get(GATE) or {}).get("digest"):
         raise Refused(path, "it is another plan than the one that this run of a playbook began with", AGAIN)
     return plan, digest
+
+
+def refuse_tree(path: str, verify: Sequence[str], digest: str) -> str:
+    """Return the digest of the plan that the rendered files are those of. Raises Refused: they are others, or it cannot be read."""
+    plan, found = opened(path, verify)
+    if plan.tree != digest:
+        reason = f"rendering them gives the digest {digest}, and the plan {found} was made for {plan.tree or 'none'}"
+        raise Refused("the files of the clusters", reason, AGAIN)
+    return found
+
+
+def trees_of_hosts(task_vars: Mapping[str, Any]) -> Mapping[str, str]:
+    """Return by host the digest of what the rendered files of the clusters say of it; nothing where none were rendered."""
+    return (task_vars.get(_RENDERED) or {}).get("of_hosts") or {}
 
 
 def is_judged(task_vars: Mapping[str, Any], check_mode: bool) -> bool:

@@ -212,7 +212,7 @@ class Held:
             then = replace(then, work=())
         now = planning.as_planned(then, unread=unread or None)
         others = saved_plan.arrived(then, planning.pods)
-        if not now.unread and not others and now == replace(then, pool=None, pods=None):
+        if not now.unread and not others and now == replace(then, pool=None, pods=None, tree=None):
             return []
         before, after = (self.plan.variables or {}).get(then.variables or "") or {}, planning.own_variables
         found = saved_plan.differences(then, now, before, after, applied or self.is_begun(facts)) + (

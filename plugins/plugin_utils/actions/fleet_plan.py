@@ -73,6 +73,7 @@ class ActionModule(ControllerAction):
         planned, described = [], []
         saved: Saved = {}
         try:
+            trees = plan_file.trees_of_hosts(task_vars)
             cluster = _ClusterNow.read(arguments["kubeconfig"], arguments["context"], at_once(self._display))
             for host in hosts_of(hosts, task_vars):
                 facts, unread = facts_of_host(host, directory, arguments["offline"])
@@ -80,7 +81,10 @@ class ActionModule(ControllerAction):
                 if planning:
                     planning.ask(partial(registered, host.variables), arguments["playbook"])
                     plan = replace(plan, stages=planning.stages)
-                    saved[host.name] = planning, _said(plan, planning.pods, arguments["playbook"])
+                    saved[host.name] = (
+                        planning,
+                        {"tree": trees.get(host.name), **_said(plan, planning.pods, arguments["playbook"])},
+                    )
                 planned.append(plan)
                 described.append(host.description.variables)
             requests, wrong = _requests(arguments["served"], cluster)

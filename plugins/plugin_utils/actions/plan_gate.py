@@ -13,6 +13,7 @@ from ...module_utils._plan import Refused
 from ..descriptions import hosts_of, refusals_of_hosts, sentences
 from ..fleet.saved_plan import AGAIN
 from ..host_facts import ControllerAction, registered
+from ..plan_file import trees_of_hosts
 from ..planning import OPTIONS, Held, Planning, held_to
 from ..recommend.seen import SEEN, seen_of
 
@@ -28,6 +29,7 @@ class ActionModule(ControllerAction):
     def act(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
         playbook = arguments["playbook"]
         held_back: list[tuple[str, Refused]] = []
+        trees, others = trees_of_hosts(task_vars), []
         begun = False
         try:
             held = held_to(arguments, playbook, task_vars)
@@ -36,10 +38,15 @@ class ActionModule(ControllerAction):
                 description = host.description if playbook == "site" else host.description.emptied()
                 planning = Planning(description, host.facts, host.document, seen, host.name)
                 planning.ask(partial(registered, host.variables), playbook)
-                begun = begun or held.is_begun(host.facts) or held.is_applied(host.facts)
+                mine = held.is_begun(host.facts) or held.is_applied(host.facts)
+                begun = begun or mine
+                if not mine and held.plan.host(host.name).tree != trees.get(host.name):
+                    others.append((host.name, _OTHER_TREE))
                 held_back += [(host.name, one) for one in held.objections(host.name, planning, host.facts, host.unread)]
-            if not begun:
-                _same_tree(held, arguments["tree"])
+            if arguments["tree"] is not None:
+                held_back += others
+                if not begun:
+                    _same_tree(held, arguments["tree"])
         except Refused as refusal:
             return {"failed": True, "refusals": [refusal.as_dict()], "msg": f"{refusal.message} No host is changed."}
         refusals = refusals_of_hosts(held_back)
@@ -50,9 +57,12 @@ class ActionModule(ControllerAction):
         return result
 
 
-def _same_tree(held: Held, digest: str | None) -> None:
-    """Refuse other files of the clusters. What a run that was cut off has changed, they may follow already. C(digest): None where none are rendered."""
+_OTHER_TREE = Refused("the files of the clusters", "what they say of its node is not what the plan was made for", AGAIN)
+
+
+def _same_tree(held: Held, digest: str) -> None:
+    """Refuse other files of the clusters. What a run that was cut off has changed, they may follow already: then what they say of each other host counts."""
     meant = held.plan.tree or "none"
-    if digest is not None and meant != (digest or "none"):
+    if meant != (digest or "none"):
         reason = f"the plan was made for those with the digest {meant}, and rendering them gives {digest or 'none'}"
         raise Refused("the files of the clusters", reason, AGAIN)

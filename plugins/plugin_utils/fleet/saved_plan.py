@@ -98,12 +98,14 @@ class PlannedHost:
 
     :param facts: digests of the facts that were read for it, by place; of a host with work more exactly.
     :param variables: the digest of its variables.
+    :param tree: the digest of what the files of the clusters say of its node.
     :param pods: of its node, those that use GPUs; for a playbook that empties it, those that are evicted.
     """
 
     pool: str | None = has(_NAME)
     facts: Mapping[str, str] | None = has(_DIGESTS)
     variables: str | None = has(_DIGEST)
+    tree: str | None = has(_DIGEST)
     unread: str | None = has(OUTPUT)
     pods: tuple[str, ...] | None = has(_TEXTS)
     work: tuple[Work, ...] = has(items(of(Work)), ())

@@ -19,6 +19,7 @@ from ...module_utils._plan import Refused
 from ...module_utils._schema import encode
 from ..fleet.capacity import Capacity
 from ..fleet.expectations import read_capacity
+from ..fleet.recording import digest_of
 from ..fleet.served import SERVERS
 from ..fleet.sharing_configurations import Choices, shown
 from . import device_plugin
@@ -69,6 +70,13 @@ def capacity_document(cluster: DescribedCluster) -> dict[str, Any]:
         )
     }
     return {"schema": 1, "cluster": cluster.name, "configurations": configurations, "nodes": nodes}
+
+
+def digests_of_hosts(cluster: DescribedCluster) -> dict[str, str]:
+    """Return by host the digest of what it says of its node, which other hosts do not change."""
+    document = capacity_document(cluster)
+    configurations = {name: digest_of(one) for name, one in document["configurations"].items()}
+    return {one["host"]: digest_of([one, configurations[one["configuration"]]]) for one in document["nodes"].values()}
 
 
 def _shows(shown: Capacity) -> dict[str, Any]:

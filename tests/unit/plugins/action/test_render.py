@@ -9,9 +9,12 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from pathlib import Path
 
 import pytest
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import plan_file
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import saved_plan
 
 from ....warm_ansible import run as run_ansible
 
@@ -413,3 +416,25 @@ def test_the_first_hosts_of_a_fleet_are_rendered_without_those_that_were_never_r
     lost = render("--limit", "gpu-1,localhost", **first)
     assert lost["failed"], "a node that is in the tree is not dropped from it"
     assert per_node(tmp_path) == {"gpu-1": 44, "gpu-2": 44}
+
+
+def test_the_files_are_those_of_a_plan_or_are_not_written(render, tmp_path):
+    path = str(tmp_path / "plan.json")
+    # What they say of one host is not changed by another one: names that were given are kept.
+    found = render(gpu_plan_out=path)
+    assert set(found["of_hosts"]) == {"gpu-1", "gpu-2"} and "of_hosts" not in render("--check")
+    (tmp_path / "host_vars").mkdir()
+    (tmp_path / "host_vars/gpu-2.yml").write_text("slice: 8GiB\n")
+    changed = render("--check", gpu_plan_out=path)
+    assert [changed["of_hosts"][host] == found["of_hosts"][host] for host in ("gpu-1", "gpu-2")] == [True, False]
+
+    made = time.strftime(saved_plan.MOMENT, time.gmtime())
+    hosts = {"gpu-1": saved_plan.PlannedHost()}
+    plan_file.write(path, saved_plan.SavedPlan(saved_plan.FORMAT, "1.0.0", made, tree=found["digest"], hosts=hosts), [])
+    other = render(gpu_plan_in=path)
+    assert other["failed"]
+    assert f"rendering them gives the digest {changed['digest']}, and the plan" in other["msg"]
+    (tmp_path / "host_vars/gpu-2.yml").unlink()
+    assert not render()["changed"], "the other files were not written"
+    assert render(gpu_plan_in=path, gpu_plan_verify_command=["/bin/false", "{file}"])["failed"]
+    assert render(gpu_plan_in=path)["digest"] == found["digest"]

@@ -490,3 +490,19 @@ def test_a_repair_is_the_one_of_the_plan_and_what_was_begun_is_brought_to_its_en
     # A host that is not repaired, or not any more, does nothing.
     fleet.hosts["b"]["__gpu_heal_asked"] = {"steps": []}
     assert "failed" not in fleet.gate(playbook="heal")
+
+
+def test_the_tree_of_a_host_that_was_not_begun_is_compared_after_a_run_that_was_cut_off(fleet):
+    def rendered(**of_hosts):
+        return {"gpu_kubernetes_result": {"digest": "1234", "of_hosts": of_hosts}}
+
+    digest = fleet.save(**rendered(a="aa", b="bb"))[0]["digest"]
+    assert [plan_file.opened(fleet.path)[0].host(host).tree for host in "ab"] == ["aa", "bb"]
+    fleet.hosts["b"]["gpu_facts_host"]["gpu"]["recorded"] = {"plan_begun": digest}
+    # What was begun changes its own part of the files, and their digest.
+    assert "failed" not in fleet.gate(tree="5678", **rendered(a="aa", b="b2"))
+    result = fleet.gate(tree="5678", **rendered(a="a2", b="b2"))
+    assert "a: the files of the clusters: what they say of its node is not what the plan was made for" in result["msg"]
+    assert [refusal["hosts"] for refusal in result["refusals"]] == [["a"]]
+    # Where none are rendered, none are compared.
+    assert "failed" not in fleet.gate()
