@@ -136,7 +136,8 @@ gpu:
         The GPUs as NVML reports them. V(none) if NVML does not respond. C(allocations) of a GPU or a compute instance lists the pods that the kubelet
         allocated it to, with C(pod) (namespace and name, V(none) if the host does not know it), C(pod_uid), C(container) and C(resource). For a
         ResourceClaim, C(container) is V(none) and C(resource) names the claim. An entry with C(reason) says why the kubelet's record could not be read.
-        A running job of Slurm has C(job), C(user) and C(resource) instead, and C(sees) where C(CUDA_VISIBLE_DEVICES) names other devices only.
+        A running job of Slurm has C(job), C(user) and C(resource) instead, and C(sees) where C(CUDA_VISIBLE_DEVICES) names other devices only, or is a
+        number, of which CUDA makes the first MIG device.
       type: list
       elements: dict
       returned: always

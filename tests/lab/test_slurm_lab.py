@@ -145,6 +145,24 @@ def test_a_controller_that_is_away_ends_no_job_and_is_named(site):
     site.wait(lambda: idle(site))
 
 
+def test_without_the_prolog_a_job_is_told_a_number_and_verify_says_what_cuda_makes_of_it(site):
+    """slurmd skips a prolog that is no program. Bringing it back restarts nothing, and so needs no end of the jobs."""
+    site.lab.sh(AMPERE, "chmod 644 /etc/slurm/gpufleet/task-prolog.sh")
+    kind = next(kind for kind, count in site.offered(AMPERE).items() if count == 2)
+    jobs = [site.submit(AMPERE, kind) for _one in range(2)]
+    site.wait(lambda: all(site.seen(AMPERE, job) for job in jobs), site.logs)
+    assert {site.seen(AMPERE, job)[1] for job in jobs} == {"0", "1"}
+    verified = site.fleet.play("verify", "--limit", AMPERE)
+    for job in jobs:
+        seen = f"sees the first MIG device of the host (CUDA_VISIBLE_DEVICES={site.seen(AMPERE, job)[1]})"
+        assert f"job {job} of {USER} has gpu:{kind} (MIG-" in verified.text and seen in verified.text, verified.text
+    before = site.daemons()
+    mended = site.play("--limit", AMPERE, tags="slurm")
+    assert mended.rc == 0 and site.daemons() == before, mended.text
+    site.end_jobs()
+    site.wait(lambda: idle(site))
+
+
 def test_an_instance_too_few_and_one_too_many_are_named_with_the_next_step_and_mended(site):
     """What Slurm itself does of both: the one drains the node, the other is not seen in C(sinfo)."""
     path = "/etc/slurm/gpufleet/gres.conf"

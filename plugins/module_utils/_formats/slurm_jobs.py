@@ -44,7 +44,7 @@ def jobs_of(tasks: Iterable[Mapping[str, str]], read: Callable[[str], str | None
     :param tasks: the environments with which slurmstepd started the tasks.
     :param read: the text of a file of the host.
     """
-    known: dict[tuple[str, str], list[tuple[str, str]]] = {}
+    known: dict[tuple[str, str], tuple[list[tuple[str, str]], bool]] = {}
     found: dict[str, dict[str, dict[str, Any]]] = {}
     for task in tasks:
         job = task.get("SLURM_JOB_ID", "")
@@ -53,17 +53,21 @@ def jobs_of(tasks: Iterable[Mapping[str, str]], read: Callable[[str], str | None
             continue
         where = (task.get("SLURM_CONF") or "/etc/slurm/slurm.conf", task.get("SLURMD_NODENAME", ""))
         if where not in known:
-            known[where] = _devices(*where, read)
-        sees = [name for name in task.get("CUDA_VISIBLE_DEVICES", "").split(",") if _UUID.fullmatch(name)][
-            :_MOST_DEVICES
-        ]
+            known[where] = _devices(*where, read), _constrained(where[0], read)
+        devices, constrained = known[where]
+        visible = task.get("CUDA_VISIBLE_DEVICES", "").split(",")[:_MOST_DEVICES]
+        sees = [name for name in visible if _UUID.fullmatch(name)]
+        # Of a number CUDA makes the first MIG device that the job can open, whichever it was given.
+        first = "" if sees or constrained or whole_number(visible[0]) is None else f"CUDA_VISIBLE_DEVICES={visible[0]}"
         wanted = map(whole_number, numbers.split(","))
-        given = [known[where][one] for one in wanted if one is not None and one < len(known[where])]
+        given = [devices[one] for one in wanted if one is not None and one < len(devices)]
         user = task.get("SLURM_JOB_USER", "")
         said = {"job": job, "user": user if _USER.fullmatch(user) else None}
         # Where slurmd finds the devices itself, it tells the job their UUIDs.
         for key, resource in given or [(name, "gpu") for name in sees]:
-            entry = {**said, "resource": resource, **({"sees": ",".join(sees)} if given and sees else {})}
+            by_number = f"the first MIG device of the host ({first})" if first and "," in key else ""
+            seen = ",".join(sees) or by_number
+            entry = {**said, "resource": resource, **({"sees": seen} if given and seen else {})}
             # Of several tasks of a job the first is as good as any, unless one sees something else.
             found.setdefault(key, {}).setdefault(job, entry)
     return {key: list(jobs.values()) for key, jobs in found.items()}
@@ -86,6 +90,14 @@ def _devices(configuration: str, node: str, read: Callable[[str], str | None]) -
             found += [(kind, key_of(files)) for files in groups]
     found.sort(key=lambda one: order.index(one[0]) if one[0] in order else len(order))
     return [(key, f"gpu:{kind}" if kind else "gpu") for kind, key in found]
+
+
+def _constrained(configuration: str, read: Callable[[str], str | None]) -> bool:
+    """Return whether Slurm's cgroups keep a job from the devices of others."""
+    folder = posixpath.dirname(configuration)
+    asked = any("cgroup" in line.get("taskplugin", "") for line in _lines(configuration, folder, read))
+    devices = _lines(posixpath.join(folder, "cgroup.conf"), folder, read)
+    return asked and any(line.get("constraindevices", "").lower() == "yes" for line in devices)
 
 
 def _lines(path: str, folder: str, read: Callable[[str], str | None]) -> list[dict[str, str]]:

@@ -139,11 +139,30 @@ def test_inspect_counts_a_job_as_it_counts_a_pod(tmp_path):
     assert usage.gpus[0].instances_taken == 1
 
 
-@pytest.mark.parametrize(
-    ("sees", "wrong"), [("MIG-10", False), ("MIG-GPU-0/10/0", False), ("MIG-9", True), ("0", False)]
-)
+@pytest.mark.parametrize(("sees", "wrong"), [("MIG-10", False), ("MIG-GPU-0/10/0", False), ("MIG-9", True)])
 def test_a_job_that_sees_another_device_is_kept_as_such(tmp_path, sees, wrong):
     gpu = a_gpu()
     add_allocations([gpu], read_allocations(host(tmp_path, sees)))
     (one,) = gpu["gpu_instances"][1]["compute_instances"][0]["allocations"]
     assert one.get("sees") == (sees if wrong else None)
+
+
+@pytest.mark.parametrize(
+    ("plugin", "cgroup", "wrong"),
+    [
+        ("", None, True),
+        ("TaskPlugin=task/affinity", "ConstrainDevices=yes", True),
+        ("TaskPlugin=task/cgroup,task/affinity", "ConstrainDevices=no", True),
+        ("TaskPlugin=task/cgroup,task/affinity", "Include ours.conf", False),
+    ],
+)
+def test_a_number_is_the_first_mig_device_to_cuda_unless_cgroups_leave_a_job_its_own(plugin, cgroup, wrong):
+    """That CUDA enumerates one MIG device: NVIDIA's user guide of MIG, CUDA Device Enumeration."""
+    files = {**FILES, "/etc/slurm/slurm.conf": f"{CONF}{plugin}\n", "/etc/slurm/ours.conf": "ConstrainDevices=Yes\n"}
+    if cgroup:
+        files["/etc/slurm/cgroup.conf"] = f"{cgroup}\n"
+    found = jobs_of([task("2", "1"), task("0", "0", SLURM_JOB_ID="5")], files.get)
+    seen = "the first MIG device of the host (CUDA_VISIBLE_DEVICES=1)"
+    assert found[SECOND][0].get("sees") == (seen if wrong else None)
+    # A whole GPU has its number.
+    assert "sees" not in found["/dev/nvidia1"][0]
