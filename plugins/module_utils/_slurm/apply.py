@@ -92,15 +92,18 @@ def run_stage(desired: DesiredSlurm, configuration: str, under_jobs: bool, check
         known = desired.node or state.applied.get(desired.service) == replace(desired, files=before).digest
         active, here = systemd.unit(f"{desired.service}.service").is_active, _jobs_here() if desired.node else []
         nodes = [desired.node] if desired.node else changed_nodes(before, desired.files) if known else []
-        # In check mode jobs are no reason to refuse, where whoever applies it can drain the node first.
-        if here and (silent := _silence(nodes)):
-            refuse_jobs(desired.service, nodes, here, (), silent)
         if nodes and not active and not desired.node:
             refuse_jobs(desired.service, nodes, (), nodes, "it does not run")
-        if not check_mode and (active or here):
+        if here or (active and not check_mode):
             nodes = nodes if known else _nodes()
-            if nodes:
-                refuse_jobs(desired.service, nodes, _jobs(nodes), _offered(nodes) if known and not desired.node else ())
+            try:
+                jobs = _jobs(nodes) if nodes else []
+            except command.CommandError as error:
+                refuse_jobs(desired.service, nodes, here, (), str(error))
+                raise
+            # In check mode jobs are no reason to refuse, where whoever applies it can drain the node first.
+            if nodes and not check_mode:
+                refuse_jobs(desired.service, nodes, jobs, _offered(nodes) if known and not desired.node else ())
     if not check_mode and planned.changes:
         carry_out(
             "bring Slurm its files", planned, lambda one: _apply(one, desired), lambda: plan(_state(desired), desired)
@@ -156,15 +159,6 @@ def _jobs_here() -> list[str]:
     """Return the jobs whose tasks run on the host, which slurmd leaves running when it stops."""
     host = HostFiles()
     return sorted({task.get("SLURM_JOB_ID", "of an unknown number") for task in job_tasks(host, process_names(host))})
-
-
-def _silence(nodes: list[str]) -> str:
-    """Return why slurmctld does not answer; empty where it does."""
-    try:
-        _jobs(nodes)
-    except command.CommandError as error:
-        return str(error)
-    return ""
 
 
 def _nodes() -> list[str]:

@@ -150,8 +150,10 @@ def test_jobs_whose_slurmd_was_stopped_are_asked_for(host):
     host.says["squeue"] = "17\n"
     # Where slurmctld answers, the node is drained before it comes to that.
     assert host.bring(check_mode=True)
+    host.asked.clear()
     with pytest.raises(Refused, match=r"jobs 17 run on gpu01\. .*Run without --limit"):
         host.bring()
+    assert [one[0] for one in host.asked] == ["squeue"]
     host.says["squeue"] = ""
     assert host.bring()
 
