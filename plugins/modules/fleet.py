@@ -50,9 +50,11 @@ options:
       site_times: >-
         Prints for each stage that ran the seconds of its slowest host, and how much of that was spent on downloads, builds of kernel modules, other work
         of the package manager, other programs, calls of the driver, Ansible, and the collection itself.
+      slurm_drained: Fails if another run, by the reason that O(scontrol) shows, has drained the node of the task's host and is still at work.
       slurm_files: Returns what the rendered files of Slurm have for the task's host. Fails if they do not have it.
       slurm_report: >-
-        Compares what O(slurmd) and O(scontrol) printed of the task's host with the rendered files of O(cluster). Fails where they differ.
+        Compares what O(slurmd) and O(scontrol) printed of the task's host with the rendered files of O(cluster), or what O(jobs) printed with the devices
+        of the host. Fails where they differ.
       verify_report: >-
         Checks whether each host is as its variables describe it, which the plan of its stages says, and whether it works. Checks of
         M(gpufleet.nvidia.health) registered as C(gpu_verify_on_host) replace its own. With O(kubeconfig), nodes must show what is predicted.
@@ -64,6 +66,7 @@ options:
   api_timeout: {type: int, description: Seconds to wait for an API server that does not answer.}
   capacity: {type: path, description: "A rendered C(capacity.json) that the nodes must show. If empty, they must show what the variables predict."}
   cluster: {type: str, description: The Slurm cluster of the host.}
+  constrained: {type: bool, description: Whether Slurm's cgroups leave a job its own device alone.}
   context: {type: str, description: "The context in that kubeconfig. If empty, its current context."}
   demand: {type: raw, description: "What is wanted, as in C(gpu_recommend_demand)."}
   details: {type: bool, description: Whether to also print what each pod holds.}
@@ -76,6 +79,7 @@ options:
   headroom: {type: int, description: How many percent more than O(demand) and O(requests) is wanted.}
   hosts: {type: list, elements: str, description: "The hosts, including those that could not be read."}
   html: {type: path, description: "File on the controller for an HTML page with a diagram of every GPU. If empty, none is written."}
+  jobs: {type: list, elements: dict, description: "The results of a loop over types, in which a job of each printed C(CUDA_VISIBLE_DEVICES)."}
   kubeconfig: {type: path, description: "A kubeconfig on the controller. If empty, no cluster is read."}
   larger: {type: bool, description: Whether a larger profile may serve a request.}
   mode: {type: str, description: "What is recommended, as in C(gpu_recommend_mode).", choices: [consolidate, grow, serve]}
@@ -199,5 +203,6 @@ todo:
   elements: str
   returned: "site_gate, fleet_plan with O(ask)"
 total: {description: "The totals of all nodes, with memory in MiB.", type: dict, returned: inspect}
+types: {description: "The types of the node's generic resources, such as V(gpu:a100).", type: list, elements: str, returned: slurm_report}
 unread: {description: "Why hosts could not be read, by host.", type: dict, returned: inspect}
 """

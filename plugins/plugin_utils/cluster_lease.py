@@ -75,11 +75,20 @@ def is_gone(holder: str, here: Holder) -> bool:
 
     Of one in another PID namespace, or of before a reboot, nothing is known.
     """
+    return _goes_on(holder, here) is False
+
+
+def is_at_work(holder: str, here: Holder) -> bool:
+    """Whether a holder is another run on this machine that has not ended."""
+    return holder != str(here) and _goes_on(holder, here) is True
+
+
+def _goes_on(holder: str, here: Holder) -> bool | None:
     where, _slash, process = holder.rpartition("/")
     pid, start, space = [*process.split("-"), "", ""][:3]
     mine = where == here.where and space == here.process.rpartition("-")[2]
     number = whole_number(pid)
-    return mine and number is not None and _start_of(number) != start
+    return _start_of(number) == start if mine and number is not None else None
 
 
 def may_take(lease: Mapping[str, Any] | None, here: Holder, now: datetime.datetime, force: bool) -> str | None:

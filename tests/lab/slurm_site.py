@@ -97,6 +97,12 @@ class SlurmSite:
             self.lab.write(host, "/usr/local/bin/job", JOB)
             self.lab.sh(host, "chmod 755 /usr/local/bin/job; systemctl restart munge")
 
+    def set_prolog(self, there):
+        """Have the site's own slurm.conf name the rendered prolog, or not."""
+        for host in self.hosts:
+            self.lab.sh(host, f"sed -i 's/^#*TaskProlog/{'' if there else '#'}TaskProlog/' /etc/slurm/slurm.conf")
+        self.lab.sh(self.controller, "scontrol reconfigure")
+
     def describe(self, layouts):
         """Write the inventory: a pool for each host, with its layout."""
         pools = {}
@@ -117,9 +123,9 @@ class SlurmSite:
         """Run site: what of it concerns Slurm."""
         return self.fleet.play("site", "--tags", tags, *options)
 
-    def kill_at(self, step):
-        """Run it, and kill it shortly after a task began."""
-        line, environment = self.fleet.command("site", "--tags", "mig,cluster")
+    def kill_at(self, step, *command):
+        """Run it, or another playbook, and kill it shortly after a task began."""
+        line, environment = self.fleet.command(*(command or ("site", "--tags", "mig,cluster")))
         run = subprocess.Popen(
             line, env=environment, cwd=self.fleet.folder, stdout=subprocess.PIPE, text=True, start_new_session=True
         )
@@ -145,6 +151,9 @@ class SlurmSite:
 
     def states(self):
         return {host: self.node(host).get("State") for host in self.hosts}
+
+    def reservations(self):
+        return self.lab.sh(self.controller, "scontrol -o show reservation").strip()
 
     def offered(self, host):
         """How many of each type Slurm has to give."""

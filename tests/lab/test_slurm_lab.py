@@ -26,6 +26,8 @@ pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="the lab needs root: run this as root"),
 ]
 
+#: A part of the rounds, as C(26-50): the hundred in several runs are the same hundred.
+ROUNDS = "GPUFLEET_SLURM_ROUNDS"
 HOPPER, AMPERE = "slurm-hopper", "slurm-ampere"
 BOARDS = {
     HOPPER: ("hopper", {"board": "h100-80gb-sxm", "count": 2}),
@@ -146,8 +148,8 @@ def test_a_controller_that_is_away_ends_no_job_and_is_named(site):
 
 
 def test_without_the_prolog_a_job_is_told_a_number_and_verify_says_what_cuda_makes_of_it(site):
-    """slurmd skips a prolog that is no program. Bringing it back restarts nothing, and so needs no end of the jobs."""
-    site.lab.sh(AMPERE, "chmod 644 /etc/slurm/gpufleet/task-prolog.sh")
+    """A slurm.conf without TaskProlog, on hosts without cgroups."""
+    site.set_prolog(False)
     kind = next(kind for kind, count in site.offered(AMPERE).items() if count == 2)
     jobs = [site.submit(AMPERE, kind) for _one in range(2)]
     site.wait(lambda: all(site.seen(AMPERE, job) for job in jobs), site.logs)
@@ -156,11 +158,20 @@ def test_without_the_prolog_a_job_is_told_a_number_and_verify_says_what_cuda_mak
     for job in jobs:
         seen = f"sees the first MIG device of the host (CUDA_VISIBLE_DEVICES={site.seen(AMPERE, job)[1]})"
         assert f"job {job} of {USER} has gpu:{kind} (MIG-" in verified.text and seen in verified.text, verified.text
+    site.set_prolog(True)
+    site.end_jobs()
+    site.wait(lambda: idle(site))
+
+
+def test_a_prolog_that_is_no_program_fails_jobs_and_is_mended_without_a_restart(site):
+    path = "/etc/slurm/gpufleet/task-prolog.sh"
+    site.lab.sh(AMPERE, f"chmod 644 {path}")
+    failing = site.lab.sh(AMPERE, f"srun -w {AMPERE} --chdir=/ true 2>&1", check=False)
+    assert f"slurm task_prolog can not be executed ({path})" in failing, failing
     before = site.daemons()
     mended = site.play("--limit", AMPERE, tags="slurm")
     assert mended.rc == 0 and site.daemons() == before, mended.text
-    site.end_jobs()
-    site.wait(lambda: idle(site))
+    assert site.lab.sh(AMPERE, f"srun -w {AMPERE} --chdir=/ hostname").strip() == AMPERE
 
 
 def test_an_instance_too_few_and_one_too_many_are_named_with_the_next_step_and_mended(site):
@@ -214,8 +225,11 @@ def test_a_run_that_was_killed_is_finished_by_the_next(site, step):
 @pytest.mark.parametrize("rounds", [2, pytest.param(100, marks=pytest.mark.by_name)])
 def test_random_repartitions_end_idle_with_nothing_lost(site, rounds):
     chosen = random.Random(rounds)
-    for _round in range(rounds):
+    first, last = (int(number) for number in os.environ.get(ROUNDS, f"1-{rounds}").split("-"))
+    for number in range(1, rounds + 1):
         layouts = {host: _layout(chosen, host) for host in site.hosts}
+        if not first <= number <= last:
+            continue
         site.partition(layouts)
         site.wait(lambda: idle(site))
         for host in site.hosts:
@@ -269,7 +283,7 @@ def _processes(site, host):
     ]
 
 
-# The last: to a layout that it replaced, site does not go back.
+# The last ones: to a layout that it replaced, site does not go back.
 def test_repartition_drains_in_slurm_returns_the_jobs_and_resumes_only_what_it_drained(site):
     site.partition(FIRST)
     job = site.submit(AMPERE, next(kind for kind in site.offered(AMPERE) if kind.endswith("3g.20gb")))
@@ -288,6 +302,57 @@ def test_repartition_drains_in_slurm_returns_the_jobs_and_resumes_only_what_it_d
     assert "DRAIN" in site.states()[HOPPER] and site.node(HOPPER)["Reason"].startswith("fan")
     assert "DRAIN" not in site.states()[AMPERE]
     assert site.lab.sh(HOPPER, f"scontrol show job {job} | grep -o Restarts=.").strip() == "Restarts=1"
+    # Before the job was started again, one of the run had the node for itself.
+    (kind,) = site.offered(AMPERE)
+    assert f"{AMPERE}: job with gpu:{kind}:1: passed: MIG-GPU-" in done.text, done.text
+    assert f"{HOPPER}: job with" not in done.text and site.reservations() == "No reservations in the system"
     site.lab.sh(HOPPER, f"scontrol update nodename={HOPPER} state=resume")
     site.end_jobs()
     site.wait(lambda: idle(site), site.logs)
+
+
+def repartition(site, instances, *options):
+    """Give the Ampere another layout, in service."""
+    site.describe(
+        {HOPPER: [{"devices": [0], "instances": {"1g.10gb": 7}}], AMPERE: [{"devices": [0], "instances": instances}]}
+    )
+    return ("repartition", "--limit", AMPERE, *options)
+
+
+def finished(site, instances):
+    """Whether the Ampere has a layout, and is for everybody."""
+    site.wait(lambda: idle(site), site.logs)
+    assert _offered(site, AMPERE) == site.devices(AMPERE) == instances
+    assert site.reservations() == "No reservations in the system"
+    return True
+
+
+def test_a_node_on_which_a_job_is_not_told_its_device_stays_drained_until_it_is(site):
+    """A slurm.conf without the rendered prolog, on hosts without cgroups."""
+    site.set_prolog(False)
+    failed = site.fleet.play(*repartition(site, {"1g.5gb": 7}))
+    assert failed.rc != 0 and ":1: failed: no device of its type: 0" in failed.text, failed.text
+    assert f"Node {AMPERE} is drained again (gpufleet.nvidia.repartition" in failed.text
+    assert "DRAIN" in site.states()[AMPERE] and site.reservations() == "No reservations in the system"
+    site.set_prolog(True)
+    again = site.fleet.play(*repartition(site, {"1g.5gb": 7}))
+    assert again.rc == 0 and finished(site, {"1g.5gb": 7}), again.text
+
+
+def test_a_user_who_may_run_no_job_is_named_and_the_node_is_back_in_service(site):
+    done = site.fleet.play(*repartition(site, {"3g.20gb": 2}, "-e", "gpu_slurm_jobs_user=nobody-here"))
+    assert done.rc == 0 and finished(site, {"3g.20gb": 2}), done.text
+    assert f"no job was run on node {AMPERE}" in done.text and "gpu_slurm_jobs_user" in done.text
+
+
+@pytest.mark.by_name
+@pytest.mark.parametrize(
+    "step",
+    ["Reserve the node for the jobs of the run", "Resume the node", "Run a job for each type", "End the reservation"],
+)
+def test_a_repartition_that_was_killed_is_finished_by_the_next(site, step):
+    other = {"7g.40gb": 1} if site.devices(AMPERE) != {"7g.40gb": 1} else {"1g.5gb": 7}
+    command = repartition(site, other)
+    site.kill_at(step, *command)
+    again = site.fleet.play(*command)
+    assert again.rc == 0 and finished(site, other), f"{again.text}\n{site.logs()}"

@@ -71,7 +71,7 @@ class SlurmState:
 
 
 def mode_of(name: str) -> int:
-    """Return the mode of a file: slurmctld and the users of jobs read them; slurmd skips a prolog that is no program."""
+    """Return the mode of a file: slurmctld and the users of jobs read them; a job whose prolog is no program fails."""
     return 0o755 if name == PROLOG else 0o644
 
 

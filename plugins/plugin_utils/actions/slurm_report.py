@@ -7,12 +7,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Any
 
 from ...module_utils._health.report import FAILED
 from ...module_utils._plan import Refused
 from ..fleet import slurm_node
 from ..host_facts import ControllerAction
+from ..plain import facts_of
 from ..render import writer
 
 
@@ -20,8 +22,10 @@ class ActionModule(ControllerAction):
     OPTIONS = {
         "output_directory": {"type": "path", "required": True},
         "cluster": {"type": "str", "required": True},
-        "slurmd": {"type": "str", "required": True},
-        "scontrol": {"type": "str", "required": True},
+        "slurmd": {"type": "str"},
+        "scontrol": {"type": "str"},
+        "jobs": {"type": "list", "elements": "dict"},
+        "constrained": {"type": "bool"},
         "stays": {"type": "str"},
     }
 
@@ -38,10 +42,25 @@ class ActionModule(ControllerAction):
         except Refused as refusal:
             return {"failed": True, "msg": refusal.message, "refusals": [refusal.as_dict()]}
         name, expected = mine[0]
-        found = slurm_node.checks(name, expected, arguments["slurmd"], arguments["scontrol"])
+        if arguments["jobs"]:
+            facts = facts_of(task_vars.get("gpu_facts_now"))[0]
+            seen = {str(one["item"]): _last_line(one) for one in arguments["jobs"]}
+            found = slurm_node.job_checks(expected, (facts and facts.gpus) or (), seen, bool(arguments["constrained"]))
+        else:
+            found = slurm_node.checks(name, expected, arguments["slurmd"] or "", arguments["scontrol"] or "")
         for one in found:
             self._display.display(f"  {host}: {one.name}: {one.status}: {one.evidence}")
         wrong = [f"{host}: {one.name}: {one.evidence}. {one.next_step}." for one in found if one.status == FAILED]
         wrong += [f"{host}: {arguments['stays']}"] if wrong and arguments["stays"] else []
         checks = [one.as_dict() for one in found]
-        return {"checks": checks, **({"failed": True, "msg": "\n".join(wrong)} if wrong else {})}
+        return {
+            "checks": checks,
+            "types": sorted(expected.gres),
+            **({"failed": True, "msg": "\n".join(wrong)} if wrong else {}),
+        }
+
+
+def _last_line(job: Mapping[str, Any]) -> str:
+    """Return what a job printed last, behind what the prolog says, or why it did not run."""
+    text = job.get("stdout") if job.get("rc") == 0 else job.get("stderr") or job.get("msg")
+    return (str(text or "").strip().splitlines() or [""])[-1]

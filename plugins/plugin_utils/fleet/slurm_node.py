@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ...module_utils._formats.documents import read_record, whole_number
+from ...module_utils._formats.slurm_jobs import device_files
 from ...module_utils._gpu_facts import ComputeInstanceFacts, GpuFacts
 from ...module_utils._health.report import FAILED, PASSED, WARNING, Check
 from ...module_utils._plan import Refused
@@ -35,6 +36,7 @@ _UNREAD = re.compile(r".*(s_p_parse_file|_establish_configuration).*")
 _FIELD = re.compile(r"(?:^|\s)(Gres|State|Reason)=(.*?)(?=\s+[A-Z][A-Za-z]+=|\s*$)")
 #: The order that heals (C(scontrol reconfigure) does not).
 _RESTART = "Restart slurmctld, then slurmd on the node, and resume it: scontrol update nodename={node} state=resume"
+_TOLD = "See whether slurm.conf has the rendered TaskProlog, or ConstrainDevices works"
 _FILES = "Render, bring the files to the controllers and the node, and restart both daemons"
 
 
@@ -118,6 +120,32 @@ def checks(name: str, expected: ShownSlurmNode, slurmd: str, scontrol: str) -> t
     return (_slurmd(expected, found_by_slurmd(slurmd), slurmd), *_scontrol(name, expected, scontrol))
 
 
+def job_checks(
+    expected: ShownSlurmNode, gpus: Sequence[GpuFacts], jobs: Mapping[str, str], constrained: bool
+) -> tuple[Check, ...]:
+    """Return whether a job of each type saw a device of its type.
+
+    :param jobs: by name and type, C(CUDA_VISIBLE_DEVICES) of its job, or why that did not run.
+    :param constrained: whether cgroups leave a job its own device alone, which has a number then.
+    """
+    names: dict[tuple[str, ...], tuple[str | None, ...]] = {}
+    for gpu in gpus:
+        names[device_files(gpu.minor or 0)] = (gpu.uuid,)
+        for ids, part in (((one.id, part.id), part) for one in gpu.gpu_instances for part in one.compute_instances):
+            names[device_files(gpu.minor or 0, *ids)] = (part.uuid, f"MIG-{gpu.uuid}/{ids[0]}/{ids[1]}")
+    found = []
+    for kind, seen in jobs.items():
+        mine = [one.files for one in expected.devices if one.type == kind.partition(":")[2]]
+        if whole_number(seen) is not None:
+            right = constrained or all(len(files) < 2 for files in mine)
+        else:
+            # What slurmd finds itself has no files here.
+            right = any(seen in known for files, known in names.items() if files in mine or () in mine)
+        said = printable(seen) if right else f"no device of its type: {printable(seen) or 'nothing'}"
+        found.append(Check(f"job with {kind}:1", PASSED if right else FAILED, said, _TOLD))
+    return tuple(found)
+
+
 def jobs_elsewhere(gpus: Sequence[GpuFacts]) -> tuple[Check, ...]:
     """Return which jobs were told another device than Slurm gave them. A user may tell a job so, which is no fault of the host."""
     instances = [part for gpu in gpus for one in gpu.gpu_instances for part in one.compute_instances]
@@ -128,8 +156,11 @@ def jobs_elsewhere(gpus: Sequence[GpuFacts]) -> tuple[Check, ...]:
         for one in part.allocations
         if one.job and one.sees
     ]
-    step = "See whether slurm.conf has the rendered TaskProlog, or ConstrainDevices works, and requeue the jobs: scontrol requeue"
-    return (Check("slurm jobs", WARNING, "; ".join(wrong), step),) if wrong else ()
+    return (
+        (Check("slurm jobs", WARNING, "; ".join(wrong), f"{_TOLD}, and requeue the jobs: scontrol requeue"),)
+        if wrong
+        else ()
+    )
 
 
 def _slurmd(expected: ShownSlurmNode, found: FoundBySlurmd, printed: str) -> Check:

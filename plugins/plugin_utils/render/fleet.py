@@ -75,6 +75,7 @@ _OF_SLURM_NODE = frozenset(
         "configuration",
         "jobs",
         "jobs_timeout",
+        "jobs_user",
         "node_name",
         "node_parameters",
         "other_gres",

@@ -102,7 +102,7 @@ def apply(root: str, changes: list[TreeChange]) -> None:
             remove(path)
             _remove_empty(os.path.dirname(path), root)
         else:
-            # Slurm does not run a prolog that is no program.
+            # Where the prolog is no program, the jobs of Slurm fail.
             write_whole(path, change.after, 0o755 if _is_program(change.after) else 0o644)
 
 

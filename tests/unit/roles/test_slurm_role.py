@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import yaml
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import cluster_lease
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 SCONTROL = """#!/bin/sh
@@ -24,6 +26,7 @@ case "$*" in
 show*) cat state ;;
 *state=drain*) echo "NodeName=gpu01 State=IDLE+DRAIN Reason=${{4#reason=}} [root]" > state; mv drained-away away; true ;;
 *state=resume*) echo "NodeName=gpu01 State=IDLE" > state ;;
+create*) [ ! -e no-reservation ] || {{ echo 'Error creating the reservation: Access denied' >&2; exit 1; }} ;;
 requeue*) : > jobs ;;
 esac
 """
@@ -35,6 +38,19 @@ mv asked-again away
 mv asked-away asked-again
 true
 """
+#: C(allowed) and C(saw) are what it answers C(--test-only) and a job.
+SRUN = """#!/bin/sh
+cd {folder}
+echo "srun $*" >> asked
+case "$*" in
+*--test-only*) cat allowed >&2; [ ! -s allowed ] ;;
+*) cat saw; [ -s saw ] || {{ echo 'srun: error: Unable to allocate resources' >&2; exit 1; }} ;;
+esac
+"""
+RUNUSER = """#!/bin/sh
+shift 3
+exec "$@"
+"""
 IDLE = "NodeName=gpu01 State=IDLE"
 
 
@@ -42,7 +58,7 @@ IDLE = "NodeName=gpu01 State=IDLE"
 def node(tmp_path):
     programs = tmp_path / "programs"
     programs.mkdir()
-    for name, text in {"scontrol": SCONTROL, "squeue": SQUEUE}.items():
+    for name, text in {"scontrol": SCONTROL, "squeue": SQUEUE, "srun": SRUN, "runuser": RUNUSER}.items():
         (programs / name).write_text(text.format(folder=tmp_path))
         (programs / name).chmod(0o755)
 
@@ -123,6 +139,33 @@ def test_the_reason_has_the_playbook_and_its_run_which_each_of_them_is_told(node
     code, asked, said = node(["drain.yml"], work=None, role="gpu_node", gpu_node_kubernetes=False, **given)
     assert code == 0, said
     assert asked[0] == "update nodename=gpu01 state=drain reason=gpufleet.nvidia.rollback ada@head/4711-9-8"
+
+
+def test_site_has_its_name_with_each_of_the_tags_by_which_it_drains():
+    plays = yaml.safe_load((REPOSITORY / "playbooks/site.yml").read_text())
+    (brings,) = [play["tags"] for play in plays if play.get("name") == "Bring Slurm its files"]
+    (told,) = [task for play in plays for task in play.get("tasks", ()) if task["name"] == "Check the variables"]
+    assert set(brings) <= set(told["tags"])
+
+
+def test_a_node_that_a_run_has_drained_which_is_still_at_work_is_left_to_it(node):
+    """Of a run of another machine nothing is known: it is taken for one that was cut off."""
+    other = subprocess.Popen(["sleep", "60"])
+    here = cluster_lease.Holder(f"{os.environ.get('USER') or os.getuid()}@{socket.gethostname()}", "")
+    living = f"{here}{other.pid}-{cluster_lease._start_of(other.pid)}-{cluster_lease._space()}"
+    state = f"NodeName=gpu01 State=IDLE+DRAIN Reason=gpufleet.nvidia.repartition {living} [root]"
+    try:
+        code, asked, said = node(["drain.yml"], state=state)
+        assert code and f"gpufleet.nvidia.repartition, which has drained its node, is still at work ({living})" in said
+        assert asked == []
+        # That of another playbook is not resumed anyway.
+        code, asked, said = node(["drain.yml", "resume.yml"], state=state, work="heal")
+        assert code == 0 and asked == [], said
+    finally:
+        other.kill()
+        other.wait()
+    code, asked, said = node(["drain.yml", "resume.yml"], state=state)
+    assert code == 0 and asked == ["update nodename=gpu01 state=resume"], said
 
 
 @pytest.mark.parametrize(
@@ -248,3 +291,71 @@ def test_a_node_is_not_drained_for_a_controller_that_is_away(node, brought):
     code, asked, said = node(["apply.yml"], **{**brought, "gpu_slurm_controllers": ["head.invalid"]})
     assert code and "head.invalid" in said
     assert asked == []
+
+
+@pytest.fixture
+def proven(node, brought, tmp_path):
+    """Prove a node with one GPU, which a repartition drained."""
+    (tmp_path / "saw").write_text("print of the prolog\n0\n")
+    (tmp_path / "allowed").write_text("")
+    entry = {"host": "gpu01", "scontrol": {"Gres": "gpu:x:1"}, "gres": {"gpu:x": 1}}
+    entry["devices"] = [{"type": "x", "files": ["/dev/nvidia0"]}]
+    (tmp_path / "tree/slurm/hpc/capacity.json").write_text(json.dumps({"schema": 1, "nodes": {"gpu01": entry}}))
+    state = "NodeName=gpu01 State=IDLE+DRAIN Partitions=gpu,all Reason=gpufleet.nvidia.repartition [root]"
+
+    def run(**more):
+        given = {**brought, "work": "repartition", "gpu_slurm_result": {"types": ["gpu:x"]}, **more}
+        return node(["prove.yml"], state=state, __gpu_slurm_scontrol={"stdout": state}, **given)
+
+    return run
+
+
+RESERVED = (
+    "create reservationname=gpufleet_gpu01 starttime=now duration=10 nodes=gpu01 users=root flags=maint,ignore_jobs"
+)
+FREED = "delete reservationname=gpufleet_gpu01"
+SRUN_OF = (
+    "srun --reservation=gpufleet_gpu01 --partition=gpu --nodelist=gpu01 --ntasks=1 --time=1 --immediate=60 --chdir=/"
+)
+
+
+def test_a_job_of_each_type_runs_on_the_node_before_it_is_for_others(proven):
+    code, asked, said = proven()
+    assert code == 0, said
+    assert asked == [
+        FREED,
+        RESERVED,
+        "update nodename=gpu01 state=resume",
+        f"{SRUN_OF} --gres=gpu:x:1 printenv CUDA_VISIBLE_DEVICES",
+        FREED,
+    ]
+    assert "gpu01: job with gpu:x:1: passed: 0" in said
+
+
+@pytest.mark.parametrize(
+    ("saw", "why"),
+    [
+        ("MIG-of-another\n", "MIG-of-another"),
+        ("", "Unable to allocate resources"),
+        ("\n", "no device of its type: nothing"),
+    ],
+)
+def test_a_node_on_which_a_job_sees_another_device_is_drained_again_and_not_left_reserved(proven, tmp_path, saw, why):
+    (tmp_path / "saw").write_text(saw)
+    code, asked, said = proven()
+    assert code and "gpu01: job with gpu:x:1: failed: " in said and why in said, said
+    assert asked[-2:] == ["update nodename=gpu01 state=drain reason=gpufleet.nvidia.repartition", FREED]
+    assert "Node gpu01 is drained again (gpufleet.nvidia.repartition)" in said
+
+
+@pytest.mark.parametrize(
+    ("file", "why"), [("no-reservation", "Access denied"), ("allowed", "allocation failure: Invalid user id")]
+)
+def test_a_site_where_the_user_may_run_no_job_has_its_node_back_and_is_told(proven, tmp_path, file, why):
+    (tmp_path / file).write_text(f"{why}\n")
+    (tmp_path / "saw").write_text("")
+    code, asked, said = proven()
+    assert code == 0, said
+    assert "update nodename=gpu01 state=resume" in asked and asked[-1] == FREED
+    assert (f"{SRUN_OF} --test-only true" in asked) is (file == "allowed")
+    assert "gpu01: no job was run on node gpu01" in said and why in said and "gpu_slurm_jobs_user" in said

@@ -40,7 +40,7 @@ def report(tmp_path):
     def run(recorded, host=HOST, cluster="hpc", **more):
         said = {name: (DATA / f"fleet/slurm/{recorded}.{name}.txt").read_text() for name in ("slurmd", "scontrol")}
         action = Displayed()
-        arguments = {"output_directory": str(tmp_path), "cluster": cluster, "stays": None, **said, **more}
+        arguments = {"output_directory": str(tmp_path), "cluster": cluster, "stays": None, "jobs": None, **said, **more}
         return action, action.act(arguments, {"inventory_hostname": host})
 
     return run

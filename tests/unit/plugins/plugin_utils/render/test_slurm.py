@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import subprocess
@@ -15,7 +16,7 @@ import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._formats.slurm_files import expanded
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.capacity import gpus_of_inventory
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.slurm_node import checks, read_nodes
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.slurm_node import checks, job_checks, read_nodes
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render import writer
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.fleet import Fleet, OfFacts
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.slurm_tree import slurm_tree
@@ -452,6 +453,45 @@ def test_what_slurmd_finds_instead_is_said(recorded, evidence):
     found = checks("gpu01", node, (RECORDED / f"{recorded}.slurmd.txt").read_text(), "")[0]
     assert found.status == "failed"
     assert evidence in found.evidence
+
+
+ONE_G, UNDIVIDED = "gpu:nvidia_h100_80gb_hbm3_1g.10gb", "gpu:nvidia_h100_80gb_hbm3"
+
+
+@pytest.mark.parametrize(
+    ("kind", "seen", "constrained", "right"),
+    [
+        (ONE_G, "MIG-GPU-a/10/0", False, True),
+        (ONE_G, "MIG-of-10", False, True),
+        (ONE_G, "MIG-GPU-a/3/1", False, False),
+        (ONE_G, "GPU-b", False, False),
+        (ONE_G, "0", False, False),
+        (ONE_G, "0", True, True),
+        (ONE_G, "none", True, False),
+        (ONE_G, "", True, False),
+        (UNDIVIDED, "GPU-b", False, True),
+        (UNDIVIDED, "0", False, True),
+        (UNDIVIDED, "MIG-of-10", False, False),
+    ],
+)
+@pytest.mark.parametrize("detected", [False, True])
+def test_a_job_sees_a_device_of_its_type(kind, seen, constrained, right, detected):
+    node = read_nodes((GOLDEN / "capacity.json").read_text(), "capacity.json")["gpu01"]
+    if detected:
+        # Which of them is of which type, slurmd knows alone.
+        node = dataclasses.replace(node, devices=tuple(dataclasses.replace(one, files=()) for one in node.devices))
+        right = bool(seen) and seen != "none"
+    instances = [
+        {"id": number, "compute_instances": [{"id": part, "uuid": f"MIG-of-{number}"} for part in range(parts)]}
+        for number, parts in ((3, 2), (9, 1), (10, 1))
+    ]
+    gpus = [
+        seen_gpu({"minor": 0, "uuid": "GPU-a", "gpu_instances": instances}),
+        seen_gpu({"minor": 1, "uuid": "GPU-b"}, 1),
+    ]
+    (found,) = job_checks(node, gpus, {kind: seen}, constrained)
+    assert (found.name, found.status) == (f"job with {kind}:1", "passed" if right else "failed")
+    assert found.evidence == (seen if right else f"no device of its type: {seen or 'nothing'}")
 
 
 @pytest.mark.parametrize(
