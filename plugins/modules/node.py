@@ -39,8 +39,8 @@ options:
         Waits until no pod of O(without_pods) runs on a node, and reads it. With O(work) refuses a host on which a run was cut off that this one does not
         continue.
       repartition_node: >-
-        Cordons a node whose MIG layout changes (O(state=started)), and returns it to service as it was found (V(done)). V(failed) returns it, too, unless
-        O(layout_changed).
+        Cordons a node whose MIG layout changes (O(state=started)), also before its turn (V(ahead)), and returns it to service as it was found (V(done)).
+        V(failed) returns it, too, unless O(layout_changed).
       upgrade_node: >-
         Records the progress of a rollout in annotations of the node; the first step cordons it, the last uncordons it, unless somebody else had
         cordoned it.
@@ -159,5 +159,6 @@ record: {description: The new record., type: dict, returned: "heal_node, upgrade
 resources: {description: The resources that would be removed., type: list, elements: str, returned: node_server in check mode}
 returned: {description: Whether the node was returned to service., type: bool, returned: repartition_node}
 stay: {description: Pods that hold other devices., type: list, elements: str, returned: evict_gpu_pods of devices}
+taken: {description: Whether a repartition has taken the node out of service., type: bool, returned: node_state of O(work=repartition)}
 text: {description: The record as the content of its file on the host., type: str, returned: "heal_node, upgrade_node"}
 """

@@ -108,11 +108,39 @@ def test_repartition_evicts_nobody_who_was_not_announced(tmp_path, announced, go
     assert ("gpu_recommend_seen.a: jobs/new would be evicted" in done.stdout) != goes
 
 
+RECOMMENDED = {"needed": ["mig"], "stages": {}, "recommended": {"state": "0123", "evicts": []}}
+
+
 @pytest.mark.by_name
 def test_repartition_takes_the_hosts_in_the_order_of_the_file(tmp_path):
     site = Site(tmp_path, "abc")
-    plan = {"needed": ["driver"], "stages": {}, "recommended": {"state": "0123", "evicts": []}}
-    given = {"stub_plan": plan, "gpu_recommend_order": ["c", "a", "gone"]}
+    given = {"stub_plan": RECOMMENDED, "gpu_recommend_order": ["c", "a", "gone"]}
     done = site.run("repartition", "-e", json.dumps(given), "--skip-tags", "cluster")
     assert done.returncode == 0, done.stdout[-3000:]
-    assert [line.split()[0] for line in site.log if line.endswith(" mig")] == ["c", "a", "b"]
+    turns = [line for line in site.log if line.endswith(" mig") or "repartition_node" in line]
+    # No pod is evicted before the last of those that change takes none.
+    assert [line[0] for line in turns] == ["c", "a", "c", "a", "b"]
+    assert [" ahead" in line for line in turns] == [True, True, False, False, False]
+
+
+def test_a_host_whose_turn_did_not_come_is_returned_and_one_that_failed_in_its_own_is_not(tmp_path):
+    site = Site(tmp_path, "abc")
+    site.fail(a="mig")
+    given = {"stub_plan": RECOMMENDED, "gpu_recommend_order": ["c", "a", "b"]}
+    done = site.run("repartition", "-e", json.dumps(given), "--skip-tags", "cluster")
+    assert done.returncode != 0
+    assert [line for line in site.log if line.endswith(" mig")] == ["c mig", "a mig"]
+    ahead, back = (
+        sorted(line[0] for line in site.log if {"repartition_node", state} <= set(line.split()))
+        for state in ("ahead", "done")
+    )
+    assert (ahead, back) == (["a", "b", "c"], ["b"])
+    assert not any(" ahead " in line for line in _alone(tmp_path).log), "a single host is cordoned in its turn"
+
+
+def _alone(folder):
+    (folder / "alone").mkdir()
+    site = Site(folder / "alone", "a")
+    given = {"stub_plan": RECOMMENDED, "gpu_recommend_order": ["a"]}
+    assert site.run("repartition", "-e", json.dumps(given), "--skip-tags", "cluster").returncode == 0
+    return site

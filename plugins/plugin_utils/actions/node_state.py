@@ -61,4 +61,4 @@ class ActionModule(ClusterAction):
         refused = unfinished(on_host, on_node, arguments["work"] if arguments["work"] == ROLLBACK else "")
         if refused:
             raise refused
-        return {}
+        return {"taken": bool(node) and from_annotations(annotations_of(node), REPARTITION).ours}

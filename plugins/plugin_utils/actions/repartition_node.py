@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Take a node out of service for a new MIG layout, or return it: the cordon, in one change with what the next run has to know of it."""
+"""Take a node out of service for a new MIG layout, also ahead of its turn, or return it: the cordon, in one change with what the next run has to know."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ..fleet.upgrade import REFUSED, REPARTITION, NodeRecord, from_annotations
 
 class ActionModule(NodeStep):
     OPTIONS = {
-        "state": {"type": "str", "choices": ["started", "done", "failed"], "required": True},
+        "state": {"type": "str", "choices": ["ahead", "started", "done", "failed"], "required": True},
         "layout_changed": {"type": "bool", "default": False},
     }
 
@@ -28,6 +28,11 @@ class ActionModule(NodeStep):
         # What a run that was cut off did is not known: its node is returned only when a run has come to the end.
         returned = state == "done" or (state == "failed" and not arguments["layout_changed"])
         before, cordoned = from_annotations(annotations_of(node), REPARTITION), is_cordoned(node)
+        if state == "ahead":
+            # Its turn comes later. One that an earlier run left out of service says more than this would.
+            if before.ours:
+                return NodeWrite(before.state, {}, None, {"changed": False, "returned": False})
+            state = "started"
         found = found_cordoned(cordoned, before.initial_unschedulable, before.ours)
         kept = NodeRecord(
             REFUSED if returned else state,

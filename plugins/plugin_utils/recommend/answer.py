@@ -44,7 +44,7 @@ class AnnouncedChange:
 
     :param evicted: who uses what does not stay. C(keeps): the MIG devices in use that stay, by UUID.
     :param idle: how many instances go that nobody uses.
-    :param then: what there is then. C(gone), C(made): the profiles of what goes and of what is made.
+    :param then: what there is then. C(gone), C(made): the profiles of what goes and of what is made. C(moved): how many users what goes has.
     """
 
     index: int
@@ -56,6 +56,7 @@ class AnnouncedChange:
     then: tuple[PodShare, ...]
     gone: Counter[str]
     made: Counter[str]
+    moved: Counter[str]
 
 
 @dataclass(frozen=True)
@@ -441,10 +442,13 @@ def _change(gpu: NodeGpu, after: Instances | None, users: Mapping[str, Collectio
         return None
     going = [one.instance for one in found.destroy]
     evicted = [*(who for one in going for who in one.users)]
+    moved = Counter(one.profile for one in going for _who in one.users)
     gone, made = Counter(one.profile for one in going), Counter(one.profile.name for one in found.create)
     if switched:
         (gone if desired.enabled else made)[WHOLE] += 1
-        evicted += users.get(str(gpu.facts.uuid), ()) if desired.enabled else ()
+        whole = users.get(str(gpu.facts.uuid), ()) if desired.enabled else ()
+        evicted += whole
+        moved[WHOLE] = len(whole)
     then = [PodShare("", "", 0, 0, gpu.facts.memory_mib or 0, 1)]
     if desired.enabled:
         memory = {one.name: one.memory_mib or 0 for one in gpu.profiles}
@@ -461,6 +465,7 @@ def _change(gpu: NodeGpu, after: Instances | None, users: Mapping[str, Collectio
         tuple(then),
         gone,
         made,
+        moved,
     )
 
 

@@ -20,7 +20,7 @@ _MOST = 20_000
 
 
 class Move(NamedTuple):
-    """The turn of a host: what it lacks from its begin on, and what it has more at its end."""
+    """The turn of a host: who needs a unit elsewhere from its begin on, and what is free on it at its end."""
 
     host: str
     gone: Counter[Offer]
@@ -42,28 +42,37 @@ class Move(NamedTuple):
 
 
 def order_of(problem: Problem, hosts: Sequence[HostAnswer]) -> tuple[list[str], int]:
-    """Return the hosts that change in the order of L(ordered). Whoever has no unit in the end needs none in between."""
-    users, units, replicas = Counter[Offer](), Counter[Offer](), dict[Offer, int]()
-    for (kind, _priority), count in problem.running.items():
-        users[kind.pool, kind.profile] += count
+    """Return the hosts that change in the order of L(ordered). Whoever has no unit in the end needs none in between.
+
+    C(repartition) cordons all of them before the first turn: what is idle on a host is nobody's until its turn has ended.
+    """
+    replicas = dict[Offer, int]()
     for kind, count in problem.replicas.items():
         replicas[kind.pool, kind.profile] = min(count, replicas.get((kind.pool, kind.profile), count))
+    free, idle = Counter[Offer](), {host.name: Counter[Offer]() for host in hosts}
     for group in problem.groups:
+        turning = Counter(name for name in group.hosts if name in idle)
+        others = group.count - sum(turning.values())
         for state in group.states:
-            for profile, _start, _size in state.there:
-                units[state.pool, profile] += group.count * replicas.get((state.pool, profile), 1)
-    moves = []
+            for (profile, _start, _size), who in state.there.items():
+                offer = (state.pool, profile)
+                left = replicas.get(offer, 1) - len(who)
+                free[offer] += others * left
+                for name, count in turning.items():
+                    idle[name][offer] += count * left
+    moves, end = [], Counter(free)
     for host in hosts:
-        sides = []
-        for counts in ((one.gone for one in host.changes), (one.made for one in host.changes)):
-            total = sum(counts, Counter[str]())
-            offers = {(host.pool, name): count for name, count in total.items()}
-            sides.append(Counter({offer: count * replicas.get(offer, 1) for offer, count in offers.items()}))
-        moves.append(Move(host.name, *sides))
-    end = units
-    for move in moves:
-        end = move.after(end)
-    return ordered(moves, {offer: count - min(users[offer], end[offer]) for offer, count in units.items()})
+        leaving, then = Counter[Offer](), idle[host.name]
+        for change in host.changes:
+            for profile in {*change.gone, *change.made}:
+                offer = (host.pool, profile)
+                gone, made = (count * replicas.get(offer, 1) for count in (change.gone[profile], change.made[profile]))
+                moved = min(change.moved[profile], gone)
+                leaving[offer] += moved
+                then[offer] += made - (gone - moved)
+        moves.append(Move(host.name, leaving, then))
+        end = moves[-1].after(end)
+    return ordered(moves, {offer: free[offer] + max(0, -count) for offer, count in end.items()})
 
 
 def ordered(moves: Sequence[Move], free: Mapping[Offer, int]) -> tuple[list[str], int]:

@@ -116,6 +116,17 @@ def test_a_host_that_migrate_has_to_finish_is_refused_by_what_does_not_continue_
         assert not asked().get("failed"), "the node knows of the end"
 
 
+def test_a_run_learns_that_another_one_has_taken_the_node_ahead_of_a_turn_that_did_not_come(call, monkeypatch):
+    api = Api()
+    monkeypatch.setattr(module.ActionModule, "cluster", lambda _self, _arguments: api)
+    facts = {"gpu_facts_host": {"gpu": {"schema": 1}}}
+    given = {"node": "n", "work": "repartition", "kubernetes": True}
+    assert call(module, given, facts)[0]["taken"] is False
+    assert call(module, {**given, "kubernetes": False}, facts)[0]["taken"] is False
+    api.keep(**{STATE: "started"})
+    assert call(module, given, facts)[0]["taken"] is True
+
+
 STATE, INITIAL, REASON, OPERATOR, SINCE = (
     f"gpufleet.github.io/repartition-{name}"
     for name in ("state", "initial-unschedulable", "failed-reason", "operator", "since")
@@ -151,6 +162,29 @@ def test_a_node_is_returned_as_it_was_found_also_by_the_run_after_the_one_that_w
     assert len(api.changed) == 1, "the second run finds it so"
     assert repartition(api, "done") == {"changed": True, "returned": True}
     assert now(api) == (cordoned, {})
+
+
+@pytest.mark.parametrize("cordoned", [False, True])
+def test_a_node_that_is_cordoned_ahead_of_its_turn_is_returned_as_it_was_found_with_its_turn_and_without_one(
+    repartition, cordoned
+):
+    for turn in ([], ["started"]):
+        api = Api(unschedulable=cordoned)
+        assert repartition(api, "ahead") == {"changed": True, "returned": False}
+        assert now(api) == (True, {STATE: "started", INITIAL: str(cordoned).lower()})
+        for state in turn:
+            repartition(api, state)
+        repartition(api, "done")
+        assert now(api) == (cordoned, {})
+
+
+@pytest.mark.parametrize("state", ["started", "failed"])
+def test_a_node_that_an_earlier_run_left_out_of_service_stays_as_it_is_ahead_of_its_turn(repartition, state):
+    api = Api()
+    repartition(api, state, layout_changed=True, reason="no")
+    before = now(api)
+    assert repartition(api, "ahead") == {"changed": False, "returned": False}
+    assert now(api) == before and len(api.changed) == 1
 
 
 @pytest.mark.parametrize("cordoned", [False, True])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from dataclasses import replace
 from itertools import permutations
 
 import pytest
@@ -67,24 +68,40 @@ def test_the_fleets_that_are_drawn_have_orders_that_fail_and_fleets_without_one(
     assert kinds[False, True] > 20 and kinds[False, False] > 20
 
 
-def change(gone, made):
-    return AnnouncedChange(0, "", "", (), 0, (), (), Counter(gone), Counter(made))
+def change(gone, made, moved=0):
+    """A change that takes these profiles, of which the first has so many users."""
+    return AnnouncedChange(0, "", "", (), 0, (), (), Counter(gone), Counter(made), Counter(gone[:1] * moved))
 
 
 def test_users_need_what_they_have_and_not_what_is_idle_or_lost_in_the_end():
     """Host a makes the instance whose like host b gives up: first a. What of c nobody serves in the end is nobody's need."""
     held = [HeldInstance("3g.40gb", 4, 4, (0,)), HeldInstance("1g.10gb", 0, 1)]
-    group = Group((FleetGpu("train", "h100", True, tuple(held)),), 2)
+    group = Group((FleetGpu("train", "h100", True, tuple(held)),), 2, ("a", "b"))
     hosts = [
-        HostAnswer("b", "train", [], changes=(change(["3g.40gb"], ["1g.10gb"]),)),
+        HostAnswer("b", "train", [], changes=(change(["3g.40gb"], ["1g.10gb"], 1),)),
         HostAnswer("a", "train", [], changes=(change(["1g.10gb"], ["3g.40gb"]),)),
     ]
     problem = Problem({}, (group,))
     assert order_of(problem, hosts) == (["a", "b"], 0)
     assert order_of(problem, hosts[:1]) == (["b"], 0)
     # Each gives up one that is used and makes another: whichever begins, one user waits.
-    swaps = [HostAnswer(name, "train", [], changes=(change(["3g.40gb"], ["3g.40gb"]),)) for name in "ab"]
+    swaps = [HostAnswer(name, "train", [], changes=(change(["3g.40gb"], ["3g.40gb"], 1),)) for name in "ab"]
     assert order_of(problem, swaps)[1] == 1
+
+
+def test_what_is_idle_on_a_host_whose_turn_comes_is_nobodys():
+    """Its node is cordoned: whoever was given it would be evicted again. What is idle on the third host serves, and what is left on one that had its turn."""
+    used, idle = (Group((FleetGpu("train", "h100", True, (HeldInstance("1g.10gb", 0, 1, who),)),), 1, (host,))
+                  for host, who in (("a", (0,)), ("b", ())))  # fmt: skip
+    hosts = [
+        HostAnswer("a", "train", [], changes=(change(["1g.10gb"], ["1g.10gb"], 1),)),
+        HostAnswer("b", "train", [], changes=(change(["1g.10gb"], ["3g.40gb"]),)),
+    ]
+    assert order_of(Problem({}, (used, idle)), hosts)[1] == 1
+    third = replace(idle, hosts=("c",))
+    assert order_of(Problem({}, (used, idle, third)), hosts)[1] == 0
+    kept = replace(idle, hosts=("b",))
+    assert order_of(Problem({}, (used, idle, kept)), hosts) == (["b", "a"], 0)
 
 
 def test_a_thousand_hosts_are_ordered_in_less_states_than_there_may_be():
