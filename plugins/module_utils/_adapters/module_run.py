@@ -24,7 +24,7 @@ def not_yet(module: Module, error: Failure, later: str) -> tuple[Plan, Mapping[s
     :raises Failure: it is not check mode.
     """
     if not module.check_mode:
-        raise Failure(f"{error}. Run gpufleet.nvidia.site (role nvidia_driver) first.", **error.more) from error
+        raise error
     warning = f"The GPUs cannot be queried yet ({error}); {later} once the driver is loaded."
     return Plan(warnings=(warning,)), {"changed": True}
 
