@@ -219,7 +219,7 @@ class Held:
             [others] if others else []
         )
         if applied:
-            found += [f"{one.stage} is not as described" for one in now.work if not one.kind]
+            found += [f"{one.stage} is not as described" for one in now.work if not (one.kind or one.after)]
             found = [f"it was applied to the host already, and since then: {text}" for text in found]
         return [Refused("the plan", text, AGAIN) for text in found]
 

@@ -32,8 +32,8 @@ FORMAT = f"{_IS_PLAN}1"
 AGAIN = "Plan again with gpu_plan_out, and have that plan approved."
 #: Steps that end what a run that was cut off left half done: a plan that was begun has them, though nobody could foresee them.
 _FINISHING = (Kind.FINISH_MIG_CHANGE, Kind.REPAIR_PACKAGE_DATABASE, Kind.FINISH_REPAIR)
-#: Stages with what a change of the driver takes, and DCGM, which is for its CUDA. Where nothing of them was to be done before, they bring it back
-#: afterwards, and nothing else.
+#: Stages with what a change of the driver takes, and DCGM, which is for its CUDA: they bring it back afterwards, and a plan says so of each of which nothing
+#: was to be done before.
 _LOST_WITH_DRIVER = frozenset({"settings", "mig", "sharing", "dcgm"})
 #: Of the data of a step, what was not asked for.
 _OPEN = (None, "")
@@ -73,7 +73,7 @@ def _refusal(value: Any, path: Any) -> Any:
 
 @dataclass(frozen=True)
 class Work:
-    """A step of a stage; or of a stage, why its steps are not known, or what of it is refused."""
+    """A step of a stage; or of a stage, why its steps are not known, what of it is refused, or after which stage it brings back what that took."""
 
     stage: str = needs(_NAME)
     kind: Kind | None = has(_kind)
@@ -84,6 +84,7 @@ class Work:
     unknown: str | None = has(OUTPUT)
     unread: str | None = has(OUTPUT)
     refused: Mapping[str, str] | None = has(_refusal)
+    after: str | None = has(text(16, "driver"))
 
     @property
     def step(self) -> Step | None:
@@ -114,13 +115,19 @@ class PlannedHost:
     def stages(self) -> dict[str, StagePlan]:
         """The plans of its stages that have work, as far as the file has them."""
         found = {}
-        for name in dict.fromkeys(one.stage for one in self.work):
+        for name in dict.fromkeys(one.stage for one in self.work if not one.after):
             mine = [one for one in self.work if one.stage == name]
             refusals = tuple(Refused(**one.refused) for one in mine if one.refused)
             unknown, unread = (next(filter(None, (getattr(one, what) for one in mine)), None) for what in _WHY)
             steps = tuple(one.step for one in mine if one.step)
             found[name] = StagePlan(name, True, steps, unknown, refusals, (), unread)
         return found
+
+    @property
+    def brought_back(self) -> dict[str, StagePlan]:
+        """The stages that bring back what the change of the driver takes."""
+        why = "what the change of the driver takes comes back after it"
+        return {one.stage: StagePlan(one.stage, True, unknown=why) for one in self.work if one.after}
 
 
 @dataclass(frozen=True)
@@ -156,7 +163,13 @@ class SavedPlan:
     def shown(self) -> FleetPlan:
         """Return it as what C(plan) prints."""
         hosts = [
-            HostPlan(name, one.pool, one.stages, one.unread, NodeView(name, pods=one.pods or ()) if one.pods else None)
+            HostPlan(
+                name,
+                one.pool,
+                {**one.stages, **one.brought_back},
+                one.unread,
+                NodeView(name, pods=one.pods or ()) if one.pods else None,
+            )
             for name, one in (self.hosts or {}).items()
         ]
         return FleetPlan(hosts, [{"action": done, "path": path} for path, done in (self.files or {}).items()])
@@ -264,6 +277,10 @@ def work_of(stages: Mapping[str, StagePlan]) -> Iterator[Work]:
                 yield Work(name, **{what: _shown(getattr(plan, what))})
         for refusal in plan.refusals:
             yield Work(name, refused={what: _shown(getattr(refusal, what)) for what in _REFUSAL})
+    driver = stages.get("driver")
+    if driver and (driver.steps or driver.unknown):
+        lost = (plan for name, plan in stages.items() if name in _LOST_WITH_DRIVER)
+        yield from (Work(one.stage, after="driver") for one in lost if not (one.steps or one.unknown or one.refusals))
 
 
 def _shown(said: str) -> Any:
@@ -305,8 +322,7 @@ def objections(then: PlannedHost, stage: str, step: Step, begun: bool = False, e
     mine = [one.step for one in then.work if one.stage == stage and one.step]
     if begun and mine and step.kind in _FINISHING:
         return []
-    stages = {one.stage for one in then.work}
-    if begun and stage in _LOST_WITH_DRIVER - stages and "driver" in stages and not step.disturbs:
+    if begun and any(one.after for one in then.work if one.stage == stage) and not step.disturbs:
         return []
     exact = exact and not any(one.unknown for one in then.work if one.stage == stage)
     alike = [one for one in mine if (one.kind, one.target) == (step.kind, step.target)]

@@ -439,9 +439,15 @@ def test_a_plan_that_came_to_its_end_on_a_host_is_not_begun_there_again():
 
 
 def test_what_the_change_of_a_driver_takes_comes_back():
-    driver = saved_plan.Work("driver", Kind.CHANGE_DRIVER, "driver")
+    change = StagePlan("driver", True, (Step(Kind.CHANGE_DRIVER, "driver", ""),))
     again = Step(Kind.CREATE_GPU_INSTANCE, "GPU-1", "", (), {})
-    then = PlannedHost(work=(driver,))
+    idle = {name: StagePlan(name, False) for name in ("toolkit", "settings", "mig")}
+    then = PlannedHost(work=tuple(saved_plan.work_of({"driver": change, **idle})))
+    driver, *back = then.work
+    # The plan says of which stages, and people see it.
+    assert [(one.stage, one.after) for one in back] == [("settings", "driver"), ("mig", "driver")]
+    assert list(then.stages) == ["driver"] and list(then.brought_back) == ["settings", "mig"]
+    assert not [one for one in saved_plan.work_of(idle) if one.after]
     assert saved_plan.objections(then, "mig", again, True) == []
     # Not before it was begun, nor where nobody changes the driver, where something else was planned of it, or at anybody's cost.
     for host, stage, step, begun in (
