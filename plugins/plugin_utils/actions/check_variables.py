@@ -92,11 +92,10 @@ class ActionModule(ControllerAction):
                 unknown.setdefault(name, []).append(str(host))
             if host not in members:
                 continue
-            if planned_for == "migrate":
-                wrong += [
-                    (host, Refused(name, _HANDED_OVER, _WITHOUT)) for name in _HANDING_OVER if value_of(name, variables)
-                ]
             description = one.description
+            if planned_for == "migrate":
+                over = [name for name in _HANDING_OVER if description.variables.get(name)]
+                wrong += [(host, Refused(name, _HANDED_OVER, _WITHOUT)) for name in over]
             key = json.dumps(
                 [{**description.variables, SLURM: None}, [refusal.message for refusal in description.refusals]],
                 sort_keys=True,
