@@ -73,10 +73,17 @@ def capacity_document(cluster: DescribedCluster) -> dict[str, Any]:
 
 
 def digests_of_hosts(cluster: DescribedCluster) -> dict[str, str]:
-    """Return by host the digest of what it says of its node, which other hosts do not change."""
+    """Return by host the digest of what it says of its node, which other hosts do not change: names of configurations, which they may, are no part of it."""
     document = capacity_document(cluster)
-    configurations = {name: digest_of(one) for name, one in document["configurations"].items()}
-    return {one["host"]: digest_of([one, configurations[one["configuration"]]]) for one in document["nodes"].values()}
+    named = ("node_labels", "each_node", "choices")
+    kept = {
+        name: digest_of({key: value for key, value in one.items() if key not in named})
+        for name, one in document["configurations"].items()
+    }
+    return {
+        one["host"]: digest_of([{**one, "configuration": kept[one["configuration"]]}])
+        for one in document["nodes"].values()
+    }
 
 
 def _shows(shown: Capacity) -> dict[str, Any]:
