@@ -94,6 +94,8 @@ class SlurmSite:
             self.lab.write(host, "/etc/slurm/gres.conf", "Include /etc/slurm/gpufleet/gres.conf\n")
             # slurmd takes this machine's mixture of both versions for neither; without controllers it makes no difference.
             self.lab.write(host, "/etc/slurm/cgroup.conf", "CgroupPlugin=cgroup/v1\n")
+            # Slurm's programs wait a minute for a file that is included and missing.
+            self.lab.sh(host, "touch /etc/slurm/gpufleet/nodes.conf /etc/slurm/gpufleet/gres.conf")
             self.lab.write(host, "/usr/local/bin/job", JOB)
             self.lab.sh(host, "chmod 755 /usr/local/bin/job; systemctl restart munge")
 
