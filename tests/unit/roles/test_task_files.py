@@ -67,7 +67,9 @@ def deepest_chains(root):
         for following in included(root / "roles" / role / "tasks" / name, role):
             walk(following, chain)
 
-    for playbook in sorted((root / "playbooks").glob("*.yml")):
+    # What is asked for a saved plan begins there, from plan and from each playbook that is held to one.
+    asks = (root / "roles" / "gpu_facts" / "tasks").glob("ask.yml")
+    for playbook in (*sorted((root / "playbooks").glob("*.yml")), *asks):
         for entry in included(playbook):
             walk(entry, ())
     return longest
