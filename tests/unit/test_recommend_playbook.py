@@ -138,6 +138,17 @@ def test_a_host_whose_turn_did_not_come_is_returned_and_one_that_failed_in_its_o
     assert not any(" ahead " in line for line in _alone(tmp_path).log), "a single host is cordoned in its turn"
 
 
+@pytest.mark.by_name
+@pytest.mark.parametrize("taken", [True, False])
+def test_a_node_that_a_killed_run_has_cordoned_ahead_is_returned_though_nothing_is_to_change(tmp_path, taken):
+    site = Site(tmp_path, "a")
+    # As its record says.
+    given = {"stub_steps": [], "__gpu_repartition_node": {"taken": taken}}
+    done = site.run("repartition", "-e", json.dumps(given), "--skip-tags", "cluster")
+    assert done.returncode == 0, done.stdout[-3000:]
+    assert ("a resume" in site.log) == ("Return the node to service" in done.stdout) == taken
+
+
 def _alone(folder):
     (folder / "alone").mkdir()
     site = Site(folder / "alone", "a")

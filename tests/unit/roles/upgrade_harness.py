@@ -128,7 +128,7 @@ class ActionModule(stub.ActionModule):
         state = self._task.args.get("state")
         self._task.args.clear()
         self._task.args["step"] = f"{'lease' if state in ('present', 'absent') else 'quotas'} {state}" if state else "plan"
-        return {**super().run(tmp, task_vars), "steps": [{}]}
+        return {**super().run(tmp, task_vars), "steps": task_vars.get("stub_steps", [{}])}
 """
 _STUB_OPERANDS = """
 from ansible_collections.gpufleet.nvidia.plugins.action import stub
