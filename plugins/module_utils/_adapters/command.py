@@ -20,7 +20,8 @@ from .._plan import Failure
 from .files import PROGRAM_FOLDERS
 
 
-class CommandError(Failure):
+# Both, since pylint as ansible-test runs it does not see what L(Failure) is.
+class CommandError(Failure, Exception):
     """A command could not be run, ran out of time, or ended in a way that its caller did not allow."""
 
     def __init__(self, command: Sequence[str], reason: str, output: str = "") -> None:

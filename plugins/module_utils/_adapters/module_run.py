@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Callable, NoReturn
 
 from .._plan import Failure, Module, Plan, Refused, refuse, succeed
@@ -37,7 +37,7 @@ def run_module(module: Module, name: str, work: Work, locked: bool = False, fail
     :param failed: how the message of a failure begins, where it does not say by itself what was tried.
     """
     try:
-        with Stopwatch() as watch, exclusive(module.params["lock_timeout"]) if locked else nullcontext():
+        with Stopwatch() as watch, _alone(module, locked):
             plan, result = work(module)
     except Refused as refusal:
         refuse(module, refusal)
@@ -45,3 +45,7 @@ def run_module(module: Module, name: str, work: Work, locked: bool = False, fail
         text = f"{failed}: {str(error).rstrip('.')}." if failed else str(error)
         module.fail_json(msg=text, **(error.more if isinstance(error, Failure) else {}))
     succeed(module, name, plan, **{"seconds": watch.seconds, **result})
+
+
+def _alone(module: Module, locked: bool) -> AbstractContextManager[None]:
+    return exclusive(module.params["lock_timeout"]) if locked else nullcontext()

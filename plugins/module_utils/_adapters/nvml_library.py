@@ -69,7 +69,8 @@ class NvmlUnavailable(Failure):
         super().__init__(message, reason=reason)
 
 
-class NvmlError(Failure):
+# Both, since pylint as ansible-test runs it does not see what L(Failure) is.
+class NvmlError(Failure, Exception):
     """A call that failed, with NVML's code, its symbol without prefix (C(IN_USE)) and its text."""
 
     def __init__(self, call: str, code: int, symbol: str, message: str) -> None:

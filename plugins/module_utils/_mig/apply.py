@@ -45,7 +45,8 @@ class NotReached(Exception):
         super().__init__("; ".join(self.reasons))
 
 
-class ApplyFailed(Failure):
+# Both, since pylint as ansible-test runs it does not see what L(Failure) is.
+class ApplyFailed(Failure, Exception):
     """The desired state was not reached. C(outcome): C(restored) or C(not_restored)."""
 
     def __init__(self, message: str, outcome: str, done: Done) -> None:

@@ -39,7 +39,8 @@ PENDING_FOLDER = "/run/gpufleet"
 _CRI_PLUGINS = (["io.containerd.grpc.v1", "cri"], ["io.containerd.cri.v1", "runtime"])
 
 
-class RuntimeFailure(Failure):
+# Both, since pylint as ansible-test runs it does not see what L(Failure) is.
+class RuntimeFailure(Failure, Exception):
     """A runtime is not there, refused a configuration, or does not answer; the message has what it said."""
 
 
