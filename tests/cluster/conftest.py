@@ -46,6 +46,7 @@ TIERS = {
     "test_pods": "pods",
     "test_pool_kinds": "nodes",
     "test_pools_by_property": "nodes",
+    "test_recommend": "nodes",
 }
 
 

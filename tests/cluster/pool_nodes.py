@@ -43,6 +43,8 @@ COMMON = {
 _PODS, _CHECKPOINT = "nvidia-gpu", "/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint"
 #: What the releases and the rendered objects leave outside of their namespace.
 _LEFT = ("runtimeclasses", "deviceclasses", "resourceslices", "nodefeaturerules", "clusterpolicies")
+#: What a host keeps of day two: whoever describes it next may go back to a former layout.
+_RECORDS = "former-layout.json repartition.json heal.json upgrade.json driver-previous.json"
 _OF_DEFAULT = ("deployments", "jobs", "pods", "poddisruptionbudgets", "resourceclaimtemplates", "resourceclaims")
 
 
@@ -106,6 +108,18 @@ class PoolNodes(Demo):
         self._on(self.members, f"rm -f {_CHECKPOINT} && systemctl start kubelet")
         wait_for(lambda: sorted(self._ready()) == sorted(self.members), 180)
         self._begun.write_text(str(self.inventory))
+
+    def end(self, variables: Mapping[str, Any], hosts: list[str]) -> None:
+        """Leave whole GPUs to whoever describes the hosts next, and nobody who uses them.
+
+        :param variables: of all pools. C(hosts): those with MIG.
+        """
+        self.kubectl("uncordon", *self.members)
+        self._on(hosts, f"cd /var/lib/gpufleet && rm -f {_RECORDS}")
+        self.begin()
+        whole = {"nvidia_mig_layout": "all-disabled"}
+        self.describe(variables, {pool: whole for pool, members in self.pools.items() if set(members) & set(hosts)})
+        self.site()
 
     @property
     def _begun(self) -> Path:

@@ -25,7 +25,7 @@ import yaml
 from demo import devices, wait_for
 from nodes.programs import KUBERNETES
 from pool_nodes import CDI, SMALL, VARIABLE, PoolNodes
-from workloads import IMAGE, holding
+from workloads import IMAGE, deployment, holding
 
 POOLS = {"training": [CDI], "claims": [VARIABLE], "shared": [SMALL]}
 LAYOUT = [{"devices": "all", "instances": {"3g.40gb": 1, "2g.20gb": 1, "1g.10gb": 2}}]
@@ -64,7 +64,6 @@ DRIVER_CHANGE = dict.fromkeys(POOLS, DRIVER)
 #: The runtime's configuration changes on every node, and takes a restart.
 RUNTIME_CHANGE: dict[str, dict[str, Any]] = {pool: {"nvidia_toolkit_default_runtime": True} for pool in POOLS}
 PREVIOUS = "/var/lib/gpufleet/driver-previous.json"
-RECORDS = f"former-layout.json repartition.json heal.json upgrade.json {PREVIOUS}"
 #: From the device plugin to the DRA driver, and back.
 MOVED = {"training": {"nvidia_sharing_backend": "dra", "nvidia_sharing_migrate_from": "mps"}}
 MOVED_BACK = {"training": {"nvidia_sharing_migrate_from": "dra"}}
@@ -126,14 +125,7 @@ class Busy:
         self.on(CDI, f"systemctl stop {JOB} || true")
         self.nodes.kubectl("delete", "deployments", "--all", "--cascade=foreground", "--grace-period=1")
         self.nodes.kubectl("delete", "resourceclaimtemplates", "--all")
-        self.nodes.kubectl("uncordon", CDI, VARIABLE, SMALL)
-        # Whoever describes the hosts next may go back to the former layout, and finds whole GPUs that nobody shares.
-        for host in (CDI, VARIABLE):
-            self.on(host, f"cd /var/lib/gpufleet && rm -f {RECORDS}")
-        self.nodes.begin()
-        whole = {"nvidia_mig_layout": "all-disabled"}
-        self.nodes.describe({"gpu_kubernetes_version": KUBERNETES}, {"training": whole, "claims": whole})
-        self.nodes.site()
+        self.nodes.end({"gpu_kubernetes_version": KUBERNETES}, [CDI, VARIABLE])
 
     # -- what there is ---------------------------------------------------------------------------------------------
 
@@ -221,16 +213,6 @@ def monitor() -> dict[str, Any]:
     spec = holding()
     spec["containers"][0]["command"] = ["busybox", "chroot", "/host", "virtual-gpu", "hold"]
     return spec
-
-
-def deployment(name: str, replicas: int, spec: dict[str, Any]) -> dict[str, Any]:
-    labels = {"example": name}
-    spec = {
-        "replicas": replicas,
-        "selector": {"matchLabels": labels},
-        "template": {"metadata": {"labels": labels}, "spec": spec},
-    }
-    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name}, "spec": spec}
 
 
 @pytest.fixture(scope="module")

@@ -53,6 +53,17 @@ def holding() -> dict[str, Any]:
     return {"containers": [container], "volumes": volumes, "hostPID": True, "terminationGracePeriodSeconds": 1}
 
 
+def deployment(name: str, replicas: int, spec: dict[str, Any]) -> dict[str, Any]:
+    """So many pods that are made again when they are evicted."""
+    labels = {"example": name}
+    spec = {
+        "replicas": replicas,
+        "selector": {"matchLabels": labels},
+        "template": {"metadata": {"labels": labels}, "spec": spec},
+    }
+    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name}, "spec": spec}
+
+
 class Workloads:
     """Those of one cluster; a thread counts how many of their pods run."""
 
