@@ -41,9 +41,16 @@ class CallbackModule(CallbackBase):
     def __init__(self, *arguments: Any, **keywords: Any) -> None:
         super().__init__(*arguments, **keywords)
         self._begun: dict[tuple[str, str], float] = {}
+        self._title = ""
 
     def v2_playbook_on_play_start(self, play: Any) -> None:
-        self._display.display(f"\n{play.get_name().strip()}")
+        self._title = play.get_name().strip()
+
+    def v2_playbook_on_task_start(self, *_task: Any, **_keywords: Any) -> None:
+        # A play that has no hosts this time begins no task, and is not named.
+        if self._title:
+            self._display.display(f"\n{self._title}")
+            self._title = ""
 
     def v2_runner_on_start(self, host: Any, task: Any) -> None:
         self._begun[host.get_name(), task._uuid] = time.monotonic()

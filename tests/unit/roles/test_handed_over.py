@@ -20,6 +20,8 @@ ACTIONS = "ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions"
 OTHERWISE = {
     # Where no plan is applied, the gate is not asked, or says so itself.
     "gpu_plan_apply-fleet plan_gate.plan": {"default"},
+    # Only with what jobs printed.
+    "gpu_slurm_constrain_devices-fleet slurm_report.constrained": {"default"},
     # A role that does not call its module for this value.
     "nvidia_driver_state-driver.state": {"choices"},
     "nvidia_dcgm_state-dcgm.state": {"choices", "default"},
