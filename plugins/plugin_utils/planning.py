@@ -46,11 +46,20 @@ def _known() -> tuple[frozenset[str], dict[str, Any]]:
     return frozenset(secret), {name: value for role in roles for name, value in role.defaults.items()}
 
 
-def _answered(answer: Mapping[str, Any]) -> tuple[list[Step], str]:
-    """Return the steps that a module answered in check mode, or why they are not known."""
+def _answered(answer: Mapping[str, Any], of_driver: bool) -> tuple[list[Step], str]:
+    """Return the steps that a module answered in check mode, or why they are not known.
+
+    :param of_driver: it leaves the load of the driver to a reboot because of who has it open now. Who empties the host, or comes later, finds nobody, and
+        reloads it.
+    """
     try:
         if not answer.get("failed"):
-            return saved_plan.steps_of(answer.get("steps") or ()), ""
+            found = saved_plan.steps_of(answer.get("steps") or ())
+            for one in (answer.get("pending") or ()) if of_driver else ():
+                waits_for = one.get("waits_for") or ()
+                (load,) = saved_plan.steps_of([{name: value for name, value in one.items() if name != "waits_for"}])
+                found.append(replace(load, disturbs=tuple(who for who in load.disturbs if who not in waits_for)))
+            return found, ""
         why = said(answer)
     except Unfit as unfit:
         why = unfit.message
@@ -100,7 +109,7 @@ class Planning:
             if not answer or answer.get("skipped") or answer.get("unreachable"):
                 continue
             found = self.stages.get(stage) or StagePlan(stage, needed=False)
-            steps, unknown = _answered(answer)
+            steps, unknown = _answered(answer, stage == "driver")
             if unknown:
                 found = replace(found, needed=True, unknown=unknown)
             else:

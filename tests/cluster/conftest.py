@@ -39,6 +39,7 @@ TIERS = {
     "test_hostile_tenant": "nodes",
     "test_busy": "nodes",
     "test_nodes": "nodes",
+    "test_saved_plans_on_nodes": "nodes",
     "test_claims": "nodes",
     "test_shared_claims": "nodes",
     "test_memory_shares": "nodes",

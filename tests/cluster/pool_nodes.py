@@ -15,14 +15,15 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
-from demo import Demo, wait_for
+from demo import Demo, devices, wait_for
 from hosts.paths import LabPaths
 from hosts.progress import Progress
 from nodes.charts import Charts
 from nodes.cluster import control_plane_of
+from workloads import deployment
 
 #: Devices reach containers by volume mounts on the first, and by CDI on the others; the last has boards without MIG.
 MOUNTS, CDI, VARIABLE, SMALL = "node-mounts", "node-cdi", "node-variable", "node-small"
@@ -46,6 +47,14 @@ _LEFT = ("runtimeclasses", "deviceclasses", "resourceslices", "nodefeaturerules"
 #: What a host keeps of day two: whoever describes it next may go back to a former layout.
 _RECORDS = "former-layout.json repartition.json heal.json upgrade.json driver-previous.json"
 _OF_DEFAULT = ("deployments", "jobs", "pods", "poddisruptionbudgets", "resourceclaimtemplates", "resourceclaims")
+
+
+class Pod(NamedTuple):
+    """A pod that runs."""
+
+    title: str
+    node: str
+    devices: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -130,6 +139,36 @@ class PoolNodes(Demo):
         """Whether nobody else has begun since this one has."""
         return self._begun.exists() and self._begun.read_text() == str(self.inventory)
 
+    def on_instances(self, name: str, profile: str, count: int, **more: Any) -> dict[str, Any]:
+        """A Deployment whose pods hold a MIG device each.
+
+        :param more: of the pods' specification.
+        """
+        spec = self.staying(self.example("training-mig-1g-10gb"))["spec"]
+        resources = {f"nvidia.com/mig-{profile}": 1}
+        spec["containers"][0]["resources"] = {"limits": resources, "requests": resources}
+        del spec["restartPolicy"], spec["nodeSelector"]
+        # Where devices are no CDI devices, only the runtime of this class has them.
+        return deployment(name, count, {**spec, "runtimeClassName": "nvidia", **more})
+
+    def of_phase(self, phase: str) -> list[dict[str, Any]]:
+        """The pods of such workloads that are not on their way out."""
+        found = self.get("pods", "-l", "example")["items"]
+        return [
+            pod for pod in found if pod["status"]["phase"] == phase and not pod["metadata"].get("deletionTimestamp")
+        ]
+
+    def at_work(self) -> dict[str, Pod]:
+        """UID to which of them runs where, and on which devices."""
+        found = self.of_phase("Running")
+        with ThreadPoolExecutor(4) as threads:
+            names = [pod["metadata"]["name"] for pod in found]
+            seen = threads.map(lambda name: self.kubectl("exec", name, "--", "nvidia-smi", "-L"), names)
+        return {
+            pod["metadata"]["uid"]: Pod(title_of(pod), pod["spec"]["nodeName"], tuple(devices(listing)))
+            for pod, listing in zip(found, seen, strict=True)
+        }
+
     def offers_what_is_rendered(self, timeout: float = 180) -> None:
         """A resource that was offered before stays on a node with 0."""
         wait_for(lambda: {name: nonzero(found) for name, found in self.offered().items()} == self.expected(), timeout)
@@ -162,3 +201,7 @@ class PoolNodes(Demo):
 
 def nonzero(resources: dict[str, int]) -> dict[str, int]:
     return {name: count for name, count in resources.items() if count}
+
+
+def title_of(pod: Mapping[str, Any]) -> str:
+    return f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"

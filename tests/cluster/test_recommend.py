@@ -12,16 +12,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 import yaml
-from demo import devices, wait_for
+from demo import wait_for
 from nodes.programs import KUBERNETES
-from pool_nodes import CDI, MOUNTS, VARIABLE, PoolNodes
-from workloads import deployment
+from pool_nodes import CDI, MOUNTS, VARIABLE, PoolNodes, title_of
 
 MIXED = {
     "nvidia_mig_strategy": "mixed",
@@ -30,14 +28,6 @@ MIXED = {
 VERSION = {"gpu_kubernetes_version": KUBERNETES}
 URGENT = "urgent"
 PRIORITY = 1000
-
-
-class Pod(NamedTuple):
-    """A pod that runs."""
-
-    title: str
-    node: str
-    devices: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -78,22 +68,15 @@ class Served:
             "apply", "-f", "-", text=json.dumps({**urgent, "metadata": {"name": URGENT}, "value": PRIORITY})
         )
         self._create(self.scene.running)
-        wait_for(lambda: len(self.running()) == sum(self.scene.running.values()), 180)
+        wait_for(lambda: len(self.nodes.of_phase("Running")) == sum(self.scene.running.values()), 180)
         self._create(self.scene.waiting, next(iter(self.scene.waiting)))
         wait_for(lambda: len(self.waiting()) == sum(self.scene.waiting.values()), 60)
 
     def _create(self, counts: Mapping[str, int], urgent: str = "") -> None:
         items = []
         for profile, count in counts.items():
-            spec = self.nodes.staying(self.nodes.example("training-mig-1g-10gb"))["spec"]
-            resources = {f"nvidia.com/mig-{profile}": 1}
-            spec["containers"][0]["resources"] = {"limits": resources, "requests": resources}
-            del spec["restartPolicy"], spec["nodeSelector"]
-            # Where devices are no CDI devices, only the runtime of this class has them.
-            spec["runtimeClassName"] = "nvidia"
-            if profile == urgent:
-                spec["priorityClassName"] = URGENT
-            items.append(deployment(f"mig-{profile.replace('.', '-')}", count, spec))
+            more = {"priorityClassName": URGENT} if profile == urgent else {}
+            items.append(self.nodes.on_instances(f"mig-{profile.replace('.', '-')}", profile, count, **more))
         self.nodes.kubectl("create", "-f", "-", text=yaml.safe_dump_all(items))
 
     def end(self) -> None:
@@ -101,33 +84,13 @@ class Served:
         self.nodes.kubectl("delete", "priorityclasses", URGENT, "--ignore-not-found")
         self.nodes.end(VERSION, self.scene.hosts)
 
-    def of_phase(self, phase: str) -> list[dict[str, Any]]:
-        found = self.nodes.get("pods", "-l", "example")["items"]
-        return [
-            pod for pod in found if pod["status"]["phase"] == phase and not pod["metadata"].get("deletionTimestamp")
-        ]
-
-    def running(self) -> list[dict[str, Any]]:
-        return self.of_phase("Running")
-
     def waiting(self) -> list[str]:
         """The pods that the scheduler has tried and given no node."""
         return [
             title_of(pod)
-            for pod in self.of_phase("Pending")
+            for pod in self.nodes.of_phase("Pending")
             if any(one.get("reason") == "Unschedulable" for one in pod["status"].get("conditions", []))
         ]
-
-    def pods(self) -> dict[str, Pod]:
-        """UID to who runs where, and on which devices."""
-        found = self.running()
-        with ThreadPoolExecutor(4) as threads:
-            names = [pod["metadata"]["name"] for pod in found]
-            seen = threads.map(lambda name: self.nodes.kubectl("exec", name, "--", "nvidia-smi", "-L"), names)
-        return {
-            pod["metadata"]["uid"]: Pod(title_of(pod), pod["spec"]["nodeName"], tuple(devices(listing)))
-            for pod, listing in zip(found, seen, strict=True)
-        }
 
     def run(self, playbook: str, *arguments: str, **variables: Any) -> str:
         """Return what a playbook says, in one line."""
@@ -135,10 +98,6 @@ class Served:
         said = self.nodes.play(playbook, *arguments, "-e", json.dumps(values))
         (self.nodes.folder / f"{playbook}{'-check' if '--check' in arguments else ''}.log").write_text(said)
         return " ".join(said.split())
-
-
-def title_of(pod: Mapping[str, Any]) -> str:
-    return f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
 
 
 @pytest.fixture(
@@ -160,7 +119,7 @@ def served(request, make_pools) -> Iterator[Served]:
 
 
 def test_whoever_waits_runs_and_exactly_the_pods_leave_that_were_announced(served):
-    before, waiting = served.pods(), served.waiting()
+    before, waiting = served.nodes.at_work(), served.waiting()
     file, report = served.nodes.folder / "layouts.yml", served.nodes.folder / "recommended.json"
     said = served.run("recommend", gpu_recommend_file=str(file), gpu_recommend_report=str(report))
     answer = json.loads(report.read_text())
@@ -173,11 +132,11 @@ def test_whoever_waits_runs_and_exactly_the_pods_leave_that_were_announced(serve
 
     shown = served.run("repartition", "--check", "-e", f"@{file}")
     assert named(shown) == announced, shown[-6000:]
-    assert (served.pods(), served.waiting()) == (before, waiting), "neither of them has touched anything"
+    assert (served.nodes.at_work(), served.waiting()) == (before, waiting), "neither of them has touched anything"
 
     served.run("repartition", "-e", f"@{file}")
-    wait_for(lambda: len(served.running()) == len(before) + len(waiting), 120)
-    after = served.pods()
+    wait_for(lambda: len(served.nodes.of_phase("Running")) == len(before) + len(waiting), 120)
+    after = served.nodes.at_work()
     assert sorted(pod.title for uid, pod in before.items() if uid not in after) == announced
     assert {uid: pod for uid, pod in after.items() if uid in before} == {
         uid: pod for uid, pod in before.items() if pod.title not in announced

@@ -80,7 +80,11 @@ class ActionModule(ControllerAction):
                 plan, planning = _plan(host, facts, unread, cluster, arguments, task_vars.get(SEEN))
                 if planning:
                     planning.ask(partial(registered, host.variables), arguments["playbook"])
-                    plan = replace(plan, stages=planning.stages)
+                    node = plan.node
+                    if node and arguments["playbook"] != "site":
+                        # Who uses the node and is not evicted notices nothing of it.
+                        node = replace(node, pods=tuple(planning.pods))
+                    plan = replace(plan, stages=planning.stages, node=node)
                     saved[host.name] = (
                         planning,
                         {"tree": trees.get(host.name), **_said(plan, planning.pods, arguments["playbook"])},

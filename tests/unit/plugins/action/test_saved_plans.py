@@ -28,6 +28,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions import (
 )
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import describe
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import repair
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.plan import NodeView
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import HostAction
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.planning import Planning, made_of
 from ansible_collections.gpufleet.nvidia.tests.whole import examples
@@ -233,6 +234,33 @@ def test_a_module_is_stopped_before_it_does_what_the_plan_does_not_have(fleet, v
     assert bool(found) is bool(said) and (not said or (said in found["msg"] and "before that" in found["msg"]))
 
 
+def test_a_driver_that_only_a_reboot_would_load_may_be_reloaded_once_nobody_has_it_open(fleet):
+    """As on a node whose device plugin has it open when it is planned, and leaves for the change."""
+    user, lost = "nvidia-device-p (PID 7) uses the driver", "MIG instances, which do not survive a reload"
+    data = {"version": "580.178.04"}
+    load = Step(Kind.RELOAD_DRIVER, "driver", "", (lost, user), {**data, "reboot": "needed"})
+    for host in fleet.hosts.values():
+        host["nvidia_driver_result"] = {
+            **ASKED["nvidia_driver_result"],
+            "pending": [{**load.as_dict(), "waits_for": [user]}],
+        }
+    fleet.save()
+    for one, said in (
+        (dataclasses.replace(load, disturbs=(lost,), data=data), ""),
+        (dataclasses.replace(load, disturbs=(lost,), data={"version": "580.180.02"}), '"580.180.02" now'),
+        (dataclasses.replace(load, disturbs=(lost, "train (PID 9)")), "it disturbs train (PID 9)"),
+    ):
+        found = Asking([one])._beyond_plan(held(fleet), "a")
+        assert bool(found) is bool(said) and said in found.get("msg", ""), found
+    # That another one has it open by then is no other plan.
+    pending = fleet.hosts["b"]["nvidia_driver_result"]["pending"][0]
+    pending.update(
+        disturbs=[lost, "nvidia-device-p (PID 8) uses the driver"],
+        waits_for=["nvidia-device-p (PID 8) uses the driver"],
+    )
+    assert "failed" not in fleet.gate()
+
+
 def test_a_module_is_not_asked_twice_without_a_plan_nor_in_check_mode(fleet):
     action = Asking([])
     assert action._beyond_plan({}, "a") == {} and action.asked == []
@@ -347,6 +375,18 @@ def test_who_is_evicted_is_in_the_plan_to_the_pod(fleet, emptied):
     result = emptied.gate()
     assert result["failed"] and "b: the plan: jobs/two would be evicted, which the plan does not have" in result["msg"]
     assert [refusal["hosts"] for refusal in result["refusals"]] == [["b"]]
+
+
+def test_who_uses_a_node_and_is_not_evicted_is_not_shown_as_disturbed(fleet, monkeypatch):
+    node = NodeView("a", pods=("jobs/one", "jobs/stays"))
+    monkeypatch.setattr(fleet_plan._ClusterNow, "read", lambda *_: SimpleNamespace(view=lambda *_: node))
+    name, answer = EMPTIED["repartition"]
+    asked = copy.deepcopy(LAYOUT)
+    asked["steps"][0]["disturbs"] = ["pod of nvidia_mig_busy_instances"]
+    fleet.hosts["a"] |= {name: answer, "__gpu_repartition_mig_plan": asked, "nvidia_mig_layout": "all-balanced"}
+    result, shown = fleet.save(playbook="repartition", summary=False)
+    assert result["plan"]["hosts"]["a"]["disturbs"] == ["pod of nvidia_mig_busy_instances", "pod jobs/one"]
+    assert "jobs/stays" not in shown.text
 
 
 def test_a_plan_is_for_one_playbook(fleet, emptied):
