@@ -229,7 +229,8 @@ class Machine:
             return
         self._step(f"end processes {', '.join(map(str, sorted(pids)))}: {gpu.title}")
         left = processes.terminate(pids)
-        self.done.terminated += [pid for pid in pids if pid not in left]
+        # NVML may go on to list one that has ended, until the next pass: it is told once.
+        self.done.terminated += [pid for pid in pids if pid not in (*left, *self.done.terminated)]
         if left:
             raise StepFailed(f"{gpu.title}: processes {', '.join(map(str, left))} do not end")
 
