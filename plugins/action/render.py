@@ -16,6 +16,7 @@ from typing import Any
 from ansible import context
 from ansible.utils.vars import load_extra_vars
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._printable import amount
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import plan_file
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import served
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.text import shortened
@@ -142,7 +143,9 @@ class ActionModule(ControllerAction):
             recorded.keep()
         done = "to change" if self._task.check_mode else "changed"
         text = f"; {', '.join(left)} left as they are, because no host of this inventory is in them" if left else ""
-        self._display.display(f"  {root}: {len(clusters) + len(slurm)} clusters, {len(changes)} files {done}{text}")
+        self._display.display(
+            f"  {root}: {amount(len(clusters) + len(slurm), 'cluster')}, {amount(len(changes), 'file')} {done}{text}"
+        )
         say = self._display.display if of_plan else self._display.v
         say(f"  {root}: the files have the digest {digest}{of_plan}")
         result: dict[str, Any] = {

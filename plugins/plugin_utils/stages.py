@@ -23,6 +23,7 @@ from ..module_utils._host.stage import PROGRAM
 from ..module_utils._host.stage import stage as boot
 from ..module_utils._mig.stage import stage as mig
 from ..module_utils._plan import Refused, StagePlan
+from ..module_utils._printable import amount
 from ..module_utils._runtime.stage import refused_reload
 from ..module_utils._runtime.stage import stage as runtime
 from ..module_utils._settings.stage import stage as settings
@@ -188,7 +189,7 @@ def _of_machines(facts: Facts, desired: Mapping[str, Any]) -> Refused | None:
     drivers = {str(card.kernel_driver) for card in cards} or MACHINE_DRIVERS
     if count == len(there) if addresses is None else addresses == there:
         return None
-    described = f"{given} GPUs" if addresses is None else ", ".join(addresses) or "none"
+    described = amount(given, "GPU") if addresses is None else ", ".join(addresses) or "none"
     return Refused(
         PASSTHROUGH,
         f"the description gives {described[:300]} to virtual machines, and their kernel drivers ({', '.join(sorted(drivers))}) have "
@@ -227,7 +228,7 @@ def _other_gpus(facts: Facts, desired: Mapping[str, Any]) -> Refused | None:
         return refusal
     count = sum(described.values())
     if there and count and there != count:
-        reason = f"the host is described with {count} GPUs, and its PCI bus shows {there}"
+        reason = f"the host is described with {amount(count, 'GPU')}, and its PCI bus shows {there}"
         return Refused("gpu_facts_gpus", reason, "Correct the variable, or look for the missing board: lspci -d 10de:")
     # A board that the table does not have may be any.
     others = Counter(board for board in boards if board is not None) - described

@@ -196,7 +196,7 @@ def test_the_plan_of_hosts_that_drift_ends_with_another_status_than_0(fleet):
     assert sorted(path.name for path in facts.iterdir()) == [f"{MIG}.json", f"{MPS}.json"]
     one = fleet.play("plan", "--limit", MPS, "-e", "gpu_plan_fail=false")
     assert one.rc == 0, one.text
-    assert "1 hosts: 0 as described, 1 to change" in one.text
+    assert "1 host: 0 as described, 1 to change" in one.text
 
 
 def test_the_plan_works_from_recorded_facts_without_the_hosts(fleet):

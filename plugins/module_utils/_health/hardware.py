@@ -13,6 +13,7 @@ from typing import Any
 from .._boards.cards import cards_of_machines, cards_on_bus
 from .._facts_view import DriverFacts
 from .._gpu_facts import MemoryErrorFacts
+from .._printable import amount
 from .report import DRIVER_ROLE, LOAD_ON_DISK, Evidence, Outcome, failed, passed, skipped, warning
 
 
@@ -104,7 +105,7 @@ def nvml(evidence: Evidence) -> Outcome:
         return failed("NVML sees no GPU", _FALLEN)
     given = cards_of_machines(evidence.facts)
     machines = f"; virtual machines have {len(given)} more" if given else ""
-    return passed(f"NVML sees {len(gpus)} GPUs{machines}")
+    return passed(f"NVML sees {amount(len(gpus), 'GPU')}{machines}")
 
 
 _NOT_INITIALIZED = "Drain and power-cycle the host, check the seating and the power cables of the board, and try another driver; if it stays, replace it"
@@ -117,7 +118,9 @@ def persistence(evidence: Evidence) -> Outcome:
     off = [str(gpu.index) for gpu in gpus if gpu.persistence_mode is False]
     daemon = evidence.facts.driver.persistence_daemon.active
     if not off:
-        return passed(f"on for {len(gpus)} GPUs" if any(gpu.persistence_mode for gpu in gpus) else "not reported")
+        return passed(
+            f"on for {amount(len(gpus), 'GPU')}" if any(gpu.persistence_mode for gpu in gpus) else "not reported"
+        )
     text = f"persistence mode is off on GPU {', '.join(off)}"
     step = (
         "Restart nvidia-persistenced.service; on Ubuntu its unit is started with --no-persistence-mode"
@@ -295,4 +298,4 @@ def recovery(evidence: Evidence) -> Outcome:
         return failed("; ".join(texts), ". ".join(remedies))
     if not reported:
         return skipped("neither the driver nor the boards report recovery actions")
-    return passed(f"none is needed on {len(reported)} GPUs")
+    return passed(f"none is needed on {amount(len(reported), 'GPU')}")

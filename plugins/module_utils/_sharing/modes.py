@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 
 from .._plan import Refused
+from .._printable import amount
 from .mps_instances import GPU
 
 _MEMORY = re.compile(r"\s*(?P<number>[0-9]{1,15}(?:\.[0-9]{1,15})?)\s*(?P<unit>[A-Za-z]*)\s*")
@@ -104,14 +105,14 @@ def share(memory: str, gpus: int, thing: str) -> Share:
     """
     total = memory_mib(memory, thing)
     if gpus < 1:
-        raise Refused(thing, f"{memory} over {gpus} GPUs is not a valid request", "Ask for one GPU or more.")
+        raise Refused(thing, f"{memory} over {amount(gpus, 'GPU')} is not a valid request", "Ask for one GPU or more.")
     unit = next(name for name in _MIB_PER_UNIT if memory.strip().endswith(name))
     number = total / _MIB_PER_UNIT[unit]
     if number % gpus:
         lower = int(number // gpus) * gpus
         near = [f"{value}{unit}" for value in (lower, lower + gpus) if value]
-        remedy = f"The nearest: {' or '.join(near)} over {gpus} GPUs."
-        raise Refused(thing, f"{memory} over {gpus} GPUs is not a whole number of {unit} on each", remedy)
+        remedy = f"The nearest: {' or '.join(near)} over {amount(gpus, 'GPU')}."
+        raise Refused(thing, f"{memory} over {amount(gpus, 'GPU')} is not a whole number of {unit} on each", remedy)
     return Share(memory_mib=total, gpus=gpus, per_gpu_mib=total // gpus)
 
 

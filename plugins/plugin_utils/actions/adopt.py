@@ -22,6 +22,7 @@ from ...module_utils._formats.driver_versions import branch_of, is_driver_versio
 from ...module_utils._formats.imex import ADDRESS as IMEX_ADDRESS
 from ...module_utils._host.stage import PROGRAM
 from ...module_utils._plan import Refused
+from ...module_utils._printable import amount
 from ..cluster import if_there
 from ..cluster_action import ClusterAction
 from ..fleet.adopt import adopt, slurm_node
@@ -163,7 +164,8 @@ class ActionModule(ClusterAction):
         return {
             **report,
             "changed": bool(changed or stale),
-            "msg": f"{len(adopted)} hosts in {len(found.pools)} pools, {len(left_out)} left out, {count} differences that are not described.",
+            "msg": f"{amount(len(adopted), 'host')} in {amount(len(found.pools), 'pool')}, {len(left_out)} left out, "
+            f"{amount(count, 'difference')} not described.",
         }
 
     def _objects(self, arguments: dict[str, Any]) -> Objects:

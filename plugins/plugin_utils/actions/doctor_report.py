@@ -10,6 +10,7 @@ from typing import Any
 
 from ...module_utils._health.checks import judged
 from ...module_utils._health.software import AUTO
+from ...module_utils._printable import amount
 from ..descriptions import hosts_of
 from ..driver_advisories import ages, driver_security
 from ..fleet.verification import Diagnosis, of_host
@@ -52,6 +53,6 @@ class ActionModule(ControllerAction):
         message = (
             f"Something is wrong with {len(bad)} of {len(diagnoses)} hosts: {', '.join(bad)}."
             if bad
-            else f"Nothing is wrong with any of {len(diagnoses)} hosts."
+            else f"Nothing is wrong with any of {amount(len(diagnoses), 'host')}."
         )
         return {"hosts": document, "healthy": not bad, "msg": message}

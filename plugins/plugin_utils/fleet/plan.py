@@ -12,6 +12,7 @@ from typing import Any
 
 from ...module_utils._health.report import FAILED
 from ...module_utils._plan import REBOOT_NEEDED, REBOOT_POSSIBLE, StagePlan, Step, Verdict, hurts_pods, verdict_of
+from ...module_utils._printable import amount
 from ...module_utils._schema import encode
 from ...module_utils._steps import gpu_of
 from .expectations import Expected, compare
@@ -196,18 +197,18 @@ class FleetPlan:
         changing = self.having(Verdict.TO_CHANGE)
         impossible = len(self.having(Verdict.IMPOSSIBLE))
         others = sum(1 for host in self.hosts if host.node is not None and host.node.differs)
-        nodes = f", {others} nodes that differ" if others else ""
+        nodes = f", {amount(others, 'node')} with differences" if others else ""
         assumed = sum(1 for host in self.hosts if host.assumed)
         nodes += f", {assumed} of them assumed and not read" if assumed else ""
         needed = sum(1 for host in changing if host.reboot == REBOOT_NEEDED)
         reboots = f" ({needed} of them with a reboot)" if needed else ""
         return (
-            f"{len(self.hosts)} hosts: {len(self.having(Verdict.AS_DESCRIBED))} as described, {len(changing)} to change{reboots}, "
+            f"{amount(len(self.hosts), 'host')}: {len(self.having(Verdict.AS_DESCRIBED))} as described, {len(changing)} to change{reboots}, "
             f"{impossible} impossible, {len(self.having(Verdict.UNREAD))} unread{nodes}; "
             + (
                 "the files of the cluster cannot be rendered"
                 if self.unrendered
-                else f"{len(self.files)} files of the cluster to change{' once that is corrected' if impossible and self.files else ''}"
+                else f"{amount(len(self.files), 'file')} of the cluster to change{' once that is corrected' if impossible and self.files else ''}"
             )
         )
 

@@ -21,6 +21,7 @@ from ...module_utils._formats.utc_time import lately, moment_of
 from ...module_utils._health import repair_record
 from ...module_utils._health.repair_record import found_cordoned
 from ...module_utils._plan import Refused
+from ...module_utils._printable import amount
 from ...module_utils._schema import OUTPUT, Record, Unfit, boolean, check, has, number, of, text
 from .objects import is_cordoned, is_ready, labels_of, metadata
 from .text import LABEL_PREFIX
@@ -343,7 +344,7 @@ def progress(nodes: Sequence[Node], members: Mapping[str, FleetHost], target: st
 def would(nodes: Sequence[Node]) -> str:
     """Return one line for check mode, in which nothing is done."""
     counts = {phase: sum(1 for node in nodes if node.phase == phase and not node.skip) for phase in (DONE, FAILED)}
-    return f"check mode: {counts[DONE]} hosts would be changed, {counts[FAILED]} would be refused or left as they are. Nothing was changed."
+    return f"check mode: {amount(counts[DONE], 'host')} would be changed, {counts[FAILED]} would be refused or left as they are. Nothing was changed."
 
 
 def _text(value: Any) -> str:

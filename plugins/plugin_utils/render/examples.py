@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ...module_utils._printable import amount
 from ...module_utils._sharing import modes
 from ...module_utils._sharing.modes import guarantee
 from . import claimed_devices
@@ -107,7 +108,7 @@ def _shares(item: PluginConfiguration, asked: Sequence[Answer]) -> list[modes.Sh
 
 def _share(cluster: DescribedCluster, item: PluginConfiguration, name: str, share: modes.Share) -> str:
     each = modes.memory_text(share.per_gpu_mib)
-    about = f"{modes.memory_text(share.memory_mib)} over {share.gpus} GPUs of {item.origin}: {each} on each"
+    about = f"{modes.memory_text(share.memory_mib)} over {amount(share.gpus, 'GPU')} of {item.origin}: {each} on each"
     if item.sharing.claims_shared:
         return _claiming(cluster, item, name, about, claimed_devices.GPU, share.gpus, share)
     header = [f"{about}.", *_guarantee(item)]

@@ -141,7 +141,7 @@ def test_the_last_line_of_plan_says_what_is_above_it():
     plan = FleetPlan(hosts, [{"action": "create", "path": "x"}])
     assert "impossible: nvidia_driver_hold" in plan.text()
     assert plan.summary() == (
-        "2 hosts: 0 as described, 0 to change, 1 impossible, 1 unread; 1 files of the cluster to change once that is corrected"
+        "2 hosts: 0 as described, 0 to change, 1 impossible, 1 unread; 1 file of the cluster to change once that is corrected"
     )
     assert plan.remedy().startswith("Correct what is impossible first")
     assert FleetPlan(hosts[1:], plan.files).remedy() == "Correct what keeps the unread hosts from being read."

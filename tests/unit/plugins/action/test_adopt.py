@@ -39,7 +39,7 @@ def test_an_inventory_is_written_with_how_hosts_are_reached_and_without_secrets(
     reached = {"ansible_host": "10.0.0.1", "ansible_user": "admin", "ansible_password": "s3cret"}
     result, text = run(gpu01={**read("hand"), **reached}, gpu02=read("hand"), gpu03=read("parted"))
     assert result["changed"] and result["differences"] == {}
-    assert result["msg"] == "3 hosts in 2 pools, 0 left out, 0 differences that are not described."
+    assert result["msg"] == "3 hosts in 2 pools, 0 left out, 0 differences not described."
     assert result["pools"] == {"h100_80gb_sxm_mig": ["gpu03"], "l40s_48gb": ["gpu01", "gpu02"]}
     hosts = yaml.safe_load((tmp_path / "inventory/adopted/hosts.yml").read_text())
     pools = hosts["all"]["children"]["gpu_hosts"]["children"]

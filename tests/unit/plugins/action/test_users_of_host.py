@@ -52,7 +52,7 @@ def test_check_mode_says_what_would_be_and_counts_nothing_as_done(plan_plain, ca
     call(upgrade_node, {"node": "a", "state": "done", "kubernetes": False}, AT_A, True)
     call(upgrade_waves, {"state": "ended"}, AT_A, True)
     _result, shown = call(upgrade_waves, {"state": "finished"}, AT_A, True)
-    assert "1 hosts would be changed" in shown.text and "Nothing was changed." in shown.text
+    assert "1 host would be changed" in shown.text and "Nothing was changed." in shown.text
     assert "done" not in shown.text
 
 

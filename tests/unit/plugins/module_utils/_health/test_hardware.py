@@ -87,7 +87,7 @@ def test_nvml(evidence, facts):
     facts["pci"][1]["kernel_driver"] = "NovaCore"
     judge(hardware.nvml(evidence()), "failed", ", bound to NovaCore", "unbind")
     facts["pci"][1]["kernel_driver"] = "vfio-pci"
-    judge(hardware.nvml(evidence()), "passed", "1 GPUs; virtual machines have 1 more")
+    judge(hardware.nvml(evidence()), "passed", "1 GPU; virtual machines have 1 more")
     facts["gpus"], facts["pci"] = [], None
     judge(hardware.nvml(evidence()), "failed", "sees no GPU")
     facts["nvml"] = {"available": False, "reason": "the NVML library killed its caller (SIGSEGV)."}
@@ -215,7 +215,7 @@ def test_every_action_that_the_adapter_names_has_a_remedy():
 
 def test_none_is_needed(evidence, facts):
     assert judge_recovery(evidence, facts, NO_RECOVERY, NO_RECOVERY).status == "passed"
-    assert judge_recovery(evidence, facts, None, NO_RECOVERY).evidence == "none is needed on 1 GPUs"
+    assert judge_recovery(evidence, facts, None, NO_RECOVERY).evidence == "none is needed on 1 GPU"
     assert judge_recovery(evidence, facts, None, None).status == "skipped"
 
 

@@ -42,16 +42,16 @@ def test_a_host_tells_its_changes_and_whom_they_disturb_once():
     ("fleet", "drift", "summary"),
     [
         (FleetPlan([]), False, "0 hosts: 0 as described, 0 to change, 0 impossible, 0 unread; 0 files"),
-        (FleetPlan([DONE]), False, "1 hosts: 1 as described, 0 to change, 0 impossible, 0 unread; 0 files"),
+        (FleetPlan([DONE]), False, "1 host: 1 as described, 0 to change, 0 impossible, 0 unread; 0 files"),
         (FleetPlan([DONE, UNREAD]), False, "2 hosts: 1 as described, 0 to change, 0 impossible, 1 unread"),
         (FleetPlan([DONE, CHANGING]), True, "2 hosts: 1 as described, 1 to change"),
-        (FleetPlan([IMPOSSIBLE]), True, "1 hosts: 0 as described, 0 to change, 1 impossible"),
-        (FleetPlan([DONE], FILES), True, "1 files of the cluster to change"),
+        (FleetPlan([IMPOSSIBLE]), True, "1 host: 0 as described, 0 to change, 1 impossible"),
+        (FleetPlan([DONE], FILES), True, "1 file of the cluster to change"),
         (FleetPlan([DONE], (), "a: no."), True, "the files of the cluster cannot be rendered"),
         (
             FleetPlan([HostPlan("both", None, IMPOSSIBLE.stages, "it did not answer")]),
             True,
-            "1 hosts: 0 as described, 0 to change, 1 impossible, 0 unread",
+            "1 host: 0 as described, 0 to change, 1 impossible, 0 unread",
         ),
     ],
 )
@@ -174,7 +174,7 @@ def test_pods_are_disturbed_only_where_a_change_disturbs_somebody():
 def test_a_node_that_shows_something_else_is_drift():
     fleet = FleetPlan([replace(DONE, node=NodeView("n", ("allocatable: x",)))])
     assert fleet.drift
-    assert "0 unread, 1 nodes that differ; 0 files" in fleet.summary()
+    assert "0 unread, 1 node with differences; 0 files" in fleet.summary()
     assert "done\n  node n: allocatable: x\n" in fleet.text()
     assert fleet.as_dict()["hosts"]["done"]["node"]["differs"] == ["allocatable: x"]
     assert not FleetPlan([replace(DONE, node=NodeView("n"))]).drift
