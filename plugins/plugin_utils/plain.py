@@ -83,6 +83,10 @@ def _json_lines(value: Any, indent: int, before: str, after: str) -> Iterator[st
 _COLUMNS = shutil.get_terminal_size().columns if sys.stdout is not None and sys.stdout.isatty() else 0
 
 
+#: Lines that are shown of what a host wrote in place of a module's answer: before them is what it greets everybody with.
+_TOLD = 6
+
+
 def terminal_width() -> int:
     """Return how many columns the terminal has to which Ansible prints; 0 where that is a file or a pipe."""
     return _COLUMNS
@@ -96,7 +100,8 @@ def message_of(error: Exception) -> str:
 def said(answer: Mapping[str, Any]) -> str:
     """Return the first line of what a task said, or an empty string; the rest of a message are traces and origins.
 
-    Of a module that did not even start C(msg) says only that there was no JSON: why is what the host's shell, sudo or Python wrote instead.
+    Of a module that did not even start C(msg) says only that there was no JSON: why is what the host's shell, sudo or Python wrote instead. Of a trace of
+    Python the last line says it; others, such as a shim in the interpreter's place, say it in their first and give advice behind it.
     """
     written = [line for name in ("module_stderr", "module_stdout") for line in str(answer.get(name) or "").splitlines()]
     # ssh's own farewell stands behind it where a terminal was asked for.
@@ -106,7 +111,8 @@ def said(answer: Mapping[str, Any]) -> str:
         if line.strip() and not line.startswith(("Connection to ", "Shared connection to "))
     ]
     if written:
-        return f"the module did not run: {printable(written[-1])}"
+        told = written[-1:] if any(line.startswith("Traceback (") for line in written) else written[-_TOLD:]
+        return f"the module did not run: {printable('; '.join(told))}"
     lines = str(answer.get("msg") or "").strip().splitlines()
     return str(printable(lines[0])) if lines else ""
 

@@ -119,7 +119,7 @@ class ActionModule(ClusterAction):
             secret.update(name for name in _SECRET if name in variables)
             kubelets = kubelets or bool(facts.kubelet.active)
         if not adopted:
-            lines = "\n".join(f"  {host}: {reason}" for host, reason in left_out.items())
+            lines = "\n".join(f"  {host}: {reason.rstrip('.')}" for host, reason in left_out.items())
             raise Refused("the hosts of this run", f"none of them can be adopted, so nothing is written:\n{lines}", "")
         cluster, notes = _cluster_variables(objects, kubelets)
         if objects and objects.strangers:

@@ -165,7 +165,7 @@ def verification(
 
 def of_host(host: Sequence[Check] | None, unread: str, described: Sequence[Check] = ()) -> Verification:
     """Return what is known of a host itself: its checks, or the one that says why it could not be read."""
-    step = "See the message of the task that failed, or try: ansible <host> --become -m ansible.builtin.ping"
+    step = "Try: ansible <host> --become -m ansible.builtin.ping. Which Python the host uses is said by ansible_python_interpreter"
     known = [_check(_REACH, FAILED, unread or "the host could not be read", step)] if host is None else host
     return Verification(tuple(described), tuple(known))
 
@@ -194,7 +194,10 @@ class Diagnosis:
     def lines(self) -> list[str]:
         """Return what is printed for people."""
         if self.found.unread:
-            return [f"{self.host}: {self.found.summary}"]
+            return [
+                f"{self.host}: {self.found.summary}",
+                f"  next: {self.found.failed[0].next_step.replace('<host>', self.host)}",
+            ]
         lines = [f"{self.host}: {self._summary()}"]
         lines += [f"  {name + ':':12} {text}" for name, text in identity(self.facts).items()] if self.facts else []
         for title, statuses in (("What is wrong", ("failed", "warning")), ("What is not proven", ("unproven",))):

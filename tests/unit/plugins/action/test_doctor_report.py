@@ -43,6 +43,7 @@ def test_a_host_that_nobody_described_is_examined_and_planned(examine, read):
 def test_a_host_that_does_not_answer_is_in_the_report_and_the_others_are_examined(examine, read):
     result, text = examine(lost={"gpu_facts_host": {"unreachable": True, "msg": "Connection refused"}}, gpu01=read)
     assert result["hosts"]["lost"]["failed_check"] == "reach" and "lost: could not be read" in text
+    assert "  next: Try: ansible lost --become -m ansible.builtin.ping" in text
     assert result["hosts"]["gpu01"]["identity"]["GPUs"]
 
 

@@ -78,7 +78,22 @@ _NO_JSON = "Module result deserialization failed: No start of json char found"
     [
         (
             {"module_stderr": "sudo: a terminal is required\nsudo: a password is required\n"},
-            "sudo: a password is required",
+            "sudo: a terminal is required; sudo: a password is required",
+        ),
+        (
+            # pyenv 2.4, where its shim is the interpreter and no version that is in force has the program.
+            {
+                "module_stderr": "pyenv: python3.13: command not found\n\nThe `python3.13' command exists in these Python versions:\n  3.13.0\n\n"
+                "Note: See 'pyenv help global' for tips on allowing multiple\n      Python versions to be found at the same time.\n"
+            },
+            "pyenv: python3.13: command not found; The `python3.13' command exists in these Python versions:; 3.13.0; "
+            "Note: See 'pyenv help global' for tips on allowing multiple; Python versions to be found at the same time.",
+        ),
+        (
+            {
+                "module_stdout": 'Traceback (most recent call last):\n  File "AnsiballZ_gpu_info.py", line 107\nImportError: No module named json\n'
+            },
+            "ImportError: No module named json",
         ),
         (
             {

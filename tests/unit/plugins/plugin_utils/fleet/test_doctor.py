@@ -134,7 +134,9 @@ def test_what_site_would_do_is_in_the_words_of_plan():
 
 def test_a_host_that_could_not_be_read_says_why_and_has_no_plan():
     diagnosis = Diagnosis("gpu01", None, of_host(None, "Connection refused"))
-    assert diagnosis.lines() == ["gpu01: could not be read: Connection refused"]
+    first, step = diagnosis.lines()
+    assert first == "gpu01: could not be read: Connection refused"
+    assert step.startswith("  next: Try: ansible gpu01 --become -m ansible.builtin.ping.")
     assert diagnosis.as_dict()["identity"] is None and diagnosis.as_dict()["healthy"] is False
 
 
