@@ -351,7 +351,7 @@ def _describe(own: Variables, template: Callable[[Any], Any], recorded: Sequence
     desired = collect(own, template, ROLES)
     gpus = recorded if recorded else gpus_of_inventory(desired.get("gpu_facts_gpus") or [])
     if not gpus:
-        reason = "nothing says which GPUs the host has: it was not read in this run, no facts of it are recorded, and this is empty"
+        reason = "nothing says which GPUs the host has: no GPU of it was read in this run, no facts of it are recorded, and this is empty"
         remedy = "Set it for the pool, such as [{board: h100-80gb-sxm, count: 8}], or run site.yml, or set gpu_kubernetes_facts_directory."
         raise GpusUnknown("gpu_facts_gpus", reason, remedy)
     return _Description(desired, gpus, bool(recorded))
