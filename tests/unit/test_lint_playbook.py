@@ -23,7 +23,7 @@ BAD = GOOD.replace("timeSlicing", "timeslicing")
 @pytest.mark.parametrize(
     ("patterns", "passes", "said"),
     [
-        (["conf/*.yaml"], False, "timeslicing"),
+        (["conf/*.yaml"], False, "bad.yaml:\n  sharing.timeslicing: "),
         # A run of ansible-playbook each.
         *(
             pytest.param(*case, marks=pytest.mark.slow)
