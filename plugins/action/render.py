@@ -18,6 +18,7 @@ from ansible.utils.vars import load_extra_vars
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._printable import amount
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import plan_file
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.action_options import takes
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import served
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.text import shortened
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import ControllerAction
@@ -33,16 +34,9 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.tree import
 
 
 class ActionModule(ControllerAction):
-    OPTIONS = {
-        "output_directory": {"type": "path"},
-        "facts_directory": {"type": "path"},
-        "overwrite": {"type": "bool"},
-        "prune": {"type": "bool"},
-        "remove_nodes": {"type": "bool"},
-        "remove_clusters": {"type": "list", "elements": "str"},
-        "slurm_only": {"type": "bool", "default": False},
-        "hosts": {"type": "list", "elements": "str", "default": []},
-    }
+    OPTIONS = takes(
+        "render", "output_directory facts_directory overwrite prune remove_nodes remove_clusters slurm_only hosts"
+    )
 
     def act(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
         groups = plain(task_vars.get("groups", {}))

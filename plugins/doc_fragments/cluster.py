@@ -21,13 +21,3 @@ options:
   context: {description: "The context in that kubeconfig. If empty, its current context.", type: str, default: ""}
   api_timeout: {description: Seconds to wait for an API server that does not answer., type: int, default: 300}
 """
-
-    NAMESPACES = r"""
-options:
-  namespaces:
-    description:
-      - Namespaces of the cluster's own plugins. What looks like one of them elsewhere is a tenant's, and is left alone.
-    type: list
-    elements: str
-    default: [nvidia-gpu, gpu-operator]
-"""

@@ -19,8 +19,8 @@ author:
     ACTION = r"""
 options: {}
 notes:
-  - This is an action plugin, which runs on the controller; the module only documents it. Which action takes which options, and their defaults, is in
-    C(OPTIONS) of the file in C(plugins/plugin_utils/actions) that has the action's name.
+  - This is an action plugin, which runs on the controller; the module only documents it. Which action takes which options, and which of them have to be
+    given or have another default with it, is in C(OPTIONS) of the file in C(plugins/plugin_utils/actions) that has the action's name.
 attributes:
   check_mode:
     support: full

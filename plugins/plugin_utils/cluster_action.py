@@ -18,6 +18,7 @@ from ansible.errors import AnsibleAction, AnsibleError
 from ..module_utils._plan import Refused
 from ..module_utils._printable import LONGEST_OUTPUT, printable
 from . import cluster_lease, lease_renewal
+from .action_options import takes
 from .cluster import ApiError, Cluster, at_once
 from .fleet import nvsentinel
 from .fleet.objects import labels_of
@@ -113,11 +114,7 @@ class NodeStep(ClusterAction):
 
     COMMON = {
         **ClusterAction.COMMON,
-        "node": {"type": "str", "required": True},
-        "reason": {"type": "str", "default": ""},
-        "lease_namespace": {"type": "str", "default": ""},
-        "lease_duration": {"type": "int", "default": 1800},
-        "nvsentinel": {"type": "str", "choices": [*nvsentinel.MODES], "default": nvsentinel.EXCLUDE},
+        **takes("node", "node reason lease_namespace lease_duration nvsentinel"),
     }
 
     def act(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:

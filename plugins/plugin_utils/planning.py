@@ -18,6 +18,7 @@ from ..module_utils._facts_view import Facts
 from ..module_utils._plan import Refused, StagePlan, Step
 from ..module_utils._schema import Unfit
 from ..module_utils._slurm.stage import DESIRED as SLURM
+from .action_options import takes
 from .descriptions import Description
 from .fleet import saved_plan
 from .fleet.recording import digest_of, digests, noting
@@ -31,11 +32,7 @@ from .recommend.seen import SEEN
 from .role_variables import HOST_ROLES, role_interface
 
 #: Of the actions that hold a run to one.
-OPTIONS: dict[str, dict[str, Any]] = {
-    "plan": {"type": "path", "default": ""},
-    "verify": {"type": "list", "elements": "str", "default": []},
-    "valid_for": {"type": "float", "default": 24},
-}
+OPTIONS = takes("fleet", "plan verify valid_for")
 
 
 @cache

@@ -43,14 +43,15 @@ _KINDS = {
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-def _load(path: str) -> Any:
+def load_yaml(path: str) -> Any:
+    """Return what a file of the collection holds; None where there is no such file."""
     if not os.path.isfile(path):
         return None
     with open(path, encoding="utf-8") as handle:
         return yaml.load(handle, Loader=_LOADER)
 
 
-_NAMES = _load(os.path.join(os.path.dirname(__file__), "former_names.yml"))
+_NAMES = load_yaml(os.path.join(os.path.dirname(__file__), "former_names.yml"))
 #: Variables of earlier releases: what replaces each, and how.
 RENAMED = {
     **{old: (f"its name is {new} now", "Rename it.") for old, new in _NAMES["renamed"].items()},
@@ -91,7 +92,7 @@ class RoleInterface:
 @cache
 def role_interface(role: str) -> RoleInterface:
     """Return the interface of C(role), read once a process."""
-    specs = _load(os.path.join(_ROLES, role, "meta", "argument_specs.yml")) or {}
+    specs = load_yaml(os.path.join(_ROLES, role, "meta", "argument_specs.yml")) or {}
     options = specs.get("argument_specs", {}).get("main", {}).get("options", {})
     defaults = {name: option["default"] for name, option in options.items() if "default" in option}
     described = f"ansible-doc -t role gpufleet.nvidia.{role} describes it."
@@ -100,7 +101,7 @@ def role_interface(role: str) -> RoleInterface:
 
 def entry_points(role: str) -> dict[str, dict[str, Any]]:
     """Return the options of every entry point of C(role), by its name."""
-    specs = _load(os.path.join(_ROLES, role, "meta", "argument_specs.yml"))["argument_specs"]
+    specs = load_yaml(os.path.join(_ROLES, role, "meta", "argument_specs.yml"))["argument_specs"]
     return {str(name): entry.get("options") or {} for name, entry in specs.items()}
 
 

@@ -67,8 +67,8 @@ def _links(text: str, source: Path, repository: Path) -> str:
 
 def _internal(repository: Path, folder: Path) -> str:
     """Take the modules that only the collection calls out of the index of its reference, and give them a page of their own."""
-    sources = sorted((repository / "plugins" / "modules").glob("*.py"))
-    names = [path.stem for path in sources if "\n  - gpufleet.nvidia.internal\n" in path.read_text(encoding="utf-8")]
+    sources = {path: path.read_text(encoding="utf-8") for path in (repository / "plugins" / "modules").glob("*.*")}
+    names = sorted(path.stem for path, text in sources.items() if "  - gpufleet.nvidia.internal\n" in text)
     index = folder / "collection" / "index.rst"
     if index.exists():
         listed = re.compile(rf"^(\* :ansplugin:`({'|'.join(names)}) module <.*|    ({'|'.join(names)})_module)\n", re.M)

@@ -23,6 +23,7 @@ from ...module_utils._formats.imex import ADDRESS as IMEX_ADDRESS
 from ...module_utils._host.stage import PROGRAM
 from ...module_utils._plan import Refused
 from ...module_utils._printable import amount
+from ..action_options import takes
 from ..cluster import if_there
 from ..cluster_action import ClusterAction
 from ..fleet.adopt import adopt, slurm_node
@@ -71,14 +72,8 @@ _SECRET = (
 
 class ActionModule(ClusterAction):
     # There is a cluster where a kubeconfig is given.
-    COMMON = {name: option for name, option in ClusterAction.COMMON.items() if name != "kubernetes"}
-    OPTIONS = {
-        "hosts": {"type": "list", "elements": "str", "required": True},
-        "directory": {"type": "path", "default": "inventory/adopted"},
-        "overwrite": {"type": "bool", "default": False},
-        "namespaces": {"type": "list", "elements": "str", "default": [*NAMESPACES]},
-        "report": {"type": "path", "default": ""},
-    }
+    COMMON = takes("fleet", "kubeconfig context api_timeout")
+    OPTIONS = takes("fleet", "directory overwrite report", needs="hosts", namespaces=[*NAMESPACES])
 
     def act(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
         directory = os.path.abspath(arguments["directory"])

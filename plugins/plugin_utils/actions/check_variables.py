@@ -18,6 +18,7 @@ from ansible.utils.vars import load_extra_vars
 from ...module_utils._plan import Refused
 from ...module_utils._slurm.stage import DESIRED as SLURM
 from .. import playbook_variables
+from ..action_options import takes
 from ..cluster import at_once
 from ..cluster_lease import this_run
 from ..descriptions import hosts_of, refusals_of_hosts, sentences
@@ -48,10 +49,7 @@ _STOP = "Correct it, leave these hosts out with --limit, or set gpu_facts_skip_r
 
 
 class ActionModule(ControllerAction):
-    OPTIONS = {
-        "playbook": {"type": "str", "choices": sorted(playbook_variables.OWN), "required": True},
-        "hosts": {"type": "list", "elements": "str"},
-    }
+    OPTIONS = takes("fleet", "hosts", needs="playbook")
 
     def act(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
         playbook = arguments["playbook"]

@@ -11,6 +11,7 @@ from typing import Any
 from ...module_utils._health.checks import judged
 from ...module_utils._health.software import AUTO
 from ...module_utils._printable import amount
+from ..action_options import takes
 from ..descriptions import hosts_of
 from ..driver_advisories import ages, driver_security
 from ..fleet.verification import Diagnosis, of_host
@@ -20,10 +21,7 @@ from ..slurm_desired import slurm_checks
 
 
 class ActionModule(ControllerAction):
-    OPTIONS = {
-        "hosts": {"type": "list", "elements": "str", "required": True},
-        "report": {"type": "path", "default": ""},
-    }
+    OPTIONS = takes("fleet", "report", needs="hosts")
 
     def act(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
         diagnoses, described = {}, []

@@ -14,6 +14,7 @@ from ...module_utils._facts_view import HolderFacts, open_by
 from ...module_utils._formats.kubelet_checkpoint import CHECKPOINT
 from ...module_utils._plan import Refused
 from .. import plan_file
+from ..action_options import takes
 from ..cluster import Cluster, titles
 from ..cluster_action import ClusterAction, wait_for_none
 from ..fleet.devices import Holding, claimed, gone_devices, holdings, in_use, repartition
@@ -22,21 +23,11 @@ from ..fleet.pods import Evictions, Pod, evictions, read
 
 
 class ActionModule(ClusterAction):
-    OPTIONS = {
-        "node": {"type": "str", "required": True},
-        "mig_plan": {"type": "dict"},
-        "devices": {"type": "list", "elements": "str"},
-        "checkpoint": {"type": "str", "default": ""},
-        "gpus": {"type": "list", "elements": "dict", "default": []},
-        "holders": {"type": "list", "elements": "str", "default": []},
-        "device_holders": {"type": "list", "elements": "dict", "default": []},
-        "device_nodes": {"type": "list", "elements": "str", "default": []},
-        "every_pod": {"type": "bool", "default": False},
-        "force": {"type": "bool", "default": False},
-        "delete_empty_dir": {"type": "bool", "default": False},
-        "timeout": {"type": "int", "default": 300},
-        "poll": {"type": "float", "default": 3.0},
-    }
+    OPTIONS = takes(
+        "node",
+        "node mig_plan devices checkpoint gpus holders device_holders device_nodes every_pod force delete_empty_dir timeout",
+        poll=3.0,
+    )
 
     def act(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
         cluster = self.cluster(arguments)

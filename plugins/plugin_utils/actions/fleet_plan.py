@@ -21,6 +21,7 @@ from ...module_utils._formats.documents import read_json
 from ...module_utils._plan import Refused
 from ...module_utils._schema import Unfit
 from .. import plan_file
+from ..action_options import takes
 from ..cluster import ApiError, Cluster, at_once, by_node
 from ..descriptions import RunHost, hosts_of
 from ..driver_advisories import ages
@@ -43,26 +44,11 @@ Saved = dict[str, tuple[Planning, dict[str, Any]]]
 
 
 class ActionModule(ControllerAction):
-    OPTIONS = {
-        "hosts": {"type": "list", "elements": "str"},
-        "facts_directory": {"type": "path", "default": ""},
-        "offline": {"type": "bool", "default": False},
-        "files": {"type": "list", "elements": "dict", "default": []},
-        "served": {"type": "dict", "default": {}},
-        "unrendered": {"type": "str", "default": ""},
-        "report": {"type": "path", "default": ""},
-        "summary": {"type": "bool", "default": False},
-        "kubeconfig": {"type": "path", "default": ""},
-        "context": {"type": "str", "default": ""},
-        "out": {"type": "path", "default": ""},
-        "ask": {"type": "bool", "default": False},
-        "author": {"type": "str", "default": ""},
-        "playbook": {"type": "str", "default": "site"},
-        "sign": {"type": "list", "elements": "str", "default": []},
-        "verify": {"type": "list", "elements": "str", "default": []},
-        "saved": {"type": "path", "default": ""},
-        "tree": {"type": "str", "default": ""},
-    }
+    OPTIONS = takes(
+        "fleet",
+        "hosts facts_directory offline files served unrendered report summary kubeconfig context out ask author playbook sign verify saved",
+        tree="",
+    )
 
     def act(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
         if arguments["saved"]:

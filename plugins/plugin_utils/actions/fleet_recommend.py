@@ -25,6 +25,7 @@ from ...module_utils._sharing.desired import read as read_sharing
 from ...module_utils._sharing.modes import Sharing
 from ...module_utils._sharing.mps_instances import GPU, mig_resource
 from ...module_utils._users import JOB, allocated, mps_pids, processes_on
+from ..action_options import takes
 from ..cluster import ApiError, Cluster, at_once
 from ..descriptions import RunHost, hosts_of
 from ..fleet import capacity
@@ -71,25 +72,10 @@ class _Fleet:
 
 
 class ActionModule(ControllerAction):
-    OPTIONS = {
-        "hosts": {"type": "list", "elements": "str"},
-        "facts_directory": {"type": "path", "default": ""},
-        "mode": {"type": "str", "default": "serve", "choices": ["serve", "consolidate", "grow"]},
-        "prices": {"type": "dict", "default": {}},
-        "demand": {"type": "raw"},
-        "requests": {"type": "path", "default": ""},
-        "headroom": {"type": "int", "default": 0},
-        "free": {"type": "dict", "default": {}},
-        "weights": {"type": "dict", "default": {}},
-        "larger": {"type": "bool", "default": False},
-        "partial": {"type": "bool", "default": False},
-        "seconds": {"type": "int"},
-        "report": {"type": "path", "default": ""},
-        "html": {"type": "path", "default": ""},
-        "variables_file": {"type": "path", "default": ""},
-        "kubeconfig": {"type": "path", "default": ""},
-        "context": {"type": "str", "default": ""},
-    }
+    OPTIONS = takes(
+        "fleet",
+        "hosts facts_directory mode prices demand requests headroom free weights larger partial seconds report html variables_file kubeconfig context",
+    )
 
     def act(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
         try:

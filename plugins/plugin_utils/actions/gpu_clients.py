@@ -9,22 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ..action_options import choice_of, takes
 from ..cluster import Cluster, titles
 from ..cluster_action import ClusterAction, wait_for_none
 from ..fleet import clients
-from ..fleet.objects import OWN_NAMESPACES, labels_of, own
+from ..fleet.objects import labels_of, own
 
 
 class ClientsAction(ClusterAction):
     """An action that says by the labels of a node which pods of the cluster's own run there, and waits for them."""
 
-    COMMON = {
-        **ClusterAction.COMMON,
-        "node": {"type": "str", "required": True},
-        "namespaces": OWN_NAMESPACES,
-        "timeout": {"type": "int", "default": 300},
-        "poll": {"type": "float", "default": 2.0},
-    }
+    COMMON = {**ClusterAction.COMMON, **takes("node", "node namespaces timeout poll")}
 
     def relabel(
         self,
@@ -68,7 +63,7 @@ class ClientsAction(ClusterAction):
 
 
 class ActionModule(ClientsAction):
-    OPTIONS = {"state": {"type": "str", "choices": ["paused", "resumed"], "required": True}}
+    OPTIONS = {"state": choice_of("paused", "resumed")}
 
     def act(self, arguments: dict[str, Any], _task_vars: dict[str, Any]) -> dict[str, Any]:
         pausing = arguments["state"] == "paused"

@@ -29,6 +29,7 @@ from ...module_utils._health.repair_record import (
 )
 from ...module_utils._plan import Refused
 from .. import cluster_lease
+from ..action_options import choice_of, takes
 from ..cluster import Cluster
 from ..cluster_action import Node, NodeStep, NodeWrite, Values
 from ..fleet import nvsentinel, repair
@@ -40,14 +41,8 @@ _Calls = Sequence[Callable[[], None]]
 class ActionModule(NodeStep):
     REPAIRS = True
     OPTIONS = {
-        "state": {"type": "str", "choices": [*STEPS, *ENDS], "required": True},
-        "record": {"type": "dict", "default": {}},
-        "plan": {"type": "dict", "default": {}},
-        "forget": {"type": "bool", "default": False},
-        "bundle": {"type": "str", "default": ""},
-        "members": {"type": "list", "elements": "str", "default": []},
-        "max_unavailable": {"type": "str", "default": "25%"},
-        "condition": {"type": "str", "default": ""},
+        "state": choice_of(*STEPS, *ENDS),
+        **takes("node", "record plan forget bundle members max_unavailable condition"),
     }
 
     def step(self, arguments: Values, task_vars: Values, cluster: Cluster | None, node: Node) -> NodeWrite:  # noqa: ARG002

@@ -20,6 +20,7 @@ from ...module_utils._health.repair_record import FAILED, RepairRecord, ends_if_
 from ...module_utils._health.report import evidence_of
 from ...module_utils._plan import Refused
 from ...module_utils._schema import Unfit
+from ..action_options import takes
 from ..cluster import ApiError, Cluster
 from ..cluster_action import ClusterAction
 from ..descriptions import hosts_of, refusals_of_hosts
@@ -33,20 +34,11 @@ from ..users_of_host import refuse_users
 
 
 class ActionModule(ClusterAction):
-    OPTIONS = {
-        "hosts": {"type": "list", "elements": "str", "required": True},
-        "retry": {"type": "bool", "default": False},
-        "recurrence": {"type": "int", "default": 86400},
-        "reboot": {"type": "bool", "default": True},
-        "breaker_hosts": {"type": "str", "default": "10%"},
-        "breaker_same_xid": {"type": "int", "default": 3},
-        "breaker_window": {"type": "int", "default": 3600},
-        "ignore_breaker": {"type": "bool", "default": False},
-        "condition": {"type": "str", "default": ""},
-        "max_parallel": {"type": "int", "default": 1},
-        "nvsentinel": {"type": "str", "choices": [*nvsentinel.MODES], "default": nvsentinel.EXCLUDE},
-        "proves": {"type": "bool", "default": False},
-    }
+    OPTIONS = takes(
+        "rollout",
+        "retry recurrence reboot breaker_hosts breaker_same_xid breaker_window ignore_breaker condition max_parallel nvsentinel proves",
+        needs="hosts",
+    )
 
     def act(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
         if arguments["proves"]:

@@ -22,6 +22,7 @@ from ...module_utils._health.report import FAILED
 from ...module_utils._plan import Refused
 from ...module_utils._sharing import modes
 from ...module_utils._sharing.mps_instances import GPU
+from ..action_options import takes
 from ..cluster import ApiError, Cluster, at_once, by_node, titles
 from ..descriptions import RunHost, hosts_of
 from ..fleet import claims, inspection, usage
@@ -132,19 +133,7 @@ class _Cluster:
 
 
 class ActionModule(ControllerAction):
-    OPTIONS = {
-        "hosts": {"type": "list", "elements": "str"},
-        "format": {"type": "str", "choices": ["table", "json"], "default": "table"},
-        "kubeconfig": {"type": "path", "default": ""},
-        "context": {"type": "str", "default": ""},
-        "unit": {"type": "str", "choices": [usage.MEMORY, usage.UNITS], "default": usage.MEMORY},
-        "details": {"type": "bool", "default": False},
-        "report": {"type": "path", "default": ""},
-        "summary": {"type": "bool", "default": False},
-        "html": {"type": "path", "default": ""},
-        "note": {"type": "str", "default": ""},
-        "wide": {"type": "bool", "default": False},
-    }
+    OPTIONS = takes("fleet", "hosts format kubeconfig context unit details report summary html note wide")
 
     def act(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
         names = arguments["hosts"]

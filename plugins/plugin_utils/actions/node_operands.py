@@ -11,8 +11,9 @@ from functools import partial
 from typing import Any
 
 from ...module_utils._facts_view import Facts
-from ...module_utils._migration import DRIVER, HOST, OPERATOR, TOOLKIT, VARIABLES, is_of, refuse_stack
+from ...module_utils._migration import HOST, OPERATOR, TOOLKIT, VARIABLES, is_of, refuse_stack
 from ...module_utils._plan import Refused
+from ..action_options import choice_of, takes
 from ..cluster import Cluster, if_there, titles
 from ..fleet import clients
 from ..fleet.objects import identities, labels_of, own
@@ -24,12 +25,8 @@ from .gpu_clients import ClientsAction
 
 class ActionModule(ClientsAction):
     OPTIONS = {
-        "operands": {"type": "list", "elements": "str", "choices": [DRIVER, TOOLKIT], "required": True},
-        "brought_by": {"type": "str", "choices": [HOST, OPERATOR], "required": True},
-        "state": {"type": "str", "choices": ["surveyed", "chosen"], "required": True},
-        "stack": {"type": "str", "default": OPERATOR},
-        "pauses": {"type": "bool", "default": True},
-        "disruption": {"type": "str", "choices": ["refuse", "force"], "default": "refuse"},
+        "state": choice_of("surveyed", "chosen"),
+        **takes("node", "stack pauses disruption", needs="operands brought_by"),
     }
 
     def act(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:

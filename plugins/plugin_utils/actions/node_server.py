@@ -8,22 +8,19 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..action_options import choice_of, takes
 from ..cluster import Cluster, if_there
 from ..cluster_action import ClusterAction, wait_for_none
 from ..fleet import pods, served
-from ..fleet.objects import CLAIMS, OWN_NAMESPACES, labels_of, own
+from ..fleet.objects import CLAIMS, labels_of, own
 
 _PAUSE = 2.0
 
 
 class ActionModule(ClusterAction):
     OPTIONS = {
-        "node": {"type": "str", "required": True},
-        "server": {"type": "str", "choices": [served.PLUGIN, served.DRA], "required": True},
-        "state": {"type": "str", "choices": ["surveyed", "chosen", "cleared"], "required": True},
-        "namespaces": OWN_NAMESPACES,
-        "timeout": {"type": "int", "default": 300},
-        "settle": {"type": "int", "default": 15},
+        "state": choice_of("surveyed", "chosen", "cleared"),
+        **takes("node", "node namespaces timeout settle", needs="server"),
     }
 
     def act(self, arguments: dict[str, Any], _task_vars: dict[str, Any]) -> dict[str, Any]:

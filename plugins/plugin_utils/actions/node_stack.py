@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ...module_utils._migration import VARIABLES
 from ...module_utils._plan import Refused
+from ..action_options import choice_of, takes
 from ..cluster import Cluster, if_there, titles
 from ..cluster_action import wait_for_none
 from ..fleet import clients
@@ -32,9 +32,9 @@ _NAMES = {OWN_STACK: "its own release", OPERATOR_STACK: "the GPU Operator"}
 
 class ActionModule(ClientsAction):
     OPTIONS = {
-        "stack": {"type": "str", "choices": [OWN_STACK, OPERATOR_STACK], "required": True},
-        "state": {"type": "str", "choices": ["surveyed", "chosen"], "required": True},
-        "operands": {"type": "list", "elements": "str", "choices": [*VARIABLES], "default": []},
+        "stack": choice_of(OWN_STACK, OPERATOR_STACK),
+        "state": choice_of("surveyed", "chosen"),
+        **takes("node", "operands"),
     }
 
     def act(self, arguments: dict[str, Any], _task_vars: dict[str, Any]) -> dict[str, Any]:

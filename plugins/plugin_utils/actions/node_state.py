@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from ..action_options import choice_of, takes
 from ..cluster import if_there, titles
 from ..cluster_action import ClusterAction
 from ..fleet.objects import annotations_of, labels_of
@@ -22,10 +23,8 @@ _PAUSE = 10.0
 
 class ActionModule(ClusterAction):
     OPTIONS = {
-        "node": {"type": "str", "required": True},
-        "work": {"type": "str", "choices": ["", ROLLBACK, REPARTITION], "default": ""},
-        "without_pods": {"type": "str", "default": ""},
-        "timeout": {"type": "int", "default": 3600},
+        **takes("node", "node without_pods", timeout=3600),
+        "work": choice_of("", ROLLBACK, REPARTITION, default=""),
     }
 
     def act(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from ...module_utils._plan import Refused
+from ..action_options import takes
 from ..descriptions import hosts_of, refusals_of_hosts, sentences
 from ..fleet.saved_plan import AGAIN
 from ..host_facts import ControllerAction, registered
@@ -19,12 +20,7 @@ from ..recommend.seen import SEEN, seen_of
 
 
 class ActionModule(ControllerAction):
-    OPTIONS = {
-        "hosts": {"type": "list", "elements": "str", "required": True},
-        "playbook": {"type": "str", "required": True},
-        "tree": {"type": "str"},
-        **OPTIONS,
-    }
+    OPTIONS = {**takes("fleet", "tree", needs="hosts playbook"), **OPTIONS}
 
     def act(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
         playbook = arguments["playbook"]

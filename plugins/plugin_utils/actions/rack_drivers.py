@@ -10,17 +10,14 @@ import base64
 from typing import Any
 
 from ...module_utils._formats.driver_versions import is_driver_version
+from ..action_options import takes
 from ..fleet.waves import split_racks
 from ..host_facts import ControllerAction
 from ..plain import plain
 
 
 class ActionModule(ControllerAction):
-    OPTIONS = {
-        "racks": {"type": "list", "elements": "str", "required": True},
-        "read": {"type": "list", "elements": "dict", "required": True},
-        "rolled_back": {"type": "list", "elements": "str", "required": True},
-    }
+    OPTIONS = takes("fleet", needs="racks read rolled_back")
 
     def act(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
         groups = plain(task_vars.get("groups") or {})

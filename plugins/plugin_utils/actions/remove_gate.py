@@ -15,6 +15,7 @@ from ...module_utils._driver.reload import SERVICES
 from ...module_utils._facts_view import Facts
 from ...module_utils._plan import Refused
 from ...module_utils._users import POD, holders_of, mps_pids, named, users_of
+from ..action_options import takes
 from ..descriptions import hosts_of, refusals_of_hosts, sentences
 from ..host_facts import ControllerAction
 from ..plain import is_true
@@ -144,7 +145,7 @@ _PASSED = (
 
 
 class ActionModule(ControllerAction):
-    OPTIONS = {"hosts": {"type": "list", "elements": "str", "required": True}}
+    OPTIONS = takes("fleet", needs="hosts")
 
     def act(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
         passed: dict[str, Any] = {}

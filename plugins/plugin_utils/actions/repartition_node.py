@@ -11,6 +11,7 @@ from dataclasses import replace
 from ...module_utils._formats import utc_time
 from ...module_utils._health.repair_record import found_cordoned
 from .. import cluster_lease
+from ..action_options import choice_of, takes
 from ..cluster import Cluster
 from ..cluster_action import Node, NodeStep, NodeWrite, Values
 from ..fleet.objects import annotations_of, is_cordoned
@@ -19,8 +20,8 @@ from ..fleet.upgrade import REFUSED, REPARTITION, NodeRecord, from_annotations
 
 class ActionModule(NodeStep):
     OPTIONS = {
-        "state": {"type": "str", "choices": ["ahead", "started", "done", "failed"], "required": True},
-        "layout_changed": {"type": "bool", "default": False},
+        "state": choice_of("ahead", "started", "done", "failed"),
+        **takes("node", "layout_changed"),
     }
 
     def step(self, arguments: Values, task_vars: Values, cluster: Cluster | None, node: Node) -> NodeWrite:  # noqa: ARG002

@@ -16,6 +16,7 @@ from ...module_utils._health.software import is_auto
 from ...module_utils._host.stage import STAGE as BOOT
 from ...module_utils._plan import Refused, StagePlan, Verdict, verdict_of
 from ...module_utils._slurm.stage import STAGE as SLURM
+from ..action_options import takes
 from ..descriptions import Description, hosts_of, refusals_of_hosts, warnings_of
 from ..fleet.plan import HostPlan, equal_plans
 from ..fleet.text import shortened
@@ -94,7 +95,7 @@ def by_pool(hosts: Iterable[HostWork]) -> list[str]:
 
 
 class ActionModule(ControllerAction):
-    OPTIONS = {"hosts": {"type": "list", "elements": "str", "required": True}}
+    OPTIONS = takes("fleet", needs="hosts")
 
     def act(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
         found, stopping = [], []

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..action_options import takes
 from ..descriptions import hosts_of
 from ..fleet.stage_times import REGISTERED, shown, stage_time
 from ..fleet.text import shortened
@@ -20,7 +21,7 @@ _STALE = (
 
 
 class ActionModule(ControllerAction):
-    OPTIONS = {"hosts": {"type": "list", "elements": "str", "required": True}}
+    OPTIONS = takes("fleet", needs="hosts")
 
     def act(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
         hosts = {}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from ..action_options import takes
 from ..cluster_lease import is_at_work, this_run
 from ..host_facts import ControllerAction
 
@@ -16,7 +17,7 @@ _REASON = re.compile(r"Reason=(gpufleet\.nvidia\.\w+) (\S+)")
 
 
 class ActionModule(ControllerAction):
-    OPTIONS = {"scontrol": {"type": "str", "required": True}}
+    OPTIONS = takes("fleet", needs="scontrol")
 
     def act(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
         found = _REASON.search(arguments["scontrol"])

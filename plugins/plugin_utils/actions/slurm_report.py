@@ -12,6 +12,7 @@ from typing import Any
 
 from ...module_utils._health.report import FAILED
 from ...module_utils._plan import Refused
+from ..action_options import takes
 from ..fleet import slurm_node
 from ..host_facts import ControllerAction
 from ..plain import facts_of
@@ -19,15 +20,7 @@ from ..render import writer
 
 
 class ActionModule(ControllerAction):
-    OPTIONS = {
-        "output_directory": {"type": "path", "required": True},
-        "cluster": {"type": "str", "required": True},
-        "slurmd": {"type": "str"},
-        "scontrol": {"type": "str"},
-        "jobs": {"type": "list", "elements": "dict"},
-        "constrained": {"type": "bool"},
-        "stays": {"type": "str"},
-    }
+    OPTIONS = takes("fleet", "slurmd scontrol jobs constrained stays", needs="output_directory cluster")
 
     def act(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
         host, cluster = str(task_vars["inventory_hostname"]), arguments["cluster"]

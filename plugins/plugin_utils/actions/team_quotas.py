@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...module_utils._plan import Refused
+from ..action_options import choice_of, takes
 from ..cluster import Cluster
 from ..cluster_action import ClusterAction
 from ..fleet import claims
@@ -30,9 +31,8 @@ _ATTEMPTS = 8
 
 class ActionModule(ClusterAction):
     OPTIONS = {
-        "state": {"type": "str", "choices": [PLANNED, LOWERED, RAISED], "required": True},
-        "lease_namespace": {"type": "str", "default": "default"},
-        "lease_duration": {"type": "int", "default": 1800},
+        "state": choice_of(PLANNED, LOWERED, RAISED),
+        **takes("rollout", "lease_namespace lease_duration"),
     }
 
     def act(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:

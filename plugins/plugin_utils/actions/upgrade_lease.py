@@ -9,15 +9,14 @@ from __future__ import annotations
 from typing import Any
 
 from .. import cluster_lease
+from ..action_options import choice_of, takes
 from ..cluster_action import ClusterAction
 
 
 class ActionModule(ClusterAction):
     OPTIONS = {
-        "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
-        "namespace": {"type": "str", "default": "default"},
-        "duration": {"type": "int", "default": 1800},
-        "take_over": {"type": "bool", "default": False},
+        "state": choice_of("present", "absent", default="present"),
+        **takes("rollout", "namespace duration take_over"),
     }
 
     def act(self, arguments: dict[str, Any], _task_vars: dict[str, Any]) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from ansible import constants
 from ...module_utils._formats import utc_time
 from ...module_utils._formats.host_names import UPGRADE_STEPS
 from .. import cluster_lease
+from ..action_options import choice_of, takes
 from ..cluster import Cluster
 from ..cluster_action import Node, NodeStep, NodeWrite, Values
 from ..fleet.objects import annotations_of, is_cordoned
@@ -41,14 +42,8 @@ _STARTED = UPGRADE_STEPS[0]
 
 class ActionModule(NodeStep):
     OPTIONS = {
-        "state": {"type": "str", "choices": [*UPGRADE_STEPS, DONE, FAILED, REFUSED], "required": True},
-        "record": {"type": "dict", "default": {}},
-        "origin": {"type": "str", "default": ""},
-        "driver": {"type": "str", "default": ""},
-        "toolkit": {"type": "str", "default": ""},
-        "kernel": {"type": "str", "default": ""},
-        "target": {"type": "str", "default": ""},
-        "wave": {"type": "int", "default": 0},
+        "state": choice_of(*UPGRADE_STEPS, DONE, FAILED, REFUSED),
+        **takes("node", "record origin driver toolkit kernel target wave"),
     }
 
     def act(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:

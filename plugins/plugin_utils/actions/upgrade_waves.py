@@ -23,13 +23,12 @@ from ...module_utils._formats.utc_time import in_future
 from ...module_utils._plan import Refused
 from ...module_utils._schema import Unfit
 from .. import cluster_lease
+from ..action_options import choice_of, takes
 from ..cluster import Cluster, titles
 from ..cluster_action import ClusterAction
 from ..fleet import nvsentinel, waves
 from ..fleet.upgrade import (
     LEAVES_DRIVER,
-    UPGRADE,
-    WORK,
     FleetHost,
     NodeRecord,
     at_work_elsewhere,
@@ -59,20 +58,11 @@ _SHORTEST, _LONGEST = 10.0, 600.0
 
 class ActionModule(ClusterAction):
     OPTIONS = {
-        "state": {"type": "str", "choices": ["planned", "next", "ended", "finished"], "default": "planned"},
-        "work": {"type": "str", "choices": [*WORK], "default": UPGRADE},
-        "target": {"type": "str", "default": ""},
-        "hosts": {"type": "list", "elements": "str", "default": []},
-        "canary": {"type": "int", "default": 1},
-        "max_parallel": {"type": "int", "default": 1},
-        "max_unavailable": {"type": "str", "default": "25%"},
-        "max_failures": {"type": "int", "default": 0},
-        "retry": {"type": "bool", "default": False},
-        "wait": {"type": "int", "default": 300},
-        "lease_namespace": {"type": "str", "default": "default"},
-        "lease_duration": {"type": "int", "default": 1800},
-        "take_over": {"type": "bool", "default": False},
-        "nvsentinel": {"type": "str", "choices": [*nvsentinel.MODES], "default": nvsentinel.EXCLUDE},
+        "state": choice_of("planned", "next", "ended", "finished", default="planned"),
+        **takes(
+            "rollout",
+            "work target hosts canary max_parallel max_unavailable max_failures retry wait lease_namespace lease_duration take_over nvsentinel",
+        ),
     }
 
     def act(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:

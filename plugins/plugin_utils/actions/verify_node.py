@@ -11,26 +11,16 @@ from typing import Any
 from ...module_utils._facts.schema import check_facts
 from ...module_utils._health.report import FAILED, Check
 from .. import node_expectations
+from ..action_options import takes
 from ..cluster import Cluster, if_there
 from ..cluster_action import ClusterAction, wait_for_none
-from ..fleet.objects import OWN_NAMESPACES
 from ..role_variables import collect
 
 _PAUSE = 3.0
 
 
 class ActionModule(ClusterAction):
-    OPTIONS = {
-        "node": {"type": "str", "required": True},
-        "facts": {"type": "dict", "required": True},
-        "labels": {"type": "bool", "default": True},
-        "capacity": {"type": "path", "default": ""},
-        "restart": {"type": "list", "elements": "str", "default": []},
-        "namespaces": OWN_NAMESPACES,
-        "timeout": {"type": "int", "default": 0},
-        "settle": {"type": "int", "default": 0},
-        "fail": {"type": "bool", "default": True},
-    }
+    OPTIONS = takes("node", "node labels capacity restart namespaces fail", needs="facts", timeout=0, settle=0)
 
     def act(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
         facts = check_facts(arguments["facts"])

@@ -18,6 +18,7 @@ from ...module_utils._health.report import ANSWER, PASSED, SKIPPED, Check
 from ...module_utils._plan import Refused
 from ...module_utils._schema import Unfit, check
 from .. import node_expectations
+from ..action_options import takes
 from ..cluster import ApiError, Cluster, at_once, if_there
 from ..descriptions import RunHost, hosts_of
 from ..driver_advisories import driver_security
@@ -38,14 +39,7 @@ _COLORS = {"passed": "green", "failed": "red", "warning": "yellow", "skipped": "
 
 
 class ActionModule(ControllerAction):
-    OPTIONS = {
-        "hosts": {"type": "list", "elements": "str", "required": True},
-        "report": {"type": "path", "default": ""},
-        "summary": {"type": "bool", "default": False},
-        "kubeconfig": {"type": "path", "default": ""},
-        "context": {"type": "str", "default": ""},
-        "capacity": {"type": "path", "default": ""},
-    }
+    OPTIONS = takes("fleet", "report summary kubeconfig context capacity", needs="hosts")
 
     def act(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
         nodes = _Nodes(arguments, at_once(self._display))

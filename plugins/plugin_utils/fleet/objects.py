@@ -17,7 +17,6 @@ from typing import Any
 NAMESPACE, MORE_NAMESPACES = "gpu_kubernetes_namespace", "gpu_node_plugin_namespaces"
 DEFAULT_NAMESPACE, DEFAULT_MORE = "nvidia-gpu", ("gpu-operator",)
 #: The option C(namespaces) of actions that ask which objects are the cluster's own.
-OWN_NAMESPACES = {"type": "list", "elements": "str", "default": [DEFAULT_NAMESPACE, *DEFAULT_MORE]}
 
 #: The API of claims for devices, by which the DRA driver serves pods.
 CLAIMS = "resource.k8s.io/v1"

@@ -49,7 +49,10 @@ def documented(module):
         name = module.split()[1]
         action = import_module(f"{ACTIONS}.{name}").ActionModule
         return {**getattr(action, "COMMON", {}), **getattr(action, "OPTIONS", {})}
-    text = (ROOT / "plugins" / "modules" / f"{module}.py").read_text(encoding="utf-8")
+    path = ROOT / "plugins" / "modules" / f"{module}.yml"
+    if path.exists():
+        return yaml.safe_load(path.read_text(encoding="utf-8"))["DOCUMENTATION"]["options"]
+    text = path.with_suffix(".py").read_text(encoding="utf-8")
     found = re.search(r'^DOCUMENTATION = r?"""(.*?)"""', text, re.MULTILINE | re.DOTALL)
     return yaml.safe_load(found[1]).get("options") or {}
 

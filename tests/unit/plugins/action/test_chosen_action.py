@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -18,7 +17,10 @@ from ansible.errors import AnsibleActionFail
 from ansible.plugins.loader import action_loader, module_loader
 from ansible_collections.gpufleet.nvidia.plugins.action import fleet, node, rollout
 from ansible_collections.gpufleet.nvidia.plugins.doc_fragments import cluster
+from ansible_collections.gpufleet.nvidia.plugins.module_utils import _migration
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import action_options, playbook_variables
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions import site_times
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import nvsentinel, objects, served, upgrade, usage
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import ChosenAction, choices
 
 MODULES = Path(__file__).resolve().parents[4] / "plugins" / "modules"
@@ -96,30 +98,61 @@ def test_options_of_another_action_are_refused(call):
 
 
 def documented(name):
-    text = (MODULES / f"{name}.py").read_text(encoding="utf-8")
-    return yaml.safe_load(re.search(r'^DOCUMENTATION = r"""(.*?)"""', text, re.M | re.S)[1])
+    return yaml.safe_load((MODULES / f"{name}.yml").read_text(encoding="utf-8"))["DOCUMENTATION"]
 
 
 def options_of(action):
-    return {**getattr(action, "COMMON", {}), **getattr(action, "OPTIONS", {})}.items()
+    return {**getattr(action, "COMMON", {}), **getattr(action, "OPTIONS", {})}
 
 
 @pytest.mark.parametrize("module", [fleet, node, rollout], ids=lambda module: module.__name__.rpartition(".")[2])
 def test_every_choice_and_every_option_of_each_is_documented(module):
-    """Their types, choices and defaults are declared once, with the action."""
-    document = documented(module.__name__.rpartition(".")[2])
-    options, of_cluster = document["options"], cluster.ModuleDocFragment
-    for name, text in (("cluster", of_cluster.DOCUMENTATION), ("cluster.namespaces", of_cluster.NAMESPACES)):
-        if f"gpufleet.nvidia.{name}" in document["extends_documentation_fragment"]:
-            options |= yaml.safe_load(text)["options"]
+    """What an option is, is declared with the documentation. Beside it stand those that are no action's, and that no host reads."""
+    name = module.__name__.rpartition(".")[2]
+    document = documented(name)
+    options = document["options"]
+    if "gpufleet.nvidia.cluster" in document["extends_documentation_fragment"]:
+        options |= yaml.safe_load(cluster.ModuleDocFragment.DOCUMENTATION)["options"]
     action = options.pop("action")
     every = [*module.ActionModule.CHOICES, *choices(module.ActionModule.LATE)]
     assert list(action["choices"]) == sorted(choice.__name__.rpartition(".")[2] for choice in every)
     declared = {}
     for choice in every:
-        for name, option in options_of(choice.ActionModule):
-            declared.setdefault(name, set()).add((option["type"], option.get("elements")))
+        for option, specified in options_of(choice.ActionModule).items():
+            declared.setdefault(option, set()).add((specified["type"], specified.get("elements")))
     if module is fleet:
         # The action of one host takes the facts as they came: checking them would cost as much as planning.
         declared |= {"facts": {("dict", None)}, "show": {("bool", None)}}
     assert declared == {name: {(option.get("type", "str"), option.get("elements"))} for name, option in options.items()}
+
+
+#: What the documentation writes out of what the code has a name for.
+NAMED = {
+    ("fleet", "playbook"): sorted(playbook_variables.OWN),
+    ("fleet", "unit"): [usage.MEMORY, usage.UNITS],
+    ("node", "brought_by"): [_migration.HOST, _migration.OPERATOR],
+    ("node", "nvsentinel"): [*nvsentinel.MODES],
+    ("node", "operands"): [*_migration.VARIABLES],
+    ("node", "server"): [served.PLUGIN, served.DRA],
+    ("rollout", "nvsentinel"): [*nvsentinel.MODES],
+    ("rollout", "work"): [*upgrade.WORK],
+}
+
+
+@pytest.mark.parametrize(("module", "option"), NAMED)
+def test_the_choices_of_an_option_are_those_of_the_code(module, option):
+    assert documented(module)["options"][option]["choices"] == NAMED[module, option]
+
+
+def test_the_namespaces_of_the_clusters_own_pods_are_those_that_are_rendered():
+    own = [objects.DEFAULT_NAMESPACE, *objects.DEFAULT_MORE]
+    assert documented("node")["options"]["namespaces"]["default"] == own
+
+
+def test_an_action_takes_an_option_as_it_is_documented_unless_it_says_otherwise():
+    found = action_options.takes("node", "timeout server", needs="poll", settle=0, checkpoint=None)
+    kinds = {"timeout": {"type": "int", "default": 300}, "server": {"type": "str", "choices": ["device-plugin", "dra"]}}
+    changed = {"poll": {"type": "float", "required": True}, "settle": {"type": "int", "default": 0}}
+    assert found == {**kinds, **changed, "checkpoint": {"type": "str", "default": None}}
+    with pytest.raises(KeyError):
+        action_options.takes("node", "hosts")
