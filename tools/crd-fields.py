@@ -3,11 +3,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Print the fields of custom resource definitions, for plugins/plugin_utils/lint/operator_fields.yml.
+"""Print the fields of custom resource definitions, for plugins/plugin_utils/lint/object_fields.yml.
 
-    tools/crd-fields.py path/to/chart/crds/*.yaml ...
+    tools/crd-fields.py "Node Feature Discovery 0.19.0" path/to/chart/crds/*.yaml ...
 
-They are those of the charts of the GPU Operator, the DRA driver and Node Feature Discovery, of which the operator's copies of the others' are left out.
+They stand below what brings the definitions, with its version, as messages name it. The GPU Operator's copies of others' definitions are left out.
 A field is its type, with all values that it may have, the fields below it, or a list with what its items are; "any" is not checked. The name of a required
 field ends in "*".
 """
@@ -43,11 +43,13 @@ def fields(schema: dict[str, Any]) -> Any:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 2:
+    if len(sys.argv) < 3:
         raise SystemExit(__doc__)
     found = {}
-    for path in sys.argv[1:]:
+    for path in sys.argv[2:]:
         for definition in map(itemgetter("spec"), yaml.safe_load_all(Path(path).read_text(encoding="utf-8"))):
-            properties = definition["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
-            found[definition["names"]["kind"]] = fields(properties.get("spec") or properties["daemons"])
-    print(yaml.dump(found, Dumper=_Dumper, default_flow_style=None, width=140), end="")
+            (version,) = (one for one in definition["versions"] if one["storage"])
+            properties = version["schema"]["openAPIV3Schema"]["properties"]
+            title = f"{definition['names']['kind']} {definition['group']}/{version['name']}"
+            found[title] = fields(properties.get("spec") or properties["daemons"])
+    print(yaml.dump({sys.argv[1]: found}, Dumper=_Dumper, default_flow_style=None, width=140), end="")

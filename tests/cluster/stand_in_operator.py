@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.lint.operator_objects import fields
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.lint.object_fields import known_kinds
 from demo import Demo, wait_for
 from hosts.lab import Lab
 from hosts.paths import LabPaths
@@ -119,7 +119,7 @@ def policy(chart: str, driver: str) -> dict[str, Any]:
 
 def definition() -> dict[str, Any]:
     """The definition of ClusterPolicy, with the fields, types and values of the chart that the collection is pinned to."""
-    spec = _schema(fields()["ClusterPolicy"])
+    spec = _schema(known_kinds()["ClusterPolicy"].fields)
     kept = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     schema = {"type": "object", "properties": {"spec": spec, "status": kept}}
     version = {

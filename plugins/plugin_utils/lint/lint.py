@@ -18,7 +18,7 @@ from typing import Any, Callable, Optional
 
 from ...module_utils._facts_view import Facts
 from ...module_utils._versions import numbers
-from . import chart_values, dra_claims, driver_pods, hami, node, operator_objects, rules, together, yaml
+from . import chart_values, dra_claims, driver_pods, hami, node, object_fields, operator_objects, rules, together, yaml
 from .decode import fold
 from .finding import (
     ERROR,
@@ -137,22 +137,33 @@ def _loaded(text: str, report: Report) -> Any:
 
 
 def _check_of(
-    document: Mapping[str, Any], others: Sequence[Mapping[str, Any]] = (), chart: str = "", version: str = ""
+    document: Mapping[str, Any],
+    others: Sequence[Mapping[str, Any]] = (),
+    chart: str = "",
+    version: str = "",
+    is_patch: bool = True,
 ) -> _Check | None:
     """Return what checks an object, values of a chart or a file of mig-parted; None of what the linter does not know.
 
     :param others: further objects of the GPU Operator for the same cluster.
     :param chart: whose values these are, and its version where it is known.
+    :param is_patch: whether an object may lack what is required.
     """
     if dra_claims.is_claim(document):
         return partial(dra_claims.check, document)
-    if operator_objects.is_operator(document):
-        return partial(operator_objects.check, document, others)
+    if object_fields.definition_of(document):
+        return partial(_object, document, others, is_patch)
     if rules.is_layouts(document):
         return partial(rules.check, document)
     if chart in (chart_values.OWN, *chart_values.charts()) or any(driver_pods.pods(document)):
         return partial(_values, document, chart, version)
     return None
+
+
+def _object(document: Mapping[str, Any], others: Sequence[Mapping[str, Any]], is_patch: bool, report: Report) -> None:
+    object_fields.check(document, is_patch, report)
+    if operator_objects.is_operator(document):
+        operator_objects.check(document, others, report)
 
 
 def _values(document: Mapping[str, Any], chart: str, version: str, report: Report) -> None:
@@ -161,8 +172,8 @@ def _values(document: Mapping[str, Any], chart: str, version: str, report: Repor
         if chart == chart_values.PLUGIN:
             rules.values(document, report)
         elif chart == chart_values.OPERATOR and numbers(version) <= numbers(chart_values.charts()[chart][0]):
-            fields = operator_objects.fields()[operator_objects.POLICY]
-            operator_objects.check_fields(document, fields, "", report, of_chart=True)
+            fields = object_fields.known_kinds()[operator_objects.POLICY].fields
+            object_fields.check_fields(document, fields, "", report)
     driver_pods.check(document, chart, report)
 
 
@@ -213,13 +224,12 @@ def lint_files(texts: Mapping[str, str], facts: Mapping[str, Any] | None = None)
     """
     host = node.facts_of(facts)
     verdicts: dict[str, FileVerdict] = {}
-    parts: list[Part] = []
-    for name, text in texts.items():
-        text, found, wrong = _parts(name, text)
-        for place, check in _checks(name, text, found, wrong).items():
-            verdicts[place] = FileVerdict((), None, check) if isinstance(check, str) else _verdict(check, host)
-        parts += found
+    files = {name: _parts(name, text) for name, text in texts.items()}
+    parts = [part for _text, found, _wrong in files.values() for part in found]
     patches = together.patches_of(parts)
+    for name, (text, found, wrong) in files.items():
+        for place, check in _checks(name, text, found, wrong, together.is_patch(name, patches)).items():
+            verdicts[place] = FileVerdict((), None, check) if isinstance(check, str) else _verdict(check, host)
     for cluster in together.by_cluster(parts):
         for place, report in together.check(cluster, patches):
             there = verdicts.get(place, FileVerdict((), None))
@@ -245,12 +255,14 @@ def _parts(name: str, text: str) -> tuple[str, list[Part], ValueError | None]:
     return text, list(found.values()), None
 
 
-def _checks(name: str, text: str, parts: Sequence[Part], wrong: ValueError | None) -> dict[str, _Check | str]:
+def _checks(
+    name: str, text: str, parts: Sequence[Part], wrong: ValueError | None, is_patch: bool
+) -> dict[str, _Check | str]:
     """Return what checks each configuration, object and values of a file, by a name that says where it is, or the kind of what is not checked."""
     beside = [one.document for one in parts if one.kind == "DaemonSet" or operator_objects.is_operator(one.document)]
     found: dict[str, _Check | str] = {}
     for part in parts:
-        for place, check in _of_part(name, text if part is parts[0] else "", part, beside):
+        for place, check in _of_part(name, text if part is parts[0] else "", part, beside, is_patch):
             if not (isinstance(check, str) and place in found):
                 # Objects of one file may have the same keys.
                 place = place if place not in found else f"{part.place[:-1]} {place.partition('[')[2]}"
@@ -276,7 +288,7 @@ def _invalid(error: ValueError, known: bool, report: Report) -> None:
 
 
 def _of_part(
-    name: str, text: str, part: Part, beside: Sequence[Mapping[str, Any]]
+    name: str, text: str, part: Part, beside: Sequence[Mapping[str, Any]], is_patch: bool
 ) -> Iterator[tuple[str, _Check | str]]:
     """Yield what checks a part of a file. C(text): that of the file, if it begins with the part; C(beside): operators' objects and DaemonSets of the file."""
     document = part.document
@@ -287,7 +299,7 @@ def _of_part(
         yield place, partial(_text, text or json.dumps(document), (), None)
     else:
         others = tuple(one for one in beside if one is not document and operator_objects.is_operator(one))
-        check = _check_of(document, others, part.chart, part.version)
+        check = _check_of(document, others, part.chart, part.version, is_patch)
         readers = [document, *(one for one in beside if _mounts(one, document))]
         started_with, inside = next(filter(None, map(_started_with, readers)), ()), list(_inside(part))
         if check or (started_with and not inside):

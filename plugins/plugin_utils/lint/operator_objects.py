@@ -11,7 +11,6 @@ internal/validator/validator.go, api/nvidia/v1alpha1/nvidiadriver_types.go, and 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cache
 from typing import Any
 
 from ...module_utils._driver.desired import DesiredDriver
@@ -21,9 +20,7 @@ from ...module_utils._driver.state import from_facts
 from ...module_utils._formats.driver_versions import branch_of, is_branch, is_driver_version
 from ...module_utils._plan import Refused
 from ...module_utils._versions import numbers
-from . import chart_values
-from .decode import describe
-from .finding import ERROR, Report, below, closest, group_of, join, mapping, near
+from .finding import ERROR, Report, below, group_of, mapping
 from .node import LintedNode
 from .node import check as check_on_node
 
@@ -46,84 +43,12 @@ def is_operator(document: Mapping[str, Any]) -> bool:
 
 def check(document: Mapping[str, Any], others: Sequence[Mapping[str, Any]], report: Report) -> None:
     """Check one object, beside others of the operator for the same cluster; without facts nothing is said of a node."""
-    spec, kind = mapping(document.get("spec")), str(document.get("kind"))
-    if kind in fields():
-        check_fields(spec, fields()[kind], "spec", report)
-    if kind == POLICY:
+    spec = mapping(document.get("spec"))
+    if document["kind"] == POLICY:
         _policy(spec, report, others)
-    elif kind == DRIVER:
+    elif document["kind"] == DRIVER:
         _owner(spec, report, others)
         _driver(spec, "spec", mapping(spec.get("gds")), mapping(spec.get("gdrcopy")), report)
-
-
-_TYPES: Mapping[str, Any] = {"string": str, "boolean": bool, "integer": int, "number": (int, float)}
-
-
-@cache
-def fields() -> Mapping[str, Any]:
-    """Return the fields below C(spec) of each kind; the name of a required one ends in C(*)."""
-    found: Mapping[str, Any] = chart_values.table("operator_fields.yml")
-    return found
-
-
-def check_fields(value: Any, wanted: Any, path: str, report: Report, of_chart: bool = False) -> None:
-    """Check fields, or values of the chart (C(of_chart)), whose other keys, and numbers that it makes texts of, are its own; it leaves out empty texts."""
-    if wanted == "any" or value is None or (of_chart and value == ""):
-        return
-    if isinstance(wanted, Mapping) and isinstance(value, Mapping):
-        wanted = {name.rstrip("*"): one for name, one in wanted.items()}
-        for name, inner in value.items():
-            if name in wanted:
-                check_fields(inner, wanted[name], join(path, name), report, of_chart)
-            elif not of_chart:
-                message = (
-                    "the definition of the GPU Operator 26.7 has no such field: the API server drops or refuses it"
-                )
-                # Others may be of another release.
-                slip = closest(str(name).lower(), [one.lower() for one in wanted], 0.75)
-                (report.warning if slip else report.note)(f"{path}.{name}", message, near(str(name), wanted))
-    elif isinstance(wanted, list) and isinstance(value, list):
-        for number, item in enumerate(value):
-            check_fields(item, wanted[0], f"{path}[{number}]", report, of_chart)
-    else:
-        kind, *choices = (
-            ["mapping"] if isinstance(wanted, Mapping) else ["list"] if isinstance(wanted, list) else wanted.split()
-        )
-        fits = isinstance(value, _TYPES.get(kind, ())) and isinstance(value, bool) is (kind == "boolean")
-        if of_chart and not fits and (kind != "boolean" or value in ("true", "false")):
-            return
-        if not fits:
-            report.error(path, f"{describe(value)} where a {kind} is expected: the API server refuses the object")
-        elif choices and value not in {one.strip('"') for one in choices}:
-            known = [one for one in choices if one != '""']
-            message = f"{value!r} must be one of {', '.join(known)}: the API server refuses the object"
-            report.error(path, message, near(str(value), known))
-
-
-def check_required(document: Mapping[str, Any], report: Report) -> None:
-    """Check that an object that is no patch of another one has the fields without which the API server refuses it."""
-    if is_operator(document):
-        _required(document.get("spec"), fields().get(str(document.get("kind"))), "spec", report)
-
-
-def _required(value: Any, wanted: Any, path: str, report: Report) -> None:
-    if isinstance(wanted, Mapping) and isinstance(value, Mapping):
-        needed = [name[:-1] for name in wanted if name.endswith("*")]
-        missing = [name for name in needed if value.get(name) is None]
-        if missing:
-            what = f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} required"
-            # What has few of many may be meant for an object that has the others.
-            few = path == "spec" and 2 * len(missing) > len(needed)
-            (report.note if few else report.error)(
-                path,
-                f"{what}: the API server refuses the object{', unless it is applied to one that has them' if few else ''}",
-                f"Add {missing[0]}.",
-            )
-        for name, inner in wanted.items():
-            _required(value.get(name.rstrip("*")), inner, f"{path}.{name.rstrip('*')}", report)
-    elif isinstance(wanted, list) and isinstance(value, list):
-        for number, item in enumerate(value):
-            _required(item, wanted[0], f"{path}[{number}]", report)
 
 
 def _policy(spec: Mapping[str, Any], report: Report, others: Sequence[Mapping[str, Any]]) -> None:

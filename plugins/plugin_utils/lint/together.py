@@ -14,7 +14,8 @@ from ...module_utils._formats.documents import read_yaml
 from . import chart_values
 from .dra_claims import KINDS
 from .finding import Report, below, group_of, mapping, near, sequence
-from .operator_objects import POLICY, check_required
+from .object_fields import names_of
+from .operator_objects import POLICY
 from .yaml import Part
 
 _CLASS = KINDS[0]
@@ -22,7 +23,7 @@ _CLASS = KINDS[0]
 _CLUSTERS = "clusters"
 _GPU = "nvidia.com/gpu"
 #: Kinds of which nothing is said but together with others.
-KNOWN = ("Node", "NodeFeatureRule")
+KNOWN = ("Node",)
 _CONFIG_LABEL, _MIG_LABEL = "nvidia.com/device-plugin.config", "nvidia.com/mig.config"
 
 
@@ -60,7 +61,7 @@ def _all(parts: Sequence[Part], patches: Container[str]) -> Iterator[tuple[str, 
     yield from _classes(parts)
     yield from _names(parts, patches)
     yield from _label_fields(parts)
-    yield from _required(parts, patches)
+    yield from _queues(parts)
     drivers = [
         one
         for one in parts
@@ -72,18 +73,22 @@ def _all(parts: Sequence[Part], patches: Container[str]) -> Iterator[tuple[str, 
                 yield from _both(one, driver, parts)
 
 
-def _required(parts: Sequence[Part], patches: Container[str]) -> Iterator[tuple[str, Report]]:
-    """Objects of the operator without fields that they need, but for those that change another object."""
+def _queues(parts: Sequence[Part]) -> Iterator[tuple[str, Report]]:
+    """Objects of Kueue that name one which is not in files that have others of its kind."""
+    there: dict[str, set[str]] = {}
     for one in parts:
-        if not _is_patch(one, patches):
-            report = Report()
-            check_required(one.document, report)
-            yield one.place, report
+        there.setdefault(one.kind, set()).add(str(below(one.document, "metadata", "name")))
+    for one in parts:
+        report = Report()
+        for path, kind, name in names_of(one.document):
+            if name not in there.get(kind, {name}):
+                report.warning(path, f"none of these files has a {kind} {name}", near(name, there[kind]))
+        yield one.place, report
 
 
-def _is_patch(one: Part, patches: Container[str]) -> bool:
+def is_patch(file: str, patches: Container[str]) -> bool:
     """Return whether a file changes an object that is elsewhere."""
-    return posixpath.normpath(one.file) in patches or "patch" in one.file.lower()
+    return posixpath.normpath(file) in patches or "patch" in file.lower()
 
 
 def _classes(parts: Sequence[Part]) -> Iterator[tuple[str, Report]]:
@@ -148,7 +153,9 @@ def _names(parts: Sequence[Part], patches: Container[str]) -> Iterator[tuple[str
     """Names that refer to something which is in other files of the cluster; where that is in none of them, nothing is said."""
     of_map, files, layouts = _configurations(parts)
     # Of what a patch or a generator changes, the rest is elsewhere.
-    changed = [below(one.document, "metadata") for one in parts if one.kind == "ConfigMap" and _is_patch(one, patches)]
+    changed = [
+        below(one.document, "metadata") for one in parts if one.kind == "ConfigMap" and is_patch(one.file, patches)
+    ]
     for one in parts:
         changed += sequence(one.document.get("configMapGenerator"))
     for each in changed:

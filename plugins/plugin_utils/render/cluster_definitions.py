@@ -21,7 +21,8 @@ from ..fleet.objects import CLAIMS
 from ..fleet.served import KUBERNETES
 from ..fleet.text import shortened
 from ..lint.finding import below, mapping, sequence
-from ..lint.operator_objects import CLUSTER, DRIVER, POLICY, fields
+from ..lint.object_fields import known_kinds
+from ..lint.operator_objects import CLUSTER, DRIVER, POLICY
 from .clusters import DescribedCluster
 from .gitops import application_of_definitions, needed_definitions
 from .quotas import API_VERSION
@@ -148,11 +149,10 @@ def _fields(kind: NeededKind, definition: Mapping[str, Any]) -> Iterator[Check]:
     version = kind.api.rpartition("/")[2]
     versions = [mapping(one) for one in sequence(below(definition, "spec", "versions"))]
     schema = next((below(one, "schema", "openAPIV3Schema") for one in versions if one.get("name") == version), None)
-    wanted = fields()[kind.table]
-    # The one kind without a spec.
-    where = "daemons" if isinstance(wanted, list) else "spec"
-    differing = tuple(_differing(mapping(below(schema, "properties", where)), wanted, where))
-    lacking, more = ([path for path, known in differing if known is of_pin] for of_pin in (True, False))
+    known = known_kinds()[kind.table]
+    where = known.section
+    differing = tuple(_differing(mapping(below(schema, "properties", where)), known.fields, where))
+    lacking, more = ([path for path, ours in differing if ours is of_pin] for of_pin in (True, False))
     if lacking:
         why = f"{kind.definition} is older than {kind.brought_by}: it lacks {shortened(lacking, 8)}, which the API server drops from objects or refuses"
         yield Check(NAME, WARNING, why, kind.remedy)

@@ -415,7 +415,12 @@ def test_objects_of_the_operator_against_their_definition(spec, expected):
 )
 def test_fields_that_the_definition_requires(spec, name, expected):
     assert found({**POLICY, "spec": spec}, name=name) == ({f"{name}[ClusterPolicy/p]": expected} if expected else {})
-    of_a_driver = {**POLICY, "kind": "NVIDIADriver", "spec": {"nodeSelector": {"a": "b"}}}
+    of_a_driver = {
+        **POLICY,
+        "apiVersion": "nvidia.com/v1alpha1",
+        "kind": "NVIDIADriver",
+        "spec": {"nodeSelector": {"a": "b"}},
+    }
     assert found(of_a_driver) == {}, "what has a default is not required"
 
 
@@ -821,3 +826,82 @@ def test_yaml_that_only_go_refuses_is_a_note_where_nobody_knows_who_reads_it(tex
 def test_yaml_that_nothing_reads_is_invalid():
     (finding,) = lint_files({"f.yaml": "a: [\n"})["f.yaml"].findings
     assert finding.level == "error" and finding.message.startswith("invalid YAML: ")
+
+
+KUEUE, MONITORING = "kueue.x-k8s.io/v1beta1", "monitoring.coreos.com/v1"
+QUOTA = {"name": "nvidia.com/gpu", "nominalQuota": 4}
+
+
+def queue(*flavors, api_version=KUEUE, **spec):
+    group = {"coveredResources": ["nvidia.com/gpu"], "flavors": list(flavors)}
+    return item(api_version, "ClusterQueue", spec={"resourceGroups": [group], **spec})
+
+
+def flavor(*resources, name="training"):
+    return {"name": name, "resources": list(resources or (QUOTA,))}
+
+
+@pytest.mark.parametrize(
+    ("document", "expected"),
+    [
+        (queue(flavor()), []),
+        (queue(flavor(), preemtion={}), [("warning", "spec.preemtion")]),
+        (queue(flavor(), ofAnotherRelease={}), [("note", "spec.ofAnotherRelease")]),
+        (queue(flavor(), queueingStrategy="StrictFifo"), [("error", "spec.queueingStrategy")]),
+        (queue(flavor({"name": "nvidia.com/gpu"})), [("error", "spec.resourceGroups[0].flavors[0].resources[0]")]),
+        # What its webhook refuses.
+        (
+            queue(flavor({**QUOTA, "name": "nvidia.com/mig-1g.10gb"})),
+            [("error", "spec.resourceGroups[0].flavors[0].resources")],
+        ),
+        (queue(flavor(), flavor()), [("error", "spec.resourceGroups[0].flavors[1].name")]),
+        (
+            queue(flavor({**QUOTA, "borrowingLimit": 2})),
+            [("error", "spec.resourceGroups[0].flavors[0].resources[0].borrowingLimit")],
+        ),
+        (queue(flavor({**QUOTA, "borrowingLimit": 2}), cohort="all"), []),
+        # Of another version nothing is known.
+        (queue(flavor(), cohortName="all", api_version="kueue.x-k8s.io/v1beta2"), [("note", "apiVersion")]),
+        (item(KUEUE, "ResourceFlavor"), []),
+        (item(KUEUE, "ResourceFlavor", spec={"nodeLabel": {}}), [("warning", "spec.nodeLabel")]),
+        (item(KUEUE, "ResourceFlavor", spec={"nodeTaints": [{"key": "a"}]}), [("error", "spec.nodeTaints[0]")]),
+        (item(MONITORING, "PrometheusRule", spec={"groups": [{"rules": []}]}), [("error", "spec.groups[0]")]),
+        (
+            item(MONITORING, "PrometheusRule", spec={"groups": [{"name": "a", "rules": [{"expr": 1, "for": 5}]}]}),
+            [("error", "spec.groups[0].rules[0].for")],
+        ),
+        (item(MONITORING, "ServiceMonitor", spec={"selector": {}}), [("error", "spec")]),
+        (
+            item(MONITORING, "ServiceMonitor", spec={"selector": {}, "endpoints": [{"interval": 30}]}),
+            [("error", "spec.endpoints[0].interval")],
+        ),
+        (item(MONITORING, "PodMonitor", spec={"podMetricsEndpoints": []}), [("error", "spec")]),
+        # Of another project, with the same kind.
+        (item("azmonitoring.coreos.com/v1", "ServiceMonitor", spec={"selectors": {}}), []),
+        (
+            item(
+                "resource.nvidia.com/v1beta1",
+                "ComputeDomain",
+                spec={"numNodes": "2", "channel": {"resourceClaimTemplate": {"name": "a"}}},
+            ),
+            [("error", "spec.numNodes")],
+        ),
+        (
+            item("nfd.k8s-sigs.io/v1alpha1", "NodeFeatureRule", spec={"rules": [{"labels": {}}]}),
+            [("error", "spec.rules[0]")],
+        ),
+    ],
+)
+def test_objects_of_others_against_their_definitions(document, expected):
+    assert [one[:2] for said in found(document).values() for one in said] == expected
+
+
+def test_names_among_the_objects_of_kueue():
+    local = item(KUEUE, "LocalQueue", spec={"clusterQueue": "other"})
+    assert found(local, queue(flavor(name="other"))) == {
+        "f[LocalQueue/x]": [("warning", "spec.clusterQueue", "Known here: x.")]
+    }
+    assert found(queue(flavor(name="other")), item(KUEUE, "ResourceFlavor")) == {
+        "f[ClusterQueue/x]": [("warning", "spec.resourceGroups[0].flavors[0].name", "Known here: x.")]
+    }
+    assert found(local) == {}, "the queue may be elsewhere"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.lint.operator_objects import fields
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.lint.object_fields import known_kinds
 
 POLICIES, DRIVERS = "clusterpolicies.nvidia.com", "nvidiadrivers.nvidia.com"
 #: Of each kind the name of its definition, and its version.
@@ -42,7 +42,7 @@ def definition(kind: str, release: str = "") -> dict[str, Any]:
     name, version = VERSIONS[kind]
     plural, _dot, group = name.partition(".")
     where = "daemons" if kind == "ComputeDomainClique" else "spec"
-    schema = {"type": "object", "properties": {where: _schema(fields()[kind])}}
+    schema = {"type": "object", "properties": {where: _schema(known_kinds()[kind].fields)}}
     found = {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 import yaml
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.lint.operator_objects import fields
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.lint.object_fields import known_kinds
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.node_expectations import ROLES
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.cluster_definitions import check, needed
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.tree import cluster_tree
@@ -153,7 +153,7 @@ def test_the_kind_without_a_spec_is_compared_by_what_it_has(definitions):
 def test_many_fields_are_counted(definitions):
     spec_of(definitions[POLICIES]).clear()
     ((_status, evidence, _step),) = told(definitions, **OPERATOR)
-    assert f"and {len(fields()['ClusterPolicy']) - 8} more" in evidence
+    assert f"and {len(known_kinds()['ClusterPolicy'].fields) - 8} more" in evidence
 
 
 @pytest.mark.parametrize("odd", [{}, {"spec": {"versions": [None, {"name": "v1", "schema": []}]}}])

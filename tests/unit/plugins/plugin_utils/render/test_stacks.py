@@ -25,16 +25,8 @@ from .stacks import COMMON, FLEETS, GITOPS
 REPOSITORY = Path(__file__).resolve().parents[5]
 #: Kinds of the tree of which the linter knows nothing.
 NOT_CHECKED = {
-    *(
-        "ClusterQueue",
-        "ComputeDomain",
-        "ConfigMap",
-        "HelmRepository",
-        "Job",
-        "Kustomization",
-        "LocalQueue",
-    ),
-    *("Namespace", "Pod", "PrometheusRule", "ResourceFlavor", "ResourceQuota", "RuntimeClass"),
+    *("ConfigMap", "HelmRepository", "Job", "Kustomization"),
+    *("Namespace", "Pod", "ResourceQuota", "RuntimeClass"),
 }
 
 
