@@ -61,13 +61,13 @@ def _claiming(
 ) -> str:
     """Return a claim with a pod, or a claim that the pods of a job share, as many as the pool's description counts on."""
     wanted = claimed_devices.devices(item, kind, count, share)
-    pod = _claiming_pod(cluster, item, name)
     users = claimed_devices.users(item, kind, share)
     if users < 2:
         header = [f"{about}, by a claim.", *_guarantee(item)]
+        pod = _pod(cluster, item, name, claims=[_claim(name)])
         return documents("\n".join(header), [claimed_devices.template(name, wanted), pod])
-    pod["spec"]["resourceClaims"] = [{"name": "gpus", "resourceClaimName": name}]
     header = [f"{about}, by one claim that {users} pods share.", *_guarantee(item)]
+    pod = _pod(cluster, item, name, claims=[{"name": "gpus", "resourceClaimName": name}])
     return documents("\n".join(header), [claimed_devices.shared(name, wanted), _job(name, users, pod["spec"])])
 
 
@@ -117,9 +117,9 @@ def _share(cluster: DescribedCluster, item: PluginConfiguration, name: str, shar
     gpu = next(iter(item.capacity.resources), "nvidia.com/gpu")
     if item.sharing.backend == "dra":
         claim = claimed_devices.template(name, claimed_devices.parts(share))
-        return documents("\n".join(header), [claim, _claiming_pod(cluster, item, name)])
+        return documents("\n".join(header), [claim, _pod(cluster, item, name, claims=[_claim(name)])])
     limits: dict[str, Any] = {gpu: share.gpus}
-    environment: list[dict[str, str]] = []
+    environment = []
     if item.sharing.backend == "hami":
         limits["nvidia.com/gpumem"] = share.per_gpu_mib
     elif item.sharing.mode == "mps" and share.per_gpu_mib < (item.sharing.slice_mib or 0):
@@ -128,49 +128,40 @@ def _share(cluster: DescribedCluster, item: PluginConfiguration, name: str, shar
             "The variable lowers the pool's limit for this pod; it is not a quota, because the pod can change it."
         )
         environment.append({"name": "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "value": limit})
-    return documents("\n".join(header), [_pod(cluster, item, name, limits, environment)])
+    return documents("\n".join(header), [_pod(cluster, item, name, limits, environment=environment)])
 
 
 def _pod(
     cluster: DescribedCluster,
     item: PluginConfiguration,
     name: str,
-    limits: Mapping[str, Any],
-    environment: list[dict[str, str]] | None = None,
+    limits: Mapping[str, Any] | None = None,
+    **given: Any,
 ) -> dict[str, Any]:
-    amounts = {"cpu": "1", "memory": "1Gi", **{key: str(value) for key, value in limits.items()}}
-    return made("pod", name=name, item=item, options=cluster.options, limits=amounts, environment=environment)
+    amounts = {"cpu": "1", "memory": "1Gi", **{key: str(value) for key, value in (limits or {}).items()}}
+    more = {"environment": [], "claims": [], "spread": False, **given}
+    return made("pod", name=name, item=item, options=cluster.options, limits=amounts, **more)
+
+
+def _claim(template: str, name: str = "gpus") -> dict[str, str]:
+    return {"name": name, "resourceClaimTemplateName": template}
 
 
 def _compute_domain(cluster: DescribedCluster, item: PluginConfiguration) -> str:
     """Return a job over two hosts of a rack whose pods share a ComputeDomain. Its API is the DRA driver's (resource.nvidia.com/v1beta1)."""
     name = f"{item.name}-compute-domain"
-    claimed = claimed_devices.kinds(item)
     # The driver makes the template and the IMEX daemons of the nodes on which pods with a claim of it run; 0 is any number of them.
     wanted = {"numNodes": 0, "channel": {"resourceClaimTemplate": {"name": name}}}
-    domain = kube_object("resource.nvidia.com/v1beta1", "ComputeDomain", name, spec=wanted)
-    resource = next(iter(item.capacity.resources), "")
-    claim = name_of(item, claimed[0]) if claimed else ""
-    pod = _claiming_pod(cluster, item, claim) if claimed else _pod(cluster, item, name, {resource: 1})
-    spec = pod["spec"]
-    spec["resourceClaims"] = [*spec.get("resourceClaims", []), {"name": "channel", "resourceClaimTemplateName": name}]
-    resources = spec["containers"][0]["resources"]
-    resources["claims"] = [*resources.get("claims", []), {"name": "channel"}]
-    own = {"matchLabels": {"app.kubernetes.io/name": name}}
-    one_a_host = {"labelSelector": own, "topologyKey": "kubernetes.io/hostname"}
-    spec["affinity"] = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [one_a_host]}}
+    items = [kube_object("resource.nvidia.com/v1beta1", "ComputeDomain", name, spec=wanted)]
     header = [
         f"Two pods of {item.origin} on two hosts of a rack, which share GPU memory through the IMEX channel of a ComputeDomain."
     ]
-    items = [domain, _job(name, 2, spec)]
-    if claimed:
-        header.append(f"Each claims one {claimed[0]} as well.")
-        items.insert(0, claimed_devices.template(claim, claimed_devices.devices(item, claimed[0])))
-    return documents("\n".join(header), items)
-
-
-def _claiming_pod(cluster: DescribedCluster, item: PluginConfiguration, name: str) -> dict[str, Any]:
-    pod = _pod(cluster, item, name, {})
-    pod["spec"]["resourceClaims"] = [{"name": "gpus", "resourceClaimTemplateName": name}]
-    pod["spec"]["containers"][0]["resources"]["claims"] = [{"name": "gpus"}]
-    return pod
+    limits, claims = {}, [_claim(name, "channel")]
+    for kind in claimed_devices.kinds(item)[:1]:
+        header.append(f"Each claims one {kind} as well.")
+        claims.insert(0, _claim(name_of(item, kind)))
+        items.insert(0, claimed_devices.template(name_of(item, kind), claimed_devices.devices(item, kind)))
+    if len(claims) == 1:
+        limits = {next(iter(item.capacity.resources), ""): 1}
+    pod = _pod(cluster, item, name, limits, claims=claims, spread=True)
+    return documents("\n".join(header), [*items, _job(name, 2, pod["spec"])])
