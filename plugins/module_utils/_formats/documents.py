@@ -10,7 +10,9 @@ Without bounds a text of 30,000 opening brackets ends the process with a Recursi
 from __future__ import annotations
 
 import json
+import pkgutil
 import re
+from functools import cache
 from itertools import takewhile
 from typing import Any
 
@@ -65,6 +67,12 @@ def read_yaml(text: str, longest: int = LONGEST_YAML) -> Any:
     except (LookupError, AttributeError, TypeError, ArithmeticError) as error:
         # PyYAML lets through what its constructors raise, as of !!bool maybe.
         raise ValueError("invalid YAML: a value does not fit its type") from error
+
+
+@cache
+def table(package: str, name: str) -> Any:
+    """Return a table of the collection: what the file C(name).yml beside the code of a package holds."""
+    return read_yaml((pkgutil.get_data(package, f"{name}.yml") or b"").decode())
 
 
 def yaml_loader(text: str, base: str = "SafeLoader", first: bool = False) -> Any:

@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
+from ...module_utils._formats.documents import table
+
 #: The namespaces of the rendered releases, and those of other plugins: variables of the roles gpu_kubernetes and gpu_node, with their defaults.
 NAMESPACE, MORE_NAMESPACES = "gpu_kubernetes_namespace", "gpu_node_plugin_namespaces"
 DEFAULT_NAMESPACE, DEFAULT_MORE = "nvidia-gpu", ("gpu-operator",)
@@ -21,122 +23,22 @@ DEFAULT_NAMESPACE, DEFAULT_MORE = "nvidia-gpu", ("gpu-operator",)
 #: The API of claims for devices, by which the DRA driver serves pods.
 CLAIMS = "resource.k8s.io/v1"
 
-#: Shapes: a mapping of the fields that are read, {"*": ...} for one with any names, [...] for a list, and types. What is missing fits.
-_TEXTS: Mapping[str, Any] = {"*": str}
-_AMOUNTS: Mapping[str, Any] = {"*": (str, int)}
-_METADATA: Mapping[str, Any] = {
-    "name": str,
-    "namespace": str,
-    "uid": str,
-    "resourceVersion": str,
-    "labels": _TEXTS,
-    "annotations": _TEXTS,
-    "deletionTimestamp": str,
-    "ownerReferences": [{"kind": str, "name": str, "uid": str, "controller": bool}],
-}
-_TERM: Mapping[str, Any] = {
-    "matchExpressions": [{"key": str, "operator": str, "values": [str]}],
-    "matchFields": [{"key": str, "operator": str, "values": [str]}],
-}
-_SELECTOR: Mapping[str, Any] = {"nodeSelectorTerms": [_TERM]}
-_CONTAINER: Mapping[str, Any] = {
-    "name": str,
-    "command": [str],
-    "args": [str],
-    "restartPolicy": str,
-    "env": [{"name": str, "value": str}],
-    "volumeMounts": [{"mountPath": str}],
-    "resources": {"requests": _AMOUNTS, "limits": _AMOUNTS},
-    "securityContext": {"privileged": bool, "capabilities": {"add": [str], "drop": [str]}},
-}
-_CLAIM_NAMES: Mapping[str, Any] = {"name": str, "resourceClaimName": str}
-_POD_SPEC: Mapping[str, Any] = {
-    "nodeName": str,
-    "runtimeClassName": str,
-    "nodeSelector": _TEXTS,
-    "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": _SELECTOR}},
-    "containers": [_CONTAINER],
-    "initContainers": [_CONTAINER],
-    "volumes": [{"name": str, "emptyDir": Mapping, "configMap": {"name": str}}],
-    "resourceClaims": [_CLAIM_NAMES],
-}
-POD: Mapping[str, Any] = {
-    "metadata": _METADATA,
-    "spec": _POD_SPEC,
-    "status": {
-        "phase": str,
-        "conditions": [{"type": str, "status": str}],
-        "resourceClaimStatuses": [_CLAIM_NAMES],
-    },
-}
-DAEMON_SET: Mapping[str, Any] = {
-    "metadata": _METADATA,
-    "spec": {"template": {"metadata": _METADATA, "spec": _POD_SPEC}},
-}
-#: Its status is what the kubelet of its host says.
-NODE: Mapping[str, Any] = {
-    "metadata": _METADATA,
-    "spec": {"unschedulable": bool, "taints": [{"key": str, "value": str, "effect": str}]},
-    "status": {
-        "conditions": [{"type": str, "status": str, "lastTransitionTime": str}],
-        "addresses": [{"type": str, "address": str}],
-        "allocatable": _AMOUNTS,
-        "capacity": _AMOUNTS,
-        "nodeInfo": {"kubeletVersion": str},
-    },
-}
-CLUSTER_POLICY: Mapping[str, Any] = {
-    "metadata": _METADATA,
-    "spec": {
-        "driver": {"enabled": bool, "useNvidiaDriverCRD": bool, "version": str},
-        "toolkit": {"enabled": bool},
-        "mig": {"strategy": str},
-        "migManager": {"enabled": bool},
-        "operator": {"runtimeClass": str},
-        "devicePlugin": {"config": {"name": str, "default": str}},
-    },
-    "status": {"state": str, "namespace": str},
-}
-NVIDIA_DRIVER: Mapping[str, Any] = {"metadata": _METADATA, "spec": {"version": str, "nodeSelector": _TEXTS}}
-RESOURCE_SLICE: Mapping[str, Any] = {
-    "metadata": _METADATA,
-    "spec": {
-        "driver": str,
-        "nodeName": str,
-        "pool": {"name": str, "generation": int},
-        "devices": [{"name": str, "attributes": {"*": {"string": str}}}],
-    },
-}
-DEVICE_TAINT_RULE: Mapping[str, Any] = {
-    "metadata": _METADATA,
-    "spec": {"deviceSelector": {"driver": str, "pool": str, "device": str}, "taint": {"key": str, "effect": str}},
-}
-RESOURCE_QUOTA: Mapping[str, Any] = {"metadata": _METADATA, "spec": {"hard": _AMOUNTS}}
-_FLAVOR: Mapping[str, Any] = {"name": str, "resources": [{"name": str, "nominalQuota": (str, int)}]}
-#: Of Kueue.
-CLUSTER_QUEUE: Mapping[str, Any] = {"metadata": _METADATA, "spec": {"resourceGroups": [{"flavors": [_FLAVOR]}]}}
-_DEVICE_REQUEST: Mapping[str, Any] = {
-    "deviceClassName": str,
-    "allocationMode": str,
-    "count": int,
-    "adminAccess": bool,
-    "selectors": [{"cel": {"expression": str}}],
-}
-RESOURCE_CLAIM: Mapping[str, Any] = {
-    "metadata": _METADATA,
-    "spec": {"devices": {"requests": [{"exactly": _DEVICE_REQUEST}]}},
-    "status": {
-        "reservedFor": [{"resource": str, "name": str, "uid": str}],
-        "allocation": {
-            "nodeSelector": _SELECTOR,
-            "devices": {
-                "results": [
-                    {"driver": str, "pool": str, "device": str, "adminAccess": bool, "consumedCapacity": _AMOUNTS}
-                ]
-            },
-        },
-    },
-}
+_TYPES: Mapping[str, Any] = {"string": str, "integer": int, "boolean": bool, "mapping": Mapping, "amount": (str, int)}
+
+
+def _shape(written: Any) -> Any:
+    if isinstance(written, Mapping):
+        return {name: _shape(one) for name, one in written.items()}
+    return [_shape(one) for one in written] if isinstance(written, list) else _TYPES[written]
+
+
+#: What is read of objects, as object_shapes.yml explains it.
+_SHAPES: Mapping[str, Mapping[str, Any]] = _shape(table(str(__package__), "object_shapes"))
+POD, DAEMON_SET, NODE = (_SHAPES[name] for name in ("pod", "daemon_set", "node"))
+CLUSTER_POLICY, NVIDIA_DRIVER = _SHAPES["cluster_policy"], _SHAPES["nvidia_driver"]
+RESOURCE_SLICE, RESOURCE_CLAIM = _SHAPES["resource_slice"], _SHAPES["resource_claim"]
+DEVICE_TAINT_RULE, RESOURCE_QUOTA = _SHAPES["device_taint_rule"], _SHAPES["resource_quota"]
+CLUSTER_QUEUE = _SHAPES["cluster_queue"]
 
 
 def taken(items: Any, shape: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -7,13 +7,12 @@
 from __future__ import annotations
 
 import difflib
-import pkgutil
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from itertools import islice
 from typing import Any
 
-from ...module_utils._formats.documents import read_yaml
+from ...module_utils._formats.documents import table
 from .finding import MOST, OF_A_CONFIGURATION, Report, below, closest, mapping, near, sequence
 
 #: Names that a chart had.
@@ -54,18 +53,13 @@ _LABEL_FIELDS = ("worker", "config", "sources", "pci", "deviceLabelFields")
 _KNOWN_LABELS = ({"vendor"}, {"class", "vendor"})
 
 
-def table(name: str) -> Any:
-    """Return what a file of data of this room holds."""
-    return read_yaml((pkgutil.get_data(__package__, name) or b"").decode())
-
-
 @cache
 def charts() -> Mapping[str, tuple[str, frozenset[str]]]:
     """Return the pinned version of each chart, and the paths that its templates read; everything below such a path is passed on."""
     found = {
         name: (version, frozenset(keys.split()))
         for name, _space, version, keys in (
-            (*key.partition(" "), keys) for key, keys in table("chart_keys.yml").items()
+            (*key.partition(" "), keys) for key, keys in table(str(__package__), "chart_keys").items()
         )
     }
     for chart, inner in ((PLUGIN, "nfd"), (OPERATOR, DISCOVERY)):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from . import chart_values
+from ...module_utils._formats.documents import table
 from .decode import describe
 from .finding import Report, closest, group_of, join, mapping, near, sequence
 
@@ -43,7 +43,7 @@ def known_kinds() -> Mapping[str, Definition]:
     """Return the definitions by kind."""
     return {
         title.partition(" ")[0]: Definition(title.partition(" ")[2], source, fields)
-        for source, kinds in chart_values.table("object_fields.yml").items()
+        for source, kinds in table(str(__package__), "object_fields").items()
         for title, fields in kinds.items()
     }
 

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from ...module_utils._formats.documents import read_yaml
+from ...module_utils._formats.documents import table
 from ...module_utils._formats.imex import HOST, MASKED
 from ...module_utils._formats.imex import VARIABLE as IMEX
 from ...module_utils._health.xid import LOUD_XIDS, QUIET_ACTIONS
@@ -226,10 +225,6 @@ class Alert:
     repair: bool = False
 
 
-def _data(name: str) -> Any:
-    return read_yaml(Path(__file__).with_name(name).read_text(encoding="utf-8"))
-
-
 def _alerts(entries: Iterable[Mapping[str, Any]]) -> tuple[Alert, ...]:
     quiet, loud = "|".join(QUIET_ACTIONS), "|".join(map(str, LOUD_XIDS))
     return tuple(
@@ -238,8 +233,8 @@ def _alerts(entries: Iterable[Mapping[str, Any]]) -> tuple[Alert, ...]:
     )
 
 
-ALERTS, DCGM_ALERTS = (_alerts(entries) for entries in _data("alerts.yml").values())
-_DASHBOARD = _data("dashboard.yml")
+ALERTS, DCGM_ALERTS = (_alerts(entries) for entries in table(str(__package__), "alerts").values())
+_DASHBOARD = table(str(__package__), "dashboard")
 
 
 def rule(alert: Alert) -> dict[str, Any]:

@@ -78,7 +78,6 @@ def test_nothing_else_opens_files():
         "plugin_utils/lease_renewal.py": "makes a file that must not exist",
         "doc_fragments/variables.py": "files of the collection's roles",
         "plugin_utils/role_variables.py": "files of the collection's roles",
-        "plugin_utils/render/addons.py": "files of the collection beside it",
         "plugin_utils/host_program.py": "files of the collection, pynvml as it is installed, and a temporary file that it has made",
     }
     found = {str(path.relative_to(PLUGINS)) for path in PLUGINS.rglob("*.py") if any(map(_opens, _calls(path)))}
