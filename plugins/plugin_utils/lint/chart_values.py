@@ -15,39 +15,12 @@ from typing import Any
 from ...module_utils._formats.documents import table
 from .finding import MOST, OF_A_CONFIGURATION, Report, below, closest, mapping, near, sequence
 
-#: Names that a chart had.
-FORMER = {"nvidia-dra-driver-gpu": "dra-driver-nvidia-gpu"}
 PLUGIN, OPERATOR, DISCOVERY = "nvidia-device-plugin", "gpu-operator", "node-feature-discovery"
 EXPORTER, HAMI, DRA_DRIVER, OWN = "dcgm-exporter", "hami", "dra-driver-nvidia-gpu", "gpufleet-nvidia"
-#: Chart to keys at the top of its values: one of the first, or two of the second, and it is this chart. The first that fits counts.
-_TOP: Mapping[str, tuple[set[str], set[str]]] = {
-    OWN: (set(), {"configMaps", "policies", "verification"}),
-    DRA_DRIVER: ({"kubeletPlugin"}, set()),
-    HAMI: ({"schedulerName", "mockDevicePlugin", "device-config"}, {"scheduler", "devicePlugin", "resourceName"}),
-    PLUGIN: ({"migStrategy", "deviceListStrategy", "deviceIDStrategy", "failOnInitError", "nvidiaDriverRoot"}, set()),
-    OPERATOR: (
-        {"migManager", "dcgmExporter", "nodeStatusExporter", "sandboxWorkloads", "vgpuManager"},
-        {"operator", "driver", "toolkit", "devicePlugin", "cdi", "mig", "daemonsets", "validator", DISCOVERY},
-    ),
-    EXPORTER: ({"kubernetesDRA", "debugDump"}, set()),
-    DISCOVERY: ({"topologyUpdater"}, {"master", "worker", "enableNodeFeatureApi"}),
-}
-#: Feature gates of the DRA driver 0.5.0 (pkg/featuregates) and whether they are on by default, with those of its logs; which exclude each other,
-#: and which need another (ValidateFeatureGates).
-_GATES: Mapping[str, bool] = {
-    **dict.fromkeys(["IMEXDaemonsWithDNSNames", "ComputeDomainCliques", "CrashOnNVLinkFabricErrors"], True),
-    **dict.fromkeys(["TimeSlicingSettings", "MPSSupport", "PassthroughSupport", "NVMLDeviceHealthCheck"], False),
-    **dict.fromkeys(["DynamicMIG", "DeviceMetadata", "FabricManagerPartitioning", "HostManagedIMEXDaemon"], False),
-    **dict.fromkeys(["DRAListTypeAttributes", "ConsumableShares", "AllAlpha", "AllBeta"], False),
-    **dict.fromkeys(["ContextualLogging", "LoggingAlphaOptions", "LoggingBetaOptions"], False),
-}
-_EXCLUDE = (
-    ("DynamicMIG", "PassthroughSupport"),
-    ("DynamicMIG", "NVMLDeviceHealthCheck"),
-    ("DynamicMIG", "MPSSupport"),
-    ("PassthroughSupport", "NVMLDeviceHealthCheck"),
-)
-_NEED = (("ComputeDomainCliques", "IMEXDaemonsWithDNSNames"), ("DeviceMetadata", "PassthroughSupport"))
+#: Names that charts had, by which keys they are known, and feature gates, as chart_values.yml explains them.
+_TABLE: Mapping[str, Any] = table(str(__package__), "chart_values")
+FORMER: Mapping[str, str] = _TABLE["former"]
+_GATES: Mapping[str, bool] = {**dict.fromkeys(_TABLE["gates_on"], True), **dict.fromkeys(_TABLE["gates_off"], False)}
 _LABEL_FIELDS = ("worker", "config", "sources", "pci", "deviceLabelFields")
 #: With these, in any order, the labels are pci-10de.present and pci-0302_10de.present, by one of which the GPU Operator knows a node with a GPU.
 _KNOWN_LABELS = ({"vendor"}, {"class", "vendor"})
@@ -75,8 +48,8 @@ def chart_of(values: Mapping[str, Any]) -> str:
     repository = str(below(values, "image", "repository")).rpartition("/")[2]
     if repository == EXPORTER:
         return EXPORTER
-    for chart, (one, two) in _TOP.items():
-        if one & set(values) or len(two & set(values)) > 1:
+    for chart, (one, two) in _TABLE["known_by"].items():
+        if set(one) & set(values) or len(set(two) & set(values)) > 1:
             # Other charts have such keys, too. Of its own chart the collection keeps no keys.
             read = [chart == OWN or _is_read(path, charts()[chart][1]) for path in _paths(values, ())]
             return chart if 2 * sum(read) >= len(read) else ""
@@ -161,11 +134,11 @@ def _gates(given: Mapping[str, Any], same: bool, report: Report) -> None:
             # Another version may have it.
             (report.error if same else report.note)(f"featureGates.{gate}", message, near(str(gate), _GATES))
     on = {gate for gate, default in _GATES.items() if given.get(gate, default) is True}
-    for one, other in _EXCLUDE:
+    for one, other in _TABLE["exclude"]:
         if {one, other} <= on:
             message = f"{one} and {other} exclude each other: the DRA driver does not start"
             report.error(f"featureGates.{one}", message, "Set one of them to false.")
-    for one, other in _NEED:
+    for one, other in _TABLE["need"]:
         if one in on and given.get(other, _GATES[other]) in (None, False):
             message = f"{one} needs {other}: the DRA driver does not start"
             report.error(f"featureGates.{one}", message, f"Set {other}: true, or {one}: false.")
