@@ -4,9 +4,7 @@
 
 """Objects by which pods claim devices of NVIDIA's DRA driver: what the API server accepts, and no node can serve.
 
-Classes, attributes and capacities are those of the driver 0.5.0: deployments/helm/dra-driver-nvidia-gpu/templates/deviceclass-*.yaml and
-cmd/gpu-kubelet-plugin/{deviceinfo,mig}.go. The API server takes any object as the parameters of a driver; what this one takes is in
-api/nvidia.com/resource/v1beta1 (sharing.go, validate.go; its decoder is strict).
+Classes, attributes and parameters are in dra_claims.yml. The API server takes any object as the parameters of a driver.
 """
 
 from __future__ import annotations
@@ -16,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from ...module_utils._formats.documents import table
 from .finding import Report, below, closest, group_of, join, mapping, near, sequence
 from .node import LintedNode
 
@@ -24,17 +23,9 @@ KINDS = ("DeviceClass", "ResourceClaim", "ResourceClaimTemplate")
 DRIVER = "gpu.nvidia.com"
 _OF_NVIDIA = ".nvidia.com"
 GPU, MIG, VFIO = "gpu.nvidia.com", "mig.nvidia.com", "vfio.gpu.nvidia.com"
-_CLASSES = {GPU, MIG, VFIO, "compute-domain-daemon.nvidia.com", "compute-domain-default-channel.nvidia.com"}
-_ALL = {"type", "uuid", "productName"}
-_COMMON = _ALL | {
-    *("brand", "architecture", "cudaComputeCapability", "driverVersion", "cudaDriverVersion", "addressingMode")
-}
-#: gpuModuleID is there with the gate FabricManagerPartitioning. index, which the driver's own example gpu-test6.yaml compares, is in none of its devices.
-_ATTRIBUTES: Mapping[str, set[str]] = {
-    GPU: _COMMON | {"gpuModuleID"},
-    MIG: _COMMON | {"parentUUID", "profile"},
-    VFIO: _ALL | {"deviceID", "vendorID", "gpuModuleID", "iommuFDEnabled"},
-}
+_TABLE: Mapping[str, Any] = table(str(__package__), "dra_claims")
+_CLASSES = set(_TABLE["classes"])
+_ATTRIBUTES: Mapping[str, set[str]] = {name: set(there) for name, there in _TABLE["attributes"].items()}
 _ATTRIBUTE = re.compile(r"""device\.attributes\[\s*['"]([^'"]*)['"]\s*\]\s*\.\s*(\w+)""")
 #: A capacity without the domain of its driver: the expression compares a mapping with a quantity.
 _CAPACITY = re.compile(r"""device\.capacity\[\s*['"](?P<name>[^'"./]*)['"]\s*\]""")
@@ -43,19 +34,7 @@ _PARTITION = re.compile(r"partition[0-9]+")
 _PROFILE = re.compile(r"""\.\s*profile\s*==\s*['"]([^'"]*)['"]""")
 _GROUP = "resource.nvidia.com/v1beta1"
 #: Kind of the parameters to the class of the devices that it is for.
-_CLASS_OF = {"GpuConfig": GPU, "MigDeviceConfig": MIG, "VfioDeviceConfig": VFIO}
-#: Strategy to the feature gate of the driver and to the section of its settings.
-_STRATEGIES = {"TimeSlicing": ("TimeSlicingSettings", "timeSlicingConfig"), "MPS": ("MPSSupport", "mpsConfig")}
-_INTERVALS = {"Default", "Short", "Medium", "Long"}
-_SETTINGS = {
-    "timeSlicingConfig": {"interval"},
-    "mpsConfig": {
-        "defaultActiveThreadPercentage",
-        "defaultPinnedDeviceMemoryLimit",
-        "defaultPerDevicePinnedMemoryLimit",
-        "multiUser",
-    },
-}
+_CLASS_OF: Mapping[str, str] = {kind: one["class"] for kind, one in _TABLE["parameters"].items()}
 _STAYS = "the driver refuses the claim when it prepares it, and the pod stays in ContainerCreating"
 #: A request for the devices of a class as if they were an extended resource (KEP-5004).
 _BY_CLASS = "deviceclass.resource.kubernetes.io/"
@@ -267,52 +246,52 @@ def _shared_by(entries: Sequence[Any], path: str, classes: Mapping[str, str], re
                     f"{kind} is not for the devices of {of}, which {one} requests: {_STAYS}",
                     f"Use {next(one for one, name in _CLASS_OF.items() if name == of)}.",
                 )
-        if kind != "VfioDeviceConfig":
-            _known(parameters, {"apiVersion", "kind", "sharing"}, place, report)
-            if "sharing" in parameters:
-                _sharing(kind, mapping(parameters["sharing"]), f"{place}.sharing", report)
+        fields = _TABLE["parameters"][kind]["fields"]
+        _known(parameters, fields, place, report)
+        if fields and "sharing" in parameters:
+            _sharing(kind, mapping(parameters["sharing"]), f"{place}.sharing", report)
 
 
 def _sharing(kind: str, sharing: Mapping[str, Any], path: str, report: Report) -> None:
-    sections = {"mpsConfig"} if kind == "MigDeviceConfig" else set(_SETTINGS)
     if kind == "MigDeviceConfig" and "timeSlicingConfig" in sharing:
         message = f"MIG devices have no time slice of their own: {_STAYS}"
         report.error(f"{path}.timeSlicingConfig", message, "Remove it: pods share a MIG device by naming one claim.")
-    _known(sharing, {"strategy", "timeSlicingConfig", *sections}, path, report)
-    strategy = str(sharing.get("strategy"))
-    if strategy not in _STRATEGIES:
+    strategies, strategy = _TABLE["strategies"], str(sharing.get("strategy"))
+    if strategy not in strategies:
         report.error(
-            f"{path}.strategy", f"{strategy} is no strategy of the driver: {_STAYS}", near(strategy, set(_STRATEGIES))
+            f"{path}.strategy", f"{strategy} is no strategy of the driver: {_STAYS}", near(strategy, strategies)
         )
         return
-    gate, section = _STRATEGIES[strategy]
-    for other in set(_SETTINGS) - {section}:
-        if other in sharing and kind == "GpuConfig":
+    gate, section, mode = strategies[strategy]
+    for _gate, other, _mode in strategies.values():
+        if other != section and other in sharing and kind == "GpuConfig":
             report.error(
                 f"{path}.{other}", f"it does not belong to {strategy}: {_STAYS}", "Remove it, or change the strategy."
             )
     report.note(
         f"{path}.strategy",
         f"{strategy} needs the driver's feature gate {gate} (alpha, off by default); without it {_STAYS}",
-        f"Render the pool with nvidia_sharing_backend: dra and nvidia_sharing_mode: {'mps' if strategy == 'MPS' else 'time_slicing'}, which sets it.",
+        f"Render the pool with nvidia_sharing_backend: dra and nvidia_sharing_mode: {mode}, which sets it.",
     )
     settings = mapping(sharing.get(section))
-    _known(settings, _SETTINGS[section], f"{path}.{section}", report)
     if section == "timeSlicingConfig" and section in sharing and settings.get("interval") is None:
         message = "it has no interval, which the driver's check of it dereferences: the driver's pod crashes"
         report.error(f"{path}.{section}", message, f"Set interval, or remove {section}.")
     interval = settings.get("interval") or "Default"
-    if interval not in _INTERVALS:
+    if interval not in _TABLE["intervals"]:
         message = f"{interval} is no interval of the driver: {_STAYS}"
-        report.error(f"{path}.{section}.interval", message, near(str(interval), _INTERVALS))
+        report.error(f"{path}.{section}.interval", message, near(str(interval), _TABLE["intervals"]))
     percentage = settings.get("defaultActiveThreadPercentage", 100)
     if not isinstance(percentage, int) or isinstance(percentage, bool) or not 0 <= percentage <= 100:
         message = f"{percentage} must be an integer from 0 to 100: {_STAYS}"
         report.error(f"{path}.{section}.defaultActiveThreadPercentage", message, "Write such as 25.")
 
 
-def _known(values: Mapping[str, Any], known: set[str], path: str, report: Report) -> None:
-    for key in values:
-        if key not in known:
+def _known(values: Mapping[str, Any], known: Any, path: str, report: Report) -> None:
+    """Check that the driver knows fields, and those below them; C(known) is null where nothing is checked."""
+    for key, inner in values.items() if known else ():
+        if key in known:
+            _known(mapping(inner), known[key], join(path, key), report)
+        else:
             message = f"the driver knows no such field, and its decoder is strict: {_STAYS}"
             report.error(join(path, str(key)), message, near(str(key), known))
