@@ -4,8 +4,7 @@
 
 """HAMi's configuration: its device plugin's (C(device-config.yaml)) and that of single nodes (C(config.json)).
 
-The fields are those of HAMi 2.10: pkg/device/nvidia/{device,mig_profiles}.go, and how they are used in
-pkg/device-plugin/nvidiadevice/nvinternal/{plugin/{server,register,util},cdi/cdi}.go. Both programs read YAML without looking for unknown fields.
+The fields are those of hami.yml. Both programs read YAML without looking for unknown fields.
 """
 
 from __future__ import annotations
@@ -15,38 +14,20 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Callable
 
+from ...module_utils._formats.documents import table
 from .finding import Report, is_placeholder, join, mapping, near, sequence
 from .node import LintedNode
 
-#: What the value of a field has to be, and whether it is.
-_Kind = tuple[str, Callable[[Any], bool]]
-_NUMBER: _Kind = ("a number", lambda value: isinstance(value, (int, float)) and not isinstance(value, bool))
-_COUNT: _Kind = (
-    "an integer from 0 on",
-    lambda value: isinstance(value, int) and not isinstance(value, bool) and value >= 0,
-)
-_TRUTH: _Kind = ("true or false", lambda value: isinstance(value, bool))
-_TEXT: _Kind = ("a string", lambda value: not isinstance(value, (Mapping, list)))
-_LIST: _Kind = ("a list", lambda _value: True)
-_FIELDS: Mapping[str, _Kind] = {
-    **dict.fromkeys(["deviceMemoryScaling", "deviceCoreScaling"], _NUMBER),
-    **dict.fromkeys(["deviceSplitCount", "preConfiguredDeviceMemory", "memoryFactor"], _COUNT),
-    **dict.fromkeys(["defaultMemory", "defaultCores", "defaultGPUNum"], _COUNT),
-    **dict.fromkeys(["overwriteEnv", "enableNumaTopology", "disableCoreLimit"], _TRUTH),
-    **dict.fromkeys(["resourceCountName", "resourceMemoryName", "resourceMemoryPercentageName"], _TEXT),
-    **dict.fromkeys(["resourceCoreName", "resourcePriorityName", "runtimeClassName"], _TEXT),
-    **dict.fromkeys(["gpuCorePolicy", "libCudaLogLevel"], _TEXT),
-    "migProfileAllowlist": _LIST,
+#: Whether a value is what the table says of a field; a list may be anything.
+_FITS: Mapping[str, Callable[[Any], bool]] = {
+    "a number": lambda value: isinstance(value, (int, float)) and not isinstance(value, bool),
+    "an integer from 0 on": lambda value: isinstance(value, int) and not isinstance(value, bool) and value >= 0,
+    "true or false": lambda value: isinstance(value, bool),
+    "a string": lambda value: not isinstance(value, (Mapping, list)),
+    "a list": lambda _value: True,
 }
-#: The plugin reads them without asking whether they are there.
-_NEEDED = ("deviceSplitCount", "deviceMemoryScaling", "libCudaLogLevel")
-_CHOICES = {"gpuCorePolicy": ("default", "force", "disable"), "libCudaLogLevel": ("0", "1", "3", "4")}
-_OF_A_NODE = {
-    *("name", "operatingmode", "migstrategy", "filterdevices", "enablegetpreferredallocation", "devicesplitcount"),
-    *("devicememoryscaling", "devicecorescaling", "preconfigureddevicememory", "libcudaloglevel", "enablenumatopology"),
-}
-#: What older releases had, and what HAMi 2.10 reads in its place.
-_SUCCESSORS = {"knownMigGeometries": "migProfileAllowlist, with models and profiles"}
+_TABLE: Mapping[str, Any] = table(str(__package__), "hami")
+_FIELDS, _OF_A_NODE = _TABLE["fields"], _TABLE["of_a_node"]
 _PROFILE = re.compile(r"[^.]+g\..*")
 
 
@@ -67,9 +48,10 @@ def check(document: Mapping[str, Any], text: str, strategies: Sequence[str], rep
 def _devices(given: Mapping[str, Any], report: Report) -> None:
     for key in given:
         if key not in _FIELDS:
-            remedy = f"Write {_SUCCESSORS[key]}." if key in _SUCCESSORS else near(str(key), _FIELDS)
+            known = _TABLE["successors"].get(key)
+            remedy = f"Write {known}." if known else near(str(key), _FIELDS)
             report.warning(join("nvidia", str(key)), "HAMi has no such field and ignores it", remedy)
-    for key in _NEEDED:
+    for key in _TABLE["needed"]:
         if given.get(key) is None:
             report.error(
                 join("nvidia", key),
@@ -77,11 +59,11 @@ def _devices(given: Mapping[str, Any], report: Report) -> None:
                 'Write it as the chart does: deviceSplitCount: 10, deviceMemoryScaling: 1, libCudaLogLevel: "0".',
             )
     for key, value in given.items():
-        wanted, fits = _FIELDS.get(key, _LIST)
-        if value is not None and not fits(value):
+        wanted = _FIELDS.get(key, "a list")
+        if value is not None and not _FITS[wanted](value):
             message = f"{value!r} is not {wanted}: HAMi's scheduler and device plugin do not start"
             report.error(join("nvidia", key), message)
-    for key, choices in _CHOICES.items():
+    for key, choices in _TABLE["choices"].items():
         if given.get(key) not in (None, "") and str(given[key]) not in choices:
             report.warning(
                 join("nvidia", key), f"{given[key]} is not one of its values", near(str(given[key]), choices)

@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ...module_utils._formats.documents import table
 from . import decode as go
 from .finding import Report
 
 PREFIX = "nvidia.com/"
-DEVICE_LIST_STRATEGIES = ("envvar", "volume-mounts", "cdi-annotations", "cdi-cri")
 
 _LONGEST_NAME = 63
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
@@ -156,43 +156,28 @@ class Field:
     choices: tuple[str, ...] = ()
 
 
-#: Those of C(flags).
-FLAGS: Mapping[str, Field] = {
-    "migStrategy": Field(go.string, "none", ("none", "single", "mixed")),
-    "failOnInitError": Field(go.boolean, True),
-    "mpsRoot": Field(go.string, ""),
-    "nvidiaDriverRoot": Field(go.string, "/"),
-    "nvidiaDevRoot": Field(go.string),
-    "gdrcopyEnabled": Field(go.boolean, False),
-    "gdsEnabled": Field(go.boolean, False),
-    "mofedEnabled": Field(go.boolean, False),
-    "useNodeFeatureAPI": Field(go.boolean),
-    "deviceDiscoveryStrategy": Field(go.string, "auto", ("auto", "nvml", "tegra")),
+_DECODERS = {
+    "string": go.string,
+    "boolean": go.boolean,
+    "duration": go.duration,
+    "strategies": _device_list_strategy,
 }
-#: Those of C(flags.plugin).
-PLUGIN: Mapping[str, Field] = {
-    "passDeviceSpecs": Field(go.boolean, False),
-    "deviceListStrategy": Field(_device_list_strategy, ["envvar"], DEVICE_LIST_STRATEGIES),
-    "deviceIDStrategy": Field(go.string, "uuid", ("uuid", "index")),
-    "cdiAnnotationPrefix": Field(go.string, "cdi.k8s.io/"),
-    "nvidiaCTKPath": Field(go.string, "/usr/bin/nvidia-ctk"),
-    "containerDriverRoot": Field(go.string, "/driver-root"),
-    "sharedDevicesAllocationPolicy": Field(go.string, "distributed", ("distributed", "packed")),
-}
-_GFD: Mapping[str, go.Decoder] = {
-    "oneshot": go.boolean,
-    "noTimestamp": go.boolean,
-    "sleepInterval": go.duration,
-    "outputFile": go.string,
-    "machineTypeFile": go.string,
-}
+#: Those of C(flags), of C(flags.plugin) and of C(flags.gfd), as plugin_fields.yml has them.
+FLAGS, PLUGIN, _GFD = (
+    {
+        name: Field(_DECODERS[one["type"]], one.get("default"), tuple(one.get("choices", ())))
+        for name, one in fields.items()
+    }
+    for fields in table(str(__package__), "plugin_fields").values()
+)
+DEVICE_LIST_STRATEGIES = PLUGIN["deviceListStrategy"].choices
 
 
 def _decoders(fields: Mapping[str, Field]) -> dict[str, go.Decoder]:
     return {name: field.decode for name, field in fields.items()}
 
 
-_FLAGS = go.struct({**_decoders(FLAGS), "plugin": go.struct(_decoders(PLUGIN)), "gfd": go.struct(_GFD)})
+_FLAGS = go.struct({**_decoders(FLAGS), "plugin": go.struct(_decoders(PLUGIN)), "gfd": go.struct(_decoders(_GFD))})
 _RESOURCE = go.exact(
     {"name": _resource_name, "devices": _devices, "replicas": _replicas, "rename": _resource_name},
     {
