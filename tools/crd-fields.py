@@ -48,8 +48,8 @@ if __name__ == "__main__":
     found = {}
     for path in sys.argv[2:]:
         for definition in map(itemgetter("spec"), yaml.safe_load_all(Path(path).read_text(encoding="utf-8"))):
-            (version,) = (one for one in definition["versions"] if one["storage"])
-            properties = version["schema"]["openAPIV3Schema"]["properties"]
-            title = f"{definition['names']['kind']} {definition['group']}/{version['name']}"
-            found[title] = fields(properties.get("spec") or properties["daemons"])
+            for version in (one for one in definition["versions"] if one["served"]):
+                properties = version["schema"]["openAPIV3Schema"]["properties"]
+                title = f"{definition['names']['kind']} {definition['group']}/{version['name']}"
+                found[title] = fields(properties.get("spec") or properties["daemons"])
     print(yaml.dump({sys.argv[1]: found}, Dumper=_Dumper, default_flow_style=None, width=140), end="")

@@ -10,9 +10,9 @@ definitions=(
     "github.com/fluxcd/kustomize-controller@v1.6.0 config/crd/bases/kustomize.toolkit.fluxcd.io_kustomizations.yaml"
     "github.com/fluxcd/source-controller@v1.7.0 config/crd/bases/source.toolkit.fluxcd.io_helmrepositories.yaml"
     "github.com/prometheus-operator/prometheus-operator@v0.85.0 example/prometheus-operator-crd/monitoring.coreos.com_prometheusrules.yaml"
-    "sigs.k8s.io/kueue@v0.14.0 config/components/crd/bases/kueue.x-k8s.io_clusterqueues.yaml"
-    "sigs.k8s.io/kueue@v0.14.0 config/components/crd/bases/kueue.x-k8s.io_localqueues.yaml"
-    "sigs.k8s.io/kueue@v0.14.0 config/components/crd/bases/kueue.x-k8s.io_resourceflavors.yaml"
+    "sigs.k8s.io/kueue@v0.19.0 config/components/crd/bases/kueue.x-k8s.io_clusterqueues.yaml"
+    "sigs.k8s.io/kueue@v0.19.0 config/components/crd/bases/kueue.x-k8s.io_localqueues.yaml"
+    "sigs.k8s.io/kueue@v0.19.0 config/components/crd/bases/kueue.x-k8s.io_resourceflavors.yaml"
     "sigs.k8s.io/dra-driver-nvidia-gpu@v0.5.0 deployments/helm/dra-driver-nvidia-gpu/crds/resource.nvidia.com_computedomains.yaml"
     "sigs.k8s.io/dra-driver-nvidia-gpu@v0.5.0 deployments/helm/dra-driver-nvidia-gpu/crds/resource.nvidia.com_computedomaincliques.yaml"
 )

@@ -40,16 +40,18 @@ class Definition:
 
 @cache
 def known_kinds() -> Mapping[str, Definition]:
-    """Return the definitions by kind."""
-    return {
-        title.partition(" ")[0]: Definition(title.partition(" ")[2], source, fields)
-        for source, kinds in table(str(__package__), "object_fields").items()
-        for title, fields in kinds.items()
-    }
+    """Return the definitions by kind and version of the API, and by kind alone, of the last version."""
+    found: dict[str, Definition] = {}
+    for source, kinds in table(str(__package__), "object_fields").items():
+        for title, fields in kinds.items():
+            kind, _space, api = title.partition(" ")
+            found[title] = found[kind] = Definition(api, source, fields)
+    return found
 
 
 def definition_of(document: Mapping[str, Any]) -> Definition | None:
-    found = known_kinds().get(str(document.get("kind")))
+    kind = str(document.get("kind"))
+    found = known_kinds().get(f"{kind} {document.get('apiVersion')}") or known_kinds().get(kind)
     return found if found and found.api.partition("/")[0] == group_of(document) else None
 
 
@@ -129,9 +131,13 @@ def _queue(spec: Mapping[str, Any], report: Report) -> None:
             report.error(f"{where}.name", message, "Keep one.")
         seen.add(name)
         for number, one in enumerate(map(mapping, quotas)):
-            for limit in {"borrowingLimit", "lendingLimit"} & set(one) if not spec.get("cohort") else ():
+            for limit in (
+                {"borrowingLimit", "lendingLimit"} & set(one)
+                if not (spec.get("cohort") or spec.get("cohortName"))
+                else ()
+            ):
                 message = "there is nothing to borrow or lend without a cohort: Kueue refuses the queue"
-                report.error(f"{where}.resources[{number}].{limit}", message, "Set cohort, or remove it.")
+                report.error(f"{where}.resources[{number}].{limit}", message, "Name a cohort, or remove it.")
 
 
 def _flavors(spec: Mapping[str, Any]) -> Iterator[tuple[str, str, list[str], list[Any]]]:

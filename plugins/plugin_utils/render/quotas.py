@@ -26,7 +26,7 @@ from .clusters import MANAGED_BY, DescribedCluster, PluginConfiguration, kube_ob
 
 VARIABLE, KIND = "gpu_kubernetes_quotas", "gpu_kubernetes_quota_kind"
 TEAM_LABEL = f"{LABEL_PREFIX}/team"
-#: Of Kueue 0.14, which also serves the objects of earlier releases; its limits of a resource group are those of its definition.
+#: Of Kueue 0.14, and served by 0.19 beside v1beta2; its limits of a resource group are those of its definition.
 API_VERSION = "kueue.x-k8s.io/v1beta1"
 _MOST = 64
 _MOST_LABELS = 8

@@ -860,8 +860,10 @@ def flavor(*resources, name="training"):
             [("error", "spec.resourceGroups[0].flavors[0].resources[0].borrowingLimit")],
         ),
         (queue(flavor({**QUOTA, "borrowingLimit": 2}), cohort="all"), []),
+        (queue(flavor({**QUOTA, "borrowingLimit": 2}), cohortName="all", api_version="kueue.x-k8s.io/v1beta2"), []),
+        (queue(flavor(), cohort="all", api_version="kueue.x-k8s.io/v1beta2"), [("warning", "spec.cohort")]),
         # Of another version nothing is known.
-        (queue(flavor(), cohortName="all", api_version="kueue.x-k8s.io/v1beta2"), [("note", "apiVersion")]),
+        (queue(flavor(), cohorts=["all"], api_version="kueue.x-k8s.io/v1"), [("note", "apiVersion")]),
         (item(KUEUE, "ResourceFlavor"), []),
         (item(KUEUE, "ResourceFlavor", spec={"nodeLabel": {}}), [("warning", "spec.nodeLabel")]),
         (item(KUEUE, "ResourceFlavor", spec={"nodeTaints": [{"key": "a"}]}), [("error", "spec.nodeTaints[0]")]),
