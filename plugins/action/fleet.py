@@ -11,7 +11,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import 
 
 class ActionModule(ChosenAction):
     CHOICES = choices(
-        "adopt check_variables doctor_report fleet_plan host_plan inspect plan_gate rack_drivers remove_gate site_gate site_times slurm_drained slurm_files"
-        " slurm_report verify_report"
+        "adopt check_variables doctor_report fleet_plan host_plan inspect plan_gate rack_drivers remove_gate site_gate site_times slurm_drained slurm_report"
+        " verify_report"
     )
     LATE = "fleet_recommend"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any, Callable
+from typing import Any, Callable, NamedTuple
 
 from ..module_utils._adapters.files import read_bytes, read_text
 from ..module_utils._facts_view import Facts, SlurmFacts
@@ -53,35 +53,53 @@ def slurm_desired(
     if not _directory(variables, template):
         return None
     desired = collect(variables, template, (_ROLE,))
-    cluster = desired[_CLUSTER]
-    texts, nodes = _rendered(cluster, variables, template)
-    mine = next((name for name, node in nodes.items() if node.host == host), None)
-    if not cluster or mine is None:
-        return f"the rendered files of Slurm cluster {cluster or '(none: gpu_slurm_cluster is empty)'} have no node of this host yet"
-    return {"directory": desired[_DIRECTORY], "node": mine, "files": texts}
+    try:
+        rendered = rendered_for(host, variables, template)
+    except NotRendered as refusal:
+        return refusal.reason
+    return {"directory": desired[_DIRECTORY], "node": rendered.node, "files": rendered.files}
 
 
 def slurm_checks(host: str, variables: Mapping[str, Any], facts: Facts) -> tuple[Check, ...]:
     """Return what Slurm offers of C(host) beside what is rendered of it, and which of its jobs see another device; nothing of a host of no cluster."""
+    said, found = facts.slurm or SlurmFacts(), ()
     try:
-        cluster = variables.get(_CLUSTER) and value_of(_CLUSTER, variables)
-        nodes = _rendered(cluster, variables)[1] if cluster and facts.slurm and facts.slurm.scontrol is not None else {}
+        if said.scontrol is not None:
+            rendered = rendered_for(host, variables)
+            found = checks(rendered.node, rendered.shown, said.slurmd or "", said.scontrol)
+    except NotRendered:
+        pass
     except Refused as refusal:
         return (Check("slurm", SKIPPED, refusal.message),)
-    mine = [(name, node) for name, node in nodes.items() if node.host == host]
-    said = facts.slurm or SlurmFacts()
-    offered = [checks(name, node, said.slurmd or "", said.scontrol or "") for name, node in mine]
-    return (*(one for found in offered for one in found), *jobs_elsewhere(facts.gpus or ()))
+    return (*found, *jobs_elsewhere(facts.gpus or ()))
 
 
-def _rendered(
-    cluster: str, variables: Mapping[str, Any], template: Callable[[Any], Any] = lambda value: value
-) -> tuple[dict[str, str], Mapping[str, ShownSlurmNode]]:
-    """Return the rendered files of a cluster, and its nodes. Raises Refused: they cannot be read."""
+class NotRendered(Refused):
+    """The tree has nothing of a host yet."""
+
+
+class RenderedNode(NamedTuple):
+    """The node of a host in the tree, and the files of its cluster by their names."""
+
+    node: str
+    shown: ShownSlurmNode
+    files: dict[str, str]
+
+
+def rendered_for(
+    host: str, variables: Mapping[str, Any], template: Callable[[Any], Any] = lambda value: value
+) -> RenderedNode:
+    """Return what the tree has of a host. Raises Refused: it cannot be read. Raises NotRendered."""
+    cluster = value_of(_CLUSTER, variables, template, "")
     root = value_of(_TREE, variables, template, role_interface("gpu_kubernetes").defaults[_TREE])
     folder = os.path.join(os.path.abspath(str(root)), "slurm", cluster)
     paths = [os.path.join(folder, name) for name in (*NAMES, "capacity.json")]
-    return _tree(folder, tuple(os.stat(one).st_mtime_ns for one in paths if os.path.exists(one)))
+    texts, nodes = _tree(folder, tuple(os.stat(one).st_mtime_ns for one in paths if os.path.exists(one)))
+    for name, node in nodes.items():
+        if cluster and node.host == host:
+            return RenderedNode(name, node, texts)
+    reason = f"the rendered files of Slurm cluster {cluster or '(none: gpu_slurm_cluster is empty)'} have no node of this host yet"
+    raise NotRendered(host, reason, "Set gpu_slurm_cluster for its pool, and run gpufleet.nvidia.site or render.")
 
 
 @lru_cache(maxsize=16)

@@ -42,6 +42,7 @@ TIERS = {
     "test_saved_plans_on_nodes": "nodes",
     "test_claims": "nodes",
     "test_shared_claims": "nodes",
+    "test_slurm_beside": "nodes",
     "test_memory_shares": "nodes",
     "test_pods_bypass": "nodes",
     "test_pods": "pods",

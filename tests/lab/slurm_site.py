@@ -105,14 +105,17 @@ class SlurmSite:
             self.lab.sh(host, f"sed -i 's/^#*TaskProlog/{'' if there else '#'}TaskProlog/' /etc/slurm/slurm.conf")
         self.lab.sh(self.controller, "scontrol reconfigure")
 
+    def variables(self, host):
+        """What the inventory says of a host's pool beside its layout."""
+        own = {"NodeAddr": self.address, "Port": self.port + 1 + self.hosts.index(host), "CPUs": 64}
+        return {**VARIABLES, "gpu_slurm_node_parameters": own, "gpu_slurm_controllers": [self.controller]}
+
     def describe(self, layouts):
         """Write the inventory: a pool for each host, with its layout."""
-        pools = {}
-        for number, host in enumerate(self.hosts):
-            own = {"NodeAddr": self.address, "Port": self.port + 1 + number, "CPUs": 64}
-            variables = {**VARIABLES, "nvidia_mig_layout": layouts[host], "gpu_slurm_node_parameters": own}
-            variables["gpu_slurm_controllers"] = [self.controller]
-            pools[self.pools[host]] = {"hosts": [host], "vars": variables}
+        pools = {
+            self.pools[host]: {"hosts": [host], "vars": {**self.variables(host), "nvidia_mig_layout": layouts[host]}}
+            for host in self.hosts
+        }
         self.fleet.describe(pools)
 
     def partition(self, layouts):

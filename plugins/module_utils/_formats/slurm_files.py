@@ -10,6 +10,7 @@ import itertools
 import posixpath
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Callable
 
 from .._plan import Refused
 
@@ -25,6 +26,8 @@ _LISTED = re.compile(r"(?:[^,\[\]]|\[[^\[\]]*\])+")
 _RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
 #: More nodes than any cluster has, in one name of a file of the site.
 _MOST = 100_000
+#: More files than any site has.
+_MOST_FILES = 256
 #: Resources that only one file may define for a node.
 _OURS = ("gpu", "mps", "shard")
 
@@ -105,10 +108,21 @@ def included(text: str, folder: str) -> list[str]:
     return [posixpath.join(folder, path.strip("\"'")) for path in _INCLUDE.findall(text)]
 
 
-def refuse_elsewhere(files: Mapping[str, str], nodes: Collection[str]) -> None:
-    """Refuse the first line that L(elsewhere) finds."""
-    for refusal in elsewhere(files, nodes):
-        raise refusal
+def read_with_includes(paths: Iterable[str], folder: str, read: Callable[[str], str | None]) -> dict[str, str]:
+    """Return the texts of files of Slurm that are there, and of what they include, by their path. C(folder): where slurm.conf is."""
+    left, found = [*paths], dict[str, str]()
+    while left and len(found) < _MOST_FILES:
+        path = left.pop(0)
+        text = None if path in found else read(path)
+        if text is not None:
+            found[path] = text
+            left += included(text, folder)
+    return found
+
+
+def lines_of(files: Mapping[str, str]) -> list[dict[str, str]]:
+    """Return the L(settings) of each line of some files."""
+    return [line for text in files.values() for _number, line in settings(text)]
 
 
 def elsewhere(files: Mapping[str, str], nodes: Collection[str]) -> Iterator[Refused]:

@@ -12,12 +12,10 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from .documents import whole_number
-from .slurm_files import expanded, included, settings
+from .slurm_files import expanded, lines_of, read_with_includes
 
 #: The driver numbers the capabilities of MIG by the minor number of the GPU and by the IDs of the instances (C(/proc/driver/nvidia-caps/mig-minors)).
 _FIRST, _OF_GPU, _OF_INSTANCE = 3, 135, 9
-#: Files that one host reads for its jobs: its own two and what they include.
-_MOST_FILES = 64
 #: What tasks are told comes in an environment that users write, too: nothing else is taken from it, and no more devices than a host has.
 _UUID = re.compile(r"(GPU|MIG)-[0-9A-Za-z/-]{1,80}")
 _USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@$-]{0,63}")
@@ -77,11 +75,11 @@ def _devices(configuration: str, node: str, read: Callable[[str], str | None]) -
     """Return key and type of each device of a node in the order of Slurm's numbers: by the types of C(Gres), then by the lines of gres.conf."""
     folder = posixpath.dirname(configuration)
     order: list[str] = []
-    for line in _lines(configuration, folder, read):
+    for line in lines_of(read_with_includes([configuration], folder, read)):
         if node in expanded(line.get("nodename", "")) and "gres" in line:
             order = [part.split(":")[1] if part.count(":") > 1 else "" for part in line["gres"].split(",")]
     found = []
-    for line in _lines(posixpath.join(folder, "gres.conf"), folder, read):
+    for line in lines_of(read_with_includes([f"{folder}/gres.conf"], folder, read)):
         mine = "nodename" not in line or node in expanded(line["nodename"])
         if mine and line.get("name") == "gpu":
             kind = line.get("type", "")
@@ -95,19 +93,9 @@ def _devices(configuration: str, node: str, read: Callable[[str], str | None]) -
 def _constrained(configuration: str, read: Callable[[str], str | None]) -> bool:
     """Return whether Slurm's cgroups keep a job from the devices of others."""
     folder = posixpath.dirname(configuration)
-    asked = any("cgroup" in line.get("taskplugin", "") for line in _lines(configuration, folder, read))
-    devices = _lines(posixpath.join(folder, "cgroup.conf"), folder, read)
-    return asked and any(line.get("constraindevices", "").lower() == "yes" for line in devices)
-
-
-def _lines(path: str, folder: str, read: Callable[[str], str | None]) -> list[dict[str, str]]:
-    """Return the settings of each line of a file and of what it includes."""
-    left, found, seen = [path], [], 0
-    while left and seen < _MOST_FILES:
-        text, seen = read(left.pop(0)) or "", seen + 1
-        found += [line for _number, line in settings(text)]
-        left += included(text, folder)
-    return found
+    lines = lines_of(read_with_includes([configuration, f"{folder}/cgroup.conf"], folder, read))
+    asked = any("cgroup" in line.get("taskplugin", "") for line in lines)
+    return asked and any(line.get("constraindevices", "").lower() == "yes" for line in lines)
 
 
 def told(entry: Mapping[str, Any], names: Iterable[str | None]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from .._adapters import command, files, systemd
 from .._adapters.files import HostFiles
 from .._adapters.processes import job_tasks, process_names, program_processes
 from .._formats.documents import read_record
-from .._formats.slurm_files import included, refuse_elsewhere
+from .._formats.slurm_files import elsewhere, read_with_includes
 from .._plan import Plan, Refused, carry_out
 from .._printable import LONGEST_OUTPUT
 from .._schema import mapping, not_null, text
@@ -85,7 +85,8 @@ def run_stage(desired: DesiredSlurm, configuration: str, under_jobs: bool, check
         remedy = "Start slurmd without --conf-server, with a slurm.conf of its own; or bring the files yourself, and set gpu_slurm_controllers: []."
         raise Refused(configuration, reason, remedy)
     refuse_includes(site, folder, desired)
-    refuse_elsewhere(site, [desired.node] if desired.node else said_of_nodes(desired.files))
+    for refusal in elsewhere(site, [desired.node] if desired.node else said_of_nodes(desired.files)):
+        raise refusal
     restarts = any(step.kind is Kind.RESTART_SERVICE for step in planned.steps)
     if restarts and not under_jobs:
         # Files that the daemon was not started with, because a run was cut off, or the record or all of them are lost, do not tell what it has of the nodes.
@@ -117,8 +118,8 @@ def _state(desired: DesiredSlurm) -> SlurmState:
 
 
 def _texts(folder: str) -> dict[str, str]:
-    texts = {name: files.read_bytes(f"{folder}/{name}", links=False) for name in NAMES}
-    return {name: data.decode(errors="replace") for name, data in texts.items() if data is not None}
+    texts = {name: _text(f"{folder}/{name}", links=False) for name in NAMES}
+    return {name: text for name, text in texts.items() if text is not None}
 
 
 def read_site() -> dict[str, str]:
@@ -131,15 +132,13 @@ def read_site() -> dict[str, str]:
 def _site_files(configuration: str, ours: str) -> Mapping[str, str]:
     """Return the site's own files by their path, and what they include, but for ours."""
     folder = posixpath.dirname(configuration)
-    found: dict[str, str] = {}
-    left = [configuration, *(f"{folder}/{own}" for own in sorted(set(INCLUDED_IN.values()) - {"slurm.conf"}))]
-    while left:
-        path = left.pop()
-        data = files.read_bytes(path) if path not in found and not path.startswith(f"{ours}/") else None
-        if data is not None:
-            found[path] = data.decode(errors="replace")
-            left += included(found[path], folder)
-    return found
+    paths = [configuration, *(f"{folder}/{own}" for own in sorted(set(INCLUDED_IN.values()) - {"slurm.conf"}))]
+    return read_with_includes(paths, folder, lambda path: None if path.startswith(f"{ours}/") else _text(path))
+
+
+def _text(path: str, links: bool = True) -> str | None:
+    data = files.read_bytes(path, links=links)
+    return None if data is None else data.decode(errors="replace")
 
 
 def _jobs(nodes: list[str]) -> list[str]:

@@ -2,55 +2,46 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Say whether Slurm offers of a host what its rendered files say. Nothing is decided here."""
+"""Return what the rendered tree has for the task's host, or say whether Slurm offers it. Nothing is decided here."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import Any
 
-from ...module_utils._health.report import FAILED
+from ...module_utils._health.report import FAILED, Check
 from ...module_utils._plan import Refused
 from ..action_options import takes
-from ..fleet import slurm_node
+from ..fleet.slurm_node import checks, job_checks
 from ..host_facts import ControllerAction
 from ..plain import facts_of
-from ..render import writer
+from ..slurm_desired import rendered_for
 
 
 class ActionModule(ControllerAction):
-    OPTIONS = takes("fleet", "slurmd scontrol jobs constrained stays", needs="output_directory cluster")
+    OPTIONS = takes("fleet", "slurmd scontrol jobs constrained stays")
 
     def act(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
-        host, cluster = str(task_vars["inventory_hostname"]), arguments["cluster"]
+        host = str(task_vars["inventory_hostname"])
         try:
-            nodes = writer.slurm_nodes(os.path.abspath(arguments["output_directory"]), cluster)
-            mine = [(name, node) for name, node in nodes.items() if node.host == host]
-            if not mine:
-                reason = f"the rendered files of Slurm cluster {cluster or '(none: gpu_slurm_cluster is empty)'} have no node of this host"
-                raise Refused(
-                    host, reason, "Set gpu_slurm_cluster for its pool, and run gpufleet.nvidia.site or render."
-                )
+            node, expected, files = rendered_for(host, task_vars, self._templar.template)
         except Refused as refusal:
             return {"failed": True, "msg": refusal.message, "refusals": [refusal.as_dict()]}
-        name, expected = mine[0]
+        found: tuple[Check, ...] = ()
         if arguments["jobs"]:
             facts = facts_of(task_vars.get("gpu_facts_now"))[0]
             seen = {str(one["item"]): _last_line(one) for one in arguments["jobs"]}
-            found = slurm_node.job_checks(expected, (facts and facts.gpus) or (), seen, bool(arguments["constrained"]))
+            found = job_checks(expected, (facts and facts.gpus) or (), seen, bool(arguments["constrained"]))
+        elif arguments["slurmd"] is None:
+            return {"node": node, "files": files}
         else:
-            found = slurm_node.checks(name, expected, arguments["slurmd"] or "", arguments["scontrol"] or "")
+            found = checks(node, expected, arguments["slurmd"], arguments["scontrol"] or "")
         for one in found:
             self._display.display(f"  {host}: {one.name}: {one.status}: {one.evidence}")
         wrong = [f"{host}: {one.name}: {one.evidence}. {one.next_step}." for one in found if one.status == FAILED]
         wrong += [f"{host}: {arguments['stays']}"] if wrong and arguments["stays"] else []
-        checks = [one.as_dict() for one in found]
-        return {
-            "checks": checks,
-            "types": sorted(expected.gres),
-            **({"failed": True, "msg": "\n".join(wrong)} if wrong else {}),
-        }
+        result = {"checks": [one.as_dict() for one in found], "types": sorted(expected.gres)}
+        return {**result, "failed": True, "msg": "\n".join(wrong)} if wrong else result
 
 
 def _last_line(job: Mapping[str, Any]) -> str:

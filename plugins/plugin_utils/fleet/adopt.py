@@ -24,7 +24,7 @@ from ...module_utils._formats.documents import read_yaml
 from ...module_utils._formats.driver_versions import branch_of, is_driver_version
 from ...module_utils._formats.imex import HOST, MASKED, NODES, UNMANAGED
 from ...module_utils._formats.imex import VARIABLE as IMEX
-from ...module_utils._formats.slurm_files import elsewhere, expanded, settings
+from ...module_utils._formats.slurm_files import elsewhere, expanded, lines_of
 from ...module_utils._health.metric_units import METRICS_TIMER
 from ...module_utils._injection import CDI, ENVVAR, METHODS, VARIABLE, VOLUME_MOUNTS
 from ...module_utils._mig import mig_parted
@@ -349,7 +349,7 @@ def _boot(reader: _Reader) -> None:
 def slurm_node(facts: Facts, host: str) -> str:
     """Return the name of a host in the slurm.conf that it has; empty where it is no node there."""
     mine = (facts.host.name or host).partition(".")[0]
-    for line in _slurm_lines(facts):
+    for line in lines_of(_site_of(facts)):
         nodes = expanded(line.get("nodename", ""))
         if mine in nodes:
             return mine
@@ -358,17 +358,13 @@ def slurm_node(facts: Facts, host: str) -> str:
     return ""
 
 
-def _slurm_lines(facts: Facts) -> list[dict[str, str]]:
-    return [line for text in _site_of(facts).values() for _number, line in settings(text)]
-
-
 def _site_of(facts: Facts) -> Mapping[str, str]:
     """Return the site's own files of Slurm, where they were read."""
     return (facts.slurm and facts.slurm.site) or {}
 
 
 def _slurm(reader: _Reader, host: str) -> None:
-    lines, node = _slurm_lines(reader.facts), slurm_node(reader.facts, host)
+    lines, node = lines_of(_site_of(reader.facts)), slurm_node(reader.facts, host)
     names = [line["clustername"] for line in lines if "clustername" in line]
     if not names or not node:
         if lines:

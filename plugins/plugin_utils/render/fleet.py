@@ -15,7 +15,7 @@ from typing import Any
 from ...module_utils import _injection as injection
 from ...module_utils._formats.imex import MASKED
 from ...module_utils._formats.imex import VARIABLE as IMEX
-from ...module_utils._formats.slurm_files import refuse_elsewhere
+from ...module_utils._formats.slurm_files import elsewhere
 from ...module_utils._formats.slurm_files import refuse_name as refuse_slurm_name
 from ...module_utils._gpu_facts import GpuFacts
 from ...module_utils._mig.desired import desired_layout
@@ -252,7 +252,8 @@ class Fleet:
             more = parameters(member.host, self._of_slurm(member, "node_parameters"))
             others = other_gres(member.host, self._of_slurm(member, "other_gres"))
             nodes[node] = SlurmNode(node, member.host, member.pool, found, more, others)
-        refuse_elsewhere(texts([str(path) for path in options["site_files"]]), {*nodes, *pending})
+        for refusal in elsewhere(texts([str(path) for path in options["site_files"]]), {*nodes, *pending}):
+            raise refusal
         ordered = tuple(one for _name, one in sorted(nodes.items()))
         return SlurmCluster(name, options, ordered, dict(sorted(pending.items())), behind)
 

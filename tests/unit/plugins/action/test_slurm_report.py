@@ -28,6 +28,14 @@ class Displayed(ActionModule):
     def _display(self):
         return self
 
+    @property
+    def _templar(self):
+        return self
+
+    @staticmethod
+    def template(value):
+        return value
+
     def display(self, text):
         self.lines.append(text)
 
@@ -40,8 +48,9 @@ def report(tmp_path):
     def run(recorded, host=HOST, cluster="hpc", **more):
         said = {name: (DATA / f"fleet/slurm/{recorded}.{name}.txt").read_text() for name in ("slurmd", "scontrol")}
         action = Displayed()
-        arguments = {"output_directory": str(tmp_path), "cluster": cluster, "stays": None, "jobs": None, **said, **more}
-        return action, action.act(arguments, {"inventory_hostname": host})
+        variables = {"gpu_slurm_cluster": cluster, "gpu_kubernetes_output_directory": str(tmp_path)}
+        arguments = {"stays": None, "jobs": None, **said, **more}
+        return action, action.act(arguments, {"inventory_hostname": host, **variables})
 
     return run
 
