@@ -103,7 +103,11 @@ def agrees(nodes: BesideNodes, site: SlurmSite, instances: Mapping[str, Mapping[
     assert {kind.rpartition("_")[2]: number for kind, number in site.offered(BATCH).items()} == instances[BATCH]
     assert [*nodes.expected()] == [SERVING], "no host of Slurm is in the tree of the cluster"
     assert json.loads((nodes.folder / "gitops/slurm/hpc/capacity.json").read_text())["nodes"].keys() == {BATCH}
-    nodes.offers_what_is_rendered()
+    try:
+        nodes.offers_what_is_rendered()
+    except AssertionError as error:
+        pods = nodes.kubectl("get", "pods", "-A", "-o", "wide") + nodes.kubectl("describe", "pods", "-A")
+        raise AssertionError(f"{nodes.offered()} in place of {nodes.expected()}\n{pods}") from error
     planned = nodes.report("plan")["hosts"]
     assert {host: found["verdict"] for host, found in planned.items()} == dict.fromkeys(instances, "as described")
     assert all(found["healthy"] for found in nodes.report("verify").values())

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
@@ -91,6 +92,15 @@ def states(names: Iterable[str]) -> dict[str, Unit]:
 
 def unit(name: str) -> Unit:
     return units([name])[name]
+
+
+def main_process(name: str) -> tuple[str, float] | None:
+    """Return what tells the main process of a unit from another one, and when it began, by the clock as it goes now; None while none runs."""
+    shown = _properties(
+        run(["systemctl", "show", "--property=ActiveState,ExecMainStartTimestampMonotonic", name]).stdout
+    )
+    began = shown.get("ExecMainStartTimestampMonotonic", "") if shown.get("ActiveState") == "active" else ""
+    return (began, time.time() - time.monotonic() + int(began) / 1e6) if began.isdecimal() else None
 
 
 def daemon_reload() -> None:

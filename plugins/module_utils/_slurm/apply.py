@@ -25,6 +25,8 @@ from .plan import (
     INCLUDED_IN,
     NAMES,
     RECORD,
+    SLURMCTLD,
+    SLURMD,
     DesiredSlurm,
     SlurmState,
     changed_nodes,
@@ -38,6 +40,8 @@ from .plan import (
 )
 
 _RECORD = mapping(not_null(text(256)), 8)
+#: In the record, which process of a daemon was started with what is written there.
+_BEGAN = "{} began"
 _PATIENCE = 15.0
 _MOST_FILES = 64
 #: How C(sinfo) calls a node that is given no job.
@@ -52,8 +56,16 @@ def read_files(folder: str) -> dict[str, dict[str, str]]:
         usable = mode_of(name) & 0o555
         found[name] = digest_of(name, content, os.lstat(f"{folder}/{name}").st_mode & usable == usable)
     # What a cut left of it is nothing: the daemon is started once more.
-    record = read_record(_RECORD, files.read_text(f"{folder}/{RECORD}", links=False) or "{}")
-    return {"files": found, "applied": dict(record or {})}
+    record = dict(read_record(_RECORD, files.read_text(f"{folder}/{RECORD}", links=False) or "{}") or {})
+    changed = max((os.lstat(f"{folder}/{name}").st_ctime for name in found if name in INCLUDED_IN), default=0)
+    for service in {SLURMD, SLURMCTLD} & {*record}:
+        process, began = systemd.main_process(f"{service}.service") or ("", changed)
+        if began >= changed:
+            record[_BEGAN.format(service)] = process
+        elif record.get(_BEGAN.format(service)) != process:
+            # A person started it before a file became what it is: perhaps with another text, which was put back.
+            del record[service]
+    return {"files": found, "applied": record}
 
 
 def ask_daemons(node: str) -> dict[str, str]:
@@ -174,19 +186,21 @@ def _offered(nodes: list[str]) -> list[str]:
 
 def _apply(planned: Plan, desired: DesiredSlurm) -> None:
     state = _state(desired)
-    if edited(state):
-        # The other daemon of the host has to be restarted, too, and after a cut both.
-        _record(desired, state.files)
+    # The other daemon of the host may have been started with what a person wrote, too, and after a cut both.
+    applied = dict(state.files if edited(state) else state.applied)
+    _record(desired, applied)
     for step in planned.steps:
         name = step.data.get("name", "")
         if step.kind is Kind.WRITE_FILE:
             files.write_whole(step.target, desired.files[name], mode_of(name))
-            _record(desired, {**_state(desired).applied, name: digest_of(name, desired.files[name], True)})
+            applied[name] = digest_of(name, desired.files[name], True)
         elif step.kind is Kind.REMOVE_FILE:
             files.remove(step.target)
         else:
             systemd.restart(f"{step.target}.service")
-            _record(desired, {**_state(desired).applied, step.target: step.data["digest"]})
+            began = systemd.main_process(f"{step.target}.service") or ("", 0)
+            applied.update({step.target: step.data["digest"], _BEGAN.format(step.target): began[0]})
+        _record(desired, applied)
 
 
 def _record(desired: DesiredSlurm, applied: Mapping[str, str]) -> None:

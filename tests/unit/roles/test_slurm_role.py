@@ -11,6 +11,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,13 @@ cd {folder}
 echo "$*" >> asked
 [ ! -e away ] || {{ echo 'Unable to contact slurm controller' >&2; exit 1; }}
 case "$*" in
-show*) cat state ;;
+show*)
+    read -r said < state
+    then="${{said##*@}}"
+    case "$said" in
+    *@[0-9]*]) echo "${{said%@*}}@$(date -d "@${{then%]}}" +%Y-%m-%dT%H:%M:%S)]" ;;
+    *) cat state ;;
+    esac ;;
 *state=drain*) echo "NodeName=gpu01 State=IDLE+DRAIN Reason=${{4#reason=}} [root]" > state; mv drained-away away; true ;;
 *state=resume*) echo "NodeName=gpu01 State=IDLE" > state ;;
 create*) [ ! -e no-reservation ] || {{ echo 'Error creating the reservation: Access denied' >&2; exit 1; }} ;;
@@ -78,7 +85,12 @@ def node(tmp_path):
         play = [{"hosts": "gpu01", "gather_facts": False, "tasks": roles}]
         (tmp_path / "play.yml").write_text(yaml.safe_dump(play))
         path = f"{programs}:{REPOSITORY}/.venv/bin:{os.environ['PATH']}"
-        given = {**os.environ, "PATH": path, "ANSIBLE_COLLECTIONS_PATH": str(REPOSITORY / "build/collections")}
+        given = {
+            **os.environ,
+            "PATH": path,
+            "TZ": "JST-9",
+            "ANSIBLE_COLLECTIONS_PATH": str(REPOSITORY / "build/collections"),
+        }
         inventory = tmp_path / "hosts.yml"
         inventory.write_text(
             f"all: {{hosts: {{gpu01: {{ansible_connection: local, ansible_python_interpreter: {sys.executable}}}}}}}\n"
@@ -151,7 +163,6 @@ def test_site_has_its_name_with_each_of_the_tags_by_which_it_drains():
 
 
 def test_a_node_that_a_run_has_drained_which_is_still_at_work_is_left_to_it(node):
-    """Of a run of another machine nothing is known: it is taken for one that was cut off."""
     other = subprocess.Popen(["sleep", "60"])
     here = cluster_lease.Holder(f"{os.environ.get('USER') or os.getuid()}@{socket.gethostname()}", "")
     living = f"{here}{other.pid}-{cluster_lease._start_of(other.pid)}-{cluster_lease._space()}"
@@ -160,13 +171,35 @@ def test_a_node_that_a_run_has_drained_which_is_still_at_work_is_left_to_it(node
         code, asked, said = node(["drain.yml"], state=state)
         assert code and f"gpufleet.nvidia.repartition, which has drained its node, is still at work ({living})" in said
         assert asked == []
-        # That of another playbook is not resumed anyway.
-        code, asked, said = node(["drain.yml", "resume.yml"], state=state, work="heal")
-        assert code == 0 and asked == [], said
+        # No other playbook works on the host beside it.
+        code, asked, said = node(["drain.yml"], state=state, work="heal")
+        assert code and asked == [] and f"is still at work ({living})" in said
     finally:
         other.kill()
         other.wait()
     code, asked, said = node(["drain.yml", "resume.yml"], state=state)
+    assert code == 0 and asked == ["update nodename=gpu01 state=resume"], said
+
+
+def drained_elsewhere(minutes):
+    """A node that a run on another machine drained some minutes ago: scontrol prints that in the time of its own zone."""
+    then = int(time.time()) - minutes * 60
+    return f"NodeName=gpu01 State=IDLE+DRAIN Reason=gpufleet.nvidia.repartition ada@other/7-8-9 [root@{then}]"
+
+
+def test_a_node_that_a_run_on_another_machine_drained_lately_is_left_to_it_unless_it_is_taken_over(node):
+    state = drained_elsewhere(89)
+    code, asked, said = node(["drain.yml"], state=state)
+    assert code and asked == [] and "may be at work on another machine (ada@other/7-8-9)" in said
+    assert "it no longer counts 5400 s after that, or at once with gpu_node_lease_take_over=true" in " ".join(
+        said.split()
+    )
+    code, asked, said = node(["drain.yml", "resume.yml"], state=state, gpu_node_lease_take_over=True)
+    assert code == 0 and asked == ["update nodename=gpu01 state=resume"], said
+
+
+def test_a_run_on_another_machine_that_drained_a_node_long_ago_was_cut_off(node):
+    code, asked, said = node(["drain.yml", "resume.yml"], state=drained_elsewhere(91))
     assert code == 0 and asked == ["update nodename=gpu01 state=resume"], said
 
 

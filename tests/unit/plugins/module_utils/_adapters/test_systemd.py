@@ -62,3 +62,15 @@ def test_systemd_is_asked_about_a_file_that_it_has_not_read_and_about_links(cont
 
 def test_no_unit_is_no_question(control):
     assert systemd.states([]) == {} and control[1] == []
+
+
+@pytest.mark.parametrize(
+    ("active", "stamp", "began"),
+    [("active", "12000000", 512.0), ("failed", "12000000", None), ("active", "", None)],
+)
+def test_a_main_process_began_by_the_clock_as_it_goes_now(monkeypatch, active, stamp, began):
+    shown = f"ExecMainStartTimestampMonotonic={stamp}\nActiveState={active}\n"
+    monkeypatch.setattr(systemd, "run", lambda command: Result(tuple(command), 0, shown, ""))
+    monkeypatch.setattr(systemd.time, "time", lambda: 1500.0)
+    monkeypatch.setattr(systemd.time, "monotonic", lambda: 1000.0)
+    assert systemd.main_process("slurmd.service") == (None if began is None else (stamp, began))

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -31,10 +33,17 @@ def host(tmp_path, monkeypatch):
     configuration.write_text(f"ClusterName=hpc\nInclude {ours}/nodes.conf\n")
     (tmp_path / "gres.conf").write_text("Include gpufleet/gres.conf\n")
     found = SimpleNamespace(ours=ours, site=tmp_path, active=True, restarted=[], says={"squeue": "", "sinfo": ""})
-    found.asked = []
+    found.asked, found.processes = [], {}
+
+    def start(name):
+        # Files have the time of the last tick of the kernel.
+        time.sleep(0.02)
+        found.processes[name] = (str(time.monotonic_ns()), time.time())
+        time.sleep(0.02)
 
     def restart(name):
         found.restarted.append(name)
+        start(name)
 
     def run(arguments, **_options):
         found.asked.append(arguments)
@@ -45,13 +54,14 @@ def host(tmp_path, monkeypatch):
 
     monkeypatch.setattr(apply.systemd, "unit", lambda _name: SimpleNamespace(is_active=found.active))
     monkeypatch.setattr(apply.systemd, "restart", restart)
+    monkeypatch.setattr(apply.systemd, "main_process", found.processes.get)
     monkeypatch.setattr(apply.command, "run", run)
 
     def bring(node="gpu01", files=FILES, under_jobs=False, check_mode=False):
         planned = apply.run_stage(DesiredSlurm(str(ours), node, files), str(configuration), under_jobs, check_mode)
         return [step.kind.key for step in planned.steps]
 
-    found.bring = bring
+    found.bring, found.start = bring, start
     return found
 
 
@@ -61,6 +71,26 @@ def test_it_is_brought_once(host):
     assert (host.ours / "task-prolog.sh").stat().st_mode & 0o777 == 0o755
     assert host.restarted == ["slurmd.service"]
     assert host.bring() == []
+    assert host.restarted == ["slurmd.service"]
+
+
+def test_a_daemon_is_started_anew_that_a_person_started_with_another_file_and_put_that_back(host):
+    host.bring()
+    shutil.copy2(host.ours / "gres.conf", host.site / "kept")
+    (host.ours / "gres.conf").write_text("")
+    host.start("slurmd.service")
+    (host.site / "kept").replace(host.ours / "gres.conf")
+    assert host.bring(check_mode=True) == host.bring() == ["restart_service"]
+    assert host.bring() == []
+
+
+def test_a_daemon_that_the_boot_started_is_not_started_anew_for_files_that_say_the_same_of_its_node(host):
+    host.bring()
+    host.start("slurmd.service")
+    assert host.bring() == []
+    of_others = {**FILES, "nodes.conf": f"{FILES['nodes.conf']}NodeName=gpu77 Gres=gpu:nvidia_l4:1\n"}
+    assert host.bring(files=of_others) == ["write_file"]
+    assert host.bring(files=of_others) == []
     assert host.restarted == ["slurmd.service"]
 
 
@@ -189,7 +219,8 @@ def test_a_host_that_is_controller_and_node_restarts_both(host):
     host.bring("")
     assert host.bring() == ["restart_service"]
     assert host.restarted == ["slurmctld.service", "slurmd.service"]
-    assert set(json.loads((host.ours / "applied.json").read_text())) == {"slurmctld", "slurmd", *FILES}
+    daemons = {"slurmctld", "slurmd", "slurmctld began", "slurmd began"}
+    assert set(json.loads((host.ours / "applied.json").read_text())) == {*daemons, *FILES}
 
 
 def test_what_a_person_wrote_restarts_each_daemon_that_may_have_been_started_with_it(host):
