@@ -52,8 +52,8 @@ class DemandLine:
     :param profile: a MIG profile, C(gpu) for a whole GPU, or None where only memory is asked for.
     :param pool: the pool that serves it; None: any.
     :param pods: pods that wait: nothing but the resource that they ask for serves them, and nothing is refused because of them.
-    :param unplanned: why they are left out; empty: they are not. C(claimed): the pods ask for it by a ResourceClaim.
-    :param devices: for how many devices each asks, which one host has to have.
+    :param claimed: the pods ask for it by a ResourceClaim.
+    :param devices: how many of it each pod asks for. What else it asks for has lines with the same path.
     """
 
     path: str
@@ -63,7 +63,6 @@ class DemandLine:
     priority: int = 0
     pool: str | None = None
     pods: bool = False
-    unplanned: str = ""
     claimed: bool = False
     devices: int = 1
 
@@ -124,14 +123,12 @@ def waiting(
             found[int(spec.get("priority") or 0), devices] += bool(devices)
     lines = []
     for (priority, devices), count in sorted((+found).items()):
-        asked = ", ".join(f"{number} x {resource}" for resource, number in devices)
-        several = "each asks for devices of several kinds" if len(devices) > 1 else ""
+        asked = ", ".join(f"{each} x {resource}" for resource, each in devices)
         path = f"pods of priority {priority} that wait for {asked}"
-        profile, claimed = (
-            profile_of_resource(devices[0][0]),
-            devices[0][0].startswith((claims.GPU_CLASS, claims.MIG_CLASS)),
-        )
-        lines.append(DemandLine(path, profile, None, count, priority, None, True, several, claimed, devices[0][1]))
+        for resource, each in devices:
+            claimed = resource.startswith((claims.GPU_CLASS, claims.MIG_CLASS))
+            what = profile_of_resource(resource), None
+            lines.append(DemandLine(path, *what, count, priority, pods=True, claimed=claimed, devices=each))
     return lines
 
 
@@ -283,7 +280,7 @@ def wanted(
     :param by_claims: the pools that serve claims; pods that wait for a MIG device as an extended resource are served by the others.
     :raises Refused: nothing in the fleet can serve a request, whatever its layouts are.
     """
-    found, left_out = [], {}
+    found, left_out, gone = [], {}, set()
     for line in lines:
         if line.pool is not None and line.pool not in pools:
             remedy = f"It has {', '.join(sorted(pools))}."
@@ -299,18 +296,20 @@ def wanted(
             for pool, name in there
             for profile in serving(line, name, boards[name], larger and not line.pods)
         ]
-        if line.unplanned or not kinds:
+        if not kinds:
             names = sorted({profile.name for _pool, name in there for profile in boards[name]})
             reason = f"no GPU of {line.pool or 'the fleet'} offers {line.profile or f'{line.memory_mib}MiB'}"
             if not there:
                 reason = f"no pool serves {'claims' if line.claimed else 'extended resources'}"
             if not line.pods:
                 raise Refused(line.path, reason, f"Its profiles are {', '.join(names) or 'none'}.")
-            left_out[f"{line.count} {line.path}"] = line.unplanned or reason
+            left_out[f"{line.count} {line.path}"] = reason
+            gone.add(line.path)
             continue
-        each = line.devices
-        found.append(WantedUnits(tuple(kinds), line.count * each, line.priority, line.pods, each, line.path))
-    return found, left_out
+        each, pod = line.devices, line.path if line.pods else ""
+        found.append(WantedUnits(tuple(kinds), line.count * each, line.priority, line.pods, each, pod))
+    # Of a pod all is served or nothing.
+    return [one for one in found if one.pod not in gone], left_out
 
 
 def serving(line: DemandLine, board: str, profiles: Sequence[GpuInstanceProfile], larger: bool) -> list[str]:

@@ -12,17 +12,22 @@ evicted for a part of a pod.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from itertools import islice
 from math import ceil
+from typing import Any
 
 from ...module_utils._mig.plan import named_as
 from ...module_utils._mig.state import node_gpus
 from .answer import placed
+from .apart import Apart, plain
 from .checker import proven_cost, verify
+from .highs import Program
+from .matrices import Matrices
 from .outcome import INFINITY, FleetOutcome, Instances, recommend
-from .problem import GPU, WHOLE, Group, Problem, UnitKind, WantedUnits
+from .problem import GPU, AlikePods, Asking, Problem, UnitKind
 from .survey import FleetSurvey, SurveyedHost
 
 #: For how many pods a host is chosen: each has kinds of its own.
@@ -33,8 +38,9 @@ _CHOSEN = 8
 class HostedPlan:
     """A plan, and whether there is a host for each pod.
 
-    :param found: the units of C(problem): hosts that were chosen have pools of their own. C(chosen): pods for which they were, and what these are part of.
-    :param after: what each GPU becomes, by host and index. C(hosted): for how many pods of each number there is a host.
+    :param found: the units of C(problem): hosts that were chosen have kinds of their own. C(chosen): pods for which they were, and what these are part of.
+    :param after: what each GPU becomes, by host and index. C(hosted): for how many pods of each name there is a host;
+        C(at): pods by host for which none had to be chosen.
     """
 
     problem: Problem
@@ -42,15 +48,15 @@ class HostedPlan:
     outcome: FleetOutcome
     after: Mapping[str, Mapping[int, Instances | None]]
     room: _Room
-    hosted: Mapping[int, int]
-    chosen: Mapping[int, int]
+    hosted: Mapping[str, int]
+    at: Mapping[str, Sequence[str]]
+    chosen: Mapping[str, str]
 
     @property
-    def lacking(self) -> list[int]:
-        """Return the number of each pod without a host, the highest priority and the most devices first."""
-        found = ((one, number) for number, one in enumerate(self.problem.wanted) if number in self.hosted)
-        order = sorted(found, key=lambda pod: (-pod[0].priority, -pod[0].together, pod[1]))
-        return [number for one, number in order for _pod in range(_pods(one) - self.hosted[number])]
+    def lacking(self) -> list[str]:
+        """Return the name of each pod without a host, the highest priority and the most devices first."""
+        several = self.problem.pods.items()
+        return [name for name, pods in several for _pod in range(pods.count - self.hosted[name])]
 
 
 @dataclass(frozen=True)
@@ -72,27 +78,31 @@ class HostedOutcome:
 
 def recommend_hosted(problem: Problem, found: FleetSurvey, seconds: float = INFINITY) -> HostedOutcome:
     """Return the best the fleet can become. Raises NotProven: the plan is not what it says."""
-    pods = _several(problem)
-    most = {number: min(_pods(one), _most_pods(problem, one)) for number, one in pods.items()}
-    problem = _with(problem, most)
+    pods = problem.pods
+    most = _Hosts(problem).most_pods() if pods else {}
+    problem = problem.with_pods(most)
     plan = free = _solved(problem, found, {}, seconds)
     gap, more = verify(problem, free.outcome)
     if not free.lacking:
         return HostedOutcome(plan, problem, plan.outcome, gap, more, _left_out(pods, most, most))
     plan = _solved(*_apart(free), seconds)
     while plan.lacking:
-        plan = _solved(_with(plan.problem, plan.hosted), plan.found, plan.chosen, seconds)
+        # Of those for which a host was chosen the last goes alone: what it leaves may be enough for the others.
+        counts = {name: count for name, count in plan.hosted.items() if name not in plan.chosen}
+        if not set(plan.lacking) - plan.chosen.keys():
+            counts[plan.lacking[-1]] = 0
+        plan = _solved(plan.problem.with_pods(counts), plan.found, plan.chosen, seconds)
     verify(plan.problem, plan.outcome)
     left = dict.fromkeys(pods, 0)
-    for number, count in plan.hosted.items():
-        left[plan.chosen.get(number, number)] += count
+    for name, count in plan.hosted.items():
+        left[plan.chosen.get(name, name)] += count
     served, bounds = free.outcome.served, free.outcome
     if left != most:
-        problem = _with(problem, left)
+        problem = problem.with_pods(left)
         bounds = recommend(problem, seconds)
     leaving: Counter[tuple[UnitKind, int]] = Counter()
     for (kind, priority), count in plan.outcome.leaving.items():
-        leaving[kind._replace(pool=kind.pool.partition("@")[0]), priority] += count
+        leaving[plain(kind), priority] += count
     # What bounds plans with any hosts is the certificate, and not what bounds those with the chosen ones.
     outcome = replace(plan.outcome, leaving=leaving, emptied=None, least_hosts=0, most_room=None)
     outcome = replace(outcome, prices=bounds.prices, served_prices=bounds.served_prices)
@@ -105,64 +115,77 @@ def recommend_hosted(problem: Problem, found: FleetSurvey, seconds: float = INFI
     return HostedOutcome(plan, problem, outcome, outcome.cost - proven, more, _left_out(pods, most, left))
 
 
-def _left_out(pods: Mapping[int, WantedUnits], most: Mapping[int, int], left: Mapping[int, int]) -> dict[str, str]:
+def _left_out(pods: Mapping[str, AlikePods], most: Mapping[str, int], left: Mapping[str, int]) -> dict[str, str]:
     reasons = {}
-    for number, one in pods.items():
-        lack = _pods(one) - left[number]
-        reason = "no host can have" if left[number] == most[number] else "no host was found that has"
-        reasons.update({f"{lack} {one.title}": f"{reason} all devices of one beside what it serves"} if lack else {})
+    for name, one in pods.items():
+        lack = one.count - left[name]
+        reason = "no host can have" if left[name] == most[name] else "no host was found that has"
+        reasons.update({f"{lack} {name}": f"{reason} all devices of one beside what it serves"} if lack else {})
     return reasons
 
 
-def _several(problem: Problem) -> dict[int, WantedUnits]:
-    """Return what pods with several devices want, by its number."""
-    return {number: one for number, one in enumerate(problem.wanted) if one.together > 1}
+class _Hosts:
+    """How many pods each host can have, whatever its layouts are and whoever runs."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem, self.of = problem, Matrices(problem)
+        self.of.build()
+        #: How many units of each block a host has.
+        self.units: dict[str, Counter[int]] = {}
+        for number, block in enumerate(self.of.blocks):
+            for group in block.groups:
+                for host in problem.groups[group].hosts:
+                    self.units.setdefault(host, Counter())[number] += 1
+        self._known: dict[Any, int] = {}
+
+    def most_pods(self) -> dict[str, int]:
+        """Return how many pods of each name there can be."""
+        most = {name: sum(self.most(host, name) for host in self.units) for name in self.problem.pods}
+        return {name: min(count, self.problem.pods[name].count) for name, count in most.items()}
+
+    def most(self, host: str, name: str, others: tuple[str, ...] = ()) -> int:
+        """Return how many pods of this name a host can have beside these others."""
+        units = self.units[host]
+        key = frozenset(units.items()), name, others
+        if key not in self._known:
+            program = Program(mip_abs_gap=0.99)
+            rows = [program.row(0) for _row in range(self.of.rows)]
+            for block, count in units.items():
+                line = program.row(count, count)
+                for supply in self.of.np.unique(self.of.blocks[block].supply, axis=0).tolist():
+                    program.column(0, 0, count, [(line, 1), *zip(rows, supply)], True)
+            for place, pod in enumerate((*others, name)):
+                last, parts, entries = place == len(others), self.problem.pods[pod].parts, []
+                for number, devices in parts.items():
+                    needs = program.row(0)
+                    entries.append((needs, -devices))
+                    for row in {self.of.row_of[kind] for kind in self.problem.wanted[number].kinds}:
+                        program.column(0, entries=[(rows[row], -1), (needs, 1)])
+                program.column(-last, 1 - last, self.problem.pods[pod].count if last else 1, entries, True)
+            self._known[key] = round(-program.value) if program.solve() else 0
+        return self._known[key]
 
 
-def _pods(one: WantedUnits) -> int:
-    return one.count // one.together
-
-
-def _with(problem: Problem, pods: Mapping[int, int]) -> Problem:
-    """Return the problem with so many pods of each number."""
-    wanted = list(problem.wanted)
-    for number, count in pods.items():
-        wanted[number] = replace(wanted[number], count=count * wanted[number].together)
-    return replace(problem, wanted=tuple(wanted)) if pods else problem
-
-
-def _can_have(problem: Problem, one: WantedUnits) -> Counter[str]:
-    """Return how many units that serve a request each host can have, whatever its layouts are and whoever runs."""
-    most = {(board, each.name): each.max_instances for board, table in problem.boards.items() for each in table}
-    hosts: Counter[str] = Counter()
-    for group in problem.groups:
-        for state in group.states:
-            there = Counter(name for name, _start, _size in state.there)
-            for kind in one.kinds:
-                if kind[:2] == (state.pool, state.board):
-                    can = 1 if kind.profile == WHOLE else most[kind[1:]]
-                    for host in group.hosts:
-                        hosts[host] += (there[kind.profile] if state.fixed else can) * problem.replicas.get(kind, 1)
-    return hosts
-
-
-def _most_pods(problem: Problem, one: WantedUnits) -> int:
-    return sum(units // one.together for units in _can_have(problem, one).values())
-
-
-def _solved(problem: Problem, found: FleetSurvey, chosen: Mapping[int, int], seconds: float) -> HostedPlan:
+def _solved(problem: Problem, found: FleetSurvey, chosen: Mapping[str, str], seconds: float) -> HostedPlan:
     """Return the best plan, and for how many pods it has a host, where no others are in their way: these are served by what is left."""
     outcome = recommend(problem, seconds)
     after = placed(found, outcome)
-    pods = _several(problem)
-    room = _Room(problem, found, outcome, after, pods.keys() - chosen.keys())
-    hosted = {}
-    for number, one in sorted(pods.items(), key=lambda pod: (-pod[1].priority, -pod[1].together, pod[0])):
-        if number in chosen:
-            hosted[number] = sum(outcome.given.get((number, kind), 0) for kind in one.kinds) // one.together
+    given: Counter[int] = Counter()
+    for (who, _kind), count in outcome.given.items():
+        given.update({who: count} if isinstance(who, int) else {})
+    unhosted = {number for name, one in problem.pods.items() if name not in chosen for number in one.parts}
+    room = _Room(problem, found, outcome, after, unhosted)
+    hosted, at = {}, dict[str, list[str]]()
+    for name, one in problem.pods.items():
+        if name in chosen:
+            hosted[name] = min(given[number] // devices for number, devices in one.parts.items())
         else:
-            hosted[number] = sum(room.take({one.kinds: one.together}) for _pod in range(_pods(one)))
-    return HostedPlan(problem, found, outcome, after, room, hosted, chosen)
+            needs = [(problem.wanted[number].kinds, devices) for number, devices in one.parts.items()]
+            hosts = list(filter(None, (room.take(needs) for _pod in range(one.count))))
+            hosted[name] = len(hosts)
+            for host in hosts:
+                at.setdefault(host, []).append(name)
+    return HostedPlan(problem, found, outcome, after, room, hosted, at, chosen)
 
 
 class _Room:
@@ -174,7 +197,7 @@ class _Room:
         found: FleetSurvey,
         outcome: FleetOutcome,
         after: Mapping[str, Mapping[int, Instances | None]],
-        pods: set[int],
+        pods: Collection[Asking],
     ) -> None:
         self.free: dict[str, Counter[UnitKind]] = {}
         self.spare: Counter[UnitKind] = Counter()
@@ -199,74 +222,51 @@ class _Room:
         """Return how many units of these kinds a host can give."""
         return sum(max(0, min(self.free[host][kind], self.spare[kind])) for kind in kinds)
 
-    def take(self, needs: Mapping[tuple[UnitKind, ...], int]) -> bool:
-        """Take so many units of the host that has the fewest more than these, if there is one. C(needs): by what serves."""
-        hosts = [
-            (sum(self.on(host, kinds) for kinds in needs), host)
-            for host in self.free
-            if all(self.on(host, kinds) >= devices for kinds, devices in needs.items())
-        ]
-        for kinds, devices in needs.items() if hosts else ():
-            free = self.free[min(hosts)[1]]
+    def take(self, needs: Iterable[tuple[Sequence[UnitKind], int]]) -> str | None:
+        """Take so many units of the host that has the fewest more than these, and return it. C(needs): what serves, and how many units of it."""
+        # What few kinds serve comes first.
+        order = sorted(needs, key=lambda need: len(need[0]))
+        hosts = [(sum(self.on(host, kinds) for kinds, _devices in order), host) for host in self.free]
+        return next((host for _units, host in sorted(hosts) if self._take(host, order)), None)
+
+    def _take(self, host: str, needs: Sequence[tuple[Sequence[UnitKind], int]]) -> bool:
+        taken: Counter[UnitKind] = Counter()
+        for kinds, devices in needs:
             for kind in kinds:
-                units = max(0, min(devices, free[kind], self.spare[kind]))
-                free[kind] -= units
-                self.spare[kind] -= units
+                units = max(0, min(devices, self.free[host][kind] - taken[kind], self.spare[kind] - taken[kind]))
+                taken[kind] += units
                 devices -= units
-        return bool(hosts)
+            if devices:
+                return False
+        self.free[host].subtract(taken)
+        self.spare.subtract(taken)
+        return True
 
 
-def _apart(plan: HostedPlan) -> tuple[Problem, FleetSurvey, dict[int, int]]:
-    """Choose hosts for pods that have none: where the most of what they need is free, and the least priority runs."""
-    problem = plan.problem
-    wanted, taken, chosen = list(problem.wanted), Counter[str](), list[tuple[int, str]]()
-    for number in plan.lacking[:_CHOSEN]:
-        one = wanted[number]
-        can = {host: units for host, units in _can_have(problem, one).items() if units - taken[host] >= one.together}
-        free = {host: min(one.together, plan.room.on(host, one.kinds) - taken[host]) for host in can}
-        if can:
-            host = min(can, key=lambda name: (-free[name], plan.room.users[name], name))
-            taken[host] += one.together
-            chosen.append((number, host))
-            wanted[number] = replace(one, count=one.count - one.together)
-    hosts = {host for _number, host in chosen}
-    groups, units, there = [], [], dict[tuple[str, str], set[str]]()
-    for group, several in zip(problem.groups, plan.found.units):
-        parts: dict[str, list[tuple[str, tuple[int, ...]]]] = {}
-        for unit in several:
-            parts.setdefault(unit[0] if unit[0] in hosts else "", []).append(unit)
-        for host, part in parts.items():
-            states = group.states
-            if host:
-                states = tuple(replace(state, pool=f"{state.pool}@{host}") for state in states)
-                for state in group.states:
-                    there.setdefault((state.pool, state.board), set()).add(host)
-            groups.append(Group(states, len(part), tuple(name for name, _indices in part)))
-            units.append(tuple(part))
-
-    def of_host(kind: UnitKind, host: str) -> UnitKind:
-        return kind._replace(pool=f"{kind.pool}@{host}")
-
-    def wide(*kinds: UnitKind) -> tuple[UnitKind, ...]:
-        return tuple(
-            one for kind in kinds for one in (kind, *(of_host(kind, host) for host in sorted(there.get(kind[:2], ()))))
-        )
-
-    pods = [replace(problem.wanted[number], count=problem.wanted[number].together) for number, _host in chosen]
-    alone = [
-        replace(one, kinds=tuple(of_host(kind, host) for kind in one.kinds if host in there.get(kind[:2], ())))
-        for one, (_number, host) in zip(pods, chosen)
-    ]
-    kinds = {*problem.moves, *(kind for kind, _priority in problem.running)}
-    apart = replace(
-        problem,
-        groups=tuple(groups),
-        wanted=(*(replace(one, kinds=wide(*one.kinds)) for one in wanted), *alone),
-        moves={one: wide(*problem.moved(kind)) for kind in kinds for one in wide(kind)},
-        replicas={one: count for kind, count in problem.replicas.items() for one in wide(kind)},
-    )
-    found = replace(plan.found, groups=tuple(groups), units=tuple(units))
-    return apart, found, {len(wanted) + place: number for place, (number, _host) in enumerate(chosen)}
+def _apart(plan: HostedPlan) -> tuple[Problem, FleetSurvey, dict[str, str]]:
+    """Choose hosts for pods that have none: where the most of what they need is free, and the least priority runs. Few others keep the hosts that they have."""
+    hosts, pods, chosen = _Hosts(plan.problem), plan.problem.pods, list[tuple[str, str]]()
+    for name in plan.lacking[:_CHOSEN]:
+        needs = [(plan.problem.wanted[at].kinds, devices) for at, devices in pods[name].parts.items()]
+        can = []
+        for host in hosts.units:
+            there = [pod for pod, of in chosen if of == host]
+            if hosts.most(host, name, (*plan.at.get(host, ()), *there)):
+                free = sum(min(devices, plan.room.on(host, kinds)) for kinds, devices in needs)
+                free -= sum(pods[pod].devices for pod in there)
+                can.append((-max(0, free), plan.room.users[host], host))
+        chosen += [(name, min(can)[-1])] if can else []
+    chosen += islice(((name, host) for host, names in plan.at.items() for name in names), _CHOSEN - len(chosen))
+    left = Counter(name for name, _host in chosen)
+    apart = Apart(plan.problem, plan.found, {host: host for _name, host in chosen})
+    counts = {name: one.count - left[name] for name, one in plan.problem.pods.items()}
+    wanted, names = list(apart.problem.with_pods(counts).wanted), dict[str, str]()
+    for name, host in chosen:
+        names[f"{name} on {host} ({len(names)})"] = name
+        for number, devices in plan.problem.pods[name].parts.items():
+            kinds = apart.kinds(plan.problem.wanted[number].kinds, host)
+            wanted.append(replace(wanted[number], kinds=kinds, count=devices, pod=list(names)[-1]))
+    return replace(apart.problem, wanted=tuple(wanted)), apart.found, names
 
 
 @dataclass(frozen=True)
@@ -323,7 +323,7 @@ def without_host(plan: HostedPlan, gone: Sequence[RunningPod]) -> list[str]:
             given.subtract((who, kind) for kind in serving)
             plan.room.spare.update(serving)
     for pod in sorted(gone, key=lambda one: -len(one.devices)):
-        if not plan.room.take(Counter(plan.problem.moved(kind) for kind, _stays in pod.devices)):
+        if not plan.room.take(Counter(plan.problem.moved(kind) for kind, _stays in pod.devices).items()):
             homeless.append(pod.name)
     return sorted(homeless)
 

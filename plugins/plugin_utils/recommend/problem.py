@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple, Union
 
@@ -95,7 +95,8 @@ class Group:
 class WantedUnits:
     """Requests that are alike. C(kinds): what serves each of them. C(optional): nothing is refused because they are not served.
 
-    :param together: so many of them are a pod, which needs one host for them. C(title): what such pods are called in messages.
+    :param pod: what the pods are called that wait for it; what has the same name are devices of the same pods, each of which needs one host for all of its.
+        C(together): how many of these requests are one pod's.
     """
 
     kinds: tuple[UnitKind, ...]
@@ -103,7 +104,21 @@ class WantedUnits:
     priority: int = 0
     optional: bool = False
     together: int = 1
-    title: str = ""
+    pod: str = ""
+
+
+@dataclass(frozen=True)
+class AlikePods:
+    """Pods with several devices that are alike. C(parts): how many devices each has of what is wanted, by its number in C(Problem.wanted)."""
+
+    name: str
+    count: int
+    priority: int
+    parts: Mapping[int, int]
+
+    @property
+    def devices(self) -> int:
+        return sum(self.parts.values())
 
 
 #: Who asks: a number in C(Problem.wanted), or the kind and the priority of users who run now.
@@ -145,6 +160,27 @@ class Problem:
         for (kind, priority), count in sorted(self.running.items()):
             found[kind, priority] = WantedUnits(self.moved(kind), count, priority)
         return found
+
+    @cached_property
+    def pods(self) -> dict[str, AlikePods]:
+        """Return the pods with several devices, the highest priority and the most devices first."""
+        parts: dict[str, dict[int, int]] = {}
+        for number, one in enumerate(self.wanted):
+            if one.pod:
+                parts.setdefault(one.pod, {})[number] = one.together
+        found = []
+        for name, devices in parts.items():
+            first = self.wanted[min(devices)]
+            found.append(AlikePods(name, first.count // first.together, first.priority, devices))
+        found.sort(key=lambda one: (-one.priority, -one.devices, min(one.parts)))
+        return {one.name: one for one in found if one.devices > 1}
+
+    def with_pods(self, counts: Mapping[str, int]) -> Problem:
+        """Return the problem with so many pods of each name."""
+        wanted = (
+            replace(one, count=counts[one.pod] * one.together) if one.pod in counts else one for one in self.wanted
+        )
+        return replace(self, wanted=tuple(wanted)) if counts else self
 
     def moved(self, kind: UnitKind) -> tuple[UnitKind, ...]:
         return tuple(sorted({kind, *self.moves.get(kind, ())}))

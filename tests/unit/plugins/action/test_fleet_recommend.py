@@ -215,6 +215,24 @@ def test_a_pod_that_waits_for_several_devices_gets_them_on_one_host_or_is_left_o
     assert result["evicted"] == []
 
 
+@pytest.mark.parametrize(("small", "served"), [(1, 2), (57, 0)])
+def test_a_pod_that_waits_for_devices_of_several_kinds_gets_all_of_them_or_none(
+    recommend, monkeypatch, tmp_path, small, served
+):
+    """The host has eight GPUs: beside a 3g.40gb it cannot have 57 slices, and nobody is evicted for a part of the pod."""
+    waiting = {"nvidia.com/mig-1g.10gb": str(small), "nvidia.com/mig-3g.40gb": "1"}
+    monkeypatch.setattr(fleet_recommend, "Cluster", FakeCluster)
+    monkeypatch.setattr(FakeCluster, "waiting", waiting)
+    result, _shown = recommend({"kubeconfig": "x"}, lambda facts: pods_on(facts, *APART))
+    report = written(tmp_path)[0]
+    assert report["served"].get("7", {"served": 0})["served"] == served
+    # The slice is there, and a running pod leaves its instance to this one.
+    assert result["evicted"] == [] and bool(report["preempted"]) == bool(served)
+    what = f"1 pods of priority 7 that wait for {small} x nvidia.com/mig-1g.10gb, 1 x nvidia.com/mig-3g.40gb"
+    reason = {what: "no host can have all devices of one beside what it serves"}
+    assert report["left_out"] == ({} if served else reason)
+
+
 @pytest.mark.parametrize(("gpus", "homeless", "fewer"), [(range(8), ["jobs/wide-6"], 0), ((0,), [], 1)])
 def test_who_runs_with_several_devices_is_evicted_once_and_the_proof_says_that_it_counts_devices(
     recommend, tmp_path, gpus, homeless, fewer

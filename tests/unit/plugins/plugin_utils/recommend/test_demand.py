@@ -109,15 +109,24 @@ def test_pods_that_wait_are_demand():
     # Nothing larger serves them, whatever serves other requests.
     assert names(alone, larger=True) == {(H100, "1g.10gb")}
     found, left_out = wanted(lines, POOLS, BOARDS)
+    several = "pods of priority 0 that wait for 1 x nvidia.com/gpu, 1 x nvidia.com/mig-1g.10gb"
     assert [(one.count, one.priority, one.optional, one.together) for one in found] == [
+        (1, 0, True, 1),
+        (1, 0, True, 1),
         (2, 0, True, 2),
         (2, 1000, True, 1),
     ]
+    assert [one.pod for one in found[:2]] == [several, several] and several not in (found[2].pod, found[3].pod)
     assert left_out == {
-        "1 pods of priority 0 that wait for 1 x nvidia.com/gpu, 1 x nvidia.com/mig-1g.10gb": "each asks for devices of several kinds",
         "1 pods of priority 0 that wait for 1 x nvidia.com/mig-9g.999gb": "no GPU of the fleet offers 9g.999gb",
         "1 pods of priority 0 that wait for 1 x nvidia.com/gpu-of-others": "no GPU of the fleet offers nvidia.com/gpu-of-others",
     }
+
+
+def test_a_pod_is_left_out_with_all_its_devices_where_nothing_offers_one_of_them():
+    both = pod("a", **{"nvidia.com/gpu": "1", "nvidia.com/mig-9g.999gb": "1"})
+    found, left_out = wanted(waiting([(read(both), both)]), POOLS, BOARDS)
+    assert found == [] and list(left_out.values()) == ["no GPU of the fleet offers 9g.999gb"]
 
 
 def claim(name, device_class="mig.nvidia.com", profile=None, allocated=False, **exactly):
