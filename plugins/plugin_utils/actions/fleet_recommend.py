@@ -19,6 +19,7 @@ from ...module_utils._adapters.files import read_text, write_whole
 from ...module_utils._boards.board import GpuInstanceProfile
 from ...module_utils._boards.lookup import board, described_board
 from ...module_utils._facts_view import Facts
+from ...module_utils._formats.documents import whole_number
 from ...module_utils._mig.desired import LAYOUT
 from ...module_utils._plan import Refused
 from ...module_utils._sharing.desired import read as read_sharing
@@ -131,11 +132,12 @@ class ActionModule(ControllerAction):
             remedy = "Run gpufleet.nvidia.site first, or name other hosts with --limit."
             raise Refused("gpu_hosts", f"no GPU can be planned ({reasons or 'there are no hosts'})", remedy)
         prices = _prices(arguments["prices"], found) if grows else {}
-        boards = {**{name: board(name).profiles for name in prices if name not in found.boards}, **found.boards}
-        pools = {pool: sorted({*names, *prices}) for pool, names in found.pools.items()}
+        sold = {name for name, _gpus in prices}
+        boards = {**{name: board(name).profiles for name in sold - found.boards.keys()}, **found.boards}
+        pools = {pool: sorted({*names, *sold}) for pool, names in found.pools.items()}
+        offers = {(pool, *host): price for pool in pools for host, price in prices.items()}
         # A board that can be bought is one of the fleet of which there is no GPU.
-        offers = {(pool, name): price for pool in pools for name, price in prices.items()}
-        groups = (*found.groups, *(Group((FleetGpu(*one),), 0) for one in offers))
+        groups = (*found.groups, *(Group((FleetGpu(pool, name),), 0) for pool in pools for name in sorted(sold)))
         by_claims = {host.pool for name, host in fleet.hosts.items() if fleet.sharing[name].backend == "dra"}
         wanted, unplanned = demand.wanted(lines, pools, boards, arguments["larger"], by_claims)
         left_out.update(unplanned)
@@ -267,16 +269,24 @@ def _users(facts: Facts, pods: Mapping[str, Pod] | None) -> dict[str, tuple[str,
     return found
 
 
-def _prices(given: Mapping[Any, Any], found: FleetSurvey) -> dict[str, int]:
-    """Return what a GPU of each board costs."""
+def _prices(given: Mapping[Any, Any], found: FleetSurvey) -> dict[tuple[str, int], int]:
+    """Return what a host costs, by the board of its GPUs and how many it has; the price of a GPU alone is that of a host with one."""
     prices = {}
-    for name, price in given.items():
+    for name, several in given.items():
         path = f"gpu_recommend_prices['{name}']"
-        if isinstance(price, bool) or not isinstance(price, int) or price < 1:
-            raise Refused(path, f"{price!r} must be an integer from 1 on", "It is the price of one GPU.")
-        prices[name if name in found.boards else described_board(str(name), path).key] = price
+        key = name if name in found.boards else described_board(str(name), path).key
+        for gpus, price in several.items() if isinstance(several, Mapping) else [(1, several)]:
+            count = whole_number(str(gpus))
+            if not count or count > 16:
+                raise Refused(
+                    f"{path}['{gpus}']", "must be an integer from 1 to 16", "It is the number of GPUs of a host."
+                )
+            if isinstance(price, bool) or not isinstance(price, int) or price < 1:
+                what = "a host" if isinstance(several, Mapping) else "one GPU"
+                raise Refused(path, f"{price!r} must be an integer from 1 on", f"It is the price of {what}.")
+            prices[key, count] = price
     if not prices:
-        raise Refused("gpu_recommend_prices", "no board has a price", "For example {h100-80gb-sxm: 30000}.")
+        raise Refused("gpu_recommend_prices", "no board has a price", "For example {h100-80gb-sxm: {8: 250000}}.")
     return prices
 
 

@@ -22,7 +22,7 @@ from ...module_utils._mig.plan import FORCE, named_as, plan_gpu
 from ...module_utils._mig.state import NodeGpu, node_gpus
 from ..fleet.text import ranges, shortened, table
 from ..fleet.usage import NodeUsage, PodShare, node_usage
-from .goals import Purchase
+from .goals import Offer, Purchase
 from .outcome import FleetOutcome, Instances, KindPrices, as_it_is
 from .problem import EMPTY, WHOLE
 from .seen import SEEN, devices_of, pods_of, state_of
@@ -260,13 +260,13 @@ class FleetAnswer:
 
 @dataclass(frozen=True)
 class PurchaseAnswer:
-    """Which GPUs have to be bought. C(offers): the price of a GPU by pool and board. C(gap): as of L(FleetAnswer).
+    """Which hosts have to be bought. C(offers): the price of each. C(gap): as of L(FleetAnswer).
 
     :param by_device: some pods ask for several devices, each of which was taken for a request.
     """
 
     purchase: Purchase
-    offers: Mapping[tuple[str, str], int]
+    offers: Mapping[Offer, int]
     left_out: Mapping[str, str]
     gap: Fraction
     by_device: bool = False
@@ -274,7 +274,7 @@ class PurchaseAnswer:
     def proof(self) -> str:
         bound, other = _proven(self.purchase.outcome, self.gap)
         text = f"{bound}no cheaper purchase serves everything."
-        if not self.purchase.gpus:
+        if not self.purchase.hosts:
             text = "Nothing has to be bought: layouts of the GPUs that there are serve everything."
         elif other >= 1:
             less = float(other) * self.purchase.unit
@@ -282,18 +282,21 @@ class PurchaseAnswer:
         return text + (" That one host has all devices of each pod is not part of it." if self.by_device else "")
 
     def text(self, width: int = 0) -> str:
-        rows = [[*map(str, line.values())] for line in self.as_dict()["purchase"]]
-        parts = [table(["POOL", "BOARD", "GPUS", "PRICE"], rows, width)] if rows else []
+        lines = self.as_dict()["purchase"]
+        rows = [[*map(str, line.values())] for line in lines]
+        parts = [table(["POOL", "BOARD", "GPUS", "HOSTS", "PRICE"], rows, width)] if rows else []
         parts += ["".join(f"left out: {name}: {reason}\n" for name, reason in self.left_out.items())]
-        summary = f"{sum(self.purchase.gpus.values())} GPUs are missing; the cheapest cost {self.purchase.cost}."
+        gpus = sum(line["gpus"] * line["count"] for line in lines)
+        hosts = f", in {sum(self.purchase.hosts.values())} hosts" if any(line["gpus"] > 1 for line in lines) else ""
+        summary = f"{gpus} GPUs are missing{hosts}; the cheapest cost {self.purchase.cost}."
         return "\n".join(part for part in (*parts, f"{summary}\n{self.proof()}") if part)
 
     def as_dict(self) -> dict[str, Any]:
-        bought = sorted(self.purchase.gpus.items())
+        bought = sorted(self.purchase.hosts.items())
         return {
             "purchase": [
-                {"pool": pool, "board": board, "count": count, "price": self.offers[pool, board]}
-                for (pool, board), count in bought
+                {"pool": offer[0], "board": offer[1], "gpus": offer[2], "count": count, "price": self.offers[offer]}
+                for offer, count in bought
             ],
             "cost": self.purchase.cost,
             "left_out": dict(self.left_out),

@@ -16,8 +16,11 @@ from ...module_utils._plan import Refused
 from .outcome import INFINITY, FleetOutcome, recommend
 from .problem import SPARE, WHOLE, FleetGpu, Group, Problem, UnitKind, WantedUnits
 
-#: The board of what stands for a GPU that is not bought, and what tells the boards of GPUs that are bought from those of the fleet, whose GPUs are shared.
+#: The board of what stands for a host that is not bought, and what tells the boards of GPUs that are bought from those of the fleet, whose GPUs are shared.
 _UNSOLD, _NEW = "unsold", " (bought)"
+
+#: What can be bought: a host of a pool with GPUs of a board, and how many of them.
+Offer = tuple[str, str, int]
 
 
 def consolidate(problem: Problem) -> tuple[Problem, int]:
@@ -39,24 +42,24 @@ def consolidate(problem: Problem) -> tuple[Problem, int]:
 
 @dataclass(frozen=True)
 class Purchase:
-    """The cheapest GPUs with which everything is served.
+    """The cheapest hosts with which everything is served.
 
-    :param gpus: how many, by pool and board. C(cost): what they cost. C(unit): what an eviction of the least weight stands for.
-    :param problem: in which it is cheapest, with C(outcome), whose prices prove it: who buys a GPU evicts its seller.
+    :param hosts: how many of each. C(cost): what they cost. C(unit): what an eviction of the least weight stands for.
+    :param problem: in which it is cheapest, with C(outcome), whose prices prove it: who buys a host evicts its seller.
     """
 
-    gpus: Mapping[tuple[str, str], int]
+    hosts: Mapping[Offer, int]
     cost: int
     unit: int
     problem: Problem
     outcome: FleetOutcome
 
 
-def grow(problem: Problem, offers: Mapping[tuple[str, str], int], seconds: float = INFINITY) -> Purchase:
-    """Return which GPUs are missing.
+def grow(problem: Problem, offers: Mapping[Offer, int], seconds: float = INFINITY) -> Purchase:
+    """Return which hosts are missing.
 
     :param problem: with the profiles of all boards that are offered, and with their kinds in what is wanted.
-    :param offers: the price of a GPU by pool and board, from 1 on.
+    :param offers: the price of a host, from 1 on.
     :raises Refused: no board that is offered serves what is missing.
     """
     plain = _without_state(problem)
@@ -65,30 +68,41 @@ def grow(problem: Problem, offers: Mapping[tuple[str, str], int], seconds: float
     if not most or not offers:
         _refuse(missing)
         return Purchase({}, 0, unit, plain, missing)
-    # Each seller has a priority below all others and moves for the price of the GPU, to what stands for its being sold.
-    unsold, lowest = UnitKind("", _UNSOLD, WHOLE), min(plain.priorities()) - 1
-    groups, moves, weights = list(plain.groups), dict(plain.moves), plain.weight()
     # A GPU that is bought is not shared, and has MIG only in a pool that has hosts with MIG.
     parted = {one.pool for group in problem.groups if group.count for one in group.states if not one.fixed}
-    wanted = []
+    sold, wanted = {offer[:2] for offer in offers}, []
     for one in plain.wanted:
-        serve = [kind for kind in one.kinds if kind[:2] in offers and (kind.pool in parted or kind.profile == WHOLE)]
+        serve = [kind for kind in one.kinds if kind[:2] in sold and (kind.pool in parted or kind.profile == WHOLE)]
         wanted.append(replace(one, kinds=(*one.kinds, *(kind._replace(board=kind.board + _NEW) for kind in serve))))
-    sellers: dict[tuple[str, str], tuple[UnitKind, int]] = {}
-    for place, ((pool, board), price) in enumerate(sorted(offers.items(), key=lambda item: (-item[1], item[0]))):
-        kind, priority = UnitKind(pool, board + _NEW, WHOLE), lowest - place
+    groups, moves, weights, replicas = list(plain.groups), dict(plain.moves), plain.weight(), dict(plain.replicas)
+    boards = {**plain.boards, _UNSOLD: ()}
+    unsold, lowest = UnitKind("", _UNSOLD, WHOLE), min(plain.priorities()) - 1
+    # Sellers have priorities below all others. That of a host moves for its price, to what stands for its being sold. The host then has nothing but seats,
+    # and whoever has a GPU of its board moves to one of them for nothing: so no more GPUs are bought than hosts have.
+    sellers: dict[Offer, tuple[UnitKind, int]] = {}
+    seats: dict[tuple[str, str], list[UnitKind]] = {}
+    for place, (offer, price) in enumerate(sorted(offers.items(), key=lambda item: (-item[1], item[0]))):
+        pool, board, gpus = offer
+        kind, priority = UnitKind(pool, f"{gpus} x {board}{_NEW}", WHOLE), lowest - place
+        sellers[offer], weights[priority], boards[kind.board] = (kind, priority), price // unit, ()
         groups.append(Group((FleetGpu(*kind[:2], users=(priority,)),), most))
-        sellers[pool, board] = kind, priority
-        weights[priority] = price // unit
         moves[kind] = (unsold,)
+        seats.setdefault((pool, board), []).append(kind._replace(profile=SPARE))
+        replicas[seats[pool, board][-1]] = gpus
     groups.append(Group((FleetGpu("", _UNSOLD),), most * len(offers)))
-    boards = {**plain.boards, _UNSOLD: (), **{board + _NEW: plain.boards[board] for _pool, board in offers}}
-    market = replace(plain, boards=boards, groups=tuple(groups), wanted=tuple(wanted), moves=moves, weights=weights)
+    priority = lowest - len(offers)
+    weights[priority] = 0
+    for (pool, board), kinds in sorted(seats.items()):
+        kind = UnitKind(pool, board + _NEW, WHOLE)
+        boards[kind.board], moves[kind] = plain.boards[board], tuple(kinds)
+        groups.append(Group((FleetGpu(*kind[:2], users=(priority,)),), most))
+    market = replace(plain, boards=boards, groups=tuple(groups), wanted=tuple(wanted))
+    market = replace(market, moves=moves, weights=weights, replicas=replicas)
     outcome = recommend(market, seconds)
     _refuse(outcome)
-    sold = {key: outcome.given.get((seller, unsold), 0) for key, seller in sellers.items()}
-    cost = sum(offers[key] * count for key, count in sold.items())
-    return Purchase({key: count for key, count in sold.items() if count}, cost, unit, market, outcome)
+    bought = {offer: outcome.given.get((seller, unsold), 0) for offer, seller in sellers.items()}
+    cost = sum(offers[offer] * count for offer, count in bought.items())
+    return Purchase({offer: count for offer, count in bought.items() if count}, cost, unit, market, outcome)
 
 
 def _refuse(outcome: FleetOutcome) -> None:

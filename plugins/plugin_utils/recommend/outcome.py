@@ -131,21 +131,24 @@ class _Outcome:
             self.needed[row] += count
         self.units: Counter[UnitKind] = Counter()
         self.staying: Counter[tuple[UnitKind, int]] = Counter()
+        #: Of these, whom the solver serves elsewhere.
+        self.back: Counter[tuple[UnitKind, int]] = Counter()
 
     def outcome(self) -> FleetOutcome:
         plans, room = [], 0
         blocks = {group: block for block in self.of.blocks for group in block.groups}
         for group, layouts, cost, count in self._plan():
             plans.append((-cost, group, count, layouts))
-            for state, layout in zip(self.problem.groups[group].states, layouts):
-                for instance, users in state.there.items():
-                    if instance in layout:
-                        self._use(state.kind(instance[0]), count)
-                        self.staying.update({(state.kind(instance[0]), one): users.count(one) * count for one in users})
+            self._stay(group, layouts, count)
         changes: Counter[tuple[int, tuple[Instances | None, ...]]] = Counter()
         for _cost, group, left, layouts in sorted(plans, key=lambda plan: plan[:2]):
             while left:
                 after, made, times = self._trimmed(group, layouts, left)
+                if after == tuple(map(as_it_is, self.problem.groups[group].states)):
+                    # Whoever was to leave it stays, too.
+                    new = zip(map(_instances, after), layouts)
+                    back = tuple(tuple(one for one in now if one not in then) for now, then in new)
+                    self.back.update(self._stay(group, back, times))
                 changes[group, after] += times
                 room += times * room_of(blocks[group], self.problem.groups[group], tuple(map(_instances, after)))
                 for kind, count in made.items():
@@ -171,6 +174,18 @@ class _Outcome:
             room=room,
             most_room=max(room, self.found.most_room),
         )
+
+    def _stay(self, group: int, layouts: Layouts, count: int) -> Counter[tuple[UnitKind, int]]:
+        """Count what stays of units, and return its users."""
+        users: Counter[tuple[UnitKind, int]] = Counter()
+        for state, layout in zip(self.problem.groups[group].states, layouts):
+            for instance, there in state.there.items():
+                if instance in layout:
+                    self._use(state.kind(instance[0]), count)
+                    for one in there:
+                        users[state.kind(instance[0]), one] += count
+        self.staying.update(users)
+        return users
 
     def _plan(self) -> Iterator[tuple[int, Layouts, int, int]]:
         """Return what units of each group become, what that costs, and how many units."""
@@ -245,6 +260,12 @@ class _Outcome:
                 free[kind] -= count
             return count
 
+        for who, count in self.back.items():
+            demand, home = self.of.demand_of[who], self.of.row_of[who[0]]
+            for row in self.of.demands[demand].rows:
+                moved = min(count, budget[demand, row]) if row != home else 0
+                budget.update({(demand, row): -moved, (demand, home): moved} if moved else {})
+                count -= moved
         # Users who stay are served where they are.
         for (kind, priority), count in sorted(self.staying.items()):
             gone = count - give((kind, priority), kind, count)

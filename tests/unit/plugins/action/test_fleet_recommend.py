@@ -317,6 +317,14 @@ GROW = {"mode": "grow", "variables_file": ""}
         ({**GROW, "prices": {"h1000": 1}}, "gpu_recommend_prices['h1000']: the table of boards has no 'h1000'"),
         ({**GROW, "prices": {"a30": 0}}, "gpu_recommend_prices['a30']: 0 must be an integer from 1 on"),
         (
+            {**GROW, "prices": {"a30": {"8": 0}}},
+            "gpu_recommend_prices['a30']: 0 must be an integer from 1 on. It is the price of a host",
+        ),
+        (
+            {**GROW, "prices": {"a30": {"many": 1}}},
+            "gpu_recommend_prices['a30']['many']: must be an integer from 1 to 16",
+        ),
+        (
             {**GROW, "prices": {"a30": 5000}, "demand": [{"profile": "3g.40gb", "count": 17}]},
             "gpu_recommend_prices: no board that is offered serves all requests: 1 of priority 0 are left",
         ),
@@ -375,11 +383,16 @@ def test_what_has_to_be_bought_is_said_with_its_price(recommend, tmp_path):
     arguments = {"demand": [{"profile": "3g.40gb", "count": 17, "pool": "training"}], "mode": "grow", "prices": prices}
     result, shown = recommend({**arguments, "variables_file": ""})
     report = json.loads((tmp_path / "report.json").read_text())
-    bought = {"pool": "training", "board": "h100-80gb-sxm", "count": 1, "price": 30000}
+    bought = {"pool": "training", "board": "h100-80gb-sxm", "gpus": 1, "count": 1, "price": 30000}
     assert (report["purchase"], report["cost"], result["to_change"]) == ([bought], 30000, [])
     assert "1 GPUs are missing; the cheapest cost 30000." in shown.text
     # A half of another GPU would do, so prices alone do not show that a whole one is needed.
     assert result["msg"] == "Proven by the search, and not by prices alone: no cheaper purchase serves everything."
+    host = {"h100-80gb-sxm": {"8": 250000}}
+    _result, shown = recommend({**arguments, "prices": host, "variables_file": ""})
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert report["purchase"] == [{**bought, "gpus": 8, "price": 250000}]
+    assert "8 GPUs are missing, in 1 hosts; the cheapest cost 250000." in shown.text
     arguments["demand"][0]["count"] = 16
     assert recommend({**arguments, "variables_file": ""})[0]["msg"] == NOTHING
 

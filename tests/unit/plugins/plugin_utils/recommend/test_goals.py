@@ -109,17 +109,25 @@ def cheapest(problem, offers):
         product(range(most), repeat=len(offers)), key=lambda some: sum(n * offers[key] for n, key in zip(some, offers))
     )
     for some in counts:
-        more = [Group((FleetGpu(*key),)) for key, count in zip(offers, some) for _one in range(count)]
+        bought = [key[:2] for key, count in zip(offers, some) for _one in range(count * key[2])]
+        if len(bought) > 8:
+            continue
+        more = [Group((FleetGpu(*key),)) for key in bought]
         served, _evicted, _idle = optimum(replace(problem, groups=(*problem.groups, *more)))
         if -sum(served) == total:
             return sum(count * offers[key] for key, count in zip(offers, some))
     return None
 
 
+#: How many GPUs hosts have, and which part of the price of so many GPUs such a host costs.
+HOSTS = {"a GPU": {1: 1.0}, "two": {2: 1.0}, "one or three": {1: 1.0, 3: 0.8}}
+
+
+@pytest.mark.parametrize("hosts", HOSTS)
 @pytest.mark.parametrize("seed", range(6))
-def test_the_cheapest_purchase_serves_everything(seed):
+def test_the_cheapest_purchase_serves_everything(seed, hosts):
     drawn = pool(seed)
-    boards = sorted(drawn.boards)[:2]
+    boards = sorted(drawn.boards)[:2] if hosts == "a GPU" else sorted(drawn.boards)[:1]
     # Everything that is asked for has to be served by what is offered.
     serves = [
         replace(one, count=min(one.count, 3))
@@ -127,27 +135,39 @@ def test_the_cheapest_purchase_serves_everything(seed):
         if all(kinds_of([name], one.kinds[0].profile) for name in boards)
     ]
     problem = replace(drawn, groups=drawn.groups[:2], wanted=tuple(serves))
-    offers = {("", name): PRICES[name] for name in boards}
+    offers = {
+        ("", name, gpus): int(PRICES[name] * gpus * part) for name in boards for gpus, part in HOSTS[hosts].items()
+    }
     purchase = grow(problem, offers)
     assert purchase.cost == cheapest(problem, offers)
     gap, _more = verify(purchase.problem, purchase.outcome)
     assert gap >= 0 and purchase.outcome.searched
 
 
+def test_a_host_is_bought_as_a_whole_and_a_larger_one_where_that_is_cheaper():
+    """Nine GPUs are missing: two hosts of eight, or one and a single GPU."""
+    kind = UnitKind("", H100, "7g.80gb")
+    problem = Problem({H100: PROFILES[H100]}, (Group((h100(),)),), (WantedUnits((kind,), 10),))
+    assert grow(problem, {("", H100, 8): 200}).hosts == {("", H100, 8): 2}
+    both = grow(problem, {("", H100, 8): 200, ("", H100, 1): 30})
+    assert (both.hosts, both.cost) == ({("", H100, 8): 1, ("", H100, 1): 1}, 230)
+    assert grow(problem, {("", H100, 8): 200, ("", H100, 1): 201}).hosts == {("", H100, 8): 2}
+
+
 def test_a_board_that_serves_more_for_its_price_is_bought():
     kinds = kinds_of(BOARDS[:2], "1g.10gb")
     problem = Problem(PROFILES, (Group((FleetGpu("", "a30-24gb"),)),), (WantedUnits(kinds, 9),))
-    purchase = grow(problem, {("", "h100-80gb-sxm"): 30000, ("", "a100-80gb"): 18000})
-    assert (purchase.gpus, purchase.cost) == ({("", "a100-80gb"): 2}, 36000)
+    purchase = grow(problem, {("", "h100-80gb-sxm", 1): 30000, ("", "a100-80gb", 1): 18000})
+    assert (purchase.hosts, purchase.cost) == ({("", "a100-80gb", 1): 2}, 36000)
 
 
-@pytest.mark.parametrize(("count", "bought"), [(4, {}), (6, {("", "t4-16gb"): 2}), (50, {("", "t4-16gb"): 46})])
+@pytest.mark.parametrize(("count", "bought"), [(4, 0), (6, 2), (50, 46)])
 def test_a_gpu_that_is_bought_is_not_shared_whatever_the_pool_does(count, bought):
     kind = UnitKind("", "t4-16gb", WHOLE)
     groups = Group((FleetGpu("", "t4-16gb"),)), Group((FleetGpu("", "t4-16gb"),), 0)
     problem = Problem({"t4-16gb": ()}, groups, (WantedUnits((kind,), count),), replicas={kind: 4})
-    purchase = grow(problem, {("", "t4-16gb"): 3000})
-    assert (purchase.gpus, purchase.cost) == (bought, 3000 * sum(bought.values()))
+    purchase = grow(problem, {("", "t4-16gb", 1): 3000})
+    assert (sum(purchase.hosts.values()), purchase.cost) == (bought, 3000 * bought)
     gap, _more = verify(purchase.problem, purchase.outcome)
     assert gap >= 0 and purchase.outcome.searched
 
@@ -159,21 +179,21 @@ def test_no_board_is_bought_for_its_mig_in_a_pool_that_has_none():
     offered = [Group((FleetGpu(name, H100),), 0) for name in pools]
     boards = {"t4-16gb": (), H100: PROFILES[H100]}
     problem = Problem(boards, (*(Group((state,)) for state in there), *offered), (wanted,))
-    offers = {(name, H100): 30000 for name in pools}
-    assert grow(problem, offers).gpus == {("parted", H100): 2}
+    offers = {(name, H100, 1): 30000 for name in pools}
+    assert grow(problem, offers).hosts == {("parted", H100, 1): 2}
     with pytest.raises(Refused, match="no board that is offered serves all requests: 4 of priority 0 are left"):
-        grow(problem, {("whole", H100): 1})
+        grow(problem, {("whole", H100, 1): 1})
 
 
 def test_nothing_is_bought_where_layouts_serve_everything():
     problem = Problem({H100: PROFILES[H100]}, (Group((h100(),)),), (WantedUnits((UnitKind("", H100, "1g.10gb"),), 7),))
-    assert grow(problem, {("", H100): 1}).gpus == {}
+    assert grow(problem, {("", H100, 1): 1}).hosts == {}
 
 
 def test_what_no_board_on_offer_serves_is_refused():
     kind = UnitKind("", H100, "7g.80gb")
     problem = Problem(PROFILES, (Group((h100(),)),), (WantedUnits((kind,), 3, 4),))
     with pytest.raises(Refused, match="no board that is offered serves all requests: 2 of priority 4 are left"):
-        grow(problem, {("", "a30-24gb"): 5000})
+        grow(problem, {("", "a30-24gb", 1): 5000})
     with pytest.raises(Refused, match="2 of priority 4 are left"):
         grow(problem, {})
