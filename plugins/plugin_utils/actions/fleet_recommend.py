@@ -40,6 +40,7 @@ from ..pools import GPU_HOSTS
 from ..recommend import demand
 from ..recommend.answer import FleetAnswer, HostAnswer, PurchaseAnswer, host_answer, pictured
 from ..recommend.checker import NotProven, least_hosts, verify
+from ..recommend.empty_hosts import empty_hosts
 from ..recommend.goals import consolidate, grow
 from ..recommend.highs import INFINITY, numpy
 from ..recommend.moves import order_of
@@ -152,8 +153,14 @@ class ActionModule(ControllerAction):
             purchase = grow(problem, offers, seconds)
             by_device = any(one.together > 1 for one in problem.wanted)
             return PurchaseAnswer(purchase, offers, left_out, verify(purchase.problem, purchase.outcome)[0], by_device)
-        problem, spare = consolidate(problem) if arguments["mode"] == "consolidate" else (problem, None)
-        hosted = recommend_hosted(problem, found, seconds)
+        asked, spare, emptied = problem, None, None
+        if arguments["mode"] == "consolidate":
+            asked, spare = consolidate(problem)
+        elif arguments["mode"] == "consolidate_hosts":
+            emptied = empty_hosts(problem, found, seconds)
+            asked, found, spare = emptied.problem, emptied.found, emptied.spare
+        hosted = recommend_hosted(asked, found, seconds)
+        hosted = hosted if emptied is None else emptied.judged(hosted)
         outcome, after = hosted.outcome, hosted.plan.after
         left_out.update(hosted.left_out)
         if not arguments["partial"]:
@@ -162,7 +169,7 @@ class ActionModule(ControllerAction):
         planned = {host.name for host in answers}
         others = [host for name, host in fleet.described.items() if name not in planned]
         hosts = sorted((*answers, *others), key=lambda host: host.name)
-        answer = FleetAnswer(hosts, outcome, left_out, hosted.gap, hosted.more, spare)
+        answer = FleetAnswer(hosts, outcome, left_out, hosted.gap, hosted.more, spare, emptied is not None)
         evicted = frozenset(answer.evicted)
         several = pods_with_several(fleet.hosts, hosted.plan)
         gone = [pod for pod in several if pod.name in evicted]

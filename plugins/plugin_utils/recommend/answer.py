@@ -85,7 +85,7 @@ class FleetAnswer:
     :param order: of the hosts that change, in which at most C(short) running users lack a unit in between.
     :param pictures: of L(pictured), where they are asked for.
     :param least: how many hosts at the least every plan changes that is as good.
-    :param spare: the priority of GPUs that are asked to be empty; None where none are.
+    :param spare: the priority of GPUs that are asked to be empty; None where none are. C(by_host): hosts are, as a whole.
     :param homeless: who is evicted, has several devices, and for whom no host was found that has as many. C(fewer): of L(fewer_by_pods).
     """
 
@@ -95,6 +95,7 @@ class FleetAnswer:
     gap: Fraction
     more: Mapping[int, Fraction]
     spare: int | None = None
+    by_host: bool = False
     blocked: Mapping[str, str] = field(default_factory=dict)
     pictures: Sequence[NodeUsage] = ()
     order: Sequence[str] = ()
@@ -125,11 +126,12 @@ class FleetAnswer:
     def proof(self) -> str:
         """Return what is proven, one sentence."""
         bound, other = _proven(self.outcome, self.gap)
-        text = f"{bound}no plan that serves as much evicts fewer, weighted by priority."
+        same = "a plan that serves as much" + (" and leaves as many hosts empty" if self.by_host else "")
+        text = f"{bound}no {same[2:]} evicts fewer, weighted by priority."
         if other >= 1:
-            text = f"Not proven to be the best: a plan that serves as much could do with up to {other:.1f} evictions of the lowest weight less."
+            text = f"Not proven to be the best: {same} could do with up to {other:.1f} evictions of the lowest weight less."
         elif other:
-            text = f"{bound}no plan that serves as much is better by a whole eviction."
+            text = f"{bound}no {same[2:]} is better by a whole eviction."
         # Requests are whole: a part of one is none.
         more = {priority: int(count) for priority, count in self.more.items() if count >= 1}
         empty = more.pop(self.spare, 0) if self.spare is not None else 0
@@ -163,7 +165,7 @@ class FleetAnswer:
                 if len(empty or ()) >= most
                 else f"one that is as good could have {most}. "
             )
-        return f"{wholly}Hosts changed: {hosts}; {fewest}, {more}."
+        return f"{wholly}{'With these empty, h' if self.by_host else 'H'}osts changed: {hosts}; {fewest}, {more}."
 
     def text(self, width: int = 0) -> str:
         """Return it for people: what is served, what changes, whom that evicts, and what is proven."""

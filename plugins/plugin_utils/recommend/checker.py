@@ -11,7 +11,7 @@ more than its best layout is worth at them; so, with all demand priced in the sa
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -102,17 +102,36 @@ def least_hosts(problem: Problem, answer: FleetOutcome) -> int:
     A unit that stays as it is although its best layout is worth more costs that. Of what the plan costs beyond the bound, this is paid on the hosts where it
     is least; all others change.
     """
-    boards, lost = _boards(problem), Counter[str]()
-    staying: list[int] = []
-    left = answer.cost * answer.parts - _bound(problem, answer, boards, answer.prices, answer.parts, staying)
-    for group, each in zip(problem.groups, staying):
-        for host in group.hosts:
-            lost[host] += each
-    least = len(+lost)
+    bound, lost, _empty = _by_host(problem, answer)
+    left, least = answer.cost * answer.parts - bound, len(+lost)
     for one in sorted((+lost).values()):
         left -= one
         least -= left >= 0
     return least
+
+
+def least_emptied(
+    problem: Problem, answer: FleetOutcome, hosts: Collection[str], count: int
+) -> tuple[Fraction, dict[str, int]]:
+    """Return what no plan costs less than that serves as much and leaves so many of these hosts empty, and what each costs more if it is.
+
+    An empty host has nothing that its best layouts are worth. Whichever are chosen, they lose at least as much as those do that lose the least.
+    """
+    bound, _lost, empty = _by_host(problem, answer)
+    costs = {host: empty[host] for host in hosts}
+    return Fraction(bound + sum(sorted(costs.values())[:count]), answer.parts), costs
+
+
+def _by_host(problem: Problem, answer: FleetOutcome) -> tuple[int, Counter[str], Counter[str]]:
+    """Return the bound, and by host what its units cost more at these prices if they stay as they are, and if they are empty."""
+    each: list[tuple[int, int]] = []
+    bound = _bound(problem, answer, _boards(problem), answer.prices, answer.parts, each)
+    stays, empty = Counter[str](), Counter[str]()
+    for group, (staying, emptied) in zip(problem.groups, each):
+        for host in group.hosts:
+            stays[host] += staying
+            empty[host] += emptied
+    return bound, stays, empty
 
 
 def _claim(holds: bool, otherwise: str) -> None:
@@ -189,12 +208,12 @@ def _bound(
     boards: Mapping[str, _Board],
     prices: KindPrices,
     parts: int,
-    staying: list[int] | None = None,
+    each: list[tuple[int, int]] | None = None,
 ) -> int:
     """Return what no plan that serves as much is below at these prices.
 
     :param parts: of an idle instance in a price; 0: what is destroyed costs nothing.
-    :param staying: gets, by group, what a unit costs more if it stays as it is.
+    :param each: gets, by group, what a unit costs more if it stays as it is, and if it is empty.
     """
     weight = {priority: one * answer.scale * parts for priority, one in problem.weight().items()}
     tables = (prices.unit, prices.kept, prices.served)
@@ -237,6 +256,7 @@ def _bound(
                     may = {one: value for one, value in may.items() if one[0] == name}
                 becomes[name] += _most(may, scarce)
         total += (lost - max(becomes.values())) * group.count
-        if staying is not None:
-            staying.append(max(becomes.values()) - becomes["as it is"])
+        if each is not None:
+            best = max(becomes.values())
+            each.append((best - becomes["as it is"], best - becomes[SPARE]))
     return total

@@ -27,17 +27,25 @@ def consolidate(problem: Problem) -> tuple[Problem, int]:
     """Return the problem that also asks for every GPU to be spare, after everything else that is wanted, and the priority of that: what is served of it are
     the GPUs that can be empty, at the fewest evictions.
     """
-    # Nothing evicts who uses a GPU that stays whole: such a GPU stays as it is.
-    groups = tuple(
+    problem = with_users_of_gpus(problem)
+    gpus = [(state, group.count) for group in problem.groups for state in group.states if not state.fixed]
+    priority = min(problem.priorities(), default=0) - 1
+    kinds = tuple(sorted({state.kind(SPARE) for state, _count in gpus}))
+    return spare_units(problem, kinds, sum(count for _state, count in gpus), priority), priority
+
+
+def with_users_of_gpus(problem: Problem) -> Problem:
+    """Nothing evicts who uses a GPU that stays whole: such a GPU stays as it is."""
+    groups = (
         replace(group, states=tuple(replace(one, fixed=one.fixed or bool(one.users)) for one in group.states))
         for group in problem.groups
     )
-    gpus = [(state, group.count) for group in groups for state in group.states if not state.fixed]
-    priority = min(problem.priorities(), default=0) - 1
-    kinds = tuple(sorted({state.kind(SPARE) for state, _count in gpus}))
-    wanted = [WantedUnits(kinds, sum(count for _state, count in gpus), priority, optional=True)] if kinds else []
-    weights = {**problem.weight(), priority: 1}
-    return replace(problem, groups=groups, wanted=(*problem.wanted, *wanted), weights=weights), priority
+    return replace(problem, groups=tuple(groups))
+
+
+def spare_units(problem: Problem, kinds: tuple[UnitKind, ...], count: int, priority: int) -> Problem:
+    wanted = [WantedUnits(kinds, count, priority, optional=True)] if kinds else []
+    return replace(problem, wanted=(*problem.wanted, *wanted), weights={**problem.weight(), priority: 1})
 
 
 @dataclass(frozen=True)

@@ -146,6 +146,15 @@ class Matrices:
                 families.setdefault(family, []).append(number)
         self.blocks = [Block(self, family, numbers) for family, numbers in families.items()]
 
+    def hosts(self) -> dict[str, Counter[int]]:
+        """Return how many units of each block every host has."""
+        found: dict[str, Counter[int]] = {}
+        for number, block in enumerate(self.blocks):
+            for group in block.groups:
+                for host in self.problem.groups[group].hosts:
+                    found.setdefault(host, Counter())[number] += 1
+        return found
+
     def _family(self, state: FleetGpu, stays: bool, fixed: bool) -> _Family:
         current = [GpuInstance(0, *one.place) for one in state.held]
         shape = geometry_with(self.offered[state.board], current)

@@ -130,12 +130,7 @@ class _Hosts:
     def __init__(self, problem: Problem) -> None:
         self.problem, self.of = problem, Matrices(problem)
         self.of.build()
-        #: How many units of each block a host has.
-        self.units: dict[str, Counter[int]] = {}
-        for number, block in enumerate(self.of.blocks):
-            for group in block.groups:
-                for host in problem.groups[group].hosts:
-                    self.units.setdefault(host, Counter())[number] += 1
+        self.units = self.of.hosts()
         self._known: dict[Any, int] = {}
 
     def most_pods(self) -> dict[str, int]:

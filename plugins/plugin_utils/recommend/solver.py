@@ -101,14 +101,38 @@ def most_served(of: Matrices) -> dict[int, int]:
     return _serve(of).served
 
 
-def _serve(of: Matrices) -> Solution:
-    """Find how much demand can be served, priority by priority, whatever it costs."""
+def most_emptied(
+    of: Matrices, served: Mapping[int, int], hosts: Mapping[frozenset[tuple[int, int]], int]
+) -> tuple[dict[frozenset[tuple[int, int]], int], int]:
+    """Return how many hosts of which units can be empty while as much is served, and how many hosts at the most.
+
+    :param hosts: how many there are that have so many units of which block.
+    """
+    service = _Service(of, _offers(of), True, served, [])
+    empty = {}
+    for units, count in hosts.items():
+        entries = [(service.lines[block], each) for block, each in units]
+        empty[units] = service.program.column(-1, 0, count, entries, True)
+    if not service.program.solve():
+        return {}, sum(hosts.values())
+    values = service.program.values()
+    return {units: round(values[at]) for units, at in empty.items()}, int(1e-6 - service.program.bound)
+
+
+def _offers(of: Matrices) -> list[tuple[list[Any], int]]:
+    """Return what is worth to be offered by each block, and how many units it has."""
     offers = []
     for block in of.blocks:
         # An option that offers no more than another of any row is not needed here; to itself each is equal.
         supply = of.np.unique(block.supply, axis=0)
         best = list(supply[(supply >= supply[:, None]).all(axis=2).sum(axis=1) == 1])
         offers.append((best, int(block.counts.sum())))
+    return offers
+
+
+def _serve(of: Matrices) -> Solution:
+    """Find how much demand can be served, priority by priority, whatever it costs."""
+    offers = _offers(of)
     asked = of.problem.requests()
     program = _Service(of, offers, True, {}, of.priorities)
     if program.most() >= sum(asked.values()):
@@ -141,8 +165,8 @@ class _Service:
         self.units = [self.program.row(0) for _row in range(of.rows)]
         self.done = {priority: self.program.row(count) for priority, count in done.items()}
         self.options: list[tuple[int, Any, int]] = []
-        for number, (best, count) in enumerate(offers):
-            row = self.program.row(count, count)
+        self.lines = [self.program.row(count, count) for _best, count in offers]
+        for number, (row, (best, _count)) in enumerate(zip(self.lines, offers)):
             for supply in best:
                 entries = [(row, 1), *zip(self.units, supply.tolist())]
                 self.options.append((number, supply, self.program.column(0, entries=entries, integer=integer)))

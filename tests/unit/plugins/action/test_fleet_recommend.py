@@ -358,6 +358,22 @@ def test_as_many_gpus_as_can_be_are_left_empty(recommend, tmp_path):
     assert report["ties"]["emptied"] == [] and report["ties"]["most_emptied"] == 0
 
 
+def test_a_host_is_left_empty_as_a_whole_or_not_at_all(recommend, tmp_path):
+    """The recorded fleet has one host that MIG divides: it is empty where nobody needs it, and left alone where somebody does."""
+    _result, shown = recommend({"mode": "consolidate_hosts"})
+    report, variables = written(tmp_path)
+    assert report["hosts"][TRAINING]["empty"] == [*range(8)] and not report["hosts"][SHARED]["empty"]
+    assert variables["gpu_recommend_layouts"][TRAINING] == [{"devices": "all", "layout": "all-enabled"}]
+    assert (
+        f"Hosts left empty: {TRAINING}; no plan that is as good has more. With these empty, hosts changed: 1;"
+        in shown.text
+    )
+    assert report["order"] == [TRAINING] and report["served"] == {}
+    result, shown = recommend({"mode": "consolidate_hosts", "demand": [{"profile": "3g.40gb"}]})
+    assert not written(tmp_path)[0]["hosts"][TRAINING]["empty"] and "Empty then: 0 GPUs (none)." in shown.text
+    assert result["to_change"] == [] and "and leaves as many hosts empty evicts fewer" in result["msg"]
+
+
 def test_where_plans_are_not_compared_the_answer_says_so(recommend, monkeypatch):
     monkeypatch.setattr(ties, "_COLUMNS", 0)
     _result, shown = recommend({"mode": "consolidate"}, lambda facts: pods_on(facts, (2, 0), (5, 2)))

@@ -12,7 +12,9 @@ from itertools import combinations, product
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.checker import verify
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.empty_hosts import empty_hosts
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.goals import consolidate, grow
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.one_host import recommend_hosted
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.outcome import recommend
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.problem import (
     EMPTY,
@@ -24,6 +26,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.problem 
     WantedUnits,
     check,
 )
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.survey import FleetSurvey
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.plugin_utils.recommend.test_outcome import (
     BOARDS,
     H100,
@@ -49,16 +52,50 @@ def without(problem, spare):
     return replace(problem, groups=rest, wanted=(*problem.wanted, *moved)), evicted, idle
 
 
-def fewest(problem):
-    """Return by every choice of GPUs that are left empty: served, how many are active, evictions and idle instances destroyed of the best."""
-    best = None
-    for count in range(5):
-        for spare in combinations(range(4), count):
-            rest, evicted, idle = without(problem, spare)
+def fewest(problem, hosts=range(4)):
+    """Return by every choice of hosts that are left empty: served, how many are active, evictions and idle instances destroyed of the best.
+
+    C(hosts): of each GPU, which is a host of its own where nothing is said.
+    """
+    best, names = None, sorted(set(hosts))
+    for count in range(len(names) + 1):
+        for empty in combinations(names, count):
+            rest, evicted, idle = without(problem, [at for at, host in enumerate(hosts) if host in empty])
             served, more, others = optimum(rest)
             value = served, -count, evicted + more, idle + others
             best = value if best is None else min(best, value)
     return best
+
+
+@pytest.mark.parametrize("hosts", ["abbc", "aabb"])
+@pytest.mark.parametrize("seed", range(40, 46))
+def test_as_many_hosts_are_left_empty_as_can_be_with_the_fewest_evictions(seed, hosts):
+    drawn = pool(seed)
+    # Who uses a whole GPU stays there.
+    states = [replace(group.states[0], users=()) for group in drawn.groups]
+    groups = tuple(Group((state,), 1, (host,)) for state, host in zip(states, hosts))
+    asked = replace(drawn, groups=groups)
+    units = tuple(((host, (at,)),) for at, host in enumerate(hosts))
+    emptied = empty_hosts(asked, FleetSurvey(asked.boards, groups, units, {}))
+    hosted = emptied.judged(recommend_hosted(emptied.problem, emptied.found))
+    answer = hosted.outcome
+    served = tuple(-answer.served[priority] for priority in asked.priorities())
+    exact = fewest(asked, hosts)
+    assert (served, -len(emptied.hosts), *divmod(answer.cost, answer.scale)) == exact
+    assert emptied.most == len(emptied.hosts)
+    # What is proven is never more than any plan costs; where it is that, the plan is said to be the best.
+    assert hosted.gap >= 0 and answer.least <= answer.cost and answer.searched == (answer.least == answer.cost)
+    layouts = {host: set(some.values()) for host, some in hosted.plan.after.items()}
+    assert {host for host, some in layouts.items() if some == {(EMPTY,)}} == emptied.hosts
+
+
+def test_hosts_are_not_left_empty_of_which_a_gpu_is_not_planned_or_fixed():
+    state, fixed = h100(), h100(fixed=True)
+    units = ((("a", (0,)), ("b", (0,))), (("c", (0,)),))
+    groups = Group((state,), 2, ("a", "b")), Group((fixed,), 1, ("c",))
+    problem = Problem({H100: PROFILES[H100]}, groups)
+    emptied = empty_hosts(problem, FleetSurvey(problem.boards, groups, units, {"b: GPU 1": "unknown"}))
+    assert (emptied.hosts, emptied.most, emptied.could) == ({"a"}, 1, {"a"})
 
 
 @pytest.mark.parametrize("seed", range(40, 48))
