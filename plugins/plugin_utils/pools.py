@@ -32,6 +32,7 @@ OF_PLAYBOOKS = (
     "gpu_upgrade_todo",
     "gpu_node_begun",
     "gpu_node_ended",
+    "gpu_repartition_ahead",
     "gpu_heal_todo",
     "gpu_verify_on_host",
     "gpu_inspect_checkpoint",

@@ -139,6 +139,33 @@ def test_a_host_whose_turn_did_not_come_is_returned_and_one_that_failed_in_its_o
 
 
 @pytest.mark.by_name
+@pytest.mark.parametrize(
+    ("step", "said"),
+    [
+        ("plan", "Nothing was changed on it; to have the node take pods before that: kubectl uncordon node-of-a"),
+        ("mig", "Its layout may have changed by half."),
+    ],
+)
+def test_a_lost_host_whose_node_stays_cordoned_is_named_with_what_returns_it(tmp_path, step, said):
+    site = Site(tmp_path, "abc")
+    site.fail(lost=True, a=step)
+    given = {"stub_plan": RECOMMENDED, "gpu_recommend_order": ["c", "a", "b"]}
+    given |= {"gpu_node_name": "{{ 'node-of-' ~ inventory_hostname }}", "gpu_repartition_serial": 2}
+    done = site.run("repartition", "-e", json.dumps(given), "--skip-tags", "cluster")
+    assert done.returncode != 0
+    text = " ".join(done.stdout.split())
+    assert (
+        "a was lost, and its node node-of-a stays cordoned. Once the host answers, run gpufleet.nvidia.repartition"
+        in text
+    )
+    assert said in text and text.count(" was lost, ") == 1
+    # Where the lost host is alone in its batch, Ansible ends the run: it is said before.
+    assert "Cordoned ahead of their turns: node-of-c, node-of-a, node-of-b." in text
+    # The one that was not reached yet is returned, the lost one is not.
+    assert [line[0] for line in site.log if {"repartition_node", "done"} <= set(line.split())] == ["b"]
+
+
+@pytest.mark.by_name
 @pytest.mark.parametrize("taken", [True, False])
 def test_a_node_that_a_killed_run_has_cordoned_ahead_is_returned_though_nothing_is_to_change(tmp_path, taken):
     site = Site(tmp_path, "a")

@@ -260,8 +260,8 @@ class _Outcome:
                 free[kind] -= count
             return count
 
-        for who, count in self.back.items():
-            demand, home = self.of.demand_of[who], self.of.row_of[who[0]]
+        for user, count in self.back.items():
+            demand, home = self.of.demand_of[user], self.of.row_of[user[0]]
             for row in self.of.demands[demand].rows:
                 moved = min(count, budget[demand, row]) if row != home else 0
                 budget.update({(demand, row): -moved, (demand, home): moved} if moved else {})
