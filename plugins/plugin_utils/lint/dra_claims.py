@@ -27,8 +27,8 @@ _TABLE: Mapping[str, Any] = table(str(__package__), "dra_claims")
 _CLASSES = set(_TABLE["classes"])
 _ATTRIBUTES: Mapping[str, set[str]] = {name: set(there) for name, there in _TABLE["attributes"].items()}
 _ATTRIBUTE = re.compile(r"""device\.attributes\[\s*['"]([^'"]*)['"]\s*\]\s*\.\s*(\w+)""")
-#: A capacity without the domain of its driver: the expression compares a mapping with a quantity.
-_CAPACITY = re.compile(r"""device\.capacity\[\s*['"](?P<name>[^'"./]*)['"]\s*\]""")
+#: A capacity, or an attribute, without the domain of its driver: the expression compares a mapping, or asks an empty one.
+_WITHOUT_DOMAIN = re.compile(r"""device\.(?P<kind>capacity|attributes)\[\s*['"](?P<name>[^'"./]*)['"]\s*\]""")
 #: Those of the driver's FabricManagerPartitioning: the partitions of a fabric by their number of GPUs.
 _PARTITION = re.compile(r"partition[0-9]+")
 _PROFILE = re.compile(r"""\.\s*profile\s*==\s*['"]([^'"]*)['"]""")
@@ -147,10 +147,13 @@ def _expressions(of: Mapping[str, Any], path: str) -> Iterator[tuple[str, str]]:
 
 def _domain(path: str, expression: str, name: str | None, report: Report) -> None:
     """Check the attributes that an expression reads: a missing one is an error of the scheduler, and the pod stays Pending."""
-    for match in _CAPACITY.finditer(expression):
-        message = f"{match['name']} is not the domain of a driver: the expression fails, and the pod stays Pending"
-        report.error(path, message, f"Write device.capacity['{DRIVER}'].{match['name']}.")
-    if "has(" in expression or " in device.attributes" in expression:
+    guarded = "has(" in expression or " in device.attributes" in expression
+    for match in _WITHOUT_DOMAIN.finditer(expression):
+        if not guarded or match["kind"] == "capacity":
+            message = f"{match['name']} is not the domain of a driver: the expression fails, and the pod stays Pending"
+            kind = "capacity" if match["name"] == "memory" else match["kind"]
+            report.error(path, message, f"Write device.{kind}['{DRIVER}'].{match['name']}.")
+    if guarded:
         return
     known = _ATTRIBUTES[name] if name else set().union(*_ATTRIBUTES.values())
     for domain, attribute in _ATTRIBUTE.findall(expression):

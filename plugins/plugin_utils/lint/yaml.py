@@ -284,6 +284,20 @@ def _parts_of_values(part: Part) -> Iterator[Part]:
         yield part
 
 
+def _nested(given: Mapping[Any, Any]) -> dict[str, Any]:
+    """Return values that are given one by one, by a path as of C(helm --set); of what is in a list nothing is known."""
+    found: dict[str, Any] = {}
+    for path, value in given.items():
+        place, in_list, _rest = str(path).partition("[")
+        *above, last = (name.replace("\\.", ".") for name in re.split(r"(?<!\\)[.]", place))
+        inside = found
+        for name in above:
+            inside = inside.setdefault(name, {}) if isinstance(inside.get(name, {}), dict) else {}
+        in_list = in_list or str(value).startswith("{")
+        inside[last] = [] if in_list else {"true": True, "false": False}.get(str(value), value)
+    return found
+
+
 def _carried(document: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any, Any]]:
     """Yield the path of values, the values, the chart, and its version."""
     group, kind = group_of(document), document.get("kind")
@@ -295,14 +309,12 @@ def _carried(document: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any, Any]]
         named = [("source", spec.get("source"))]
         named += [(f"sources[{number}]", one) for number, one in enumerate(sequence(spec.get("sources")))]
         for name, source in named:
-            helm = mapping(below(source, "helm"))
+            helm, of_chart = mapping(below(source, "helm")), (below(source, "chart"), below(source, "targetRevision"))
             for key in ("values", "valuesObject"):
-                yield (
-                    f"{path}.{name}.helm.{key}",
-                    helm.get(key),
-                    below(source, "chart"),
-                    below(source, "targetRevision"),
-                )
+                yield f"{path}.{name}.helm.{key}", helm.get(key), *of_chart
+            if not (helm.get("values") or helm.get("valuesObject")):
+                given = {below(one, "name"): below(one, "value") for one in sequence(helm.get("parameters"))}
+                yield f"{path}.{name}.helm.parameters", _nested(given), *of_chart
     elif group == _FLUX:
         chart = mapping(below(spec, "chart", "spec"))
         # An object beside it that has the version, and is called as the chart, or anyhow.
@@ -310,8 +322,9 @@ def _carried(document: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any, Any]]
         of_chart = reference if FORMER.get(reference, reference) in charts() else chart.get("chart")
         yield "spec.values", spec.get("values"), of_chart, reference or chart.get("version")
     elif group == _K3S:
-        for key in ("valuesContent", "values"):
-            yield f"spec.{key}", spec.get(key), spec.get("chart"), spec.get("version")
+        values = [(f"spec.{key}", spec[key]) for key in ("valuesContent", "values") if spec.get(key)]
+        for where, one in values or [("spec.set", _nested(mapping(spec.get("set"))))]:
+            yield where, one, spec.get("chart"), spec.get("version")
     else:
         for number, one in enumerate(map(mapping, sequence(spec.get("helmCharts")))):
             yield f"helmCharts[{number}].valuesInline", one.get("valuesInline"), one.get("name"), one.get("version")

@@ -16,6 +16,14 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.lint.yaml import l
 
 #: A fault below config.map, as it is found wherever the values are.
 FAULTY = {"config": {"map": {"a": "version: v2"}}}
+#: The same as helm --set has it, with paths into a list, with a point in a name, and of a truth.
+SET = {
+    "config.map.a": "version: v2",
+    "tolerations[0].key": "a",
+    "nodeSelector.example\\.com/gpu": "yes",
+    "gfd.enabled": "true",
+    "imagePullSecrets": "{a,b}",
+}
 ARGO = {"chart": "nvidia-device-plugin", "targetRevision": "0.20.0"}
 POLICY = {"apiVersion": "nvidia.com/v1", "kind": "ClusterPolicy", "metadata": {"name": "p"}}
 #: What the definition requires below spec.
@@ -80,6 +88,19 @@ def not_checked(text):
         (
             item("helm.cattle.io/v1", "HelmChart", spec={"chart": "x/y", "valuesContent": yaml.safe_dump(FAULTY)}),
             "HelmChart/x spec.valuesContent.",
+        ),
+        # One by one, where nothing else is given.
+        (
+            item("helm.cattle.io/v1", "HelmChart", spec={"chart": "x/nvidia-device-plugin", "set": SET}),
+            "HelmChart/x spec.set.",
+        ),
+        (
+            item(
+                "argoproj.io/v1alpha1",
+                "Application",
+                spec={"source": {**ARGO, "helm": {"parameters": [{"name": name, "value": SET[name]} for name in SET]}}},
+            ),
+            "Application/x spec.source.helm.parameters.",
         ),
         ({"helmCharts": [{"valuesInline": FAULTY}]}, "Kustomization helmCharts[0].valuesInline."),
         ({"nvidia-device-plugin": FAULTY}, "nvidia-device-plugin."),
@@ -736,6 +757,8 @@ def test_a_config_map_that_a_patch_changes_has_more_than_the_patch():
 
 GPU = {"deviceClassName": "gpu.nvidia.com"}
 OF_ALL = {"cel": {"expression": "device.capacity['memory'].isGreaterThan(quantity('8Gi'))"}}
+ATTRIBUTE = {"cel": {"expression": "device.attributes['memory'].comparableInt >= 40"}}
+GUARDED = {"cel": {"expression": "'rack' in device.attributes && device.attributes['rack'].row == 1"}}
 FABRIC = [{"matchAttribute": "gpu.nvidia.com/partition2"}]
 
 
@@ -748,6 +771,16 @@ FABRIC = [{"matchAttribute": "gpu.nvidia.com/partition2"}]
             "ResourceClaim",
             {"devices": {"requests": [{"name": "a", "exactly": {**GPU, "selectors": [OF_ALL]}}]}},
             "spec.devices.requests[0].exactly.selectors[0].cel.expression",
+        ),
+        (
+            "ResourceClaim",
+            {"devices": {"requests": [{"name": "a", "exactly": {**GPU, "selectors": [ATTRIBUTE]}}]}},
+            "spec.devices.requests[0].exactly.selectors[0].cel.expression",
+        ),
+        (
+            "ResourceClaim",
+            {"devices": {"requests": [{"name": "a", "exactly": {**GPU, "selectors": [GUARDED]}}]}},
+            "",
         ),
         ("ResourceClaim", {"devices": {"requests": [{"name": "a", "exactly": GPU}], "constraints": FABRIC}}, ""),
         # A class of an older driver, or of somebody's own.
