@@ -26,6 +26,12 @@ class _Dumper(yaml.SafeDumper):
     def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:  # noqa: ARG002
         super().increase_indent(flow, False)
 
+    def represent_mapping(self, tag: str, mapping: Any, flow_style: bool | None = None) -> yaml.MappingNode:
+        node = super().represent_mapping(tag, mapping, flow_style)
+        # What does not fit into a line is not broken inside of braces.
+        node.flow_style = node.flow_style and sum(len(f"{one}: {mapping[one]}, ") for one in mapping) < 145
+        return node
+
 
 def fields(schema: dict[str, Any]) -> Any:
     """Return what the linter has to know of one field and all below it."""
