@@ -13,9 +13,10 @@ from __future__ import annotations
 from typing import Any
 
 from ...module_utils._sharing import modes
-from ..fleet.claims import GPU_CLASS, MIG_CLASS, mig_devices
+from ..fleet.claims import GPU_CLASS, mig_devices
 from ..fleet.node_labels import Slice
 from .clusters import MANAGED_BY, DescribedCluster, PluginConfiguration, kube_object
+from .emit import made
 
 #: What a claim is for that is for no MIG device.
 GPU = "GPU"
@@ -52,57 +53,22 @@ def devices(item: PluginConfiguration, kind: str, count: int = 1, share: modes.S
     :param kind: C(GPU), or a MIG profile.
     :param share: what each process gets, where that is not what the pool's description says.
     """
-    request: dict[str, Any] = {"deviceClassName": GPU_CLASS}
-    if kind != GPU:
-        expression = f"device.attributes['{GPU_CLASS}'].profile == '{kind}'"
-        request = {"deviceClassName": MIG_CLASS, "selectors": [{"cel": {"expression": expression}}]}
-    if count > 1:
-        request["count"] = count
-    found: dict[str, Any] = {"requests": [{"name": "device", "exactly": request}]}
-    sharing = _sharing(item, kind, share)
-    if sharing:
-        parameters = {
-            "apiVersion": "resource.nvidia.com/v1beta1",
-            "kind": "GpuConfig" if kind == GPU else "MigDeviceConfig",
-            "sharing": sharing,
-        }
-        # GPU_CLASS is the driver's name, too.
-        found["config"] = [{"requests": ["device"], "opaque": {"driver": GPU_CLASS, "parameters": parameters}}]
-    return found
-
-
-def _sharing(item: PluginConfiguration, kind: str, share: modes.Share | None) -> dict[str, Any]:
-    """Return how the driver sets up the devices of a claim; nothing where it has nothing to set."""
-    unit = unit_of(item, kind)
+    whole, unit = {"each_mib": 0, "count": count, "profile": "" if kind == GPU else kind}, unit_of(item, kind)
     if not item.sharing.claims_shared or unit.replicas < 2:
-        return {}
+        return made("claim", strategy="", **whole)
     if item.sharing.mode == "mps":
         memory, percentage = unit.limit_mib, unit.active_thread_percentage
         if share:
             memory, percentage = share.per_gpu_mib, 100 // users(item, kind, share)
-        limits = {"defaultPinnedDeviceMemoryLimit": f"{memory}Mi"} if memory else {}
-        return {"strategy": "MPS", "mpsConfig": {"defaultActiveThreadPercentage": int(percentage or 100), **limits}}
-    if kind != GPU:
-        # A MIG device has no time slice of its own: pods share it by the claim alone.
-        return {}
-    return {"strategy": "TimeSlicing", "timeSlicingConfig": {"interval": item.sharing.time_slice.capitalize()}}
+        return made("claim", strategy="MPS", percentage=int(percentage or 100), memory_mib=memory, **whole)
+    # A MIG device has no time slice of its own: pods share it by the claim alone.
+    strategy = "TimeSlicing" if kind == GPU else ""
+    return made("claim", strategy=strategy, interval=item.sharing.time_slice.capitalize(), **whole)
 
 
 def parts(share: modes.Share) -> dict[str, Any]:
     """Return a claim for a part of the memory of M distinct GPUs."""
-    requests = [
-        {
-            "name": f"gpu-{number}",
-            "exactly": {"deviceClassName": GPU_CLASS, "capacity": {"requests": {"memory": f"{share.per_gpu_mib}Mi"}}},
-        }
-        for number in range(share.gpus)
-    ]
-    found: dict[str, Any] = {"requests": requests}
-    if share.gpus > 1:
-        found["constraints"] = [
-            {"requests": [request["name"] for request in requests], "distinctAttribute": f"{GPU_CLASS}/uuid"}
-        ]
-    return found
+    return made("claim", each_mib=share.per_gpu_mib, count=share.gpus)
 
 
 def template(name: str, claimed: dict[str, Any]) -> dict[str, Any]:
@@ -113,19 +79,12 @@ def template(name: str, claimed: dict[str, Any]) -> dict[str, Any]:
 def named_classes(cluster: DescribedCluster) -> list[dict[str, Any]]:
     """Return DeviceClasses by which pods get MIG devices that they request by the device plugin's names; the chart has one for whole GPUs alone."""
     named = {kind: resource for item in cluster.configurations for kind, resource in item.named_classes.items()}
-    found = []
-    for kind, resource in sorted(named.items()):
-        profile = kind.partition("/")[2]
-        if not profile:
-            continue
-        # Whole GPUs have no profile, and the expression would fail on them.
-        own = f"device.driver == '{GPU_CLASS}' && device.attributes['{GPU_CLASS}'].type == 'mig'"
-        selector = {"cel": {"expression": f"{own} && device.attributes['{GPU_CLASS}'].profile == '{profile}'"}}
-        spec = {"selectors": [selector], "extendedResourceName": resource}
-        # 1g.10gb+me: neither names of objects nor of resources have a plus.
-        name = f"gpufleet-{resource.partition('/')[2]}"
-        found.append(kube_object("resource.k8s.io/v1", "DeviceClass", name, MANAGED_BY, spec=spec))
-    return found
+    profiles = ((kind.partition("/")[2], resource) for kind, resource in sorted(named.items()))
+    return [
+        made("device_class", profile=profile, resource=resource, managed_by=MANAGED_BY)
+        for profile, resource in profiles
+        if profile
+    ]
 
 
 def shared(name: str, claimed: dict[str, Any]) -> dict[str, Any]:
