@@ -29,7 +29,7 @@ from .clusters import (
     client_affinity,
     kube_object,
 )
-from .emit import json_text
+from .emit import json_text, made
 from .helm_values import extra_values, render_values
 from .versions import DRA_DRIVER, NODE_FEATURE_DISCOVERY
 
@@ -206,7 +206,6 @@ REPAIR = {"repair": "heal", "host": '{{ reReplaceAll ":[0-9]+$" "" $labels.insta
 SIDECAR_LABEL = {"grafana_dashboard": "1"}
 _ANYTHING = "..."
 _COLUMNS, _HEIGHT, _WIDTH = 24, 8, 8
-_DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
 
 
 @dataclass(frozen=True)
@@ -273,28 +272,9 @@ def dashboard(cluster: DescribedCluster) -> dict[str, Any]:
         if x + width > _COLUMNS:
             x, y = 0, y + _HEIGHT
         place = {"x": x, "y": y, "w": width, "h": _HEIGHT}
-        panels.append({"id": len(panels) + 1, "gridPos": place, **_panel(entry)})
+        panels.append({"id": len(panels) + 1, "gridPos": place, **made("panel", **{"legend": "", "unit": "", **entry})})
         x += width
     return {**_DASHBOARD["dashboard"], "panels": panels}
-
-
-def _panel(entry: Mapping[str, Any]) -> dict[str, Any]:
-    target = {"refId": "A", "datasource": _DATASOURCE, "expr": entry["expression"]}
-    if entry["kind"] == "timeseries":
-        target["legendFormat"] = entry.get("legend", "")
-    else:
-        # The present values alone; a table shows the labels as columns.
-        target["instant"] = True
-    if entry["kind"] == "table":
-        target["format"] = "table"
-    return {
-        "title": entry["title"],
-        "type": entry["kind"],
-        "datasource": _DATASOURCE,
-        "fieldConfig": {"defaults": {"unit": entry["unit"]} if "unit" in entry else {}, "overrides": []},
-        "options": {},
-        "targets": [target],
-    }
 
 
 def dashboard_config_map(cluster: DescribedCluster) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from ...module_utils._plan import Refused
 from . import addons, claimed_devices, device_plugin, gpu_operator, injection, refused_pools
 from .capacity_document import capacity_document
 from .clusters import EXEMPT_LABEL, DescribedCluster
-from .emit import documents, json_text, yaml_text
+from .emit import documents, json_text, made, yaml_text
 from .examples import examples
 from .gitops import MONITORING, NODE_LABELS, OBJECTS, QUOTAS, Release, argocd, flux, kept
 from .helm_values import merged, refuse_unknown_charts
@@ -159,41 +159,20 @@ def _quotas(cluster: DescribedCluster) -> dict[str, str]:
 
 def _own_chart(cluster: DescribedCluster, config_maps: list[dict[str, Any]]) -> str:
     chart = cluster.options["objects"] == "chart"
-    checks: list[dict[str, Any]] = [
-        {
-            "name": item.name,
-            "resource": resource,
-            "runtimeClassName": cluster.options["runtime_class"] if item.injection.pods_need_runtime_class else "",
-            "nodeSelector": item.selector,
-        }
-        for item in cluster.configurations
-        for resource in sorted(item.capacity.resources)
-    ]
-    # By its claim a pod gets its devices, and nothing by a runtime class.
-    checks += [
-        {
-            "name": item.name,
-            "device": kind,
-            "claim": claimed_devices.devices(item, kind),
-            "runtimeClassName": "",
-            "nodeSelector": item.selector,
-        }
-        for item in cluster.configurations
-        for kind in claimed_devices.kinds(item)
-    ]
-    values: dict[str, Any] = {
-        "runtimeClass": {
-            "create": chart and device_plugin.has_runtime_class(cluster),
-            "name": cluster.options["runtime_class"],
-        },
-        "configMaps": {item["metadata"]["name"]: item["data"] for item in config_maps} if chart else {},
-        "policies": {
-            "mode": cluster.options["policies"],
-            "exemptLabel": EXEMPT_LABEL,
-            **injection.policy_values(cluster),
-        },
-        "verification": {"image": cluster.options["vector_add_image"], "checks": checks},
-    }
+    items = cluster.configurations
+    values = made(
+        "own_chart",
+        options=cluster.options,
+        creates_class=chart and device_plugin.has_runtime_class(cluster),
+        exempt_label=EXEMPT_LABEL,
+        policies=injection.policy_values(cluster),
+        resources=[(item, resource) for item in items for resource in sorted(item.capacity.resources)],
+        claims=[
+            (item, kind, claimed_devices.devices(item, kind)) for item in items for kind in claimed_devices.kinds(item)
+        ],
+    )
+    if chart:
+        values["configMaps"] = {item["metadata"]["name"]: item["data"] for item in config_maps}
     header = (
         f"# {_MADE_BY} Values for the chart {OWN_CHART} (charts/{OWN_CHART} of the collection's repository).\n---\n"
     )
