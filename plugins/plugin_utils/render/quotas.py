@@ -23,6 +23,7 @@ from ..fleet.node_match import VARIABLE as NODE_MATCH
 from ..fleet.text import LABEL_PREFIX
 from . import claimed_devices
 from .clusters import MANAGED_BY, DescribedCluster, PluginConfiguration, kube_object
+from .emit import made
 
 VARIABLE, KIND = "gpu_kubernetes_quotas", "gpu_kubernetes_quota_kind"
 TEAM_LABEL = f"{LABEL_PREFIX}/team"
@@ -315,16 +316,10 @@ def _kueue(cluster: DescribedCluster, numbers: Quotas) -> list[dict[str, Any]]:
                 f"they are of {len(mine)} kinds of nodes with {len(resources)} resources, and a ClusterQueue has at most {_MOST} of each",
                 "Make them several teams.",
             )
-        flavors = [
-            _flavor(flavor_of(one), {what: given[team.name, one.name, what] for what in resources}) for one in mine
-        ]
-        groups = [
-            {"coveredResources": resources, "flavors": flavors},
-            {"coveredResources": list(_UNLIMITED), "flavors": [_flavor(_UNLIMITED_FLAVOR, _UNLIMITED)]},
-        ]
-        selector = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": list(team.namespaces)}
-        spec = {"namespaceSelector": {"matchExpressions": [selector]}, "resourceGroups": groups}
-        found.append(kube_object(API_VERSION, "ClusterQueue", team.queue, _labels(team), spec=spec))
+        given_to = {flavor_of(one): {what: given[team.name, one.name, what] for what in resources} for one in mine}
+        groups = [given_to, {_UNLIMITED_FLAVOR: _UNLIMITED}]
+        names = {"name": team.queue, "labels": _labels(team), "namespaces": team.namespaces}
+        found.append(made("cluster_queue", api_version=API_VERSION, groups=groups, **names))
         for namespace in team.namespaces:
             queue = {"clusterQueue": team.queue}
             found.append(kube_object(API_VERSION, "LocalQueue", team.queue, _labels(team), namespace, spec=queue))
@@ -333,8 +328,3 @@ def _kueue(cluster: DescribedCluster, numbers: Quotas) -> list[dict[str, Any]]:
 
 def flavor_of(item: PluginConfiguration) -> str:
     return f"{FLAVOR_PREFIX}{item.name}"
-
-
-def _flavor(name: str, numbers: Mapping[str, Any]) -> dict[str, Any]:
-    resources = [{"name": what, "nominalQuota": str(number)} for what, number in numbers.items()]
-    return {"name": name, "resources": resources}
