@@ -288,12 +288,12 @@ def _nested(given: Mapping[Any, Any]) -> dict[str, Any]:
     """Return values that are given one by one, by a path as of C(helm --set); of what is in a list nothing is known."""
     found: dict[str, Any] = {}
     for path, value in given.items():
-        place, in_list, _rest = str(path).partition("[")
+        place, bracket, _rest = str(path).partition("[")
         *above, last = (name.replace("\\.", ".") for name in re.split(r"(?<!\\)[.]", place))
         inside = found
         for name in above:
             inside = inside.setdefault(name, {}) if isinstance(inside.get(name, {}), dict) else {}
-        in_list = in_list or str(value).startswith("{")
+        in_list = bracket or str(value).startswith("{")
         inside[last] = [] if in_list else {"true": True, "false": False}.get(str(value), value)
     return found
 
@@ -309,12 +309,15 @@ def _carried(document: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any, Any]]
         named = [("source", spec.get("source"))]
         named += [(f"sources[{number}]", one) for number, one in enumerate(sequence(spec.get("sources")))]
         for name, source in named:
-            helm, of_chart = mapping(below(source, "helm")), (below(source, "chart"), below(source, "targetRevision"))
+            helm, named_chart = (
+                mapping(below(source, "helm")),
+                (below(source, "chart"), below(source, "targetRevision")),
+            )
             for key in ("values", "valuesObject"):
-                yield f"{path}.{name}.helm.{key}", helm.get(key), *of_chart
+                yield f"{path}.{name}.helm.{key}", helm.get(key), *named_chart
             if not (helm.get("values") or helm.get("valuesObject")):
                 given = {below(one, "name"): below(one, "value") for one in sequence(helm.get("parameters"))}
-                yield f"{path}.{name}.helm.parameters", _nested(given), *of_chart
+                yield f"{path}.{name}.helm.parameters", _nested(given), *named_chart
     elif group == _FLUX:
         chart = mapping(below(spec, "chart", "spec"))
         # An object beside it that has the version, and is called as the chart, or anyhow.
