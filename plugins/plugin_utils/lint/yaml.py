@@ -316,7 +316,7 @@ def _carried(document: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any, Any]]
             for key in ("values", "valuesObject"):
                 yield f"{path}.{name}.helm.{key}", helm.get(key), *named_chart
             if not (helm.get("values") or helm.get("valuesObject")):
-                given = {below(one, "name"): below(one, "value") for one in sequence(helm.get("parameters"))}
+                given = {str(below(one, "name")): below(one, "value") for one in sequence(helm.get("parameters"))}
                 yield f"{path}.{name}.helm.parameters", _nested(given), *named_chart
     elif group == _FLUX:
         chart = mapping(below(spec, "chart", "spec"))
