@@ -9,7 +9,7 @@ definitions=(
     "github.com/fluxcd/helm-controller@v1.4.0 config/crd/bases/helm.toolkit.fluxcd.io_helmreleases.yaml"
     "github.com/fluxcd/kustomize-controller@v1.6.0 config/crd/bases/kustomize.toolkit.fluxcd.io_kustomizations.yaml"
     "github.com/fluxcd/source-controller@v1.7.0 config/crd/bases/source.toolkit.fluxcd.io_helmrepositories.yaml"
-    "github.com/prometheus-operator/prometheus-operator@v0.85.0 example/prometheus-operator-crd/monitoring.coreos.com_prometheusrules.yaml"
+    "github.com/prometheus-operator/prometheus-operator@v0.92.0 example/prometheus-operator-crd/monitoring.coreos.com_prometheusrules.yaml"
     "sigs.k8s.io/kueue@v0.19.0 config/components/crd/bases/kueue.x-k8s.io_clusterqueues.yaml"
     "sigs.k8s.io/kueue@v0.19.0 config/components/crd/bases/kueue.x-k8s.io_localqueues.yaml"
     "sigs.k8s.io/kueue@v0.19.0 config/components/crd/bases/kueue.x-k8s.io_resourceflavors.yaml"

@@ -881,6 +881,8 @@ def flavor(*resources, name="training"):
         (queue(flavor(), preemtion={}), [("warning", "spec.preemtion")]),
         (queue(flavor(), ofAnotherRelease={}), [("note", "spec.ofAnotherRelease")]),
         (queue(flavor(), queueingStrategy="StrictFifo"), [("error", "spec.queueingStrategy")]),
+        # It may be of another release.
+        (queue(flavor(), queueingStrategy="ByTeam"), [("warning", "spec.queueingStrategy")]),
         (queue(flavor({"name": "nvidia.com/gpu"})), [("error", "spec.resourceGroups[0].flavors[0].resources[0]")]),
         # What its webhook refuses.
         (
