@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -157,9 +156,9 @@ class ActionModule(ControllerAction):
         if arguments["mode"] == "consolidate":
             asked, spare = consolidate(problem)
         elif arguments["mode"] == "consolidate_hosts":
-            emptied = empty_hosts(problem, found, seconds)
-            asked, found, spare = emptied.problem, emptied.found, emptied.spare
-        hosted = recommend_hosted(asked, found, seconds)
+            emptied = empty_hosts(problem, {name.partition(": ")[0] for name in found.left_out}, seconds)
+            asked, spare = emptied.problem, emptied.spare
+        hosted = recommend_hosted(asked, seconds)
         hosted = hosted if emptied is None else emptied.judged(hosted)
         outcome, after = hosted.outcome, hosted.plan.after
         left_out.update(hosted.left_out)
@@ -171,7 +170,7 @@ class ActionModule(ControllerAction):
         hosts = sorted((*answers, *others), key=lambda host: host.name)
         answer = FleetAnswer(hosts, outcome, left_out, hosted.gap, hosted.more, spare, emptied is not None)
         evicted = frozenset(answer.evicted)
-        several = pods_with_several(fleet.hosts, hosted.plan)
+        several = pods_with_several(fleet.hosts, found.users, hosted.plan)
         gone = [pod for pod in several if pod.name in evicted]
         homeless, fewer = without_host(hosted.plan, gone), fewer_by_pods(hosted, several, gone)
         leave = [pod for pod, _document in pods or () if pod.title in evicted]
@@ -253,7 +252,7 @@ def _take(
         facts,
         strategy == "single",
         strategy == "none",
-        {device: Counter(who) for device, who in counted.items()},
+        counted,
         ranks,
     )
     return ""
@@ -312,8 +311,8 @@ def _moves(
 def _replicas(found: FleetSurvey, fleet: _Fleet) -> dict[UnitKind, int]:
     """Return how many users share a unit of each kind: where hosts of a pool differ, as many as all of them offer; 1 where one of them shares none."""
     shared: dict[UnitKind, int] = {}
-    for group, units in zip(found.groups, found.units):
-        for host in {host for host, _indices in units}:
+    for group in found.groups:
+        for host in set(group.hosts):
             sharing, facts = fleet.sharing[host], fleet.hosts[host].facts
             for state in group.states:
                 memory = max((gpu.memory_mib or 0 for gpu in facts.gpus or ()), default=0)

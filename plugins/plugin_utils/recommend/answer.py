@@ -17,6 +17,7 @@ from fractions import Fraction
 from typing import Any
 
 from ...module_utils._facts_view import Facts
+from ...module_utils._mig.mig_parted import layout_of
 from ...module_utils._mig.model import DesiredGpu, DesiredInstance, describe
 from ...module_utils._mig.plan import FORCE, named_as, plan_gpu
 from ...module_utils._mig.state import NodeGpu, node_gpus
@@ -24,9 +25,8 @@ from ..fleet.text import ranges, shortened, table
 from ..fleet.usage import NodeUsage, PodShare, node_usage
 from .goals import Offer, Purchase
 from .outcome import FleetOutcome, Instances, KindPrices, as_it_is
-from .problem import EMPTY, WHOLE
+from .problem import EMPTY, WHOLE, Problem
 from .seen import SEEN, devices_of, pods_of, state_of
-from .survey import FleetSurvey
 
 LAYOUTS = "gpu_recommend_layouts"
 #: A text that extra variables and group variables hold for all hosts: the layout of the host, else that of its pool, else nothing.
@@ -367,7 +367,7 @@ def pictured(answer: FleetAnswer, facts: Mapping[str, Facts], users: Mapping[str
     return found
 
 
-def placed(found: FleetSurvey, outcome: FleetOutcome) -> dict[str, dict[int, Instances | None]]:
+def placed(problem: Problem, outcome: FleetOutcome) -> dict[str, dict[int, Instances | None]]:
     """Return what each GPU becomes, by host and index. Of units that are alike, those of hosts that are to change, or change anyway, come first, and empty
     are those of the hosts that are to be, or of which the largest part can be.
     """
@@ -375,22 +375,24 @@ def placed(found: FleetSurvey, outcome: FleetOutcome) -> dict[str, dict[int, Ins
     touched = set(outcome.hosts)
     changes: dict[int, list[tuple[bool, int, tuple[Instances | None, ...]]]] = {}
     for one in outcome.changes:
-        now = map(as_it_is, found.groups[one.group].states)
+        now = map(as_it_is, problem.groups[one.group].states)
         # In any order; None is MIG off, and not a GPU without instances.
         stays = [was and sorted(was) for was in now] == [then and sorted(then) for then in one.after]
         changes.setdefault(one.group, []).append((stays, one.count, one.after))
     all_of_it, spare = Counter[str](), Counter[str]()
-    for group, units in enumerate(found.units):
-        all_of_it.update(host for host, _indices in units)
-        if any(_SPARE in layouts for _stays, _count, layouts in changes.get(group, ())):
-            spare.update(host for host, _indices in units)
-    for group, several in sorted(changes.items(), key=lambda entry: len(entry[1])):
+    for number, group in enumerate(problem.groups):
+        all_of_it.update(group.hosts)
+        if any(_SPARE in layouts for _stays, _count, layouts in changes.get(number, ())):
+            spare.update(group.hosts)
+    for number, several in sorted(changes.items(), key=lambda entry: len(entry[1])):
+        group = problem.groups[number]
         several.sort(key=lambda entry: (entry[0], _SPARE not in entry[2]))
         by_spare = _SPARE in several[0][2]
-        share = {host: spare[host] / all_of_it[host] if by_spare else 0 for host, _indices in found.units[group]}
+        share = {host: spare[host] / all_of_it[host] if by_spare else 0 for host in group.hosts}
         if by_spare and outcome.emptied is not None:
             share = {host: float(host in outcome.emptied) for host in share}
-        left = sorted(found.units[group], key=lambda unit: (-share[unit[0]], unit[0] not in touched, unit))
+        units = zip(group.hosts, group.indices)
+        left = sorted(units, key=lambda unit: (-share[unit[0]], unit[0] not in touched, unit))
         for stays, count, layouts in several:
             for host, indices in left[:count]:
                 after.setdefault(host, {}).update(zip(indices, layouts))
@@ -416,7 +418,7 @@ def host_answer(
     # An empty GPU keeps its MIG mode.
     after = {**after, **{gpu.index: () if gpu.enabled else None for gpu in gpus if gpu.index in empty}}
     changes = (_change(gpu, after[gpu.index], users) for gpu in gpus)
-    capable = {gpu.index: after[gpu.index] for gpu in gpus if gpu.has_mig}
+    capable = {gpu.index: _desired(gpu, after[gpu.index]) for gpu in gpus if gpu.has_mig}
     layout = _layout(capable, len(gpus) == len(facts.gpus or ()))
     return HostAnswer(name, pool, layout, state_of(facts), tuple(one for one in changes if one is not None), empty)
 
@@ -474,18 +476,9 @@ def _change(gpu: NodeGpu, after: Instances | None, users: Mapping[str, Collectio
     )
 
 
-def _layout(after: Mapping[int, Instances | None], everything: bool) -> list[dict[str, Any]]:
+def _layout(after: Mapping[int, DesiredGpu], everything: bool) -> list[dict[str, Any]]:
     """Return the fewest entries of a layout. C(everything): whether no other GPU of the host is left alone."""
-    groups: dict[str, tuple[dict[str, Any], list[int]]] = {}
-    for index, instances in sorted(after.items()):
-        counts = dict(sorted(Counter(name for name, _start, _size in instances or ()).items()))
-        what = (
-            {"enabled": False} if instances is None else {"instances": counts} if counts else {"layout": "all-enabled"}
-        )
-        groups.setdefault(repr(what), (what, []))[1].append(index)
-    entries = [
-        {"devices": indices, **what} for what, indices in sorted(groups.values(), key=lambda entry: len(entry[1]))
-    ]
+    entries = sorted(layout_of(after, 0), key=lambda entry: len(entry["devices"]))
     if everything and entries:
         entries[-1]["devices"] = "all"
     return entries

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from .problem import Group, Problem, UnitKind
-from .survey import FleetSurvey
 
 
 def plain(kind: UnitKind) -> UnitKind:
@@ -19,26 +18,25 @@ def plain(kind: UnitKind) -> UnitKind:
 
 
 class Apart:
-    """C(problem) and C(found) with kinds of their own for some hosts. Whoever accepts a kind accepts these as well.
+    """C(problem) with kinds of their own for some hosts. Whoever accepts a kind accepts these as well.
 
     :param marks: what the kinds of a host are told by; hosts with the same mark have the same kinds.
     """
 
-    def __init__(self, problem: Problem, found: FleetSurvey, marks: Mapping[str, str]) -> None:
-        groups, units = [], []
+    def __init__(self, problem: Problem, marks: Mapping[str, str]) -> None:
+        groups = []
         self.there: dict[tuple[str, str], set[str]] = {}
-        for group, several in zip(problem.groups, found.units):
+        for group in problem.groups:
             parts: dict[str, list[tuple[str, tuple[int, ...]]]] = {}
-            for unit in several:
+            for unit in zip(group.hosts, group.indices):
                 parts.setdefault(marks.get(unit[0], ""), []).append(unit)
-            for mark, part in parts.items():
+            for mark, units in parts.items():
                 states = group.states
                 if mark:
                     states = tuple(replace(state, pool=f"{state.pool}@{mark}") for state in states)
                     for state in group.states:
                         self.there.setdefault((state.pool, state.board), set()).add(mark)
-                groups.append(Group(states, len(part), tuple(name for name, _indices in part)))
-                units.append(tuple(part))
+                groups.append(Group(states, len(units), *map(tuple, zip(*units))))
         kinds = {*problem.moves, *(kind for kind, _priority in problem.running)}
         self.problem = replace(
             problem,
@@ -47,7 +45,6 @@ class Apart:
             moves={one: self._wide(problem.moved(kind)) for kind in kinds for one in self._wide([kind])},
             replicas={one: count for kind, count in problem.replicas.items() for one in self._wide([kind])},
         )
-        self.found = replace(found, groups=tuple(groups), units=tuple(units))
 
     def kinds(self, kinds: Iterable[UnitKind], mark: str) -> tuple[UnitKind, ...]:
         """Return these kinds on the hosts with a mark."""

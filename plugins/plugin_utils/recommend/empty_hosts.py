@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import ceil
@@ -20,7 +21,6 @@ from .one_host import HostedOutcome
 from .outcome import INFINITY, FleetOutcome, KindPrices, recommend
 from .problem import SPARE, Problem, UnitKind
 from .solver import most_emptied
-from .survey import FleetSurvey
 
 #: What tells the pools of hosts that are to be empty, and how often these are chosen anew.
 _EMPTY, _ROUNDS = "empty", 8
@@ -35,7 +35,6 @@ class EmptiedHosts:
     """
 
     problem: Problem
-    found: FleetSurvey
     hosts: frozenset[str]
     most: int
     spare: int
@@ -61,25 +60,28 @@ class EmptiedHosts:
         return least_emptied(self.fleet, answer, self.could, len(self.hosts))
 
 
-def empty_hosts(problem: Problem, found: FleetSurvey, seconds: float = INFINITY) -> EmptiedHosts:
+def empty_hosts(problem: Problem, left_out: Iterable[str] = (), seconds: float = INFINITY) -> EmptiedHosts:
     """Choose the hosts that are left empty: as many as can be, and of these those that evict the fewest.
 
     How many can be is an integer program over hosts that are alike. At the prices of a plan, each host has its costs of being empty: the cheapest are
     chosen, and the prices of the best plan with these say which are cheapest then, until it is the same hosts, or no others are cheaper by an eviction.
+
+    :param left_out: hosts of which not all GPUs are planned.
     """
     end, problem = time.monotonic() + seconds, with_users_of_gpus(problem)
     of, spare = Matrices(problem), max(problem.priorities(), default=0) + 1
     outcome = recommend(problem, seconds)
     of.build()
-    fixed = {host for group in problem.groups if any(one.fixed for one in group.states) for host in group.hosts}
-    fixed |= {name.partition(": ")[0] for name in found.left_out}
+    fixed = set(left_out) | {
+        host for group in problem.groups if any(one.fixed for one in group.states) for host in group.hosts
+    }
     alike: dict[frozenset[tuple[int, int]], list[str]] = {}
     for host, units in of.hosts().items():
         if host not in fixed:
             alike.setdefault(frozenset(units.items()), []).append(host)
     counts, most = most_emptied(of, outcome.served, {units: len(hosts) for units, hosts in alike.items()})
     could = frozenset(host for hosts in alike.values() for host in hosts)
-    best = EmptiedHosts(problem, found, frozenset(), most, spare, problem, could)
+    best = EmptiedHosts(problem, frozenset(), most, spare, problem, could)
     served, costs, least, tried = outcome.served, best.least(outcome)[1], INFINITY, set[frozenset[str]]()
     for _round in range(_ROUNDS):
         hosts = frozenset(
@@ -90,13 +92,13 @@ def empty_hosts(problem: Problem, found: FleetSurvey, seconds: float = INFINITY)
         if hosts in tried or not hosts or time.monotonic() > end:
             break
         tried.add(hosts)
-        apart = Apart(problem, found, dict.fromkeys(hosts, _EMPTY))
+        apart = Apart(problem, dict.fromkeys(hosts, _EMPTY))
         gpus = Counter[UnitKind]()
         for group in apart.problem.groups:
             for one in group.states:
                 gpus[one.kind(SPARE)] += group.count if one.pool.endswith(f"@{_EMPTY}") else 0
         kinds, count = tuple(sorted(+gpus)), sum(gpus.values())
-        asks = replace(best, problem=spare_units(apart.problem, kinds, count, spare), found=apart.found, hosts=hosts)
+        asks = replace(best, problem=spare_units(apart.problem, kinds, count, spare), hosts=hosts)
         outcome = recommend(asks.problem, end - time.monotonic())
         bound, costs = asks.least(outcome)
         if outcome.served == {**served, spare: count} and outcome.cost < least:

@@ -19,16 +19,14 @@ from itertools import islice
 from math import ceil
 from typing import Any
 
-from ...module_utils._mig.plan import named_as
-from ...module_utils._mig.state import node_gpus
 from .answer import placed
 from .apart import Apart, plain
 from .checker import proven_cost, verify
 from .highs import Program
 from .matrices import Matrices
 from .outcome import INFINITY, FleetOutcome, Instances, recommend
-from .problem import GPU, AlikePods, Asking, Problem, UnitKind
-from .survey import FleetSurvey, SurveyedHost
+from .problem import GPU, AlikePods, Asking, Place, Problem, UnitKind
+from .survey import SurveyedHost
 
 #: For how many pods a host is chosen: each has kinds of its own.
 _CHOSEN = 8
@@ -38,13 +36,12 @@ _CHOSEN = 8
 class HostedPlan:
     """A plan, and whether there is a host for each pod.
 
-    :param found: the units of C(problem): hosts that were chosen have kinds of their own. C(chosen): pods for which they were, and what these are part of.
+    :param problem: in it hosts that were chosen have kinds of their own. C(chosen): pods for which they were, and what these are part of.
     :param after: what each GPU becomes, by host and index. C(hosted): for how many pods of each name there is a host;
         C(at): pods by host for which none had to be chosen.
     """
 
     problem: Problem
-    found: FleetSurvey
     outcome: FleetOutcome
     after: Mapping[str, Mapping[int, Instances | None]]
     room: _Room
@@ -76,12 +73,12 @@ class HostedOutcome:
     left_out: Mapping[str, str] = field(default_factory=dict)
 
 
-def recommend_hosted(problem: Problem, found: FleetSurvey, seconds: float = INFINITY) -> HostedOutcome:
+def recommend_hosted(problem: Problem, seconds: float = INFINITY) -> HostedOutcome:
     """Return the best the fleet can become. Raises NotProven: the plan is not what it says."""
     pods = problem.pods
     most = _Hosts(problem).most_pods() if pods else {}
     problem = problem.with_pods(most)
-    plan = free = _solved(problem, found, {}, seconds)
+    plan = free = _solved(problem, {}, seconds)
     gap, more = verify(problem, free.outcome)
     if not free.lacking:
         return HostedOutcome(plan, problem, plan.outcome, gap, more, _left_out(pods, most, most))
@@ -91,7 +88,7 @@ def recommend_hosted(problem: Problem, found: FleetSurvey, seconds: float = INFI
         counts = {name: count for name, count in plan.hosted.items() if name not in plan.chosen}
         if not set(plan.lacking) - plan.chosen.keys():
             counts[plan.lacking[-1]] = 0
-        plan = _solved(plan.problem.with_pods(counts), plan.found, plan.chosen, seconds)
+        plan = _solved(plan.problem.with_pods(counts), plan.chosen, seconds)
     verify(plan.problem, plan.outcome)
     left = dict.fromkeys(pods, 0)
     for name, count in plan.hosted.items():
@@ -161,15 +158,15 @@ class _Hosts:
         return self._known[key]
 
 
-def _solved(problem: Problem, found: FleetSurvey, chosen: Mapping[str, str], seconds: float) -> HostedPlan:
+def _solved(problem: Problem, chosen: Mapping[str, str], seconds: float) -> HostedPlan:
     """Return the best plan, and for how many pods it has a host, where no others are in their way: these are served by what is left."""
     outcome = recommend(problem, seconds)
-    after = placed(found, outcome)
+    after = placed(problem, outcome)
     given: Counter[int] = Counter()
     for (who, _kind), count in outcome.given.items():
         given.update({who: count} if isinstance(who, int) else {})
     unhosted = {number for name, one in problem.pods.items() if name not in chosen for number in one.parts}
-    room = _Room(problem, found, outcome, after, unhosted)
+    room = _Room(problem, outcome, after, unhosted)
     hosted, at = {}, dict[str, list[str]]()
     for name, one in problem.pods.items():
         if name in chosen:
@@ -180,7 +177,7 @@ def _solved(problem: Problem, found: FleetSurvey, chosen: Mapping[str, str], sec
             hosted[name] = len(hosts)
             for host in hosts:
                 at.setdefault(host, []).append(name)
-    return HostedPlan(problem, found, outcome, after, room, hosted, at, chosen)
+    return HostedPlan(problem, outcome, after, room, hosted, at, chosen)
 
 
 class _Room:
@@ -189,7 +186,6 @@ class _Room:
     def __init__(
         self,
         problem: Problem,
-        found: FleetSurvey,
         outcome: FleetOutcome,
         after: Mapping[str, Mapping[int, Instances | None]],
         pods: Collection[Asking],
@@ -199,16 +195,14 @@ class _Room:
         #: What evicting everybody of a host weighs.
         self.users: Counter[str] = Counter()
         weight = problem.weight()
-        for group, units in zip(problem.groups, found.units):
-            for host, indices in units:
-                free = self.free.setdefault(host, Counter())
-                for state, index in zip(group.states, indices):
-                    layout = after[host][index]
-                    for place in (GPU,) if layout is None else layout:
-                        kind, users = state.kind(place[0]), state.there.get(place, ())
-                        self.spare[kind] += problem.replicas.get(kind, 1)
-                        free[kind] += problem.replicas.get(kind, 1) - len(users)
-                        self.users[host] += sum(weight[user] for user in users)
+        for group in problem.groups:
+            for host, index, state in group.gpus:
+                free, layout = self.free.setdefault(host, Counter()), after[host][index]
+                for place in (GPU,) if layout is None else layout:
+                    kind, users = state.kind(place[0]), state.there.get(place, ())
+                    self.spare[kind] += problem.replicas.get(kind, 1)
+                    free[kind] += problem.replicas.get(kind, 1) - len(users)
+                    self.users[host] += sum(weight[user] for user in users)
         for (who, kind), count in outcome.given.items():
             if who not in pods:
                 self.spare[kind] -= count
@@ -238,7 +232,7 @@ class _Room:
         return True
 
 
-def _apart(plan: HostedPlan) -> tuple[Problem, FleetSurvey, dict[str, str]]:
+def _apart(plan: HostedPlan) -> tuple[Problem, dict[str, str]]:
     """Choose hosts for pods that have none: where the most of what they need is free, and the least priority runs. Few others keep the hosts that they have."""
     hosts, pods, chosen = _Hosts(plan.problem), plan.problem.pods, list[tuple[str, str]]()
     for name in plan.lacking[:_CHOSEN]:
@@ -253,7 +247,7 @@ def _apart(plan: HostedPlan) -> tuple[Problem, FleetSurvey, dict[str, str]]:
         chosen += [(name, min(can)[-1])] if can else []
     chosen += islice(((name, host) for host, names in plan.at.items() for name in names), _CHOSEN - len(chosen))
     left = Counter(name for name, _host in chosen)
-    apart = Apart(plan.problem, plan.found, {host: host for _name, host in chosen})
+    apart = Apart(plan.problem, {host: host for _name, host in chosen})
     counts = {name: one.count - left[name] for name, one in plan.problem.pods.items()}
     wanted, names = list(apart.problem.with_pods(counts).wanted), dict[str, str]()
     for name, host in chosen:
@@ -261,7 +255,7 @@ def _apart(plan: HostedPlan) -> tuple[Problem, FleetSurvey, dict[str, str]]:
         for number, devices in plan.problem.pods[name].parts.items():
             kinds = apart.kinds(plan.problem.wanted[number].kinds, host)
             wanted.append(replace(wanted[number], kinds=kinds, count=devices, pod=list(names)[-1]))
-    return replace(apart.problem, wanted=tuple(wanted)), apart.found, names
+    return replace(apart.problem, wanted=tuple(wanted)), names
 
 
 @dataclass(frozen=True)
@@ -274,37 +268,23 @@ class RunningPod:
     devices: tuple[tuple[UnitKind, bool], ...]
 
 
-def pods_with_several(hosts: Mapping[str, SurveyedHost], plan: HostedPlan) -> list[RunningPod]:
-    """Return who runs and has several devices."""
-    pods: list[RunningPod] = []
-    states = {
-        (host, index): state
-        for group, units in zip(plan.problem.groups, plan.found.units)
-        for host, indices in units
-        for state, index in zip(group.states, indices)
-    }
-    for name, host in hosts.items():
-        devices: dict[str, list[tuple[UnitKind, bool]]] = {}
-        counts: Counter[str] = Counter()
-        for users in (host.users or {}).values():
-            counts.update(users)
-        for gpu in node_gpus(host.facts) if max(counts.values(), default=0) > 1 else ():
-            if (name, gpu.index) in states:
-                layout = plan.after[name][gpu.index]
-                parts = [(GPU, gpu.facts.uuid)]
-                if gpu.enabled:
-                    current = named_as(gpu.current, gpu.profiles)
-                    parts = [((one.profile, one.start, one.size), part.uuid) for one in current for part in one.compute]
-                for place, uuid in parts:
-                    one = states[name, gpu.index].kind(place[0]), place in ((GPU,) if layout is None else layout)
-                    for who, count in (host.users or {}).get(str(uuid), {}).items():
-                        devices.setdefault(who, []).extend([one] * count)
-        pods += [
-            RunningPod(name, who, host.priorities.get(who, host.priority), tuple(each))
-            for who, each in devices.items()
-            if len(each) > 1
-        ]
-    return pods
+def pods_with_several(
+    hosts: Mapping[str, SurveyedHost], users: Mapping[tuple[str, int], Mapping[Place, Sequence[str]]], plan: HostedPlan
+) -> list[RunningPod]:
+    """Return who runs and has several devices. C(users): of L(FleetSurvey)."""
+    devices: dict[tuple[str, str], list[tuple[UnitKind, bool]]] = {}
+    for group in plan.problem.groups:
+        for host, index, state in group.gpus:
+            layout = plan.after[host][index]
+            for place, names in users[host, index].items():
+                for who in names:
+                    stays = place in ((GPU,) if layout is None else layout)
+                    devices.setdefault((host, who), []).append((state.kind(place[0]), stays))
+    return [
+        RunningPod(host, who, hosts[host].priorities.get(who, 0), tuple(each))
+        for (host, who), each in devices.items()
+        if len(each) > 1
+    ]
 
 
 def without_host(plan: HostedPlan, gone: Sequence[RunningPod]) -> list[str]:

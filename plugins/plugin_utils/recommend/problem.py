@@ -11,7 +11,7 @@ another unit with the priority that it had.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple, Union
@@ -83,12 +83,19 @@ class FleetGpu:
 class Group:
     """Units in the same state. A unit is one GPU, or all GPUs of a node whose strategy is single: they get MIG devices of one profile, or none has MIG.
 
-    :param count: how many such units there are. C(hosts): the host of each, where that is known.
+    :param count: how many such units there are. C(hosts): the host of each, and C(indices): its GPUs in the order of the states, where that is known.
     """
 
     states: tuple[FleetGpu, ...]
     count: int = 1
     hosts: tuple[str, ...] = field(default=(), compare=False)
+    indices: tuple[tuple[int, ...], ...] = field(default=(), compare=False)
+
+    @property
+    def gpus(self) -> Iterator[tuple[str, int, FleetGpu]]:
+        """Return each GPU: its host, its index and its state."""
+        for host, indices in zip(self.hosts, self.indices):
+            yield from ((host, index, state) for index, state in zip(indices, self.states))
 
 
 @dataclass(frozen=True)

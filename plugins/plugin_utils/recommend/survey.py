@@ -15,8 +15,7 @@ from ...module_utils._facts_view import Facts
 from ...module_utils._mig.plan import geometry_with, named_as, slot_of
 from ...module_utils._mig.state import NodeGpu, node_gpus
 from ...module_utils._users import UNREPORTED, users_of
-from ..fleet.usage import users_on_host
-from .problem import FleetGpu, Group, HeldInstance, Problem, WantedUnits
+from .problem import GPU, FleetGpu, Group, HeldInstance, Place
 
 
 @dataclass(frozen=True)
@@ -25,8 +24,7 @@ class SurveyedHost:
 
     :param single: its strategy is C(single): all its GPUs are one unit.
     :param fixed: nothing may change on it.
-    :param users: who uses which device, by UUID; None: whom its facts name.
-    :param priorities: of the users, by name; others have C(priority).
+    :param users: who uses which device, by UUID. C(priorities): of the users, by name; 0 where nothing is said.
     """
 
     name: str
@@ -34,22 +32,21 @@ class SurveyedHost:
     facts: Facts
     single: bool = False
     fixed: bool = False
-    users: Mapping[str, Mapping[str, int]] | None = None
+    users: Mapping[str, Sequence[str]] = field(default_factory=dict)
     priorities: Mapping[str, int] = field(default_factory=dict)
-    priority: int = 0
 
 
 @dataclass(frozen=True)
 class FleetSurvey:
     """What was found.
 
-    :param units: of each group, its units: the host, and the indices of its GPUs in the order of the group's states.
+    :param users: who uses what of each GPU, by host and index.
     :param left_out: GPUs that are not planned, by name, and why.
     """
 
     boards: Mapping[str, tuple[GpuInstanceProfile, ...]]
     groups: tuple[Group, ...]
-    units: tuple[tuple[tuple[str, tuple[int, ...]], ...], ...]
+    users: Mapping[tuple[str, int], Mapping[Place, Sequence[str]]]
     left_out: Mapping[str, str]
 
     @property
@@ -61,18 +58,15 @@ class FleetSurvey:
                 found.setdefault(state.pool, set()).add(state.board)
         return {pool: sorted(boards) for pool, boards in sorted(found.items())}
 
-    def problem(self, wanted: Sequence[WantedUnits]) -> Problem:
-        return Problem(self.boards, self.groups, tuple(wanted))
-
 
 def survey(hosts: Sequence[SurveyedHost]) -> FleetSurvey:
     """Return the fleet. A GPU is left out of which it is not known who uses it, or what can become of it."""
     tables: dict[tuple[str, tuple[GpuInstanceProfile, ...]], str] = {}
     found: dict[tuple[FleetGpu, ...], list[tuple[str, tuple[int, ...]]]] = {}
+    users: dict[tuple[str, int], dict[Place, tuple[str, ...]]] = {}
     left_out: dict[str, str] = {}
     for host in sorted(hosts, key=lambda one: one.name):
         states: list[tuple[FleetGpu, int]] = []
-        users = users_on_host(host.facts) if host.users is None else host.users
         if not host.facts.gpus:
             left_out[host.name] = "no driver reports a GPU of it"
         for gpu in node_gpus(host.facts):
@@ -80,7 +74,8 @@ def survey(hosts: Sequence[SurveyedHost]) -> FleetSurvey:
             if reason:
                 left_out[f"{host.name}: {gpu.facts.title}"] = reason
             else:
-                states.append((_state(host, gpu, users, tables), gpu.index))
+                there = users[host.name, gpu.index] = _users(host, gpu)
+                states.append((_state(host, gpu, there, tables), gpu.index))
         if host.single and len(states) < len(host.facts.gpus or ()):
             reason = "its strategy is single, and another GPU of the host is left out"
             left_out.update({f"{host.name}: GPU {index}": reason for _state_of_it, index in states})
@@ -90,12 +85,18 @@ def survey(hosts: Sequence[SurveyedHost]) -> FleetSurvey:
         for unit in ([node] if node else []) if host.single else [[one] for one in states]:
             indices = tuple(index for _state_of_it, index in unit)
             found.setdefault(tuple(state for state, _index in unit), []).append((host.name, indices))
-    return FleetSurvey(
-        {name: profiles for (_board, profiles), name in tables.items()},
-        tuple(Group(states, len(units), tuple(host for host, _at in units)) for states, units in found.items()),
-        tuple(tuple(units) for units in found.values()),
-        left_out,
-    )
+    groups = (Group(states, len(units), *map(tuple, zip(*units))) for states, units in found.items())
+    boards = {name: profiles for (_board, profiles), name in tables.items()}
+    return FleetSurvey(boards, tuple(groups), users, left_out)
+
+
+def _users(host: SurveyedHost, gpu: NodeGpu) -> dict[Place, tuple[str, ...]]:
+    """Return who uses what can be used of a GPU."""
+    devices: list[tuple[Place, list[str | None]]] = [(GPU, [gpu.facts.uuid])]
+    if gpu.enabled:
+        current = sorted(named_as(gpu.current, gpu.profiles), key=lambda one: one.start)
+        devices = [((one.profile, one.start, one.size), [each.uuid for each in one.compute]) for one in current]
+    return {place: tuple(who for uuid in uuids for who in host.users.get(str(uuid), ())) for place, uuids in devices}
 
 
 def _unplannable(gpu: NodeGpu) -> str | None:
@@ -120,7 +121,7 @@ def _unplannable(gpu: NodeGpu) -> str | None:
 def _state(
     host: SurveyedHost,
     gpu: NodeGpu,
-    users: Mapping[str, Mapping[str, int]],
+    users: Mapping[Place, Sequence[str]],
     tables: dict[tuple[str, tuple[GpuInstanceProfile, ...]], str],
 ) -> FleetGpu:
     known = board_of(gpu.facts)
@@ -131,14 +132,9 @@ def _state(
         number = sum(1 for board, _profiles in tables if board == key)
         name = tables[key, gpu.profiles] = f"{key} ({number + 1})" if number else key
 
-    def priorities(*devices: str | None) -> tuple[int, ...]:
-        holders = [item for device in devices if device for item in users.get(device, {}).items()]
-        return tuple(sorted(host.priorities.get(who, host.priority) for who, count in holders for _one in range(count)))
-
+    ranks = {place: tuple(sorted(host.priorities.get(who, 0) for who in names)) for place, names in users.items()}
     if not gpu.enabled:
-        return FleetGpu(host.pool, name, False, (), priorities(gpu.facts.uuid), host.fixed)
-    held = tuple(
-        HeldInstance(one.profile, one.start, one.size, priorities(*(compute.uuid for compute in one.compute)))
-        for one in sorted(named_as(gpu.current, gpu.profiles), key=lambda one: one.start)
+        return FleetGpu(host.pool, name, False, (), ranks[GPU], host.fixed)
+    return FleetGpu(
+        host.pool, name, True, tuple(HeldInstance(*place, there) for place, there in ranks.items()), (), host.fixed
     )
-    return FleetGpu(host.pool, name, True, held, (), host.fixed)

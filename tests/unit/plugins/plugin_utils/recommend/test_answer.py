@@ -26,7 +26,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.answer i
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.demand import described, wanted
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.goals import consolidate
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.outcome import recommend
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.problem import EMPTY, WHOLE
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.problem import EMPTY, WHOLE, Problem
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.survey import survey
 
 from .....whole import sampled
@@ -62,10 +62,14 @@ def fleet(draw):
                 gpus[index] = gpu(index, *instances(draw, names))
         devices = [one["compute_instances"][0]["uuid"] for each in gpus for one in each["gpu_instances"]]
         devices += [each["uuid"] for each in gpus if not each["mig"]["current"]]
-        users = {device: {f"{name}/{device}": 1} for device in devices if draw.random() < 0.6}
+        users = {device: [f"{name}/{device}"] for device in devices if draw.random() < 0.6}
         priorities = {f"{name}/{device}": draw.randrange(3) for device in users}
         hosts.append(host(name, *gpus, users=users, priorities=priorities, single=single))
     return hosts
+
+
+def asking(found, demand):
+    return Problem(found.boards, found.groups, tuple(wanted(described(demand), found.pools, found.boards)[0]))
 
 
 @sampled("seed", [pytest.param(seed, id=str(seed)) for seed in range(60)], default=4)
@@ -75,12 +79,12 @@ def test_the_planner_of_each_gpu_evicts_whom_the_search_counted(seed):
     found = survey(list(hosts.values()))
     names = [draw.choice([*PROFILES, WHOLE]) for _ in range(3)]
     demand = [{"profile": name, "count": draw.randrange(1, 4), "priority": draw.randrange(4)} for name in names]
-    problem = found.problem(wanted(described(demand), found.pools, found.boards)[0])
+    problem = asking(found, demand)
     outcome = recommend(problem)
     cost = sum(
         problem.weight()[priority] * outcome.scale * count for (_kind, priority), count in outcome.leaving.items()
     )
-    for name, after in placed(found, outcome).items():
+    for name, after in placed(problem, outcome).items():
         answer = host_answer(name, "train", hosts[name].facts, after, hosts[name].users)
         cost += sum(problem.weight()[hosts[name].priorities[who]] * outcome.scale for who in answer.evicted)
         cost += sum(one.idle for one in answer.changes)
@@ -114,12 +118,13 @@ def test_the_file_has_each_layout_with_the_fewest_entries(seed):
 def test_of_two_priorities_on_one_gpu_the_lower_is_evicted_by_whoever_changes_it():
     """One pod of a high priority is in the way of one place of the instance, and two of a low one of the other: the planner of a GPU counts instances."""
     places = [("1g.10gb", start, 1, "1g.10gb") for start in (0, 4, 5)]
-    users = {f"MIG-0-{start}-0": {f"jobs/at-{start}": 1} for start in (0, 4, 5)}
+    users = {f"MIG-0-{start}-0": [f"jobs/at-{start}"] for start in (0, 4, 5)}
     node = host("a", gpu(0, *places), users=users, priorities={"jobs/at-0": 1000, "jobs/at-4": 0, "jobs/at-5": 0})
     found = survey([node])
     demand = [{"profile": "3g.40gb", "priority": 50}]
-    outcome = recommend(found.problem(wanted(described(demand), found.pools, found.boards)[0]))
-    (after,) = placed(found, outcome).values()
+    problem = asking(found, demand)
+    outcome = recommend(problem)
+    (after,) = placed(problem, outcome).values()
     answer = host_answer("a", "train", node.facts, after, users)
     assert answer.evicted == ["jobs/at-4", "jobs/at-5"]
     (change,) = answer.changes
@@ -140,11 +145,10 @@ def test_of_gpus_that_are_alike_those_are_left_empty_with_which_a_whole_host_is(
     used = ("1g.10gb", 0, 1, "1g.10gb")
     first = host("b", gpu(0, used), gpu(1), gpu(2))
     (device,) = (one["uuid"] for one in gpu(0, used)["gpu_instances"][0]["compute_instances"])
-    hosts = [replace(first, users={device: {"somebody": 1}}), host("a", gpu(0), gpu(1))]
+    hosts = [replace(first, users={device: ["somebody"]}), host("a", gpu(0), gpu(1))]
     found = survey(hosts)
-    lines = described([{"profile": "7g.80gb", "count": 2}])
-    problem, _priority = consolidate(found.problem(wanted(lines, found.pools, found.boards)[0]))
-    after = placed(found, recommend(problem))
+    problem, _priority = consolidate(asking(found, [{"profile": "7g.80gb", "count": 2}]))
+    after = placed(problem, recommend(problem))
     assert {name: [index for index in of if of[index] == (EMPTY,)] for name, of in after.items()} == {
         "a": [0, 1],
         "b": [],

@@ -26,7 +26,6 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.problem 
     WantedUnits,
     check,
 )
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.survey import FleetSurvey
 from ansible_collections.gpufleet.nvidia.tests.unit.plugins.plugin_utils.recommend.test_outcome import (
     BOARDS,
     H100,
@@ -73,11 +72,10 @@ def test_as_many_hosts_are_left_empty_as_can_be_with_the_fewest_evictions(seed, 
     drawn = pool(seed)
     # Who uses a whole GPU stays there.
     states = [replace(group.states[0], users=()) for group in drawn.groups]
-    groups = tuple(Group((state,), 1, (host,)) for state, host in zip(states, hosts))
-    asked = replace(drawn, groups=groups)
-    units = tuple(((host, (at,)),) for at, host in enumerate(hosts))
-    emptied = empty_hosts(asked, FleetSurvey(asked.boards, groups, units, {}))
-    hosted = emptied.judged(recommend_hosted(emptied.problem, emptied.found))
+    units = enumerate(zip(states, hosts))
+    asked = replace(drawn, groups=tuple(Group((state,), 1, (host,), ((at,),)) for at, (state, host) in units))
+    emptied = empty_hosts(asked)
+    hosted = emptied.judged(recommend_hosted(emptied.problem))
     answer = hosted.outcome
     served = tuple(-answer.served[priority] for priority in asked.priorities())
     exact = fewest(asked, hosts)
@@ -91,10 +89,8 @@ def test_as_many_hosts_are_left_empty_as_can_be_with_the_fewest_evictions(seed, 
 
 def test_hosts_are_not_left_empty_of_which_a_gpu_is_not_planned_or_fixed():
     state, fixed = h100(), h100(fixed=True)
-    units = ((("a", (0,)), ("b", (0,))), (("c", (0,)),))
-    groups = Group((state,), 2, ("a", "b")), Group((fixed,), 1, ("c",))
-    problem = Problem({H100: PROFILES[H100]}, groups)
-    emptied = empty_hosts(problem, FleetSurvey(problem.boards, groups, units, {"b: GPU 1": "unknown"}))
+    groups = Group((state,), 2, ("a", "b"), ((0,), (0,))), Group((fixed,), 1, ("c",), ((0,),))
+    emptied = empty_hosts(Problem({H100: PROFILES[H100]}, groups), {"b"})
     assert (emptied.hosts, emptied.most, emptied.could) == ({"a"}, 1, {"a"})
 
 

@@ -28,7 +28,6 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.problem 
     UnitKind,
     WantedUnits,
 )
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.survey import FleetSurvey
 
 from .test_outcome import LAYOUTS, PROFILES
 
@@ -38,23 +37,17 @@ A30 = "a30-24gb"
 NAMES = ("1g.6gb", "2g.12gb", WHOLE)
 
 
-def surveyed(gpus):
-    """Return the groups and the survey of GPUs, each with its host."""
-    units = {}
-    for index, (host, state) in enumerate(gpus):
-        units.setdefault(state, []).append((host, (index,)))
-    groups = tuple(Group((state,), len(some), tuple(host for host, _at in some)) for state, some in units.items())
-    return groups, FleetSurvey({A30: PROFILES[A30]}, groups, tuple(map(tuple, units.values())), {})
-
-
 def used(priority=0):
     return FleetGpu("", A30, users=(priority,))
 
 
 def recommended(gpus, *wanted):
-    groups, found = surveyed(gpus)
-    problem = Problem({A30: PROFILES[A30]}, groups, tuple(wanted))
-    return recommend_hosted(problem, found)
+    """Plan GPUs, each with its host."""
+    units = {}
+    for index, (host, state) in enumerate(gpus):
+        units.setdefault(state, []).append((host, (index,)))
+    groups = tuple(Group((state,), len(some), *map(tuple, zip(*some))) for state, some in units.items())
+    return recommend_hosted(Problem({A30: PROFILES[A30]}, groups, tuple(wanted)))
 
 
 def pods(profile, devices, count, priority=1):

@@ -12,6 +12,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.problem 
     FleetGpu,
     Group,
     HeldInstance,
+    Problem,
     check,
 )
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.survey import SurveyedHost, survey
@@ -56,7 +57,7 @@ THREE, ONE = ("3g.40gb", 4, 4, "3g.40gb"), ("1g.10gb", 0, 1, "1g.10gb")
 
 
 def test_gpus_in_the_same_state_are_one_group():
-    users = {"MIG-0-4-0": {"jobs/a": 1}}
+    users = {"MIG-0-4-0": ["jobs/a"]}
     found = survey(
         [
             host("b", gpu(0, ONE, THREE), gpu(1, enabled=False), users=users, priorities={"jobs/a": 5}),
@@ -65,14 +66,14 @@ def test_gpus_in_the_same_state_are_one_group():
     )
     held = (HeldInstance("1g.10gb", 0, 1), HeldInstance("3g.40gb", 4, 4, (5,)))
     idle = (HeldInstance("1g.10gb", 0, 1), HeldInstance("3g.40gb", 4, 4))
-    assert dict(zip(found.groups, found.units)) == {
+    assert {group: tuple(zip(group.hosts, group.indices)) for group in found.groups} == {
         Group((FleetGpu("train", H100, True, held),), 2): (("a", (0,)), ("b", (0,))),
         Group((FleetGpu("train", H100, True, idle),), 1): (("a", (1,)),),
         Group((FleetGpu("train", H100),), 1): (("b", (1,)),),
     }
     assert found.pools == {"train": [H100]} and not found.left_out
     demand, _pods = wanted(described([{"profile": "2g.20gb", "count": 2}]), found.pools, found.boards)
-    check(found.problem(demand))
+    check(Problem(found.boards, found.groups, tuple(demand)))
 
 
 def test_a_node_whose_strategy_is_single_is_one_unit_whatever_the_order_of_its_gpus():
@@ -80,7 +81,8 @@ def test_a_node_whose_strategy_is_single_is_one_unit_whatever_the_order_of_its_g
     turned = host("b", gpu(0), gpu(1, ONE), single=True)
     found = survey([host("a", full, empty, single=True), turned])
     assert [(group.count, len(group.states)) for group in found.groups] == [(2, 2)]
-    assert sorted(found.units[0]) in ([("a", (0, 1)), ("b", (1, 0))], [("a", (1, 0)), ("b", (0, 1))])
+    units = sorted(zip(found.groups[0].hosts, found.groups[0].indices))
+    assert units in ([("a", (0, 1)), ("b", (1, 0))], [("a", (1, 0)), ("b", (0, 1))])
 
 
 @pytest.mark.parametrize(
@@ -95,7 +97,7 @@ def test_a_node_whose_strategy_is_single_is_one_unit_whatever_the_order_of_its_g
 def test_what_cannot_be_planned_is_left_out_with_the_reason(changed, reason):
     found = survey([host("a", changed, gpu(1))])
     assert list(found.left_out.values()) == [reason]
-    assert [units for group in found.units for units in group] == [("a", (1,))]
+    assert [(group.hosts, group.indices) for group in found.groups] == [(("a",), ((1,),))]
     assert survey([host("b"), host("a", gpu(0))]).left_out == {"b": "no driver reports a GPU of it"}
     alone = survey([host("a", changed, gpu(1), single=True)])
     assert len(alone.left_out) == 2 and not alone.groups

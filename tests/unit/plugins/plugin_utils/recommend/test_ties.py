@@ -26,7 +26,6 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.problem 
     UnitKind,
     WantedUnits,
 )
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.survey import FleetSurvey
 
 from .test_outcome import H100, LAYOUTS, PROFILES, h100
 
@@ -93,8 +92,8 @@ def best(problem):
 
 def chosen(problem, answer):
     """Return what each GPU becomes where GPUs that are alike are chosen: those of a host are numbered by group."""
-    units = tuple(tuple((host, (number,)) for host in group.hosts) for number, group in enumerate(problem.groups))
-    return placed(FleetSurvey(problem.boards, problem.groups, units, {}), answer)
+    groups = (replace(group, indices=((number,),) * group.count) for number, group in enumerate(problem.groups))
+    return placed(replace(problem, groups=tuple(groups)), answer)
 
 
 def changed(problem, answer):
