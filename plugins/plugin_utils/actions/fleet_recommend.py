@@ -39,8 +39,7 @@ from ..pools import GPU_HOSTS
 from ..recommend import demand
 from ..recommend.answer import FleetAnswer, HostAnswer, PurchaseAnswer, host_answer, pictured
 from ..recommend.checker import NotProven, least_hosts, verify
-from ..recommend.empty_hosts import empty_hosts
-from ..recommend.goals import consolidate, grow
+from ..recommend.goals import consolidate, empty_hosts, grow
 from ..recommend.highs import INFINITY, numpy
 from ..recommend.moves import order_of
 from ..recommend.one_host import fewer_by_pods, pods_with_several, recommend_hosted, without_host
@@ -168,7 +167,7 @@ class ActionModule(ControllerAction):
         planned = {host.name for host in answers}
         others = [host for name, host in fleet.described.items() if name not in planned]
         hosts = sorted((*answers, *others), key=lambda host: host.name)
-        answer = FleetAnswer(hosts, outcome, left_out, hosted.gap, hosted.more, spare, emptied is not None)
+        answer = FleetAnswer(hosts, outcome, left_out, hosted.gap, hosted.more, spare, emptied)
         evicted = frozenset(answer.evicted)
         several = pods_with_several(fleet.hosts, found.users, hosted.plan)
         gone = [pod for pod in several if pod.name in evicted]

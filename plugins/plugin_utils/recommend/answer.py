@@ -23,9 +23,9 @@ from ...module_utils._mig.plan import FORCE, named_as, plan_gpu
 from ...module_utils._mig.state import NodeGpu, node_gpus
 from ..fleet.text import ranges, shortened, table
 from ..fleet.usage import NodeUsage, PodShare, node_usage
-from .goals import Offer, Purchase
-from .outcome import FleetOutcome, Instances, KindPrices, as_it_is
-from .problem import EMPTY, WHOLE, Problem
+from .goals import EmptiedHosts, Offer, Purchase
+from .outcome import FleetOutcome, Instances, KindPrices
+from .problem import EMPTY, WHOLE
 from .seen import SEEN, devices_of, pods_of, state_of
 
 LAYOUTS = "gpu_recommend_layouts"
@@ -85,7 +85,7 @@ class FleetAnswer:
     :param order: of the hosts that change, in which at most C(short) running users lack a unit in between.
     :param pictures: of L(pictured), where they are asked for.
     :param least: how many hosts at the least every plan changes that is as good.
-    :param spare: the priority of GPUs that are asked to be empty; None where none are. C(by_host): hosts are, as a whole.
+    :param spare: the priority of GPUs that are asked to be empty; None where none are. C(emptied): the hosts that are, as a whole.
     :param homeless: who is evicted, has several devices, and for whom no host was found that has as many. C(fewer): of L(fewer_by_pods).
     """
 
@@ -95,7 +95,7 @@ class FleetAnswer:
     gap: Fraction
     more: Mapping[int, Fraction]
     spare: int | None = None
-    by_host: bool = False
+    emptied: EmptiedHosts | None = None
     blocked: Mapping[str, str] = field(default_factory=dict)
     pictures: Sequence[NodeUsage] = ()
     order: Sequence[str] = ()
@@ -126,7 +126,7 @@ class FleetAnswer:
     def proof(self) -> str:
         """Return what is proven, one sentence."""
         bound, other = _proven(self.outcome, self.gap)
-        same = "a plan that serves as much" + (" and leaves as many hosts empty" if self.by_host else "")
+        same = "a plan that serves as much" + (" and leaves as many hosts empty" if self.emptied else "")
         text = f"{bound}no {same[2:]} evicts fewer, weighted by priority."
         if other >= 1:
             text = f"Not proven to be the best: {same} could do with up to {other:.1f} evictions of the lowest weight less."
@@ -154,18 +154,14 @@ class FleetAnswer:
             less = self.outcome.most_room - room
             more = f"and could leave room for {less} instances more"
             more = more if less > 0 else "and none with as few leaves more room"
-        empty = self.outcome.emptied
-        wholly = f"Hosts left empty: {shortened(sorted(empty or ()), 20) or 'none'}; " if self.spare is not None else ""
-        if wholly and empty is None:
-            wholly = "Plans that are as good were not compared by how many hosts are left empty. "
-        elif wholly:
-            most = self.outcome.most_emptied
-            wholly += (
-                "no plan that is as good has more. "
-                if len(empty or ()) >= most
-                else f"one that is as good could have {most}. "
-            )
-        return f"{wholly}{'With these empty, h' if self.by_host else 'H'}osts changed: {hosts}; {fewest}, {more}."
+        text = f"Hosts changed: {hosts}; {fewest}, {more}."
+        if self.emptied is None:
+            return text
+        most = self.emptied.most
+        others = (
+            "no plan that serves as much leaves more" if len(self.emptied.hosts) >= most else f"others may leave {most}"
+        )
+        return f"Hosts left empty: {shortened(sorted(self.emptied.hosts), 20) or 'none'}; {others}. With these, h{text[1:]}"
 
     def text(self, width: int = 0) -> str:
         """Return it for people: what is served, what changes, whom that evicts, and what is proven."""
@@ -198,10 +194,10 @@ class FleetAnswer:
 
     def as_dict(self) -> dict[str, Any]:
         """Return it for programs, with the certificate."""
-        emptied = None if self.outcome.emptied is None else sorted(self.outcome.emptied)
+        emptied = {"emptied": sorted(self.emptied.hosts), "most_emptied": self.emptied.most} if self.emptied else {}
         return {
             "ties": {
-                **({} if self.spare is None else {"emptied": emptied, "most_emptied": self.outcome.most_emptied}),
+                **emptied,
                 "hosts": len(self.changed),
                 "least_hosts": self.least,
                 "room": self.outcome.room,
@@ -365,40 +361,6 @@ def pictured(answer: FleetAnswer, facts: Mapping[str, Facts], users: Mapping[str
         both = [replace(gpu, then=replace(gpu, mig=all(one.size for one in new), shares=new)) for gpu, new in gpus]
         found.append(replace(node, gpus=tuple(both)))
     return found
-
-
-def placed(problem: Problem, outcome: FleetOutcome) -> dict[str, dict[int, Instances | None]]:
-    """Return what each GPU becomes, by host and index. Of units that are alike, those of hosts that are to change, or change anyway, come first, and empty
-    are those of the hosts that are to be, or of which the largest part can be.
-    """
-    after: dict[str, dict[int, Instances | None]] = {}
-    touched = set(outcome.hosts)
-    changes: dict[int, list[tuple[bool, int, tuple[Instances | None, ...]]]] = {}
-    for one in outcome.changes:
-        now = map(as_it_is, problem.groups[one.group].states)
-        # In any order; None is MIG off, and not a GPU without instances.
-        stays = [was and sorted(was) for was in now] == [then and sorted(then) for then in one.after]
-        changes.setdefault(one.group, []).append((stays, one.count, one.after))
-    all_of_it, spare = Counter[str](), Counter[str]()
-    for number, group in enumerate(problem.groups):
-        all_of_it.update(group.hosts)
-        if any(_SPARE in layouts for _stays, _count, layouts in changes.get(number, ())):
-            spare.update(group.hosts)
-    for number, several in sorted(changes.items(), key=lambda entry: len(entry[1])):
-        group = problem.groups[number]
-        several.sort(key=lambda entry: (entry[0], _SPARE not in entry[2]))
-        by_spare = _SPARE in several[0][2]
-        share = {host: spare[host] / all_of_it[host] if by_spare else 0 for host in group.hosts}
-        if by_spare and outcome.emptied is not None:
-            share = {host: float(host in outcome.emptied) for host in share}
-        units = zip(group.hosts, group.indices)
-        left = sorted(units, key=lambda unit: (-share[unit[0]], unit[0] not in touched, unit))
-        for stays, count, layouts in several:
-            for host, indices in left[:count]:
-                after.setdefault(host, {}).update(zip(indices, layouts))
-                touched |= set() if stays else {host}
-            left = left[count:]
-    return after
 
 
 def host_answer(

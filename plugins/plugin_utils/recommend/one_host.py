@@ -19,12 +19,11 @@ from itertools import islice
 from math import ceil
 from typing import Any
 
-from .answer import placed
 from .apart import Apart, plain
 from .checker import proven_cost, verify
 from .highs import Program
 from .matrices import Matrices
-from .outcome import INFINITY, FleetOutcome, Instances, recommend
+from .outcome import INFINITY, FleetOutcome, Instances, placed, recommend
 from .problem import GPU, AlikePods, Asking, Place, Problem, UnitKind
 from .survey import SurveyedHost
 
@@ -101,7 +100,7 @@ def recommend_hosted(problem: Problem, seconds: float = INFINITY) -> HostedOutco
     for (kind, priority), count in plan.outcome.leaving.items():
         leaving[plain(kind), priority] += count
     # What bounds plans with any hosts is the certificate, and not what bounds those with the chosen ones.
-    outcome = replace(plan.outcome, leaving=leaving, emptied=None, least_hosts=0, most_room=None)
+    outcome = replace(plan.outcome, leaving=leaving, least_hosts=0, most_room=None)
     outcome = replace(outcome, prices=bounds.prices, served_prices=bounds.served_prices)
     proven = proven_cost(problem, outcome)
     least = max(ceil(proven), bounds.least if bounds.served == outcome.served else 0)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from ...module_utils._plan import Refused
 from .matrices import Layouts, Matrices
-from .problem import GPU, Asking, FleetGpu, Place, Problem, UnitKind
+from .problem import EMPTY, GPU, Asking, FleetGpu, Place, Problem, UnitKind
 from .solver import INFINITY, PARTS, RowPrices, Solution, most_served
 from .ties import room_of, solve
 
@@ -52,8 +52,7 @@ class FleetOutcome:
     :param prices: they bound C(cost) from below. C(served_prices): they bound what is served of a priority that is not served as a whole.
     :param least: what no plan costs less than, as the search of whole numbers has shown, also where prices leave a gap.
     :param searched: it has shown that no plan is better.
-    :param emptied: hosts that are left empty, where plans that are as good were compared, none of which leaves more than C(most_emptied).
-    :param hosts: those that change, where they were compared: of those that leave as many empty, none changes fewer than C(least_hosts).
+    :param hosts: those that change, where plans that are as good were compared, none of which changes fewer than C(least_hosts).
     :param room: how many instances of each profile can still be created, summed; no plan that is as good and changes as few hosts leaves more than
         C(most_room); None where that is not known.
     """
@@ -70,8 +69,6 @@ class FleetOutcome:
     least: int
     searched: bool
     parts: int = PARTS
-    emptied: frozenset[str] | None = None
-    most_emptied: int = 0
     hosts: frozenset[str] = frozenset()
     least_hosts: int = 0
     room: int = 0
@@ -118,6 +115,38 @@ def refuse_missing(problem: Problem, outcome: FleetOutcome) -> None:
 
 def as_it_is(state: FleetGpu) -> Instances | None:
     return tuple(one.place for one in state.held) if state.mig else None
+
+
+def placed(problem: Problem, outcome: FleetOutcome) -> dict[str, dict[int, Instances | None]]:
+    """Return what each GPU becomes, by host and index. Of units that are alike, those of hosts that are to change, or change anyway, come first, and empty
+    are those of the hosts of which the largest part can be.
+    """
+    after: dict[str, dict[int, Instances | None]] = {}
+    touched = set(outcome.hosts)
+    changes: dict[int, list[tuple[bool, int, tuple[Instances | None, ...]]]] = {}
+    for one in outcome.changes:
+        now = map(as_it_is, problem.groups[one.group].states)
+        # In any order; None is MIG off, and not a GPU without instances.
+        stays = [was and sorted(was) for was in now] == [then and sorted(then) for then in one.after]
+        changes.setdefault(one.group, []).append((stays, one.count, one.after))
+    all_of_it, spare = Counter[str](), Counter[str]()
+    for number, group in enumerate(problem.groups):
+        all_of_it.update(group.hosts)
+        if any((EMPTY,) in layouts for _stays, _count, layouts in changes.get(number, ())):
+            spare.update(group.hosts)
+    for number, several in sorted(changes.items(), key=lambda entry: len(entry[1])):
+        group = problem.groups[number]
+        several.sort(key=lambda entry: (entry[0], (EMPTY,) not in entry[2]))
+        by_spare = (EMPTY,) in several[0][2]
+        share = {host: spare[host] / all_of_it[host] if by_spare else 0 for host in group.hosts}
+        units = zip(group.hosts, group.indices)
+        left = sorted(units, key=lambda unit: (-share[unit[0]], unit[0] not in touched, unit))
+        for stays, count, layouts in several:
+            for host, indices in left[:count]:
+                after.setdefault(host, {}).update(zip(indices, layouts))
+                touched |= set() if stays else {host}
+            left = left[count:]
+    return after
 
 
 class _Outcome:
@@ -167,8 +196,6 @@ class _Outcome:
             served_prices={priority: self._prices(prices) for priority, prices in self.found.served_prices.items()},
             least=int(self.found.least),
             searched=self.found.searched,
-            emptied=self.found.emptied,
-            most_emptied=self.found.most_emptied,
             hosts=self.found.hosts,
             least_hosts=self.found.least_hosts,
             room=room,

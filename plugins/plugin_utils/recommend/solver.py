@@ -55,9 +55,8 @@ class Solution:
     :ivar cost: evictions by weight times the scale, and idle instances destroyed. C(bound): in C(PARTS), what the prices prove that
         no plan is below. C(least): the same in idle instances, where whole numbers of layouts show more than prices.
     :ivar searched: no plan is better, shown by a search of all options that could be part of one.
-    :ivar tied: as C(chosen), with what is created and no more, where plans that are as good were compared; it leaves C(emptied) empty and changes C(hosts).
-        No such plan leaves more than C(most_emptied) hosts empty; of those that leave as many, none changes fewer than C(least_hosts); and none that
-        changes as few leaves more than C(most_room).
+    :ivar tied: as C(chosen), with what is created and no more, where plans that are as good were compared; it changes C(hosts). No such plan changes
+        fewer than C(least_hosts), and none that changes as few leaves more than C(most_room).
     """
 
     served: dict[int, int]
@@ -71,8 +70,6 @@ class Solution:
     prices: RowPrices = field(default_factory=lambda: RowPrices((), (), ()))
     searched: bool = False
     tied: dict[tuple[int, int, Layouts], int] = field(default_factory=dict)
-    emptied: frozenset[str] | None = None
-    most_emptied: int = 0
     hosts: frozenset[str] = frozenset()
     least_hosts: int = 0
     most_room: int = 0

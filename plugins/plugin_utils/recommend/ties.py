@@ -108,47 +108,34 @@ def _becomes(block: Block, place: int, options: dict[int, Layouts]) -> list[_Bec
 
 
 def _solve(search: Search, columns: dict[tuple[int, int], list[_Becomes]]) -> None:
-    """Choose by an integer program. A host weighs more than all room that there can be, and one that is left empty more than all hosts that change."""
+    """Choose by an integer program. A host weighs more than all room that there can be."""
     found, program = search.found, Program(mip_max_nodes=_NODES, mip_abs_gap=0.99, time_limit=max(0.0, search.left()))
     given = search.base(program, True, budget=float(found.cost or 0))
     budget, heavy = program.rows - 1, 1.0 + found.most_room
     limits: dict[str, list[tuple[int, float]]] = {}
-    needs: dict[str, list[tuple[int, float]]] = {}
-    spare = any(EMPTY in one.layouts[0] for several in columns.values() for one in several)
     chosen: list[tuple[int, int, _Becomes, int]] = []
     for (number, place), several in columns.items():
         block = search.of.blocks[number]
         group = search.of.problem.groups[block.groups[place]]
         line, changes = program.row(group.count, group.count), program.row(upper=0.0)
-        empty = program.row(upper=0.0) if spare else None
         for one in several:
             entries = [(line, 1.0), (budget, float(one.cost)), *enumerate(map(float, one.gives))]
             entries += [] if one.stays else [(changes, 1.0)]
-            entries += [(empty, -1.0)] if empty is not None and EMPTY in one.layouts[0] else []
             chosen.append((number, place, one, program.column(-float(one.room), 0, group.count, entries, True)))
         for host, count in Counter(group.hosts).items():
             limits.setdefault(host, []).append((program.row(upper=0.0), -float(count)))
             program.column(0, 0, count, [(changes, -1.0), (limits[host][-1][0], 1.0)])
-            if empty is not None:
-                needs.setdefault(host, []).append((program.row(upper=0.0), float(count)))
-                program.column(0, 0, count, [(empty, 1.0), (needs[host][-1][0], -1.0)])
         if not group.hosts:
             program.column(0, 0, group.count, [(changes, -1.0)])
     hosts = {host: program.column(heavy, 0, 1, entries, True) for host, entries in limits.items()}
-    every = heavy * (len(hosts) + 1)
-    emptied = {host: program.column(-every, 0, 1, entries, True) for host, entries in needs.items()}
     if not program.solve():
         return
     values = program.values().round().astype(int).tolist()
     found.tied = {(number, place, one.layouts): values[at] for number, place, one, at in chosen if values[at]}
     found.given = {key: values[column] for key, column in given.items() if values[column]}
     found.hosts = frozenset(host for host, column in hosts.items() if values[column])
-    found.emptied = frozenset(host for host, column in emptied.items() if values[column])
-    # Each objective is bounded with those before it as they are.
+    # Room is bounded with as many hosts as there are.
     bound = program.bound - 1e-6
-    found.most_emptied = int((heavy * len(hosts) - bound) // every)
-    if found.most_emptied == len(found.emptied):
-        bound += every * len(found.emptied)
-        found.least_hosts = max(0, -int(-bound // heavy))
-        if found.least_hosts == len(found.hosts):
-            found.most_room = min(found.most_room, int(heavy * len(found.hosts) - bound))
+    found.least_hosts = max(0, -int(-bound // heavy))
+    if found.least_hosts == len(found.hosts):
+        found.most_room = min(found.most_room, int(heavy * len(found.hosts) - bound))

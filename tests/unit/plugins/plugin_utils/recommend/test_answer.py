@@ -21,11 +21,10 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.answer i
     FleetAnswer,
     HostAnswer,
     host_answer,
-    placed,
 )
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.demand import described, wanted
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.goals import consolidate
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.outcome import recommend
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.outcome import placed, recommend
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.problem import EMPTY, WHOLE, Problem
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.survey import survey
 

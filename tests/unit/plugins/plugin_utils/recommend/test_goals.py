@@ -12,8 +12,7 @@ from itertools import combinations, product
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.checker import verify
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.empty_hosts import empty_hosts
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.goals import consolidate, grow
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.goals import consolidate, empty_hosts, grow
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.one_host import recommend_hosted
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.outcome import recommend
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.problem import (

@@ -13,12 +13,14 @@ from itertools import product
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend import ties
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.answer import placed
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.checker import least_hosts, verify
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.goals import consolidate
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.outcome import KindPrices, as_it_is, recommend
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.outcome import (
+    KindPrices,
+    as_it_is,
+    placed,
+    recommend,
+)
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.problem import (
-    EMPTY,
     FleetGpu,
     Group,
     HeldInstance,
@@ -157,45 +159,3 @@ def test_prices_show_which_hosts_have_to_change():
     assert answer.cost == 3 and answer.hosts == {"a", "b"}
     for price, least in ((0, 0), (answer.parts // 2, 0), (4 * answer.parts, 2)):
         assert least_hosts(problem, replace(answer, prices=KindPrices({kind: price}, {}, {0: price}))) == least
-
-
-def emptied(problem, spare):
-    """Return of all plans with the most GPUs empty and the fewest costs the most hosts that are empty."""
-    need, best = Counter(), None
-    for who, one in problem.asked.items():
-        if who != spare:
-            need[one.kinds[0].profile] += one.count
-    options = []
-    for group in problem.groups:
-        (state,), found = group.states, set()
-        for layout in [*LAYOUTS[A30], None, "empty"]:
-            then = {None: [("gpu", 0, 0)], "empty": []}.get(layout, layout)
-            if state.fixed and set(then) != set(state.there):
-                continue
-            gone = [users for place, users in state.there.items() if place not in then]
-            idle = sum(not users for users in gone) if state.mig else 0
-            supply = tuple(sum(one[0] == name for one in then) for name in need)
-            found.add((group.hosts[0], layout == "empty", supply, sum(map(len, gone)), idle))
-        options.append(found)
-    for plan in product(*options):
-        if all(sum(one[2][at] for one in plan) >= count for at, count in enumerate(need.values())):
-            active = {one[0] for one in plan if not one[1]}
-            value = -sum(one[1] for one in plan), sum(one[3] for one in plan), sum(one[4] for one in plan), len(active)
-            best = value if best is None else min(best, value)
-    return best
-
-
-@pytest.mark.parametrize("seed", range(40, 60))
-def test_of_plans_with_as_many_empty_gpus_the_one_with_the_most_empty_hosts_is_taken(seed):
-    asked = drawn(seed)
-    problem, priority = consolidate(replace(asked, wanted=asked.wanted[:1]))
-    optimum = emptied(problem, len(problem.wanted) - 1)
-    answer = recommend(problem)
-    assert bool(answer.missing.keys() - {priority}) == (optimum is None)
-    verify(problem, answer)
-    if optimum:
-        active = {
-            host for host, after in chosen(problem, answer).items() if any(one != (EMPTY,) for one in after.values())
-        }
-        assert (-answer.served[priority], *divmod(answer.cost, answer.scale), len(active)) == optimum
-        assert len(set(HOSTS)) - len(active) == len(answer.emptied) == answer.most_emptied, "proven"
