@@ -176,7 +176,7 @@ class ActionModule(ControllerAction):
         blocked = evictions(leave, daemon_sets=daemon_sets, uids=[pod.uid for pod in leave]).blockers
         facts = {name: host.facts for name, host in fleet.hosts.items()}
         pictures = pictured(answer, facts, fleet.users) if arguments["html"] else ()
-        order, short = order_of(problem, answer.changed)
+        order, short = order_of(problem, after, [host.name for host in answer.changed])
         least = min(len(answer.changed), max(outcome.least_hosts, least_hosts(hosted.problem, outcome)))
         answer = replace(answer, blocked=blocked, pictures=pictures, order=order, short=short, least=least)
         return replace(answer, homeless=homeless, fewer=fewer)

@@ -25,7 +25,7 @@ from ..fleet.text import ranges, shortened, table
 from ..fleet.usage import NodeUsage, PodShare, node_usage
 from .goals import EmptiedHosts, Offer, Purchase
 from .outcome import FleetOutcome, Instances, KindPrices
-from .problem import EMPTY, WHOLE
+from .problem import EMPTY
 from .seen import SEEN, devices_of, pods_of, state_of
 
 LAYOUTS = "gpu_recommend_layouts"
@@ -44,7 +44,7 @@ class AnnouncedChange:
 
     :param evicted: who uses what does not stay. C(keeps): the MIG devices in use that stay, by UUID.
     :param idle: how many instances go that nobody uses.
-    :param then: what there is then. C(gone), C(made): the profiles of what goes and of what is made. C(moved): how many users what goes has.
+    :param then: what there is then.
     """
 
     index: int
@@ -54,9 +54,6 @@ class AnnouncedChange:
     idle: int
     keeps: tuple[str, ...]
     then: tuple[PodShare, ...]
-    gone: Counter[str]
-    made: Counter[str]
-    moved: Counter[str]
 
 
 @dataclass(frozen=True)
@@ -411,13 +408,8 @@ def _change(gpu: NodeGpu, after: Instances | None, users: Mapping[str, Collectio
         return None
     going = [one.instance for one in found.destroy]
     evicted = [*(who for one in going for who in one.users)]
-    moved = Counter(one.profile for one in going for _who in one.users)
-    gone, made = Counter(one.profile for one in going), Counter(one.profile.name for one in found.create)
-    if switched:
-        (gone if desired.enabled else made)[WHOLE] += 1
-        whole = users.get(str(gpu.facts.uuid), ()) if desired.enabled else ()
-        evicted += whole
-        moved[WHOLE] = len(whole)
+    if switched and desired.enabled:
+        evicted += users.get(str(gpu.facts.uuid), ())
     then = [PodShare("", "", 0, 0, gpu.facts.memory_mib or 0, 1)]
     if desired.enabled:
         memory = {one.name: one.memory_mib or 0 for one in gpu.profiles}
@@ -432,9 +424,6 @@ def _change(gpu: NodeGpu, after: Instances | None, users: Mapping[str, Collectio
         sum(1 for one in going if not one.users),
         tuple(str(part.uuid) for one in current if one.named for part in one.compute),
         tuple(then),
-        gone,
-        made,
-        moved,
     )
 
 

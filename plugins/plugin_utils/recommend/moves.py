@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from .answer import HostAnswer
-from .problem import Problem
+from .outcome import Instances
+from .problem import EMPTY, GPU, Problem
 
 #: What users are given: the pool, and the profile on any of its boards.
 Offer = tuple[str, str]
@@ -41,38 +41,34 @@ class Move(NamedTuple):
         return found
 
 
-def order_of(problem: Problem, hosts: Sequence[HostAnswer]) -> tuple[list[str], int]:
+def order_of(
+    problem: Problem, after: Mapping[str, Mapping[int, Instances | None]], hosts: Sequence[str]
+) -> tuple[list[str], int]:
     """Return the hosts that change in the order of L(ordered). Whoever has no unit in the end needs none in between.
 
     C(repartition) cordons all of them before the first turn: what is idle on a host is nobody's until its turn has ended.
+
+    :param after: what each GPU becomes, by host and index.
     """
     replicas = dict[Offer, int]()
     for kind, count in problem.replicas.items():
         replicas[kind.pool, kind.profile] = min(count, replicas.get((kind.pool, kind.profile), count))
-    free, idle = Counter[Offer](), {host.name: Counter[Offer]() for host in hosts}
+    free, moves = Counter[Offer](), {host: Move(host, Counter(), Counter()) for host in hosts}
     for group in problem.groups:
-        turning = Counter(name for name in group.hosts if name in idle)
-        others = group.count - sum(turning.values())
-        for state in group.states:
-            for (profile, _start, _size), who in state.there.items():
-                offer = (state.pool, profile)
-                left = replicas.get(offer, 1) - len(who)
-                free[offer] += others * left
-                for name, count in turning.items():
-                    idle[name][offer] += count * left
-    moves, end = [], Counter(free)
-    for host in hosts:
-        leaving, then = Counter[Offer](), idle[host.name]
-        for change in host.changes:
-            for profile in {*change.gone, *change.made}:
-                offer = (host.pool, profile)
-                gone, made = (count * replicas.get(offer, 1) for count in (change.gone[profile], change.made[profile]))
-                moved = min(change.moved[profile], gone)
-                leaving[offer] += moved
-                then[offer] += made - (gone - moved)
-        moves.append(Move(host.name, leaving, then))
-        end = moves[-1].after(end)
-    return ordered(moves, {offer: free[offer] + max(0, -count) for offer, count in end.items()})
+        for host, index, state in group.gpus:
+            layout, move = (after[host][index], moves[host]) if host in moves else ((), None)
+            # An empty GPU keeps its MIG mode.
+            then = {GPU} if layout is None or (layout == (EMPTY,) and not state.mig) else {*layout} - {EMPTY}
+            for place in {*state.there, *then} if move else state.there:
+                offer, users = (state.pool, place[0]), len(state.there.get(place, ()))
+                if move and place not in then:
+                    move.gone[offer] += users
+                else:
+                    (move.made if move else free)[offer] += replicas.get(offer, 1) - users
+    end = Counter(free)
+    for move in moves.values():
+        end = move.after(end)
+    return ordered(list(moves.values()), {offer: free[offer] + max(0, -count) for offer, count in end.items()})
 
 
 def ordered(moves: Sequence[Move], free: Mapping[Offer, int]) -> tuple[list[str], int]:

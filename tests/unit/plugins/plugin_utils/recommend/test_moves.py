@@ -12,7 +12,6 @@ from dataclasses import replace
 from itertools import permutations
 
 import pytest
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.answer import AnnouncedChange, HostAnswer
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.moves import Move, order_of, ordered
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.problem import (
     FleetGpu,
@@ -68,40 +67,36 @@ def test_the_fleets_that_are_drawn_have_orders_that_fail_and_fleets_without_one(
     assert kinds[False, True] > 20 and kinds[False, False] > 20
 
 
-def change(gone, made, moved=0):
-    """A change that takes these profiles, of which the first has so many users."""
-    return AnnouncedChange(0, "", "", (), 0, (), (), Counter(gone), Counter(made), Counter(gone[:1] * moved))
+LARGE_PLACE, SMALL_PLACE = ("3g.40gb", 4, 4), ("1g.10gb", 0, 1)
+
+
+def gpus_of(hosts, *held):
+    """Return GPUs that have the same, each on a host of its own. An instance in use has one user."""
+    state = FleetGpu("train", "h100", True, tuple(HeldInstance(*place, (0,) * used) for place, used in held))
+    return Group((state,), len(hosts), tuple(hosts), ((0,),) * len(hosts))
 
 
 def test_users_need_what_they_have_and_not_what_is_idle_or_lost_in_the_end():
     """Host a makes the instance whose like host b gives up: first a. What of c nobody serves in the end is nobody's need."""
-    held = [HeldInstance("3g.40gb", 4, 4, (0,)), HeldInstance("1g.10gb", 0, 1)]
-    group = Group((FleetGpu("train", "h100", True, tuple(held)),), 2, ("a", "b"))
-    hosts = [
-        HostAnswer("b", "train", [], changes=(change(["3g.40gb"], ["1g.10gb"], 1),)),
-        HostAnswer("a", "train", [], changes=(change(["1g.10gb"], ["3g.40gb"]),)),
-    ]
-    problem = Problem({}, (group,))
-    assert order_of(problem, hosts) == (["a", "b"], 0)
-    assert order_of(problem, hosts[:1]) == (["b"], 0)
+    problem = Problem({}, (gpus_of("ab", (LARGE_PLACE, True), (SMALL_PLACE, False)),))
+    after = {"b": {0: (SMALL_PLACE, ("1g.10gb", 1, 1))}, "a": {0: (LARGE_PLACE, ("3g.40gb", 0, 4))}}
+    assert order_of(problem, after, ["b", "a"]) == (["a", "b"], 0)
+    assert order_of(problem, after, ["b"]) == (["b"], 0)
     # Each gives up one that is used and makes another: whichever begins, one user waits.
-    swaps = [HostAnswer(name, "train", [], changes=(change(["3g.40gb"], ["3g.40gb"], 1),)) for name in "ab"]
-    assert order_of(problem, swaps)[1] == 1
+    swaps = {host: {0: (("3g.40gb", 0, 4), SMALL_PLACE)} for host in "ab"}
+    assert order_of(problem, swaps, ["a", "b"])[1] == 1
 
 
 def test_what_is_idle_on_a_host_whose_turn_comes_is_nobodys():
     """Its node is cordoned: whoever was given it would be evicted again. What is idle on the third host serves, and what is left on one that had its turn."""
-    used, idle = (Group((FleetGpu("train", "h100", True, (HeldInstance("1g.10gb", 0, 1, who),)),), 1, (host,))
-                  for host, who in (("a", (0,)), ("b", ())))  # fmt: skip
-    hosts = [
-        HostAnswer("a", "train", [], changes=(change(["1g.10gb"], ["1g.10gb"], 1),)),
-        HostAnswer("b", "train", [], changes=(change(["1g.10gb"], ["3g.40gb"]),)),
-    ]
-    assert order_of(Problem({}, (used, idle)), hosts)[1] == 1
+    used, idle = gpus_of("a", (SMALL_PLACE, True)), gpus_of("b", (SMALL_PLACE, False))
+    after = {"a": {0: (("1g.10gb", 1, 1),)}, "b": {0: (LARGE_PLACE,)}}
+    assert order_of(Problem({}, (used, idle)), after, ["a", "b"])[1] == 1
     third = replace(idle, hosts=("c",))
-    assert order_of(Problem({}, (used, idle, third)), hosts)[1] == 0
-    kept = replace(idle, hosts=("b",))
-    assert order_of(Problem({}, (used, idle, kept)), hosts) == (["b", "a"], 0)
+    assert order_of(Problem({}, (used, idle, third)), after, ["a", "b"])[1] == 0
+    kept = replace(idle, hosts=("b",), indices=((1,),))
+    after["b"][1] = (SMALL_PLACE,)
+    assert order_of(Problem({}, (used, idle, kept)), after, ["a", "b"]) == (["b", "a"], 0)
 
 
 def test_a_thousand_hosts_are_ordered_in_less_states_than_there_may_be():
