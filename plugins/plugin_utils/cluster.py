@@ -14,9 +14,9 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Callable, TypeVar
 
 from ansible import constants
-from ansible.errors import AnsibleError
 
 from ..module_utils._formats.documents import read_json
+from ..module_utils._plan import Failure
 from ..module_utils._printable import printable
 from .fleet import objects
 
@@ -40,7 +40,7 @@ _NOT_ENDED = "status.phase!=Succeeded,status.phase!=Failed"
 MERGE, STRATEGIC = "application/merge-patch+json", "application/strategic-merge-patch+json"
 
 
-class ApiError(Exception):
+class ApiError(Failure):
     """The API server's answer to a call that failed."""
 
     def __init__(self, status: int, what: str, reason: str) -> None:
@@ -78,14 +78,14 @@ class Cluster:
         try:
             from kubernetes import client, config, dynamic
         except ImportError as error:
-            raise AnsibleError(
+            raise Failure(
                 f"Failed to import kubernetes on the controller: {error}. Install it there: pip install kubernetes"
             ) from error
         try:
             configuration = client.Configuration()
             config.load_kube_config(kubeconfig or None, context or None, configuration)
         except Exception as error:
-            raise AnsibleError(
+            raise Failure(
                 f"Failed to read the kubeconfig {kubeconfig or '(default)'}: {error}. Set gpu_cluster_kubeconfig."
             ) from error
         configuration.retries = False

@@ -13,26 +13,23 @@ from dataclasses import dataclass
 from typing import Any, Callable, Optional, TypeVar
 
 from ansible import constants
-from ansible.errors import AnsibleAction, AnsibleError
 
-from ..module_utils._plan import Refused
 from ..module_utils._printable import LONGEST_OUTPUT, printable
 from . import cluster_lease, lease_renewal
 from .action_options import takes
-from .cluster import ApiError, Cluster, at_once
+from .cluster import Cluster, at_once
 from .fleet import nvsentinel
 from .fleet.objects import labels_of
 from .fleet.upgrade import REFUSED
 from .fleet.waves import DONE
 from .host_facts import ControllerAction
-from .plain import message_of
 
 #: What is waited for: the rest that is still there.
 Left = TypeVar("Left", bound=Sized)
 
 
 class ClusterAction(ControllerAction):
-    """An action that talks to the cluster: refusals and the API's errors end it with their message."""
+    """An action that talks to the cluster."""
 
     COMMON = {
         "kubernetes": {"type": "bool", "default": True},
@@ -40,14 +37,6 @@ class ClusterAction(ControllerAction):
         "context": {"type": "str", "default": ""},
         "api_timeout": {"type": "int", "default": 300},
     }
-
-    def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        try:
-            return super().run(tmp, task_vars)
-        except (Refused, ApiError, AnsibleError) as error:
-            if isinstance(error, AnsibleAction):
-                raise
-            return {"changed": False, "failed": True, "msg": message_of(error)}
 
     def hold_lease(
         self, cluster: Cluster, arguments: dict[str, Any], namespace: str, seconds: int, force: bool = False

@@ -15,10 +15,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ansible.errors import AnsibleError
-
 from ..module_utils._formats.documents import whole_number
 from ..module_utils._formats.utc_time import lately
+from ..module_utils._plan import Failure
 from ..module_utils._printable import printable
 from .cluster import Cluster, parse_time
 
@@ -41,14 +40,14 @@ class Holder:
 def this_run() -> Holder:
     """Return this run: the process that is the parent of Ansible's workers.
 
-    :raises AnsibleError: it has ended. A worker outlives a run that is killed, until its task ends.
+    :raises Failure: it has ended. A worker outlives a run that is killed, until its task ends.
     """
     # An action plugin runs in a worker process; the run is its parent.
     pid = os.getppid()
     run = multiprocessing.parent_process()
     if run is not None and run.pid != pid:
         # Its new parent, init, is never gone: the next run would wait until the lease expires.
-        raise AnsibleError("The run that this task belongs to has ended, so nothing is done for it any more.")
+        raise Failure("The run that this task belongs to has ended, so nothing is done for it any more.")
     user = os.environ.get("USER") or str(os.getuid())
     return Holder(f"{user}@{socket.gethostname()}", f"{pid}-{_start_of(pid) or 0}-{_space()}")
 
@@ -124,7 +123,7 @@ def take(cluster: Cluster, namespace: str, here: Holder, seconds: int, force: bo
         now = cluster.clock(namespace)
         refusal = may_take(lease, here, now, force)
         if refusal:
-            raise AnsibleError(
+            raise Failure(
                 f"{refusal}. Only one rollout runs at a time. Wait until it ends. If it is dead, "
                 f"the lease {namespace}/{NAME} expires {seconds} s after it was last renewed, or take it over with "
                 "gpu_node_lease_take_over=true."
@@ -140,7 +139,7 @@ def take(cluster: Cluster, namespace: str, here: Holder, seconds: int, force: bo
         version = ((lease or {}).get("metadata") or {}).get("resourceVersion")
         if cluster.write_lease(namespace, NAME, spec, version):
             return
-    raise AnsibleError(f"Failed to acquire the lease {namespace}/{NAME}: other clients keep changing it. Run again.")
+    raise Failure(f"Failed to acquire the lease {namespace}/{NAME}: other clients keep changing it. Run again.")
 
 
 def held(cluster: Cluster, namespace: str, here: Holder) -> dict[str, Any] | None:

@@ -30,7 +30,7 @@ from ansible.plugins.action import ActionBase
 from ansible.template import Templar
 from ansible.vars.hostvars import HostVars
 
-from ..module_utils._plan import Refused
+from ..module_utils._plan import Failure, Refused
 from ..module_utils._printable import printable
 from . import plan_file
 from .fleet.stage_times import sum_seconds
@@ -284,6 +284,8 @@ class ControllerAction(FleetAction):
     OPTIONS: Mapping[str, Mapping[str, Any]] = {}
     #: Those that all of its kind have.
     COMMON: Mapping[str, Mapping[str, Any]] = {}
+    #: What is said behind a refusal.
+    UNTOUCHED = ""
 
     def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         # The process was forked for this task. What it had by then, the answers of all hosts among it, it shares with the one that forked it, until its
@@ -291,10 +293,17 @@ class ControllerAction(FleetAction):
         gc.freeze()
         result = super().run(tmp, task_vars)
         _checked, arguments = self.validate_argument_spec(argument_spec={**self.COMMON, **self.OPTIONS})
-        return {**result, "changed": False, **self.act(plain(arguments), described(task_vars))}
+        result["changed"] = False
+        try:
+            return {**result, **self.act(plain(arguments), described(task_vars))}
+        except Refused as refusal:
+            refusals = [refusal.as_dict()]
+            return {**result, "failed": True, "refusals": refusals, "msg": f"{refusal.message}{self.UNTOUCHED}"}
+        except Failure as failure:
+            return {**result, "failed": True, "msg": str(failure), **failure.more}
 
     def act(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
-        """Return the result of the action."""
+        """Return the result of the action. What it refuses, and why it fails, ends the task with its message."""
         raise NotImplementedError
 
     def _template(self, value: Any, variables: Mapping[str, Any]) -> Any:

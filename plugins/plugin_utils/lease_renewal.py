@@ -22,7 +22,7 @@ if __name__ == "__main__":
     # Outside of Ansible nothing else finds the collection.
     sys.path.insert(0, str(Path(__file__).absolute().parents[5]))
 
-from ansible.errors import AnsibleError
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Failure
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import cluster_lease
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import ApiError, Cluster
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade import is_half_way
@@ -75,7 +75,7 @@ def renew(cluster: Cluster, namespace: str, holder: cluster_lease.Holder, second
             due = time.monotonic() + seconds / _TIMES
         except ApiError:
             continue
-        except AnsibleError:
+        except Failure:
             return
 
 

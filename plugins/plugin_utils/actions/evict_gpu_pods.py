@@ -12,7 +12,7 @@ from typing import Any
 from ...module_utils._facts.schema import check_gpus
 from ...module_utils._facts_view import HolderFacts, open_by
 from ...module_utils._formats.kubelet_checkpoint import CHECKPOINT
-from ...module_utils._plan import Refused
+from ...module_utils._plan import Failure, Refused
 from .. import plan_file
 from ..action_options import takes
 from ..cluster import Cluster, titles
@@ -72,7 +72,7 @@ class ActionModule(ClusterAction):
             why = "; ".join(f"{title}: {reason}" for title, reason in plan.blockers.items())
             kind = "pods" if arguments["every_pod"] else "GPU pods"
             message = _REFUSED.format(kind=kind, node=node, why=why)
-            return {**result, "failed": True, "evicted": [], "not_evicted": dict(plan.blockers), "msg": message}
+            raise Failure(message, **result, evicted=[], not_evicted=dict(plan.blockers))
         if names and plan_file.is_judged(task_vars, self._task.check_mode):
             plan_file.unannounced(task_vars, str(self._templar.template(task_vars[plan_file.APPLY])), names)
         if self._task.check_mode or not names:
@@ -85,8 +85,7 @@ class ActionModule(ClusterAction):
         if remaining:
             why = "; ".join(f"{title}: {reason}" for title, reason in remaining.items())
             message = f"Failed to evict pods from {node} within {arguments['timeout']} s: {why}. {_REMEDY}"
-            failed = {"failed": True, "changed": bool(gone), "evicted": gone, "not_evicted": remaining, "msg": message}
-            return {**result, **failed}
+            raise Failure(message, **result, changed=bool(gone), evicted=gone, not_evicted=remaining)
         self._display.display(f"{node}: evicted {titles(names)}")
         return {**result, "changed": True, "evicted": names}
 

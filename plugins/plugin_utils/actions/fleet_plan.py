@@ -12,8 +12,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, Callable
 
-from ansible.errors import AnsibleError
-
 from ...module_utils._adapters.files import read_text
 from ...module_utils._facts.schema import check_facts
 from ...module_utils._facts_view import Facts
@@ -22,7 +20,7 @@ from ...module_utils._plan import Refused
 from ...module_utils._schema import Unfit
 from .. import plan_file
 from ..action_options import takes
-from ..cluster import ApiError, Cluster, at_once, by_node
+from ..cluster import Cluster, at_once, by_node
 from ..descriptions import RunHost, hosts_of
 from ..driver_advisories import ages
 from ..fleet import served, sharing_configurations
@@ -58,28 +56,26 @@ class ActionModule(ControllerAction):
         directory = arguments["facts_directory"]
         planned, described = [], []
         saved: Saved = {}
-        try:
-            trees = plan_file.trees_of_hosts(task_vars)
-            cluster = _ClusterNow.read(arguments["kubeconfig"], arguments["context"], at_once(self._display))
-            for host in hosts_of(hosts, task_vars):
-                facts, unread = facts_of_host(host, directory, arguments["offline"])
-                plan, planning = _plan(host, facts, unread, cluster, arguments, task_vars.get(SEEN))
-                if planning:
-                    planning.ask(partial(registered, host.variables), arguments["playbook"])
-                    node = plan.node
-                    if node and arguments["playbook"] != "site":
-                        # Who uses the node and is not evicted notices nothing of it.
-                        node = replace(node, pods=tuple(planning.pods))
-                    plan = replace(plan, stages=planning.stages, node=node)
-                    saved[host.name] = (
-                        planning,
-                        {"tree": trees.get(host.name), **_said(plan, planning.pods, arguments["playbook"])},
-                    )
-                planned.append(plan)
-                described.append(host.description.variables)
-            requests, wrong = _requests(arguments["served"], cluster)
-        except (ApiError, AnsibleError) as error:
-            return {"failed": True, "msg": str(error)}
+        self.UNTOUCHED = " No plan was written." if arguments["out"] else ""
+        trees = plan_file.trees_of_hosts(task_vars)
+        cluster = _ClusterNow.read(arguments["kubeconfig"], arguments["context"], at_once(self._display))
+        for host in hosts_of(hosts, task_vars):
+            facts, unread = facts_of_host(host, directory, arguments["offline"])
+            plan, planning = _plan(host, facts, unread, cluster, arguments, task_vars.get(SEEN))
+            if planning:
+                planning.ask(partial(registered, host.variables), arguments["playbook"])
+                node = plan.node
+                if node and arguments["playbook"] != "site":
+                    # Who uses the node and is not evicted notices nothing of it.
+                    node = replace(node, pods=tuple(planning.pods))
+                plan = replace(plan, stages=planning.stages, node=node)
+                saved[host.name] = (
+                    planning,
+                    {"tree": trees.get(host.name), **_said(plan, planning.pods, arguments["playbook"])},
+                )
+            planned.append(plan)
+            described.append(host.description.variables)
+        requests, wrong = _requests(arguments["served"], cluster)
         fleet = FleetPlan(planned, arguments["files"], arguments["unrendered"], requests, wrong)
         always = plan_file.APPLYING[arguments["playbook"]].always
         wanted = [one for one in planned if one.changes or (always and not one.unread)]
@@ -93,10 +89,7 @@ class ActionModule(ControllerAction):
             self._display.display(warning, color="yellow")
         result: dict[str, Any] = {"drift": fleet.drift}
         if arguments["out"]:
-            try:
-                result["digest"] = self._write(arguments, saved, task_vars)
-            except Refused as refusal:
-                return _refused(refusal, " No plan was written.")
+            result["digest"] = self._write(arguments, saved, task_vars)
         if not arguments["summary"]:
             result["plan"] = fleet.as_dict()
         if arguments["report"]:
@@ -120,10 +113,7 @@ class ActionModule(ControllerAction):
 
     def _show(self, path: str, verify: Sequence[str]) -> dict[str, Any]:
         """Show a plan that was saved. Nothing is compared with it."""
-        try:
-            plan, digest = plan_file.opened(path, verify)
-        except Refused as refusal:
-            return _refused(refusal)
+        plan, digest = plan_file.opened(path, verify)
         by = f" by {plan.author}" if plan.author else ""
         self._display.display("\n" + plan.shown().text(terminal_width()))
         if plan.tree:
@@ -131,10 +121,6 @@ class ActionModule(ControllerAction):
         title = f"The plan {digest} for {plan.playbook}, made {plan.made} with release {plan.release}{by}."
         self._display.display(title)
         return {"drift": False, "as_described": True, "digest": digest, "msg": title}
-
-
-def _refused(refusal: Refused, end: str = "") -> dict[str, Any]:
-    return {"failed": True, "refusals": [refusal.as_dict()], "msg": f"{refusal.message}{end}"}
 
 
 def _said(plan: HostPlan, evicted: Collection[str], playbook: str) -> dict[str, Any]:

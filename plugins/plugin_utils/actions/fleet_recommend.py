@@ -20,13 +20,13 @@ from ...module_utils._boards.lookup import board, described_board
 from ...module_utils._facts_view import Facts
 from ...module_utils._formats.documents import whole_number
 from ...module_utils._mig.desired import LAYOUT
-from ...module_utils._plan import Refused
+from ...module_utils._plan import Failure, Refused
 from ...module_utils._sharing.desired import read as read_sharing
 from ...module_utils._sharing.modes import Sharing
 from ...module_utils._sharing.mps_instances import GPU, mig_resource
 from ...module_utils._users import JOB, allocated, mps_pids, processes_on
 from ..action_options import takes
-from ..cluster import ApiError, Cluster, at_once
+from ..cluster import Cluster, at_once
 from ..descriptions import RunHost, hosts_of
 from ..fleet import capacity
 from ..fleet.objects import identities
@@ -82,7 +82,7 @@ class ActionModule(ControllerAction):
             answer = self._answer(arguments, task_vars)
         except Refused as refusal:
             return {"failed": True, "refusals": [refusal.as_dict()], "msg": f"{refusal.message} Nothing was changed."}
-        except (ApiError, AnsibleError) as error:
+        except (Failure, AnsibleError) as error:
             return {"failed": True, "refusals": [], "msg": str(error)}
         except NotProven as error:
             message = f"the plan that was found is not what it says: {error}. Nothing was written. Please report it."

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ...module_utils._plan import Failure
 from ..action_options import choice_of, takes
 from ..cluster import Cluster, titles
 from ..cluster_action import ClusterAction, wait_for_none
@@ -45,7 +46,7 @@ class ClientsAction(ClusterAction):
         verb = "did not leave" if leave else "were not ready on"
         why = f"{titles(waited)} {verb} node {node} within {arguments['timeout']} s"
         remedy = "See what keeps the pod: kubectl describe pod." if leave else "Look at the pod's log."
-        return {**result, "failed": True, "msg": f"Failed to {what}: {why}. {remedy}"}
+        raise Failure(f"Failed to {what}: {why}. {remedy}", **result)
 
     @staticmethod
     def wait(cluster: Cluster, arguments: Mapping[str, Any], sets: Mapping[str, str], leave: bool) -> list[str]:

@@ -18,7 +18,7 @@ from ...module_utils._health.repair_faults import Described, find_faults, logged
 from ...module_utils._health.repair_plan import Policy, RepairPlan, plan_repair
 from ...module_utils._health.repair_record import FAILED, RepairRecord, ends_if_failed, from_values
 from ...module_utils._health.report import evidence_of
-from ...module_utils._plan import Refused
+from ...module_utils._plan import Failure, Refused
 from ...module_utils._schema import Unfit
 from ..action_options import takes
 from ..cluster import ApiError, Cluster
@@ -42,7 +42,8 @@ class ActionModule(ClusterAction):
 
     def act(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
         if arguments["proves"]:
-            return _faults_left(arguments["hosts"], task_vars)
+            _faults_left(arguments["hosts"], task_vars)
+            return {}
         now = datetime.datetime.now(datetime.timezone.utc)
         policy = Policy(now, arguments["retry"], arguments["recurrence"], arguments["reboot"])
         cluster = self.cluster(arguments) if arguments["kubernetes"] else None
@@ -146,7 +147,7 @@ class ActionModule(ClusterAction):
                 f"Nothing is repaired: {why}. So many at once point to a driver, a power supply or a switch: look for what these hosts have in common. "
                 "To repair them anyway, set gpu_heal_ignore_breaker=true."
             )
-            return {**result, "failed": True, "order": [], "msg": message}
+            raise Failure(message, **{**result, "order": []})
         if why:
             self._display.warning(f"The breaker is ignored: {why}.")
         return result
@@ -203,8 +204,8 @@ def _serves_claims(variables: Mapping[str, Any]) -> bool:
     return bool(value_of("nvidia_sharing_backend", variables) == "dra")
 
 
-def _faults_left(hosts: Sequence[str], task_vars: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a repair has not ended. Errors in the kernel's log are of before: they stay there until the next boot."""
+def _faults_left(hosts: Sequence[str], task_vars: Mapping[str, Any]) -> None:
+    """Fail with what a repair has not ended. Errors in the kernel's log are of before: they stay there until the next boot."""
     left = []
     for one in hosts_of(hosts, task_vars, "gpu_heal_now"):
         host, variables, facts = one.name, one.variables, one.facts
@@ -215,7 +216,8 @@ def _faults_left(hosts: Sequence[str], task_vars: Mapping[str, Any]) -> dict[str
         faults = find_faults(evidence, _described(variables), logged(evidence)).faults
         # Persistence mode that is off is a warning of health, and no reason to keep a host that works out of service.
         left += [f"{host}: {fault.title}: {fault.reason}" for fault in faults if fault.kind != "persistence"]
-    return {"failed": True, "msg": f"The repair did not end every fault. {'. '.join(left)}."} if left else {}
+    if left:
+        raise Failure(f"The repair did not end every fault. {'. '.join(left)}.")
 
 
 def _tell_healthy(cluster: Cluster, nodes: Sequence[Mapping[str, Any]], kind: str, now: datetime.datetime) -> None:

@@ -13,8 +13,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Callable
 
-from ansible.errors import AnsibleError
-
 from ...module_utils._adapters.files import write_whole
 from ...module_utils._facts_view import Facts, view_of
 from ...module_utils._health.records import sharing_differences
@@ -23,7 +21,7 @@ from ...module_utils._plan import Refused
 from ...module_utils._sharing import modes
 from ...module_utils._sharing.mps_instances import GPU
 from ..action_options import takes
-from ..cluster import ApiError, Cluster, at_once, by_node, titles
+from ..cluster import Cluster, at_once, by_node, titles
 from ..descriptions import RunHost, hosts_of
 from ..fleet import claims, inspection, usage
 from ..fleet.capacity import HAMI_SPLIT, Capacity
@@ -40,7 +38,7 @@ from ..fleet.pods import read as read_pod
 from ..fleet.sharing_configurations import VARIABLES, Choices, Named
 from ..fleet.sharing_configurations import read as read_choices
 from ..host_facts import ControllerAction, registered
-from ..plain import json_lines, message_of, plain, said, terminal_width, write_report
+from ..plain import json_lines, plain, said, terminal_width, write_report
 from ..pools import GPU_HOSTS, node_of
 from ..render import usage_page
 from ..role_variables import refusals_of, value_of
@@ -144,13 +142,10 @@ class ActionModule(ControllerAction):
             for note in about.notes:
                 self._display.warning(f"{host}: {note}")
         cluster = None
-        try:
-            if arguments["kubeconfig"]:
-                api = Cluster(arguments["kubeconfig"], arguments["context"], 30, at_once(self._display))
-                by_claims = any(about.found and about.found.devices for about in hosts.values())
-                cluster = _Cluster.read(api, by_claims)
-        except (ApiError, AnsibleError) as error:
-            return {"failed": True, "msg": message_of(error)}
+        if arguments["kubeconfig"]:
+            api = Cluster(arguments["kubeconfig"], arguments["context"], 30, at_once(self._display))
+            by_claims = any(about.found and about.found.devices for about in hosts.values())
+            cluster = _Cluster.read(api, by_claims)
         for host, about in hosts.items():
             if cluster and about.choices and about.choices.named:
                 about.take(about.choices.labelled(cluster.nodes.get(node_of(host, variables[host]))))

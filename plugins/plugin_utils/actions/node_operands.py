@@ -12,7 +12,7 @@ from typing import Any
 
 from ...module_utils._facts_view import Facts
 from ...module_utils._migration import HOST, OPERATOR, TOOLKIT, VARIABLES, is_of, refuse_stack
-from ...module_utils._plan import Refused
+from ...module_utils._plan import Failure, Refused
 from ..action_options import choice_of, takes
 from ..cluster import Cluster, if_there, titles
 from ..fleet import clients
@@ -49,7 +49,7 @@ class ActionModule(ClientsAction):
         node = if_there(cluster.node, arguments["node"])
         facts, unread = facts_of(registered(task_vars, "gpu_facts_host"))
         if facts is None:
-            return {"failed": True, "msg": f"Failed to read the host: {unread}"}
+            raise Failure(f"Failed to read the host: {unread}")
         labels = labels_of(node)
         moved = clients.is_moved(facts, operands, lambda one: clients.of_host(labels, one), to)
         if TOOLKIT in operands and not moved and arguments["disruption"] != "force":

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...module_utils._plan import Failure
 from ..action_options import choice_of, takes
 from ..cluster import Cluster, if_there
 from ..cluster_action import ClusterAction, wait_for_none
@@ -34,16 +35,14 @@ class ActionModule(ClusterAction):
     def _survey(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """Return whether the node was moved already."""
         if not arguments["kubernetes"]:
-            why = "gpu_node_kubernetes is false: a migration is between two servers of a cluster. Set it to true."
-            return {"failed": True, "msg": why}
+            raise Failure(
+                "gpu_node_kubernetes is false: a migration is between two servers of a cluster. Set it to true."
+            )
         cluster = self.cluster(arguments)
         if arguments["server"] == served.DRA and not cluster.kinds(CLAIMS):
             why = f"the API server has no {CLAIMS}, by which the driver serves pods"
             remedy = f"Upgrade the cluster to {served.KUBERNETES} or newer."
-            return {
-                "failed": True,
-                "msg": f"Failed to move node {arguments['node']} to the DRA driver: {why}. {remedy}",
-            }
+            raise Failure(f"Failed to move node {arguments['node']} to the DRA driver: {why}. {remedy}")
         # The plan names all hosts that are no nodes.
         node = if_there(cluster.node, arguments["node"])
         return {"moved": labels_of(node).get(served.MIGRATED_LABEL) == arguments["server"]}
@@ -57,7 +56,7 @@ class ActionModule(ClusterAction):
             return {"changed": changed, "pods": []}
         unready = served.unready(own(cluster.daemon_sets(), namespaces), labels, server)
         if unready:
-            return {"failed": True, "msg": f"Failed to move node {node}: {unready}"}
+            raise Failure(f"Failed to move node {node}: {unready}")
         if changed:
             cluster.change_node(node, {}, labels={served.MIGRATED_LABEL: server})
         there: list[dict[str, Any]] = []
@@ -72,7 +71,7 @@ class ActionModule(ClusterAction):
         if others:
             remedy = "See what keeps it: kubectl describe pod, and the kubelet's log."
             why = f"within {arguments['timeout']} s there still is {', '.join(others)}. {remedy}"
-            return {"failed": True, "changed": changed, "msg": f"Failed to move node {node} to {server}: {why}"}
+            raise Failure(f"Failed to move node {node} to {server}: {why}", changed=changed)
         return {"changed": changed, "pods": [pod.uid for pod in map(pods.read, there) if not pod.ended]}
 
     def _clear(self, cluster: Cluster, arguments: dict[str, Any]) -> dict[str, Any]:
@@ -92,5 +91,5 @@ class ActionModule(ClusterAction):
         if names:
             why = f"the kubelet reports {', '.join(names)} again and again"
             remedy = "Remove the device plugin's pod from the node, and run again."
-            return {"failed": True, "changed": True, "msg": f"Failed to clear node {node}: {why}. {remedy}"}
+            raise Failure(f"Failed to clear node {node}: {why}. {remedy}", changed=True)
         return {"changed": True}

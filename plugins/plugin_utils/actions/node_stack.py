@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ...module_utils._plan import Refused
+from ...module_utils._plan import Failure, Refused
 from ..action_options import choice_of, takes
 from ..cluster import Cluster, if_there, titles
 from ..cluster_action import wait_for_none
@@ -100,11 +100,7 @@ class ActionModule(ClientsAction):
         if not waited:
             return result
         message = f"Failed to have the device plugin of {_NAMES[stack]} serve node {node}: {titles(waited)} {why} it within {arguments['timeout']} s."
-        return {
-            **result,
-            "failed": True,
-            "msg": f"{message} See what keeps the pod: kubectl describe pod, and its log.",
-        }
+        raise Failure(f"{message} See what keeps the pod: kubectl describe pod, and its log.", **result)
 
 
 def _steps(labels: Mapping[str, str], stack: str) -> list[dict[str, str | None]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from ...module_utils._plan import Failure
 from ..action_options import choice_of, takes
 from ..cluster import if_there, titles
 from ..cluster_action import ClusterAction
@@ -37,11 +38,10 @@ class ActionModule(ClusterAction):
             if not left:
                 break
             if time.monotonic() >= until:
-                return {
-                    "failed": True,
-                    "msg": f"Failed to wait for the pods {selector} of node {name}: after {arguments['timeout']} s there still is "
-                    f"{titles(left)}. Wait for them or delete them, and run again.",
-                }
+                raise Failure(
+                    f"Failed to wait for the pods {selector} of node {name}: after {arguments['timeout']} s there still is "
+                    f"{titles(left)}. Wait for them or delete them, and run again."
+                )
             if left != shown:
                 self._display.display(f"{name}: waiting for {titles(left)}")
             shown = left
@@ -53,7 +53,7 @@ class ActionModule(ClusterAction):
         """Refuse a host on which a run was cut off that this one does not continue."""
         facts, unread = facts_of(registered(task_vars, "gpu_facts_host"))
         if facts is None:
-            return {"failed": True, "msg": f"Failed to read the host: {unread}"}
+            raise Failure(f"Failed to read the host: {unread}")
         node = if_there(self.cluster(arguments).node, arguments["node"]) if arguments["kubernetes"] else None
         on_host = NodeRecord(facts.recorded.upgrade_state or "", target=facts.recorded.upgrade_to or "")
         on_node = from_annotations(annotations_of(node)) if node else NodeRecord()

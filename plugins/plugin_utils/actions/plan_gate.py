@@ -21,30 +21,28 @@ from ..recommend.seen import SEEN, seen_of
 
 class ActionModule(ControllerAction):
     OPTIONS = {**takes("fleet", "tree", needs="hosts playbook"), **OPTIONS}
+    UNTOUCHED = " No host is changed."
 
     def act(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
         playbook = arguments["playbook"]
         held_back: list[tuple[str, Refused]] = []
         trees, others = trees_of_hosts(task_vars), []
         begun = False
-        try:
-            held = held_to(arguments, playbook, task_vars)
-            for host in hosts_of(arguments["hosts"], task_vars):
-                seen = seen_of(task_vars.get(SEEN), host.name)
-                description = host.description if playbook == "site" else host.description.emptied()
-                planning = Planning(description, host.facts, host.document, seen, host.name)
-                planning.ask(partial(registered, host.variables), playbook)
-                mine = held.is_begun(host.facts) or held.is_applied(host.facts)
-                begun = begun or mine
-                if not mine and held.plan.host(host.name).tree != trees.get(host.name):
-                    others.append((host.name, _OTHER_TREE))
-                held_back += [(host.name, one) for one in held.objections(host.name, planning, host.facts, host.unread)]
-            if arguments["tree"] is not None:
-                held_back += others
-                if not begun:
-                    _same_tree(held, arguments["tree"])
-        except Refused as refusal:
-            return {"failed": True, "refusals": [refusal.as_dict()], "msg": f"{refusal.message} No host is changed."}
+        held = held_to(arguments, playbook, task_vars)
+        for host in hosts_of(arguments["hosts"], task_vars):
+            seen = seen_of(task_vars.get(SEEN), host.name)
+            description = host.description if playbook == "site" else host.description.emptied()
+            planning = Planning(description, host.facts, host.document, seen, host.name)
+            planning.ask(partial(registered, host.variables), playbook)
+            mine = held.is_begun(host.facts) or held.is_applied(host.facts)
+            begun = begun or mine
+            if not mine and held.plan.host(host.name).tree != trees.get(host.name):
+                others.append((host.name, _OTHER_TREE))
+            held_back += [(host.name, one) for one in held.objections(host.name, planning, host.facts, host.unread)]
+        if arguments["tree"] is not None:
+            held_back += others
+            if not begun:
+                _same_tree(held, arguments["tree"])
         refusals = refusals_of_hosts(held_back)
         result: dict[str, Any] = {"digest": held.digest, "begun": begun, "refusals": refusals}
         if refusals:

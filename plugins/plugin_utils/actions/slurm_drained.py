@@ -13,6 +13,7 @@ import re
 from typing import Any
 
 from ...module_utils._formats.utc_time import lately, moment_of
+from ...module_utils._plan import Failure
 from ..action_options import takes
 from ..cluster_lease import is_at_work, is_gone, this_run
 from ..host_facts import ControllerAction
@@ -36,5 +37,4 @@ class ActionModule(ControllerAction):
                 return {}
             why = f"{found[1]} has drained its node at {found[3]} (UTC), and may be at work on another machine ({found[2]})"
             remedy = f" If it is dead, it no longer counts {arguments['seconds']} s after that, or at once with gpu_node_lease_take_over=true."
-        host = task_vars["inventory_hostname"]
-        return {"failed": True, "msg": f"{host}: {why}. Wait until it ends, and run again.{remedy}"}
+        raise Failure(f"{task_vars['inventory_hostname']}: {why}. Wait until it ends, and run again.{remedy}")

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...module_utils._health.report import FAILED, Check
-from ...module_utils._plan import Refused
 from ..action_options import takes
 from ..fleet.slurm_node import checks, job_checks
 from ..host_facts import ControllerAction
@@ -23,10 +22,7 @@ class ActionModule(ControllerAction):
 
     def act(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
         host = str(task_vars["inventory_hostname"])
-        try:
-            node, expected, files = rendered_for(host, task_vars, self._templar.template)
-        except Refused as refusal:
-            return {"failed": True, "msg": refusal.message, "refusals": [refusal.as_dict()]}
+        node, expected, files = rendered_for(host, task_vars, self._templar.template)
         found: tuple[Check, ...] = ()
         if arguments["jobs"]:
             facts = facts_of(task_vars.get("gpu_facts_now"))[0]

@@ -18,10 +18,12 @@ from ansible.plugins.loader import action_loader, module_loader
 from ansible_collections.gpufleet.nvidia.plugins.action import fleet, node, rollout
 from ansible_collections.gpufleet.nvidia.plugins.doc_fragments import cluster
 from ansible_collections.gpufleet.nvidia.plugins.module_utils import _migration
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Failure, Refused
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import action_options, playbook_variables
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions import site_times
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import ApiError
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import nvsentinel, objects, served, upgrade, usage
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import ChosenAction, choices
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import ChosenAction, ControllerAction, choices
 
 MODULES = Path(__file__).resolve().parents[4] / "plugins" / "modules"
 
@@ -156,3 +158,37 @@ def test_an_action_takes_an_option_as_it_is_documented_unless_it_says_otherwise(
     assert found == {**kinds, **changed, "checkpoint": {"type": "str", "default": None}}
     with pytest.raises(KeyError):
         action_options.takes("node", "hosts")
+
+
+class Ending(ControllerAction):
+    UNTOUCHED = " Nothing was changed."
+
+    def act(self, _arguments, task_vars):
+        raise task_vars["error"]
+
+
+@pytest.mark.parametrize(
+    ("error", "ended"),
+    [
+        (
+            Failure("Failed to wait.", evicted=["a"], changed=True),
+            {"msg": "Failed to wait.", "evicted": ["a"], "changed": True},
+        ),
+        (
+            ApiError(403, "list the nodes", "forbidden"),
+            {"msg": "Failed to list the nodes: forbidden", "changed": False},
+        ),
+        (
+            Refused("the node", "it is busy", "Wait."),
+            {
+                "msg": "the node: it is busy. Wait. Nothing was changed.",
+                "refusals": [Refused("the node", "it is busy", "Wait.").as_dict()],
+                "changed": False,
+            },
+        ),
+    ],
+)
+def test_an_action_that_refuses_or_fails_ends_with_its_message(call, error, ended):
+    """One place makes a result of it, for all actions of the controller."""
+    result = call(SimpleNamespace(ActionModule=Ending), {}, {"error": error})[0]
+    assert result["failed"] and {name: result[name] for name in ended} == ended

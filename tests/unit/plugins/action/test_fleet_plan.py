@@ -10,6 +10,7 @@ import pytest
 from ansible.errors import AnsibleUndefinedVariable
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import descriptions
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions import fleet_plan
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import ApiError
 
 GROUPS = {"gpu_hosts": ["a", "b"], "training": ["a"], "batch": ["b"]}
 
@@ -217,7 +218,7 @@ def test_a_node_name_that_cannot_be_rendered_is_the_mistake_of_its_host(plan, mo
 
 def test_a_cluster_that_does_not_answer_ends_the_plan(plan, monkeypatch):
     def away(*_arguments):
-        raise fleet_plan.ApiError(0, "list the nodes", "refused")
+        raise ApiError(0, "list the nodes", "refused")
 
     monkeypatch.setattr(FakeCluster, "nodes", away)
     monkeypatch.setattr(fleet_plan, "Cluster", FakeCluster)

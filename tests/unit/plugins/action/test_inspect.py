@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions import inspect
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import ApiError
 
 GROUPS = {"gpu_hosts": ["a", "b", "c"], "shared": ["a", "b", "c"]}
 L40S = {
@@ -291,7 +292,7 @@ def test_a_host_without_a_driver_and_a_lost_gpu(in_cluster, bare_facts):
 def test_an_api_server_that_does_not_answer_ends_it_with_its_words(show, monkeypatch):
     class Away:
         def pods(self):
-            raise inspect.ApiError(0, "list the pods", "connection refused")
+            raise ApiError(0, "list the pods", "connection refused")
 
     monkeypatch.setattr(inspect, "Cluster", lambda *_arguments: Away())
     result, _shown = show({"kubeconfig": "/kube"}, a=read())

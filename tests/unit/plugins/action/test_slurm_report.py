@@ -12,6 +12,7 @@ from pathlib import Path
 import jinja2
 import pytest
 import yaml
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions.slurm_report import ActionModule
 
 DATA = Path(__file__).parent.parent / "plugin_utils"
@@ -88,9 +89,9 @@ def test_a_slurmd_that_has_its_configuration_from_slurmctld_is_not_told_to_rende
 
 @pytest.mark.parametrize(("host", "cluster"), [("other", "hpc"), (HOST, "viz"), (HOST, "")])
 def test_a_host_without_rendered_files_is_refused(report, host, cluster):
-    _action, result = report("whole", host, cluster)
-    assert result["failed"]
-    assert result["refusals"][0]["thing"] == host
+    with pytest.raises(Refused) as refused:
+        report("whole", host, cluster)
+    assert refused.value.thing == host
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from ansible.errors import AnsibleError
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Failure
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import cluster as module
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster import ApiError, Cluster
 
@@ -135,7 +135,7 @@ def test_pods_that_have_ended_are_not_asked_for_and_what_is_no_pod_is_none(conne
 
 
 def test_a_kubeconfig_that_cannot_be_read_names_the_variable(tmp_path):
-    with pytest.raises(AnsibleError, match="Set gpu_cluster_kubeconfig"):
+    with pytest.raises(Failure, match="Set gpu_cluster_kubeconfig"):
         Cluster(str(tmp_path / "missing"), "", 0)
 
 

@@ -18,7 +18,7 @@ import time
 from typing import ClassVar
 
 import pytest
-from ansible.errors import AnsibleError
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Failure
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import cluster_lease, lease_renewal
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster_lease import Holder, may_take, release, take
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.upgrade import is_half_way
@@ -72,7 +72,7 @@ def _ask_after_the_end(path):
         time.sleep(0.01)
     try:
         said = str(cluster_lease.this_run())
-    except AnsibleError as error:
+    except Failure as error:
         said = str(error)
     path.with_suffix(".new").write_text(said)
     path.with_suffix(".new").rename(path)
@@ -123,7 +123,7 @@ def test_taking_renewing_and_giving_back():
     first = cluster.stored["acquireTime"]
     take(cluster, "default", ME, 60, False)
     assert cluster.stored["acquireTime"] == first
-    with pytest.raises(AnsibleError, match="gpu_node_lease_take_over=true"):
+    with pytest.raises(Failure, match="gpu_node_lease_take_over=true"):
         take(cluster, "default", Holder("other@there", "5-5"), 60, False)
     release(cluster, "default", Holder("other@there", "5-5"))
     assert cluster.stored["holderIdentity"] == str(ME)
@@ -136,7 +136,7 @@ def test_the_api_servers_clock_says_when_a_lease_ends_whatever_the_machines_thin
     take(cluster, "default", Holder("other@there", "5-5"), 60, False)
     assert cluster.stored["renewTime"].startswith("2026-11-21T07:00:00")
     cluster.now = NOW + datetime.timedelta(seconds=59)
-    with pytest.raises(AnsibleError, match="Only one rollout"):
+    with pytest.raises(Failure, match="Only one rollout"):
         take(cluster, "default", ME, 60, False)
     cluster.now = NOW + datetime.timedelta(seconds=61)
     take(cluster, "default", ME, 60, False)
@@ -144,7 +144,7 @@ def test_the_api_servers_clock_says_when_a_lease_ends_whatever_the_machines_thin
 
 
 def test_a_lease_that_changes_all_the_time_is_given_up():
-    with pytest.raises(AnsibleError, match="keep changing it"):
+    with pytest.raises(Failure, match="keep changing it"):
         take(FakeCluster(conflicts=99), "default", ME, 60, False)
 
 

@@ -11,7 +11,7 @@ import datetime
 from dataclasses import dataclass, field
 
 import pytest
-from ansible.errors import AnsibleError
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Failure
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import cluster_lease
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.cluster_lease import Holder, release, take
 from hypothesis import strategies as st
@@ -85,7 +85,7 @@ def simulate(patch, runs, events):
         patch.setattr(cluster_lease, "_start_of", world.seen_by(run))
         try:
             take(world, "default", run.holder, SECONDS, False)
-        except AnsibleError:
+        except Failure:
             return
         run.until = world.now + SECONDS
         held.append(run)
