@@ -29,3 +29,18 @@ attributes:
   idempotent:
     support: full
 """
+
+    #: How actions reach the cluster.
+    CLUSTER = r"""
+options:
+  kubernetes:
+    description: Whether there is a cluster. Otherwise, no API server is contacted.
+    type: bool
+    default: true
+  kubeconfig:
+    description: The kubeconfig on the controller. If empty, C(KUBECONFIG) or the default one.
+    type: path
+    default: ""
+  context: {description: "The context in that kubeconfig. If empty, its current context.", type: str, default: ""}
+  api_timeout: {description: Seconds to wait for an API server that does not answer., type: int, default: 300}
+"""

@@ -146,7 +146,9 @@ def test_the_connection_to_the_cluster_is_handed_to_the_actions_of_one_group():
     """Who reaches the cluster is in the group, which the playbooks for day two give the connection; no task of a role repeats it."""
     modules = PLAYBOOKS.parent / "plugins" / "modules"
     connected = {
-        path.stem for path in modules.glob("*.*") if "gpufleet.nvidia.cluster\n" in path.read_text(encoding="utf-8")
+        path.stem
+        for path in modules.glob("*.*")
+        if "gpufleet.nvidia.internal.cluster\n" in path.read_text(encoding="utf-8")
     }
     assert connected == {"node", "rollout"}
     assert set(load(PLAYBOOKS.parent / "meta" / "runtime.yml")["action_groups"]["cluster"]) == connected

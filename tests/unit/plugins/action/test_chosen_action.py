@@ -16,7 +16,7 @@ import yaml
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.loader import action_loader, module_loader
 from ansible_collections.gpufleet.nvidia.plugins.action import fleet, node, rollout
-from ansible_collections.gpufleet.nvidia.plugins.doc_fragments import cluster
+from ansible_collections.gpufleet.nvidia.plugins.doc_fragments import internal
 from ansible_collections.gpufleet.nvidia.plugins.module_utils import _migration
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Failure, Refused
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import action_options, playbook_variables
@@ -113,8 +113,8 @@ def test_every_choice_and_every_option_of_each_is_documented(module):
     name = module.__name__.rpartition(".")[2]
     document = documented(name)
     options = document["options"]
-    if "gpufleet.nvidia.cluster" in document["extends_documentation_fragment"]:
-        options |= yaml.safe_load(cluster.ModuleDocFragment.DOCUMENTATION)["options"]
+    if "gpufleet.nvidia.internal.cluster" in document["extends_documentation_fragment"]:
+        options |= yaml.safe_load(internal.ModuleDocFragment.CLUSTER)["options"]
     action = options.pop("action")
     every = [*module.ActionModule.CHOICES, *choices(module.ActionModule.LATE)]
     assert list(action["choices"]) == sorted(choice.__name__.rpartition(".")[2] for choice in every)
