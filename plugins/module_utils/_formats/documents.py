@@ -10,7 +10,6 @@ Without bounds a text of 30,000 opening brackets ends the process with a Recursi
 from __future__ import annotations
 
 import json
-import pkgutil
 import re
 from functools import cache
 from itertools import takewhile
@@ -72,6 +71,9 @@ def read_yaml(text: str, longest: int = LONGEST_YAML) -> Any:
 @cache
 def table(package: str, name: str) -> Any:
     """Return a table of the collection: what the file C(name).yml beside the code of a package holds."""
+    # Hosts read none.
+    import pkgutil
+
     return read_yaml((pkgutil.get_data(package, f"{name}.yml") or b"").decode())
 
 
