@@ -27,6 +27,14 @@ KNOWN = ("Node",)
 _CONFIG_LABEL, _MIG_LABEL = "nvidia.com/device-plugin.config", "nvidia.com/mig.config"
 
 
+#: By a chart, or a kind: what names a default among the texts of a ConfigMap, and where such texts may be beside it.
+_DEFAULTS: Mapping[str, Sequence[tuple[str, str]]] = {
+    chart_values.PLUGIN: [("config", "map")],
+    chart_values.OPERATOR: [("devicePlugin.config", "data"), ("migManager.config", "data")],
+    POLICY: [("spec.devicePlugin.config", "data"), ("spec.migManager.config", "data")],
+}
+
+
 def by_cluster(parts: Iterable[Part]) -> list[list[Part]]:
     """Return the documents that are for one cluster: those below one C(clusters/NAME), else those of the files of one folder."""
     found: dict[str, list[Part]] = {}
@@ -61,7 +69,6 @@ def _all(parts: Sequence[Part], patches: Container[str]) -> Iterator[tuple[str, 
     yield from _classes(parts)
     yield from _names(parts, patches)
     yield from _label_fields(parts)
-    yield from _queues(parts)
     drivers = [
         one
         for one in parts
@@ -71,19 +78,6 @@ def _all(parts: Sequence[Part], patches: Container[str]) -> Iterator[tuple[str, 
         if one.chart == chart_values.PLUGIN and below(one.document, "devicePlugin", "enabled") is not False:
             for driver in drivers:
                 yield from _both(one, driver, parts)
-
-
-def _queues(parts: Sequence[Part]) -> Iterator[tuple[str, Report]]:
-    """Objects of Kueue that name one which is not in files that have others of its kind."""
-    there: dict[str, set[str]] = {}
-    for one in parts:
-        there.setdefault(one.kind, set()).add(str(below(one.document, "metadata", "name")))
-    for one in parts:
-        report = Report()
-        for path, kind, name in names_of(one.document):
-            if name not in there.get(kind, {name}):
-                report.warning(path, f"none of these files has a {kind} {name}", near(name, there[kind]))
-        yield one.place, report
 
 
 def is_patch(file: str, patches: Container[str]) -> bool:
@@ -163,15 +157,16 @@ def _names(parts: Sequence[Part], patches: Container[str]) -> Iterator[tuple[str
     named = _named(parts)
     # Where one of the ConfigMaps is elsewhere, so may be what a label names.
     known = files.union(*(of_map[name] for name in named)) if named <= set(of_map) else set()
+    of_kind: dict[str, set[str]] = {}
+    for one in parts:
+        of_kind.setdefault(one.kind, set()).add(str(below(one.document, "metadata", "name")))
     for one in parts:
         report = Report()
-        places = [("config", "map")] if one.chart == chart_values.PLUGIN else []
-        if one.chart == chart_values.OPERATOR:
-            places = [("devicePlugin.config", "data"), ("migManager.config", "data")]
-        if one.kind == POLICY:
-            places = [("spec.devicePlugin.config", "data"), ("spec.migManager.config", "data")]
-        for path, inner in places:
+        for path, inner in _DEFAULTS.get(one.chart or one.kind, ()):
             _default(one, path, inner, of_map, layouts, report)
+        for path, kind, name in names_of(one.document):
+            if name not in of_kind.get(kind, {name}):
+                report.warning(path, f"none of these files has a {kind} {name}", near(name, of_kind[kind]))
         if one.kind == "DaemonSet":
             _env_from(one, of_map, report)
         for path, labels in _labels(one):
