@@ -82,6 +82,7 @@ class ActionModule(ControllerAction):
                 known_nodes.update(node.name for node in one.nodes)
                 gone += writer.leaving(root, before, known_nodes, of_run["remove_nodes"])
             if arguments["slurm_only"]:
+                of_clusters = []
                 trees = {path: tree for path, tree in trees.items() if path.startswith(f"{writer.SLURM}/")}
                 removed = []
             digest = writer.digest(trees)
@@ -171,10 +172,11 @@ class ActionModule(ControllerAction):
             "digest": digest,
             # Of a run that saves or applies a plan.
             **(
-                {"of_hosts": {host: one for item in clusters for host, one in digests_of_hosts(item).items()}}
+                {"of_hosts": digests_of_hosts((trees[path]["capacity.json"] for path in of_clusters), slurm)}
                 if task_vars.get(plan_file.APPLY) or task_vars.get(plan_file.OUT)
                 else {}
             ),
+            "to_write": bool(changes) or newer,
             "changes": [{"action": change.action, "path": change.path} for change in changes],
         }
         if self._task.diff:

@@ -32,7 +32,7 @@ from .recommend.seen import SEEN
 from .role_variables import HOST_ROLES, role_interface
 
 #: Of the actions that hold a run to one.
-OPTIONS = takes("fleet", "plan verify valid_for")
+OPTIONS = takes("fleet", "plan verify valid_for tree")
 
 
 @cache

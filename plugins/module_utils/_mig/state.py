@@ -122,7 +122,9 @@ def offered_by(gpus: Sequence[NodeGpu]) -> dict[str, tuple[GpuInstanceProfile, .
     return {str(gpu.facts.uuid): gpu.profiles for gpu in gpus}
 
 
-_NAMED = AllocationFacts(pod="of nvidia_mig_busy_instances")
+_NAMED = AllocationFacts(pod="that nvidia_mig_busy_instances names")
+#: How it is shown. Which pod that is, who names its device knows.
+NAMED = f"pod {_NAMED.pod}"
 _Part = TypeVar("_Part", GpuFacts, ComputeInstanceFacts)
 
 

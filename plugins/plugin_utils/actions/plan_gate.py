@@ -11,52 +11,66 @@ from typing import Any
 
 from ...module_utils._plan import Refused
 from ..action_options import takes
-from ..descriptions import hosts_of, refusals_of_hosts, sentences
+from ..descriptions import RunHost, hosts_of, refusals_of_hosts, sentences
 from ..fleet.saved_plan import AGAIN
 from ..host_facts import ControllerAction, registered
 from ..plan_file import trees_of_hosts
-from ..planning import OPTIONS, Held, Planning, held_to
+from ..planning import OPTIONS, Planning, held_to
 from ..recommend.seen import SEEN, seen_of
-
-
-class ActionModule(ControllerAction):
-    OPTIONS = {**takes("fleet", "tree", needs="hosts playbook"), **OPTIONS}
-    UNTOUCHED = " No host is changed."
-
-    def act(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
-        playbook = arguments["playbook"]
-        held_back: list[tuple[str, Refused]] = []
-        trees, others = trees_of_hosts(task_vars), []
-        begun = False
-        held = held_to(arguments, playbook, task_vars)
-        for host in hosts_of(arguments["hosts"], task_vars):
-            seen = seen_of(task_vars.get(SEEN), host.name)
-            description = host.description if playbook == "site" else host.description.emptied()
-            planning = Planning(description, host.facts, host.document, seen, host.name)
-            planning.ask(partial(registered, host.variables), playbook)
-            mine = held.is_begun(host.facts) or held.is_applied(host.facts)
-            begun = begun or mine
-            if not mine and held.plan.host(host.name).tree != trees.get(host.name):
-                others.append((host.name, _OTHER_TREE))
-            held_back += [(host.name, one) for one in held.objections(host.name, planning, host.facts, host.unread)]
-        if arguments["tree"] is not None:
-            held_back += others
-            if not begun:
-                _same_tree(held, arguments["tree"])
-        refusals = refusals_of_hosts(held_back)
-        result: dict[str, Any] = {"digest": held.digest, "begun": begun, "refusals": refusals}
-        if refusals:
-            end = f"No host is changed: {held.path} is not what would be done."
-            result.update(failed=True, msg="\n".join([*sentences(refusals), end]))
-        return result
-
 
 _OTHER_TREE = Refused("the files of the clusters", "what they say of its node is not what the plan was made for", AGAIN)
 
 
-def _same_tree(held: Held, digest: str) -> None:
-    """Refuse other files of the clusters. What a run that was cut off has changed, they may follow already: then what they say of each other host counts."""
-    meant = held.plan.tree or "none"
-    if meant != (digest or "none"):
-        reason = f"the plan was made for those with the digest {meant}, and rendering them gives {digest or 'none'}"
-        raise Refused("the files of the clusters", reason, AGAIN)
+class Comparison:
+    """The hosts of a run of a playbook beside the saved plan that it is held to, one after the other. Raises Refused: it cannot be held to that, whatever they
+    are. C(arguments): those in L(OPTIONS), and C(tree), the digest of the files of the clusters; None where none are rendered.
+    """
+
+    def __init__(self, arguments: dict[str, Any], playbook: str, task_vars: dict[str, Any]) -> None:
+        self._held = held_to(arguments, playbook, task_vars)
+        self._playbook, self._tree = playbook, arguments["tree"]
+        self._trees, self._seen = trees_of_hosts(task_vars), task_vars.get(SEEN)
+        self._refused: list[tuple[str, Refused]] = []
+        self._others: list[tuple[str, Refused]] = []
+        self._begun = False
+
+    def planned(self, host: RunHost) -> Planning:
+        """Return how a host is planned, which is compared."""
+        held, name = self._held, host.name
+        description = host.description if self._playbook == "site" else host.description.emptied()
+        planning = Planning(description, host.facts, host.document, seen_of(self._seen, name), name)
+        planning.ask(partial(registered, host.variables), self._playbook)
+        mine = held.is_begun(host.facts) or held.is_applied(host.facts)
+        self._begun = self._begun or mine
+        if not mine and held.plan.host(name).tree != self._trees.get(name):
+            self._others.append((name, _OTHER_TREE))
+        self._refused += [(name, one) for one in held.objections(name, planning, host.facts, host.unread)]
+        return planning
+
+    def result(self) -> dict[str, Any]:
+        """Return what it found. What a run that was cut off has changed, the files may follow already: then what they say of each other host counts.
+        Raises Refused: the files are others.
+        """
+        meant = self._held.plan.tree or "none"
+        if self._tree is not None and not self._begun and meant != (self._tree or "none"):
+            reason = (
+                f"the plan was made for those with the digest {meant}, and rendering them gives {self._tree or 'none'}"
+            )
+            raise Refused("the files of the clusters", reason, AGAIN)
+        refusals = refusals_of_hosts([*self._refused, *(self._others if self._tree is not None else ())])
+        result: dict[str, Any] = {"digest": self._held.digest, "begun": self._begun, "refusals": refusals}
+        if refusals:
+            end = f"No host is changed: {self._held.path} is not what would be done."
+            result.update(failed=True, msg="\n".join([*sentences(refusals), end]))
+        return result
+
+
+class ActionModule(ControllerAction):
+    OPTIONS = {**takes("fleet", needs="hosts playbook"), **OPTIONS}
+    UNTOUCHED = " No host is changed."
+
+    def act(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
+        comparison = Comparison(arguments, arguments["playbook"], task_vars)
+        for host in hosts_of(arguments["hosts"], task_vars):
+            comparison.planned(host)
+        return comparison.result()

@@ -22,6 +22,8 @@ from ..fleet.plan import HostPlan, equal_plans
 from ..fleet.text import shortened
 from ..host_facts import ControllerAction
 from ..plain import is_true
+from ..planning import OPTIONS
+from .plan_gate import Comparison
 
 AS_DESCRIBED, TO_CHANGE, TO_PROVE, REFUSED, UNREAD = "as described", "to change", "to prove", "refused", "unread"
 
@@ -49,11 +51,12 @@ def work_of(
     description: Description,
     facts: Facts | None,
     unread: str = "",
+    stages: Mapping[str, StagePlan] | None = None,
 ) -> HostWork:
-    """Return what C(host) has to do."""
+    """Return what C(host) has to do. C(stages): where they are planned already."""
     if facts is None and not description.refusals:
         return HostWork(host, description.pool, UNREAD, unread)
-    stages = description.stages(facts)
+    stages = description.stages(facts) if stages is None else stages
     refusals = tuple(refusal for stage in stages.values() for refusal in stage.refusals)
     verdict = verdict_of(stages.values())
     if verdict is Verdict.IMPOSSIBLE:
@@ -95,12 +98,16 @@ def by_pool(hosts: Iterable[HostWork]) -> list[str]:
 
 
 class ActionModule(ControllerAction):
-    OPTIONS = takes("fleet", needs="hosts")
+    OPTIONS = {**takes("fleet", needs="hosts"), **OPTIONS}
+    UNTOUCHED = " No host is changed."
 
     def act(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
         found, stopping = [], []
+        # Each host is read and planned once, also where it is compared with a saved plan.
+        comparison = Comparison(arguments, "site", task_vars) if arguments["plan"] else None
         for host in hosts_of(arguments["hosts"], task_vars):
-            work = work_of(host.name, host.description, host.facts, host.unread)
+            stages = comparison.planned(host).stages if comparison else None
+            work = work_of(host.name, host.description, host.facts, host.unread, stages)
             found.append(work)
             if work.refusals and not is_true(host.variables.get("gpu_facts_skip_refused_hosts")):
                 stopping.append(work)
@@ -113,14 +120,17 @@ class ActionModule(ControllerAction):
             self._display.display(line)
         todo = [work.host for work in found if work.state != AS_DESCRIBED]
         as_described = len(found) - len(todo)
+        refusals = ((work.host, refusal) for work in found for refusal in work.refusals)
+        held = comparison.result() if comparison else {}
         result: dict[str, Any] = {
             "todo": todo,
             "to_change": [work.host for work in found if work.state == TO_CHANGE],
             "to_accept": [work.host for work in found if _is_accepted_again(work)],
             "of_slurm": [work.host for work in found if SLURM in work.stages],
-            "refusals": refusals_of_hosts((work.host, refusal) for work in found for refusal in work.refusals),
+            "refusals": [*refusals_of_hosts(refusals), *held.pop("refusals", ())],
             "as_described": as_described,
             "msg": f"{as_described} of {len(found)} hosts are as described.",
+            **held,
         }
         if stopping:
             result["failed"] = True

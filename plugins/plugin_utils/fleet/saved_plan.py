@@ -20,6 +20,7 @@ from itertools import zip_longest
 from typing import Any
 
 from ...module_utils._formats.documents import read_json
+from ...module_utils._mig.state import NAMED
 from ...module_utils._plan import Refused, StagePlan, Step
 from ...module_utils._printable import LONGEST_OUTPUT, printable
 from ...module_utils._schema import OUTPUT, Unfit, anything, check, has, items, mapping, needs, not_null, of, text
@@ -337,7 +338,8 @@ def _objections(meant: Step, step: Step, exact: bool) -> list[str]:
         if value not in _OPEN and meant.data.get(name) != value
         if meant.data.get(name) not in _OPEN or (exact and name not in meant.data)
     ]
-    others = sorted({*step.disturbs} - {*meant.disturbs})
+    # Whom a variable names is compared as such, and pods that are evicted by their names.
+    others = sorted({*step.disturbs} - {*meant.disturbs, NAMED})
     return [*found, *([f"it disturbs {shortened(others)}, whom the plan does not name"] if others else [])]
 
 

@@ -12,9 +12,10 @@ the tree that was rendered before says which configuration had which name. A tre
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
+from ...module_utils._formats.documents import read_json
 from ...module_utils._plan import Refused
 from ...module_utils._schema import encode
 from ..fleet.capacity import Capacity
@@ -24,6 +25,7 @@ from ..fleet.served import SERVERS
 from ..fleet.sharing_configurations import Choices, shown
 from . import device_plugin
 from .clusters import DescribedCluster, PluginConfiguration, content_hash, pool_label
+from .slurm_tree import SlurmCluster
 
 
 def capacity_document(cluster: DescribedCluster) -> dict[str, Any]:
@@ -72,18 +74,22 @@ def capacity_document(cluster: DescribedCluster) -> dict[str, Any]:
     return {"schema": 1, "cluster": cluster.name, "configurations": configurations, "nodes": nodes}
 
 
-def digests_of_hosts(cluster: DescribedCluster) -> dict[str, str]:
-    """Return by host the digest of what it says of its node, which other hosts do not change: names of configurations, which they may, are no part of it."""
-    document = capacity_document(cluster)
+def digests_of_hosts(documents: Iterable[str], slurm: Iterable[SlurmCluster]) -> dict[str, str]:
+    """Return by host the digest of what the clusters' files say of its nodes, which other hosts do not change: names of configurations, which they may, are
+    no part of it. C(documents): the rendered C(capacity.json) of those of Kubernetes.
+    """
+    said: dict[str, list[Any]] = {}
     named = ("node_labels", "each_node", "choices")
-    kept = {
-        name: digest_of({key: value for key, value in one.items() if key not in named})
-        for name, one in document["configurations"].items()
-    }
-    return {
-        one["host"]: digest_of([{**one, "configuration": kept[one["configuration"]]}])
-        for one in document["nodes"].values()
-    }
+    for document in (read_json(text, None) for text in documents):
+        kept = {
+            name: digest_of({key: value for key, value in one.items() if key not in named})
+            for name, one in document["configurations"].items()
+        }
+        for one in document["nodes"].values():
+            said.setdefault(one["host"], []).append({**one, "configuration": kept[one["configuration"]]})
+    for node in (node for cluster in slurm for node in cluster.nodes):
+        said.setdefault(node.host, []).append(asdict(node))
+    return {host: digest_of(parts) for host, parts in said.items()}
 
 
 def _shows(shown: Capacity) -> dict[str, Any]:

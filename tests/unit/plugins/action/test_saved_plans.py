@@ -19,12 +19,13 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_pla
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_record import Action
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused, Step
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import Kind
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import plan_file
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils import descriptions, plan_file
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions import (
     check_variables,
     fleet_plan,
     host_plan,
     plan_gate,
+    site_gate,
 )
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import describe
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import repair
@@ -105,6 +106,29 @@ def test_site_does_what_the_plan_says(fleet):
     assert "failed" not in fleet.gate(tree="1234")
     result = fleet.gate(tree="5678")
     assert result["failed"] and "with the digest 1234, and rendering them gives 5678" in result["msg"]
+
+
+def test_each_host_is_read_and_planned_once_where_site_is_held_to_a_plan(fleet, monkeypatch):
+    fleet.save()
+    counted = []
+    for name in ("read_facts", "plan_stages"):
+        does = getattr(descriptions, name)
+        monkeypatch.setattr(
+            descriptions, name, lambda *given, name=name, does=does: counted.append(name) or does(*given)
+        )
+    asked = {"hosts": ["a", "b"], "plan": fleet.path, "tree": "1234"}
+    result, _shown = fleet.run(site_gate, asked)
+    assert sorted(counted) == ["plan_stages"] * 2 + ["read_facts"] * 2
+    assert "failed" not in result and (result["todo"], result["digest"]) == (["a", "b"], digest_of(fleet))
+    assert "rendering them gives 5678" in fleet.run(site_gate, {**asked, "tree": "5678"})[0]["msg"]
+    assert fleet.run(site_gate, {**asked, "valid_for": 0})[0]["msg"].endswith("No host is changed.")
+    # What is refused of a host is named beside what is not as the plan says.
+    fleet.hosts["a"]["nvidia_driver_branch"] = "595"
+    fleet.hosts["b"]["nvidia_mig_layot"] = "all-balanced"
+    result, _shown = fleet.run(site_gate, asked)
+    assert result["failed"] and "No host is changed" in result["msg"]
+    assert result["refusals"][0]["hosts"] == ["b"] and "nvidia_mig_layot" in result["refusals"][0]["message"]
+    assert ["a"] in [one["hosts"] for one in result["refusals"] if "variables have other values" in one["reason"]]
 
 
 def test_site_is_refused_before_the_first_change_where_a_host_is_another_one(fleet):
@@ -382,10 +406,10 @@ def test_who_uses_a_node_and_is_not_evicted_is_not_shown_as_disturbed(fleet, mon
     monkeypatch.setattr(fleet_plan._ClusterNow, "read", lambda *_: SimpleNamespace(view=lambda *_: node))
     name, answer = EMPTIED["repartition"]
     asked = copy.deepcopy(LAYOUT)
-    asked["steps"][0]["disturbs"] = ["pod of nvidia_mig_busy_instances"]
+    asked["steps"][0]["disturbs"] = ["pod that nvidia_mig_busy_instances names"]
     fleet.hosts["a"] |= {name: answer, "__gpu_repartition_mig_plan": asked, "nvidia_mig_layout": "all-balanced"}
     result, shown = fleet.save(playbook="repartition", summary=False)
-    assert result["plan"]["hosts"]["a"]["disturbs"] == ["pod of nvidia_mig_busy_instances", "pod jobs/one"]
+    assert result["plan"]["hosts"]["a"]["disturbs"] == ["pod that nvidia_mig_busy_instances names", "pod jobs/one"]
     assert "jobs/stays" not in shown.text
 
 
@@ -412,7 +436,13 @@ def test_pods_that_arrived_since_are_not_evicted_in_the_turn_of_the_host(fleet, 
 def test_repartition_takes_no_other_instance_than_the_plan_has(fleet, emptied):
     if emptied.playbook != "repartition":
         pytest.skip("it takes all of them")
-    fleet.hosts["a"]["__gpu_repartition_mig_plan"]["steps"][0]["data"]["id"] = 5
+    asked = fleet.hosts["a"]["__gpu_repartition_mig_plan"]["steps"][0]
+    # A pod that arrived is named where it is evicted, and not by the variable that has its device for the module.
+    asked["disturbs"] = ["pod that nvidia_mig_busy_instances names"]
+    fleet.hosts["a"][emptied.name]["evicted"] = ["jobs/one", "jobs/two"]
+    (said,) = emptied.gate()["refusals"]
+    assert "jobs/two would be evicted" in said["reason"] and "nvidia_mig_busy_instances" not in emptied.gate()["msg"]
+    asked["data"]["id"] = 5
     assert "id is 3 in the plan, and 5 now" in emptied.gate()["msg"]
 
 

@@ -190,7 +190,7 @@ def test_instances_that_the_user_names_are_in_use():
     desired = {**DESIRED, "nvidia_mig_layout": "all-1g.10gb", "nvidia_mig_busy_instances": ["MIG-4"]}
     given = facts()
     (refused,) = stage(given, desired).refusals
-    assert "3g.40gb at 4:4 (id 4) by pod of nvidia_mig_busy_instances" in refused.reason
+    assert "3g.40gb at 4:4 (id 4) by pod that nvidia_mig_busy_instances names" in refused.reason
     assert given == facts()
 
 

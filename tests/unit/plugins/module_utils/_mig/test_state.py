@@ -50,8 +50,8 @@ def test_the_caller_can_tell_of_pods():
         instance("3g.40gb", 4, 4, 1), instance("1g.10gb", 0, 1, 9), pods={"MIG-9-0"}, named={"MIG-1-0", "MIG-9-0"}
     )
     users = [one.users for one in named.current]
-    assert users[0] == ("pod of nvidia_mig_busy_instances",)
-    assert users[1] == ("pod team/notebook", "pod of nvidia_mig_busy_instances")
+    assert users[0] == ("pod that nvidia_mig_busy_instances names",)
+    assert users[1] == ("pod team/notebook", "pod that nvidia_mig_busy_instances names")
 
 
 def test_unknown_processes_make_every_instance_busy():
