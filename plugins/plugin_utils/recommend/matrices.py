@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 from ...module_utils._boards.board import GpuInstanceProfile
@@ -56,6 +56,12 @@ class Block:
         self.supply = of.np.array(first, dtype=of.np.int64).sum(axis=1)
         self.cost, self.keep, self._chosen = self._costs(groups)
 
+    @cached_property
+    def offers(self) -> list[Any]:
+        """Return what options offer that no other of them offers at least of every row; to itself each is equal."""
+        supply = self.of.np.unique(self.supply, axis=0)
+        return list(supply[(supply >= supply[:, None]).all(axis=2).sum(axis=1) == 1])
+
     def _costs(self, groups: Sequence[Group]) -> tuple[Any, Any, list[list[Any]]]:
         """Return cost, keep, and by option and GPU which layout is the cheapest for each group."""
         np, lines = self.of.np, self.of.np.arange(len(groups))
@@ -94,6 +100,7 @@ class Matrices:
         self.problem = problem
         self.np = numpy()
         self.priorities, self.weight, self.scale = problem.priorities(), problem.weight(), problem.scale()
+        self.place_of = {priority: number for number, priority in enumerate(self.priorities)}
         self.kept: list[tuple[int, int]] = []
         self.blocks: list[Block] = []
         asked = {who: one for who, one in problem.asked.items() if one.count}
@@ -135,6 +142,9 @@ class Matrices:
     def build(self, kept: Sequence[tuple[int, int]] = ()) -> None:
         """Make the blocks. C(kept): the rows and priorities for which it is counted who stays."""
         self.kept = list(kept)
+        self.kept_of: dict[tuple[int | None, int], int] = {key: number for number, key in enumerate(self.kept)}
+        self.ceiling = self.np.array([self.weight[rank] * self.scale for _row, rank in self.kept], dtype=self.np.int64)
+        self.ends = [self.rows, self.rows + len(self.kept), self.rows + len(self.kept) + len(self.priorities)]
         families: dict[tuple[_Family, ...], list[int]] = {}
         for number, group in enumerate(self.problem.groups):
             if group.count:
@@ -145,6 +155,11 @@ class Matrices:
                 family = tuple(self._family(state, odd or fixed, fixed) for state in group.states)
                 families.setdefault(family, []).append(number)
         self.blocks = [Block(self, family, numbers) for family, numbers in families.items()]
+        self.counts = {number: int(block.counts.sum()) for number, block in enumerate(self.blocks)}
+
+    def split(self, values: Any) -> list[Any]:
+        """Return values of the rows of a program: of units, of users who are counted as kept, of requests served."""
+        return self.np.split(values, self.ends[:2])  # type: ignore[no-any-return]
 
     def hosts(self) -> dict[str, Counter[int]]:
         """Return how many units of each block every host has."""
@@ -227,7 +242,7 @@ class _Gpu:
         np, of = self.of.np, self.of
         lost = np.zeros((len(states), len(self.bit)), dtype=np.int64)
         users = np.zeros((len(of.kept), *lost.shape), dtype=np.int64)
-        counted = {key: number for number, key in enumerate(of.kept)}
+        counted = of.kept_of
         for number, state in enumerate(states):
             for place, there in state.there.items():
                 bit = self.bit[place]

@@ -21,10 +21,10 @@ from typing import Any
 
 from .apart import Apart, plain
 from .checker import proven_cost, verify
-from .highs import Program
 from .matrices import Matrices
 from .outcome import INFINITY, FleetOutcome, Instances, placed, recommend
 from .problem import GPU, AlikePods, Asking, Place, Problem, UnitKind
+from .solver import RowProgram
 from .survey import SurveyedHost
 
 #: For how many pods a host is chosen: each has kinds of its own.
@@ -139,19 +139,15 @@ class _Hosts:
         units = self.units[host]
         key = frozenset(units.items()), name, others
         if key not in self._known:
-            program = Program(mip_abs_gap=0.99)
-            rows = [program.row(0) for _row in range(self.of.rows)]
-            for block, count in units.items():
-                line = program.row(count, count)
-                for supply in self.of.np.unique(self.of.blocks[block].supply, axis=0).tolist():
-                    program.column(0, 0, count, [(line, 1), *zip(rows, supply)], True)
+            program = RowProgram(self.of, {}, True, mip_abs_gap=0.99)
+            program.layouts_of(self.of, units)
             for place, pod in enumerate((*others, name)):
                 last, parts, entries = place == len(others), self.problem.pods[pod].parts, []
                 for number, devices in parts.items():
                     needs = program.row(0)
                     entries.append((needs, -devices))
                     for row in {self.of.row_of[kind] for kind in self.problem.wanted[number].kinds}:
-                        program.column(0, entries=[(rows[row], -1), (needs, 1)])
+                        program.column(0, entries=[(row, -1), (needs, 1)])
                 program.column(-last, 1 - last, self.problem.pods[pod].count if last else 1, entries, True)
             self._known[key] = round(-program.value) if program.solve() else 0
         return self._known[key]

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -105,90 +105,113 @@ def most_emptied(
 
     :param hosts: how many there are that have so many units of which block.
     """
-    service = _Service(of, _offers(of), True, served, [])
+    service = _Service(of, served, ())
     empty = {}
     for units, count in hosts.items():
         entries = [(service.lines[block], each) for block, each in units]
-        empty[units] = service.program.column(-1, 0, count, entries, True)
-    if not service.program.solve():
+        empty[units] = service.column(-1, 0, count, entries, True)
+    if not service.solve():
         return {}, sum(hosts.values())
-    values = service.program.values()
-    return {units: round(values[at]) for units, at in empty.items()}, int(1e-6 - service.program.bound)
-
-
-def _offers(of: Matrices) -> list[tuple[list[Any], int]]:
-    """Return what is worth to be offered by each block, and how many units it has."""
-    offers = []
-    for block in of.blocks:
-        # An option that offers no more than another of any row is not needed here; to itself each is equal.
-        supply = of.np.unique(block.supply, axis=0)
-        best = list(supply[(supply >= supply[:, None]).all(axis=2).sum(axis=1) == 1])
-        offers.append((best, int(block.counts.sum())))
-    return offers
+    values = service.values()
+    return {units: round(values[at]) for units, at in empty.items()}, int(1e-6 - service.bound)
 
 
 def _serve(of: Matrices) -> Solution:
     """Find how much demand can be served, priority by priority, whatever it costs."""
-    offers = _offers(of)
     asked = of.problem.requests()
-    program = _Service(of, offers, True, {}, of.priorities)
-    if program.most() >= sum(asked.values()):
-        return Solution(asked, {}, program.layouts())
+    service = _Service(of, {}, of.priorities)
+    if service.most() >= sum(asked.values()):
+        return Solution(asked, {}, service.layouts())
     done: dict[int, int] = {}
     prices: dict[int, RowPrices] = {}
     for priority in of.priorities:
-        program = _Service(of, offers, True, done, [priority])
-        most = program.most()
+        service = _Service(of, done, [priority])
+        most = service.most()
         if most < asked[priority]:
-            relaxed = _Service(of, offers, False, done, [priority])
+            relaxed = _Service(of, done, [priority], False)
             relaxed.most()
-            prices[priority] = relaxed.prices(priority)
+            unit, kept, served = relaxed.prices(of)
+            served[of.place_of[priority]] = PARTS
+            prices[priority] = RowPrices(unit, kept, served)
         done[priority] = most
-    return Solution(done, prices, program.layouts())
+    return Solution(done, prices, service.layouts())
 
 
-class _Service:
-    """The program that serves the most requests of some priorities, with what was found for those above them."""
+class RowProgram(Program):
+    """A program with rows of units, of users who are counted as kept and of requests served, in this order, and who is served by what.
+
+    :param served: how many requests have to be served of each priority. C(worth): what each that is served costs.
+    :param priced: who stays has a price instead of its row. C(budget): the most that may be lost; the last row adds it up, and it is not minimised.
+    :ivar given: the column of requests that are served by demand and row. C(lines): the row of units of each block, of L(layouts_of).
+    """
 
     def __init__(
         self,
         of: Matrices,
-        offers: list[tuple[list[Any], int]],
+        served: Mapping[int, float],
         integer: bool,
-        done: Mapping[int, int],
-        priorities: list[int],
+        worth: Mapping[int, float] | None = None,
+        priced: Any = None,
+        budget: float | None = None,
+        **options: Any,
     ) -> None:
-        self.of, self.program = of, Program(mip_abs_gap=0.99, mip_max_nodes=_NODES)
-        self.units = [self.program.row(0) for _row in range(of.rows)]
-        self.done = {priority: self.program.row(count) for priority, count in done.items()}
-        self.options: list[tuple[int, Any, int]] = []
-        self.lines = [self.program.row(count, count) for _best, count in offers]
-        for number, (row, (best, _count)) in enumerate(zip(self.lines, offers)):
-            for supply in best:
-                entries = [(row, 1), *zip(self.units, supply.tolist())]
-                self.options.append((number, supply, self.program.column(0, entries=entries, integer=integer)))
-        for one in of.demands:
-            row = self.program.row(upper=one.count)
-            for at in one.rows:
-                entries = [(row, 1), (self.units[at], -1)]
-                if one.priority in self.done:
-                    entries.append((self.done[one.priority], 1))
-                self.program.column(-1 if one.priority in priorities else 0, 0, one.count, entries, integer)
+        super().__init__(**options)
+        unit = [self.row(0) for _row in range(of.rows)]
+        kept = [self.row(0) for _key in of.kept]
+        done = {priority: self.row(served.get(priority, -INFINITY)) for priority in of.priorities}
+        self.given: dict[tuple[int, int], int] = {}
+        self.lines: dict[int, int] = {}
+        for number, one in enumerate(of.demands):
+            line = self.row(upper=one.count)
+            for row in one.rows:
+                entries, cost = (
+                    [(unit[row], -1.0), (done[one.priority], 1.0), (line, 1.0)],
+                    (worth or {}).get(one.priority, 0.0),
+                )
+                if row == one.home and (row, one.priority) in of.kept_of:
+                    stay = of.kept_of[row, one.priority]
+                    entries.append((kept[stay], 1.0))
+                    cost -= 0.0 if priced is None else float(priced[stay])
+                self.given[number, row] = self.column(cost, 0, one.count, entries, integer)
+        lost = [] if budget is None else [self.row(upper=budget)]
+        for row, most in zip(kept, of.ceiling):
+            entries = [(row, 1.0), *((one, float(most)) for one in lost)]
+            self.column(0.0 if lost else float(most), 0, INFINITY, entries, integer)
+
+    def layouts_of(
+        self, of: Matrices, counts: Mapping[int, int], worth: Any = None, integer: bool = True
+    ) -> list[tuple[int, Any, int]]:
+        """Add what so many units of each block can become, and return block, offer and column. C(worth): what a unit of each row costs."""
+        found = []
+        for number, count in counts.items():
+            self.lines[number] = self.row(count, count)
+            for supply in of.blocks[number].offers:
+                entries = [(self.lines[number], 1.0), *enumerate(supply.tolist())]
+                cost = 0.0 if worth is None else float(supply @ worth)
+                found.append((number, supply, self.column(cost, entries=entries, integer=integer)))
+        return found
+
+
+class _Service(RowProgram):
+    """The program that serves the most requests of some priorities, with what was found for those above them."""
+
+    def __init__(self, of: Matrices, done: Mapping[int, int], priorities: Sequence[int], integer: bool = True) -> None:
+        worth = dict.fromkeys(priorities, -1.0)
+        super().__init__(of, done, integer, worth, mip_abs_gap=0.99, mip_max_nodes=_NODES)
+        self.options = self.layouts_of(of, of.counts, integer=integer)
 
     def most(self) -> int:
-        self.program.solve()
-        return round(-self.program.value)
+        self.solve()
+        return round(-self.value)
 
     def layouts(self) -> list[tuple[int, Any, int]]:
-        values = self.program.values()
+        values = self.values()
         return [(block, supply, round(values[at])) for block, supply, at in self.options if values[at] > 0.5]
 
-    def prices(self, priority: int) -> RowPrices:
-        np = self.of.np
-        scaled = np.rint(np.maximum(self.program.duals(), 0) * PARTS).astype(np.int64)
-        of_served = {priority: PARTS, **{one: int(scaled[row]) for one, row in self.done.items()}}
-        served = np.array([of_served.get(one, 0) for one in self.of.priorities], dtype=np.int64)
-        return RowPrices(scaled[self.units], np.zeros(0, dtype=np.int64), served)
+    def prices(self, of: Matrices) -> RowPrices:
+        return RowPrices(
+            *of.split(of.np.rint(of.np.maximum(self.duals()[: of.ends[-1]], 0) * PARTS).astype(of.np.int64))
+        )
 
 
 class Search:
@@ -197,14 +220,9 @@ class Search:
     def __init__(self, of: Matrices, found: Solution, end: float) -> None:
         self.of, self.np, self.found, self.end = of, of.np, found, end
         np = of.np
-        self.kept_of: dict[tuple[int | None, int], int] = {key: number for number, key in enumerate(of.kept)}
-        self.place_of = {priority: number for number, priority in enumerate(of.priorities)}
         self.served = np.array([found.served[priority] for priority in of.priorities], dtype=np.int64)
-        self.counts = np.array([one.count for one in of.demands], dtype=np.int64)
-        self.ceiling = np.array([of.weight[priority] * of.scale for _row, priority in of.kept], dtype=np.int64)
-        #: Rows of a program: of units, of users who are counted as kept, of requests served. Prices of them are split there.
-        self.ends = [of.rows, of.rows + len(of.kept)]
-        self.rows = self.ends[1] + len(of.priorities)
+        #: Rows of a program: of units, of users who are counted as kept, of requests served.
+        self.rows = of.ends[-1]
         self.found.bound, self.found.prices = (
             self.value(self.whole(np.zeros(self.rows))),
             self.whole(np.zeros(self.rows)),
@@ -267,8 +285,8 @@ class Search:
     def whole(self, prices: Any) -> RowPrices:
         """Return prices of the rows in C(PARTS)."""
         np = self.np
-        unit, kept, served = np.split(np.rint(np.maximum(prices, 0) * PARTS).astype(np.int64), self.ends)
-        return RowPrices(unit, np.minimum(kept, self.ceiling * PARTS), served)
+        unit, kept, served = self.of.split(np.rint(np.maximum(prices, 0) * PARTS).astype(np.int64))
+        return RowPrices(unit, np.minimum(kept, self.of.ceiling * PARTS), served)
 
     def reduced(self, block: Block, prices: RowPrices, parts: int = PARTS) -> Any:
         """Return what each option costs each group beyond what its units are worth."""
@@ -278,9 +296,13 @@ class Search:
         """Return what all requests served are worth at the least beyond the units that serve them."""
         total = prices.served @ self.served
         for one in self.of.demands:
-            kept = prices.kept[self.kept_of[one.home, one.priority]] if (one.home, one.priority) in self.kept_of else 0
+            kept = (
+                prices.kept[self.of.kept_of[one.home, one.priority]]
+                if (one.home, one.priority) in self.of.kept_of
+                else 0
+            )
             least = min(prices.unit[row] - (kept if row == one.home else 0) for row in one.rows)
-            total -= one.count * max(0, prices.served[self.place_of[one.priority]] - least)
+            total -= one.count * max(0, prices.served[self.of.place_of[one.priority]] - least)
         return total
 
     def value(self, prices: RowPrices) -> int:
@@ -300,21 +322,21 @@ class Search:
         dearest = float(max((int(block.cost.max()) for block in of.blocks), default=0) or of.scale)
         program = Program()
         unit = [program.column(0, 0, dearest) for _row in range(of.rows)]
-        kept = [program.column(0, 0, float(most)) for most in self.ceiling]
+        kept = [program.column(0, 0, float(most)) for most in of.ceiling]
         served = [program.column(-float(count), 0, 2 * dearest) for count in self.served]
         for one in of.demands:
             worth = program.column(float(one.count), 0)
             for row in one.rows:
-                entries = [(worth, 1.0), (unit[row], 1.0), (served[self.place_of[one.priority]], -1.0)]
-                if row == one.home and (row, one.priority) in self.kept_of:
-                    entries.append((kept[self.kept_of[row, one.priority]], -1.0))
+                entries = [(worth, 1.0), (unit[row], 1.0), (served[self.of.place_of[one.priority]], -1.0)]
+                if row == one.home and (row, one.priority) in self.of.kept_of:
+                    entries.append((kept[self.of.kept_of[row, one.priority]], -1.0))
                 program.row(0, entries=entries)
         parts = [program.column(-1, -INFINITY) for _part in range(_CUTS)]
         at = centre = np.zeros(self.rows)
         most = -INFINITY
         for _round in range(_ROUNDS):
-            prices = RowPrices(*np.split(at, self.ends))
-            constant, offered = np.zeros(_CUTS), np.zeros((_CUTS, self.ends[1]))
+            prices = RowPrices(*of.split(at))
+            constant, offered = np.zeros(_CUTS), np.zeros((_CUTS, of.ends[1]))
             for block in of.blocks:
                 chosen = self.reduced(block, prices, 1).argmin(axis=1)
                 lines = np.arange(len(chosen))
@@ -322,7 +344,7 @@ class Search:
                 costs = block.cost[lines, chosen] * block.counts
                 constant += [costs[part::_CUTS].sum() for part in range(_CUTS)]
                 offered += [gives[part::_CUTS].sum(axis=0) for part in range(_CUTS)]
-            here = float(constant.sum() - offered.sum(axis=0) @ at[: self.ends[1]] + self.demand(prices))
+            here = float(constant.sum() - offered.sum(axis=0) @ at[: of.ends[1]] + self.demand(prices))
             if here > most:
                 most, centre = here, at
             for part, column in enumerate(parts):
@@ -337,47 +359,16 @@ class Search:
         """Bound the plans by whole numbers of layouts, at the prices that were found. Where not all demand is served, parts of layouts would serve a little
         more, so what is served would cost less of them than it can.
         """
-        prices, program = self.found.prices, Program(mip_max_nodes=_NODES, mip_abs_gap=self.of.scale * 0.25)
-        worth = prices.unit / PARTS
-        self.base(program, True, prices.kept / PARTS)
-        constant = 0.0
-        for block in self.of.blocks:
-            constant += float(block.counts @ self.reduced(block, prices).min(axis=1)) / PARTS
-            line = program.row(int(block.counts.sum()), int(block.counts.sum()))
-            for supply in self.np.unique(block.supply, axis=0):
-                program.column(float(supply @ worth), entries=[(line, 1.0), *enumerate(supply.tolist())], integer=True)
+        of, prices = self.of, self.found.prices
+        limits = {"mip_max_nodes": _NODES, "mip_abs_gap": of.scale * 0.25}
+        program = RowProgram(of, self.found.served, True, priced=prices.kept / PARTS, **limits)
+        program.layouts_of(of, of.counts, prices.unit / PARTS)
+        groups = (float(block.counts @ self.reduced(block, prices).min(axis=1)) for block in of.blocks)
+        constant = sum(groups) / PARTS
         if program.solve():
             self.found.least = max(self.found.least, constant + program.bound)
 
     # The plan.
-
-    def base(
-        self, program: Program, integer: bool, priced: Any = None, budget: float | None = None
-    ) -> dict[tuple[int, int], int]:
-        """Add the rows of units, of who stays and of what is served, in this order, and who is served by what.
-
-        :param priced: who stays has a price instead. C(budget): the most that may be lost; the last row adds it up, and it is not minimised.
-        """
-        of = self.of
-        unit = [program.row(0) for _row in range(of.rows)]
-        kept = [program.row(0) for _key in of.kept]
-        served = [program.row(float(count)) for count in self.served]
-        given = {}
-        for number, one in enumerate(of.demands):
-            line = program.row(upper=one.count)
-            for row in one.rows:
-                entries = [(unit[row], -1.0), (served[self.place_of[one.priority]], 1.0), (line, 1.0)]
-                cost = 0.0
-                if row == one.home and (row, one.priority) in self.kept_of:
-                    stay = self.kept_of[row, one.priority]
-                    entries.append((kept[stay], 1.0))
-                    cost = 0.0 if priced is None else -float(priced[stay])
-                given[number, row] = program.column(cost, 0, one.count, entries, integer)
-        lost = [] if budget is None else [program.row(upper=budget)]
-        for row, most in zip(kept, self.ceiling):
-            entries = [(row, 1.0), *((one, float(most)) for one in lost)]
-            program.column(0.0 if lost else float(most), 0, INFINITY, entries, integer)
-        return given
 
     def entries(self, block: Block, place: int, option: int) -> list[tuple[int, float]]:
         gives = [*block.supply[option].tolist(), *(-block.keep[place, option]).tolist()]
@@ -407,10 +398,9 @@ class Search:
         becomes which option.
         """
         of, prices = self.of, self.found.prices
-        program = Program()
-        self.base(program, False)
+        program = RowProgram(of, self.found.served, False)
         dear = 4.0 * max(int(block.cost.max()) for block in of.blocks) + of.scale
-        for row in range(self.ends[1], self.rows):
+        for row in range(of.ends[1], self.rows):
             program.column(dear, entries=[(row, 1.0)])
         lines: dict[tuple[int, int], int] = {}
         columns: dict[_Choice, int] = {}
@@ -462,8 +452,7 @@ class Search:
         """Solve the integer program over these options, beside what is fixed, keep the plan if it is better, and return whether the search came to its end."""
         if options:
             limits["time_limit"] = max(0.0, self.left())
-        program = Program(mip_max_nodes=_NODES, **limits)
-        given = self.base(program, True)
+        program = RowProgram(self.of, self.found.served, True, mip_max_nodes=_NODES, **limits)
         sums: Counter[int] = Counter()
         cost = 0.0
         for (number, place, option), count in fixed.items():
@@ -481,7 +470,7 @@ class Search:
             self.found.cost = total
             self.found.chosen = {key: count for key, count in fixed.items() if count}
             self.found.chosen.update({key: values[column] for key, column in columns.items() if values[column]})
-            self.found.given = {key: values[column] for key, column in given.items() if values[column]}
+            self.found.given = {key: values[column] for key, column in program.given.items() if values[column]}
         return program.finished
 
     def last_word(self) -> None:

@@ -14,10 +14,9 @@ from collections import Counter
 from itertools import chain, combinations
 from typing import NamedTuple
 
-from .highs import Program
 from .matrices import Block, Layouts, Matrices
 from .problem import EMPTY, GPU, Group
-from .solver import INFINITY, Search, Solution, search_of
+from .solver import INFINITY, RowProgram, Search, Solution, search_of
 
 #: The most columns of the program, and the most nodes of its search.
 _COLUMNS, _NODES = 2500, 200
@@ -109,8 +108,9 @@ def _becomes(block: Block, place: int, options: dict[int, Layouts]) -> list[_Bec
 
 def _solve(search: Search, columns: dict[tuple[int, int], list[_Becomes]]) -> None:
     """Choose by an integer program. A host weighs more than all room that there can be."""
-    found, program = search.found, Program(mip_max_nodes=_NODES, mip_abs_gap=0.99, time_limit=max(0.0, search.left()))
-    given = search.base(program, True, budget=float(found.cost or 0))
+    found = search.found
+    limits = {"mip_max_nodes": _NODES, "mip_abs_gap": 0.99, "time_limit": max(0.0, search.left())}
+    program = RowProgram(search.of, found.served, True, budget=float(found.cost or 0), **limits)
     budget, heavy = program.rows - 1, 1.0 + found.most_room
     limits: dict[str, list[tuple[int, float]]] = {}
     chosen: list[tuple[int, int, _Becomes, int]] = []
@@ -132,7 +132,7 @@ def _solve(search: Search, columns: dict[tuple[int, int], list[_Becomes]]) -> No
         return
     values = program.values().round().astype(int).tolist()
     found.tied = {(number, place, one.layouts): values[at] for number, place, one, at in chosen if values[at]}
-    found.given = {key: values[column] for key, column in given.items() if values[column]}
+    found.given = {key: values[column] for key, column in program.given.items() if values[column]}
     found.hosts = frozenset(host for host, column in hosts.items() if values[column])
     # Room is bounded with as many hosts as there are.
     bound = program.bound - 1e-6
