@@ -167,19 +167,29 @@ class ActionModule(ControllerAction):
         planned = {host.name for host in answers}
         others = [host for name, host in fleet.described.items() if name not in planned]
         hosts = sorted((*answers, *others), key=lambda host: host.name)
-        answer = FleetAnswer(hosts, outcome, left_out, hosted.gap, hosted.more, spare, emptied)
-        evicted = frozenset(answer.evicted)
+        evicted = {who for host in hosts for who in host.evicted}
         several = pods_with_several(fleet.hosts, found.users, hosted.plan)
         gone = [pod for pod in several if pod.name in evicted]
-        homeless, fewer = without_host(hosted.plan, gone), fewer_by_pods(hosted, several, gone)
         leave = [pod for pod, _document in pods or () if pod.title in evicted]
-        blocked = evictions(leave, daemon_sets=daemon_sets, uids=[pod.uid for pod in leave]).blockers
+        changed = [host.name for host in hosts if host.changes]
+        order, short = order_of(problem, after, changed)
+        answer = FleetAnswer(
+            hosts,
+            outcome,
+            left_out,
+            hosted.gap,
+            hosted.more,
+            spare,
+            emptied,
+            blocked=evictions(leave, daemon_sets=daemon_sets, uids=[pod.uid for pod in leave]).blockers,
+            order=order,
+            short=short,
+            least=min(len(changed), max(outcome.least_hosts, least_hosts(hosted.problem, outcome))),
+            homeless=without_host(hosted.plan, gone),
+            fewer=fewer_by_pods(hosted, several, gone),
+        )
         facts = {name: host.facts for name, host in fleet.hosts.items()}
-        pictures = pictured(answer, facts, fleet.users) if arguments["html"] else ()
-        order, short = order_of(problem, after, [host.name for host in answer.changed])
-        least = min(len(answer.changed), max(outcome.least_hosts, least_hosts(hosted.problem, outcome)))
-        answer = replace(answer, blocked=blocked, pictures=pictures, order=order, short=short, least=least)
-        return replace(answer, homeless=homeless, fewer=fewer)
+        return replace(answer, pictures=pictured(answer, facts, fleet.users)) if arguments["html"] else answer
 
 
 def _lines(

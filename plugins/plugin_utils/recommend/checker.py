@@ -220,7 +220,7 @@ def _bound(
     _claim(all(one >= 0 for table in tables for one in table.values()), "a price is below 0")
     kept: Mapping[Any, int] = prices.kept
     _claim(all(one <= weight[user[1]] for user, one in kept.items()), "a user is worth more than its eviction")
-    total = sum(price * answer.served[priority] for priority, price in prices.served.items())
+    total = sum(prices.served.get(priority, 0) * answer.served[priority] for priority in problem.priorities())
     for who, one in problem.asked.items():
         stays = (kept.get(who, 0) if who == (kind, one.priority) else 0 for kind in one.kinds)
         least = min(prices.unit.get(kind, 0) - stay for kind, stay in zip(one.kinds, stays))

@@ -16,11 +16,10 @@ from math import ceil, gcd
 
 from ...module_utils._plan import Refused
 from .apart import Apart
-from .apart import plain as plain_kind
 from .checker import least_emptied
 from .matrices import Matrices
 from .one_host import HostedOutcome
-from .outcome import INFINITY, FleetOutcome, KindPrices, recommend
+from .outcome import INFINITY, FleetOutcome, recommend
 from .problem import SPARE, WHOLE, FleetGpu, Group, Problem, UnitKind, WantedUnits
 from .solver import most_emptied
 
@@ -83,12 +82,8 @@ class EmptiedHosts:
 
     def least(self, outcome: FleetOutcome) -> tuple[Fraction, dict[str, int]]:
         """Return what no plan costs less than that serves as much and leaves as many hosts empty, whichever these are, and what each costs more."""
-        prices = outcome.prices
-        unit = {kind: price for kind, price in prices.unit.items() if kind == plain_kind(kind)}
-        kept = {user: price for user, price in prices.kept.items() if user[0] == plain_kind(user[0])}
-        served = {one: price for one, price in prices.served.items() if one != self.spare}
-        answer = replace(outcome, prices=KindPrices(unit, kept, served))
-        return least_emptied(self.fleet, answer, self.could, len(self.hosts))
+        # The prices of the kinds that only these hosts have are those of no kind of the fleet.
+        return least_emptied(self.fleet, outcome, self.could, len(self.hosts))
 
 
 def empty_hosts(problem: Problem, left_out: Iterable[str] = (), seconds: float = INFINITY) -> EmptiedHosts:

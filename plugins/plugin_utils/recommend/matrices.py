@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
@@ -29,12 +29,13 @@ Layouts = tuple[tuple[Place, ...], ...]
 
 @dataclass(frozen=True)
 class Demand:
-    """Requests that are alike, by rows. C(home): the row where they run, None for those that wait."""
+    """Requests that are alike, by rows. C(home): the row where they run, None for those that wait. C(stay): its number in what is kept, where it is."""
 
     rows: tuple[int, ...]
     priority: int
     home: int | None
     count: int
+    stay: int | None = None
 
 
 class Block:
@@ -143,6 +144,7 @@ class Matrices:
         """Make the blocks. C(kept): the rows and priorities for which it is counted who stays."""
         self.kept = list(kept)
         self.kept_of: dict[tuple[int | None, int], int] = {key: number for number, key in enumerate(self.kept)}
+        self.demands = [replace(one, stay=self.kept_of.get((one.home, one.priority))) for one in self.demands]
         self.ceiling = self.np.array([self.weight[rank] * self.scale for _row, rank in self.kept], dtype=self.np.int64)
         self.ends = [self.rows, self.rows + len(self.kept), self.rows + len(self.kept) + len(self.priorities)]
         families: dict[tuple[_Family, ...], list[int]] = {}

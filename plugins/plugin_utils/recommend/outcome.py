@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from ...module_utils._plan import Refused
 from .matrices import Layouts, Matrices
-from .problem import EMPTY, GPU, Asking, FleetGpu, Place, Problem, UnitKind
+from .problem import GPU, Asking, FleetGpu, Place, Problem, UnitKind
 from .solver import INFINITY, PARTS, RowPrices, Solution, most_served
 from .ties import room_of, solve
 
@@ -118,9 +118,7 @@ def as_it_is(state: FleetGpu) -> Instances | None:
 
 
 def placed(problem: Problem, outcome: FleetOutcome) -> dict[str, dict[int, Instances | None]]:
-    """Return what each GPU becomes, by host and index. Of units that are alike, those of hosts that are to change, or change anyway, come first, and empty
-    are those of the hosts of which the largest part can be.
-    """
+    """Return what each GPU becomes, by host and index. Of units that are alike, those of hosts that are to change, or change anyway, come first."""
     after: dict[str, dict[int, Instances | None]] = {}
     touched = set(outcome.hosts)
     changes: dict[int, list[tuple[bool, int, tuple[Instances | None, ...]]]] = {}
@@ -129,18 +127,10 @@ def placed(problem: Problem, outcome: FleetOutcome) -> dict[str, dict[int, Insta
         # In any order; None is MIG off, and not a GPU without instances.
         stays = [was and sorted(was) for was in now] == [then and sorted(then) for then in one.after]
         changes.setdefault(one.group, []).append((stays, one.count, one.after))
-    all_of_it, spare = Counter[str](), Counter[str]()
-    for number, group in enumerate(problem.groups):
-        all_of_it.update(group.hosts)
-        if any((EMPTY,) in layouts for _stays, _count, layouts in changes.get(number, ())):
-            spare.update(group.hosts)
     for number, several in sorted(changes.items(), key=lambda entry: len(entry[1])):
         group = problem.groups[number]
-        several.sort(key=lambda entry: (entry[0], (EMPTY,) not in entry[2]))
-        by_spare = (EMPTY,) in several[0][2]
-        share = {host: spare[host] / all_of_it[host] if by_spare else 0 for host in group.hosts}
-        units = zip(group.hosts, group.indices)
-        left = sorted(units, key=lambda unit: (-share[unit[0]], unit[0] not in touched, unit))
+        several.sort(key=lambda entry: entry[0])
+        left = sorted(zip(group.hosts, group.indices), key=lambda unit: (unit[0] not in touched, unit))
         for stays, count, layouts in several:
             for host, indices in left[:count]:
                 after.setdefault(host, {}).update(zip(indices, layouts))

@@ -168,10 +168,9 @@ class RowProgram(Program):
                     [(unit[row], -1.0), (done[one.priority], 1.0), (line, 1.0)],
                     (worth or {}).get(one.priority, 0.0),
                 )
-                if row == one.home and (row, one.priority) in of.kept_of:
-                    stay = of.kept_of[row, one.priority]
-                    entries.append((kept[stay], 1.0))
-                    cost -= 0.0 if priced is None else float(priced[stay])
+                if row == one.home and one.stay is not None:
+                    entries.append((kept[one.stay], 1.0))
+                    cost -= 0.0 if priced is None else float(priced[one.stay])
                 self.given[number, row] = self.column(cost, 0, one.count, entries, integer)
         lost = [] if budget is None else [self.row(upper=budget)]
         for row, most in zip(kept, of.ceiling):
@@ -223,10 +222,8 @@ class Search:
         self.served = np.array([found.served[priority] for priority in of.priorities], dtype=np.int64)
         #: Rows of a program: of units, of users who are counted as kept, of requests served.
         self.rows = of.ends[-1]
-        self.found.bound, self.found.prices = (
-            self.value(self.whole(np.zeros(self.rows))),
-            self.whole(np.zeros(self.rows)),
-        )
+        found.prices = self.whole(np.zeros(self.rows))
+        found.bound = self.value(found.prices)
 
     def run(self) -> None:
         self.cuts()
@@ -296,11 +293,7 @@ class Search:
         """Return what all requests served are worth at the least beyond the units that serve them."""
         total = prices.served @ self.served
         for one in self.of.demands:
-            kept = (
-                prices.kept[self.of.kept_of[one.home, one.priority]]
-                if (one.home, one.priority) in self.of.kept_of
-                else 0
-            )
+            kept = 0 if one.stay is None else prices.kept[one.stay]
             least = min(prices.unit[row] - (kept if row == one.home else 0) for row in one.rows)
             total -= one.count * max(0, prices.served[self.of.place_of[one.priority]] - least)
         return total
@@ -328,8 +321,8 @@ class Search:
             worth = program.column(float(one.count), 0)
             for row in one.rows:
                 entries = [(worth, 1.0), (unit[row], 1.0), (served[self.of.place_of[one.priority]], -1.0)]
-                if row == one.home and (row, one.priority) in self.of.kept_of:
-                    entries.append((kept[self.of.kept_of[row, one.priority]], -1.0))
+                if row == one.home and one.stay is not None:
+                    entries.append((kept[one.stay], -1.0))
                 program.row(0, entries=entries)
         parts = [program.column(-1, -INFINITY) for _part in range(_CUTS)]
         at = centre = np.zeros(self.rows)

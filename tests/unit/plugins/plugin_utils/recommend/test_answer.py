@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 
 import pytest
 from ansible.parsing.dataloader import DataLoader
@@ -23,9 +22,8 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.answer i
     host_answer,
 )
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.demand import described, wanted
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.goals import consolidate
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.outcome import placed, recommend
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.problem import EMPTY, WHOLE, Problem
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.problem import WHOLE, Problem
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.survey import survey
 
 from .....whole import sampled
@@ -138,17 +136,3 @@ def test_of_two_priorities_on_one_gpu_the_lower_is_evicted_by_whoever_changes_it
     ).gpus.values()
     gone = plan_gpu(there.current, asked, there.profiles, FORCE).destroy
     assert [one.instance.start for one in gone] == [4, 5]
-
-
-def test_of_gpus_that_are_alike_those_are_left_empty_with_which_a_whole_host_is():
-    used = ("1g.10gb", 0, 1, "1g.10gb")
-    first = host("b", gpu(0, used), gpu(1), gpu(2))
-    (device,) = (one["uuid"] for one in gpu(0, used)["gpu_instances"][0]["compute_instances"])
-    hosts = [replace(first, users={device: ["somebody"]}), host("a", gpu(0), gpu(1))]
-    found = survey(hosts)
-    problem, _priority = consolidate(asking(found, [{"profile": "7g.80gb", "count": 2}]))
-    after = placed(problem, recommend(problem))
-    assert {name: [index for index in of if of[index] == (EMPTY,)] for name, of in after.items()} == {
-        "a": [0, 1],
-        "b": [],
-    }
