@@ -161,7 +161,7 @@ class Matrices:
 
     def split(self, values: Any) -> list[Any]:
         """Return values of the rows of a program: of units, of users who are counted as kept, of requests served."""
-        return self.np.split(values, self.ends[:2])  # type: ignore[no-any-return]
+        return list(self.np.split(values, self.ends[:2]))
 
     def hosts(self) -> dict[str, Counter[int]]:
         """Return how many units of each block every host has."""

@@ -215,24 +215,13 @@ class Problem:
 
 
 def check(problem: Problem) -> None:
-    """Refuse what cannot be planned: unknown profiles, boards without placements, weights that contradict the priorities."""
+    """Refuse what cannot be planned: boards without placements, weights that contradict the priorities."""
     for name, profiles in sorted(problem.boards.items()):
         missing = [profile.name for profile in profiles if profile.placements is None]
         if missing:
             reason = f"no source says where instances of {', '.join(missing)} are placed; only the driver of such a GPU knows"
             remedy = "Read the facts of its hosts with their driver running, or leave them out with --limit."
             raise Refused(f"board {name}", reason, remedy)
-    known = {UnitKind(state.pool, state.board, WHOLE) for group in problem.groups for state in group.states}
-    known |= {kind._replace(profile=profile.name) for kind in known for profile in problem.boards[kind.board]}
-    known |= {kind._replace(profile=SPARE) for kind in known}
-    for number, one in enumerate(problem.wanted):
-        where = f"gpu_recommend_demand[{number}]"
-        strange = [kind for kind in one.kinds if kind not in known]
-        if strange or not one.kinds:
-            what = f"no GPU of the fleet offers {', '.join(map(str, strange)) or 'what it asks for'}"
-            raise Refused(where, what, f"It offers: {', '.join(sorted({kind.profile for kind in known} - {SPARE}))}.")
-        if one.count < 0:
-            raise Refused(where, f"count is {one.count}", "Use an integer from 0 on.")
     weight, order = problem.weight(), problem.priorities()
     for higher, lower in zip(order, order[1:]):
         if not weight[higher] >= weight[lower] >= 1:

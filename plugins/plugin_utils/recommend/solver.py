@@ -155,7 +155,7 @@ class RowProgram(Program):
         budget: float | None = None,
         **options: Any,
     ) -> None:
-        super().__init__(**options)
+        super().__init__(**{"mip_max_nodes": _NODES, **options})
         unit = [self.row(0) for _row in range(of.rows)]
         kept = [self.row(0) for _key in of.kept]
         done = {priority: self.row(served.get(priority, -INFINITY)) for priority in of.priorities}
@@ -196,7 +196,7 @@ class _Service(RowProgram):
 
     def __init__(self, of: Matrices, done: Mapping[int, int], priorities: Sequence[int], integer: bool = True) -> None:
         worth = dict.fromkeys(priorities, -1.0)
-        super().__init__(of, done, integer, worth, mip_abs_gap=0.99, mip_max_nodes=_NODES)
+        super().__init__(of, done, integer, worth, mip_abs_gap=0.99)
         self.options = self.layouts_of(of, of.counts, integer=integer)
 
     def most(self) -> int:
@@ -353,8 +353,8 @@ class Search:
         more, so what is served would cost less of them than it can.
         """
         of, prices = self.of, self.found.prices
-        limits = {"mip_max_nodes": _NODES, "mip_abs_gap": of.scale * 0.25}
-        program = RowProgram(of, self.found.served, True, priced=prices.kept / PARTS, **limits)
+        gap = of.scale * 0.25
+        program = RowProgram(of, self.found.served, True, priced=prices.kept / PARTS, mip_abs_gap=gap)
         program.layouts_of(of, of.counts, prices.unit / PARTS)
         groups = (float(block.counts @ self.reduced(block, prices).min(axis=1)) for block in of.blocks)
         constant = sum(groups) / PARTS
@@ -441,11 +441,11 @@ class Search:
             # All that could be part of a better plan was there.
             self.found.searched = self.gap_of_prices() <= tolerance * self.of.scale
 
-    def program(self, options: Iterable[_Choice], fixed: Mapping[_Choice, int], **limits: float) -> bool:
+    def program(self, options: Iterable[_Choice], fixed: Mapping[_Choice, int], **limits: Any) -> bool:
         """Solve the integer program over these options, beside what is fixed, keep the plan if it is better, and return whether the search came to its end."""
         if options:
             limits["time_limit"] = max(0.0, self.left())
-        program = RowProgram(self.of, self.found.served, True, mip_max_nodes=_NODES, **limits)
+        program = RowProgram(self.of, self.found.served, True, **limits)
         sums: Counter[int] = Counter()
         cost = 0.0
         for (number, place, option), count in fixed.items():

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import chain, combinations
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from .matrices import Block, Layouts, Matrices
 from .problem import EMPTY, GPU, Group
@@ -109,8 +109,8 @@ def _becomes(block: Block, place: int, options: dict[int, Layouts]) -> list[_Bec
 def _solve(search: Search, columns: dict[tuple[int, int], list[_Becomes]]) -> None:
     """Choose by an integer program. A host weighs more than all room that there can be."""
     found = search.found
-    limits = {"mip_max_nodes": _NODES, "mip_abs_gap": 0.99, "time_limit": max(0.0, search.left())}
-    program = RowProgram(search.of, found.served, True, budget=float(found.cost or 0), **limits)
+    options: dict[str, Any] = {"mip_max_nodes": _NODES, "mip_abs_gap": 0.99, "time_limit": max(0.0, search.left())}
+    program = RowProgram(search.of, found.served, True, budget=float(found.cost or 0), **options)
     budget, heavy = program.rows - 1, 1.0 + found.most_room
     limits: dict[str, list[tuple[int, float]]] = {}
     chosen: list[tuple[int, int, _Becomes, int]] = []

@@ -374,9 +374,6 @@ def test_where_the_search_finds_nothing_the_plan_by_which_demand_was_counted_is_
 
 def test_what_cannot_be_planned_is_refused():
     groups = (Group((h100(),)),)
-    table = {H100: PROFILES[H100]}
-    with pytest.raises(Refused, match=r"gpu_recommend_demand\[0\]: no GPU of the fleet offers 9g.90gb"):
-        check(Problem(table, groups, (WantedUnits((UnitKind("", H100, "9g.90gb"),), 1),)))
     with pytest.raises(Refused, match=r"no source says where instances of .* are placed"):
         check(Problem({H100: board("h100-80gb-pcie").profiles}, groups))
     with pytest.raises(Refused, match="evicting priority 1 weighs 5, and priority 2 weighs 1"):
