@@ -356,3 +356,42 @@ def test_a_repartition_that_was_killed_is_finished_by_the_next(site, step):
     site.kill_at(step, *command)
     again = site.fleet.play(*command)
     assert again.rc == 0 and finished(site, other), f"{again.text}\n{site.logs()}"
+
+
+def both(site):
+    """Give both another layout, in service, and return the jobs to the queue."""
+    wanted = {host: {NAMES[host]["7g"]: 1} for host in site.hosts}
+    if _devices_of(site, HOPPER, 0) == wanted[HOPPER]:
+        wanted = {host: {NAMES[host]["1g"]: 7} for host in site.hosts}
+    site.describe({host: [{"devices": [0], "instances": instances}] for host, instances in wanted.items()})
+    return wanted, ("repartition", "-e", "gpu_slurm_jobs=requeue")
+
+
+@pytest.mark.by_name
+def test_a_run_that_returns_jobs_drains_all_nodes_before_the_first_turn_and_the_next_one_finishes_them(site):
+    wanted, command = both(site)
+    site.kill_at("Wait until no job runs on the node", *command)
+    assert ["DRAIN" in state for state in site.states().values()] == [True, True]
+    again = site.fleet.play(*command)
+    assert again.rc == 0, f"{again.text}\n{site.logs()}"
+    site.wait(lambda: idle(site), site.logs)
+    assert {host: _devices_of(site, host, 0) for host in site.hosts} == wanted
+    assert all(_offered(site, host) == site.devices(host) for host in site.hosts)
+
+
+@pytest.mark.by_name
+def test_a_node_whose_turn_does_not_come_is_returned_as_it_was(site):
+    """The turn of the first fails in its proof: a slurm.conf without the rendered prolog, on hosts without cgroups."""
+    wanted, command = both(site)
+    before = {host: site.devices(host) for host in site.hosts}
+    site.set_prolog(False)
+    failed = site.fleet.play(*command)
+    assert failed.rc != 0, failed.text
+    (first,) = (host for host, state in site.states().items() if "DRAIN" in state)
+    (other,) = {*site.hosts} - {first}
+    assert site.states()[other] == "IDLE" and _offered(site, other) == site.devices(other) == before[other]
+    site.set_prolog(True)
+    again = site.fleet.play(*command)
+    assert again.rc == 0, f"{again.text}\n{site.logs()}"
+    site.wait(lambda: idle(site), site.logs)
+    assert {host: _devices_of(site, host, 0) for host in site.hosts} == wanted

@@ -181,6 +181,45 @@ def test_a_node_that_a_run_has_drained_which_is_still_at_work_is_left_to_it(node
     assert code == 0 and asked == ["update nodename=gpu01 state=resume"], said
 
 
+@pytest.mark.parametrize(
+    ("needed", "state", "done"),
+    [
+        (["mig"], IDLE, ["state=drain"]),
+        # Of a run that was cut off, before somebody described the host as it is.
+        ([], "NodeName=gpu01 State=IDLE+DRAIN Reason=gpufleet.nvidia.repartition [root]", ["state=resume"]),
+        ([], "NodeName=gpu01 State=IDLE+DRAIN Reason=broken fan [root]", []),
+        ([], IDLE, []),
+    ],
+)
+def test_a_node_whose_turn_comes_later_gets_no_jobs_and_its_own_go_on(node, needed, state, done):
+    code, asked, said = node(["ahead.yml"], state, "12\n", gpu_facts_plan={"needed": needed}, gpu_slurm_jobs="requeue")
+    assert code == 0 and [line.split()[2] for line in asked] == done, said
+
+
+def test_a_controller_that_is_away_ahead_of_a_turn_is_left_to_that_turn(node, tmp_path):
+    (tmp_path / "away").touch()
+    code, _asked, said = node(["ahead.yml"], gpu_facts_plan={"needed": ["mig"]}, gpu_slurm_jobs="requeue")
+    assert code == 0 and "node gpu01 is not drained ahead of its turn" in said
+
+
+def test_a_node_that_another_run_works_on_is_not_returned_ahead_of_a_turn(node):
+    code, asked, said = node(["ahead.yml"], drained_elsewhere(1), gpu_facts_plan={"needed": []})
+    assert code == 0 and asked == [] and "may be at work on another machine" in said
+
+
+def test_repartition_drains_ahead_only_where_jobs_are_returned_and_resumes_whose_turn_did_not_come():
+    plays = yaml.safe_load((REPOSITORY / "playbooks/repartition.yml").read_text())
+    asked = {
+        one["ansible.builtin.include_role"]["tasks_from"]: one["when"]
+        for play in plays
+        for one in play.get("tasks", ())
+        if one.get("ansible.builtin.include_role", {}).get("name") == "gpufleet.nvidia.gpu_slurm"
+    }
+    assert "gpu_slurm_jobs | default('wait') == 'requeue'" in asked["ahead.yml"]
+    assert "not ansible_check_mode" in asked["ahead.yml"]
+    assert asked["resume.yml"] == ["__gpu_slurm_ahead | default(false)", "__gpu_repartition_turn is not defined"]
+
+
 def drained_elsewhere(minutes):
     """A node that a run on another machine drained some minutes ago: scontrol prints that in the time of its own zone."""
     then = int(time.time()) - minutes * 60
