@@ -99,6 +99,11 @@ def node_of(host: str, variables: Mapping[str, Any]) -> str:
     return str(value_of("gpu_node_name", variables) or host)
 
 
+def in_a_cluster(variables: Mapping[str, Any]) -> bool:
+    """Return whether a host belongs to a cluster of Kubernetes, and so has a node. Raises Refused: its variable cannot be read."""
+    return value_of("gpu_kubernetes_cluster", variables, default="cluster") != ""
+
+
 class Racks:
     """What the stages of a host have to know of others: IMEX of those of its rack, the toolkit of those of its cluster. Each host's variables are looked at
     once, whoever asks.

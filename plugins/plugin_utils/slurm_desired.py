@@ -62,7 +62,8 @@ def slurm_desired(
 
 def slurm_checks(host: str, variables: Mapping[str, Any], facts: Facts) -> tuple[Check, ...]:
     """Return what Slurm offers of C(host) beside what is rendered of it, and which of its jobs see another device; nothing of a host of no cluster."""
-    said, found = facts.slurm or SlurmFacts(), ()
+    said = facts.slurm or SlurmFacts()
+    found: tuple[Check, ...] = ()
     try:
         if said.scontrol is not None:
             rendered = rendered_for(host, variables)

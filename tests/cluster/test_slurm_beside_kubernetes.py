@@ -49,7 +49,7 @@ class BesideNodes(PoolNodes):
             host: {"nvidia_mig_strategy": "mixed", "nvidia_mig_layout": [{"devices": "all", "instances": dict(wanted)}]}
             for host, wanted in instances.items()
         }
-        of_pools = {"batch": {**site.variables(BATCH), **layouts[BATCH]}, "serving": layouts[SERVING]}
+        of_pools = {"batch": {**site.variables(BATCH), **layouts[BATCH]}, "training": layouts[SERVING]}
         self.describe({"gpu_kubernetes_version": KUBERNETES}, of_pools)
 
     def instances(self, host: str) -> dict[str, int]:
@@ -81,7 +81,7 @@ def beside(tmp_path_factory) -> Iterator[tuple[BesideNodes, SlurmSite]]:
     spec = folder / "lab.json"
     spec.write_text(json.dumps(SPEC))
     name = f"{os.environ.get('GPUFLEET_TEST_LAB', 'fleet-tests')}-beside"
-    pools = {"batch": [BATCH], "serving": [SERVING]}
+    pools = {"batch": [BATCH], "training": [SERVING]}
     nodes = BesideNodes(name, folder, folder / "inventory.json", spec, pools=pools)
     try:
         nodes.boot()

@@ -42,9 +42,8 @@ def refuse_name(host: str, name: str) -> None:
         )
         if "[" in name or "," in name:
             reason = f"{name!r} names several nodes of Slurm, all of which would be drained, and a host is one"
-        raise Refused(
-            f"{host}: {NODE_NAME}" if host else NODE_NAME, reason, "Set it to what hostname -s prints on the host."
-        )
+        thing = f"{host}: {NODE_NAME}" if host else NODE_NAME
+        raise Refused(thing, reason, "Set it to what hostname -s prints on the host.")
 
 
 def compressed(names: Iterable[str]) -> str:

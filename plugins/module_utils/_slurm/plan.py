@@ -146,11 +146,8 @@ def refuse_includes(site: Mapping[str, str], folder: str, desired: DesiredSlurm)
         if found and name not in desired.files:
             raise Refused(there, f"it includes {path}, which is no longer rendered", f"Remove the line: Include {path}")
         if not found and name in desired.files:
-            raise Refused(
-                there,
-                f"it does not include {path}" if there in site else "it is not there",
-                f"Add the line to it, which this collection never changes: Include {path}",
-            )
+            reason = f"it does not include {path}" if there in site else "it is not there"
+            raise Refused(there, reason, f"Add the line to it, which this collection never changes: Include {path}")
 
 
 def refuse_jobs(

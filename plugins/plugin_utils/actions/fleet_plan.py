@@ -31,7 +31,7 @@ from ..fleet.plan import FleetPlan, HostPlan, NodeView, node_view
 from ..host_facts import ControllerAction, registered
 from ..plain import plain, terminal_width, write_report
 from ..planning import Planning, made_of, options_of
-from ..pools import GPU_HOSTS, node_of
+from ..pools import GPU_HOSTS, in_a_cluster, node_of
 from ..recommend.seen import SEEN, seen_of
 from ..role_variables import refusals_of, value_of
 
@@ -221,7 +221,7 @@ def _plan(
     if not description.refusals:
         try:
             seen = seen_of(recommended, host.name)
-            if cluster:
+            if cluster and in_a_cluster(host.variables):
                 node = cluster.view(host.name, host.variables, facts or Facts(), description.variables)
         except Refused as refusal:
             description = replace(description, refusals=refusals_of(refusal))

@@ -39,7 +39,7 @@ from ..fleet.sharing_configurations import VARIABLES, Choices, Named
 from ..fleet.sharing_configurations import read as read_choices
 from ..host_facts import ControllerAction, registered
 from ..plain import json_lines, plain, said, terminal_width, write_report
-from ..pools import GPU_HOSTS, node_of
+from ..pools import GPU_HOSTS, in_a_cluster, node_of
 from ..render import usage_page
 from ..role_variables import refusals_of, value_of
 
@@ -149,8 +149,9 @@ class ActionModule(ControllerAction):
         for host, about in hosts.items():
             if cluster and about.choices and about.choices.named:
                 about.take(about.choices.labelled(cluster.nodes.get(node_of(host, variables[host]))))
-        nodes = [_node(host, about, variables[host], cluster) for host, about in hosts.items()]
-        resources = {host: _resources(about, node_of(host, variables[host]), cluster) for host, about in hosts.items()}
+        of = {host: cluster if in_a_cluster(variables[host]) else None for host in hosts}
+        nodes = [_node(host, about, variables[host], of[host]) for host, about in hosts.items()]
+        resources = {host: _resources(about, node_of(host, variables[host]), of[host]) for host, about in hosts.items()}
         unplaced = usage.unplaced(cluster.pods.get("", [])) if cluster else ()
         strangers = {}
         if cluster:

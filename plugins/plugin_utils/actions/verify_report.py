@@ -26,7 +26,7 @@ from ..fleet.objects import MORE_NAMESPACES, NAMESPACE, own_namespaces
 from ..fleet.verification import Verification, verification
 from ..host_facts import ControllerAction, registered
 from ..plain import message_of, plain, said, write_report
-from ..pools import node_of
+from ..pools import in_a_cluster, node_of
 from ..render.cluster_definitions import NAME as DEFINITIONS
 from ..render.cluster_definitions import NeededKind, needed
 from ..render.cluster_definitions import check as check_definitions
@@ -142,6 +142,8 @@ class _Nodes:
         if cluster is None:
             return None, self.unasked
         try:
+            if not in_a_cluster(variables):
+                return (Check("node", SKIPPED, "gpu_kubernetes_cluster is empty: the host belongs to no cluster"),), ""
             name = node_of(host, variables)
             there = self._nodes.get(name)
             described = cache(lambda: collect(variables, lambda value: value, node_expectations.ROLES))

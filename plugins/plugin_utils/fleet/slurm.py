@@ -239,11 +239,8 @@ def _renamed(name: str, names: Mapping[str, str], detected: bool) -> str:
     """Return what the site calls a type."""
     mine = str(names.get(name, name))
     if not _TYPE.fullmatch(mine):
-        raise Refused(
-            f"{TYPES}.{name}",
-            f"{mine!r} is not a type of Slurm",
-            "Use letters, digits, '.', '_' and '-', and a letter.",
-        )
+        remedy = "Use letters, digits, '.', '_' and '-', and a letter."
+        raise Refused(f"{TYPES}.{name}", f"{mine!r} is not a type of Slurm", remedy)
     if detected and mine.lower() not in name:
         reason = f"slurmd finds {name}, and counts it for a type only if the type is a part of that name, which {mine} is not"
         raise Refused(f"{TYPES}.{name}", reason, f"Use a part of it, such as {name.removeprefix('nvidia_')}.")
@@ -253,9 +250,8 @@ def _renamed(name: str, names: Mapping[str, str], detected: bool) -> str:
 def _refuse_shared_mig(device: SlurmDevice, wanted: DesiredGpu) -> None:
     if wanted.enabled:
         reason = f"Slurm shares whole GPUs, by their device file, and {device.type} is a MIG device"
-        raise Refused(
-            "nvidia_sharing_mode", reason, "Set nvidia_sharing_mode: none for this pool, or nvidia_mig_strategy: none."
-        )
+        remedy = "Set nvidia_sharing_mode: none for this pool, or nvidia_mig_strategy: none."
+        raise Refused("nvidia_sharing_mode", reason, remedy)
 
 
 def _refuse_collisions(means: Mapping[str, set[str]], detected: bool) -> None:

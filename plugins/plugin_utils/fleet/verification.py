@@ -159,7 +159,10 @@ def verification(
         missing = [_check(name, SKIPPED, reason) for name in _OF_NODE]
         return Verification(checks.described, (*checks.function, *missing))
     there = {check.name for check in node}
-    missing = [_check(name, SKIPPED, "the check node failed") for name in _OF_NODE if name not in there]
+    reason = next(
+        (one.evidence for one in node if (one.name, one.status) == ("node", SKIPPED)), "the check node failed"
+    )
+    missing = [_check(name, SKIPPED, reason) for name in _OF_NODE if name not in there]
     return Verification(checks.described, (*checks.function, *node, *missing))
 
 

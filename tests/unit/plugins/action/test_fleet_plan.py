@@ -200,6 +200,9 @@ def test_the_cluster_as_it_is_now_is_compared_too(plan, monkeypatch):
     assert nodes["a"] == {"name": "a", "differs": [], "pods": ["jobs/train"], "unavailable": None}
     assert nodes["b"]["differs"] == ["the cluster has no node b"]
     assert "node b: the cluster has no node b" in shown.text
+    # It belongs to no cluster: it may be one of Slurm alone.
+    result, _shown = plan({"b": {"gpu_kubernetes_cluster": ""}}, {"kubeconfig": "x"})
+    assert "node" not in result["plan"]["hosts"]["b"]
 
 
 def test_a_node_name_that_cannot_be_rendered_is_the_mistake_of_its_host(plan, monkeypatch, bare_facts):

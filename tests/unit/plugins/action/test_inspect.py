@@ -215,6 +215,11 @@ def test_a_joined_node_with_the_name_of_a_host_takes_nobodys_place(in_cluster):
     assert result["mismatches"] == {"node a": ["nvidia.com/gpu: 1 instead of 2"]}
 
 
+def test_a_host_that_belongs_to_no_cluster_has_no_node_and_its_processes_are_counted(in_cluster):
+    result, shown = in_cluster({"a": node()}, [], a=read(), b=read(gpu_kubernetes_cluster=""))
+    assert result["mismatches"].keys() <= {"a"} and "has no node" not in shown.text
+
+
 UUIDS = {"gpus": [{**L40S, "uuid": "GPU-0"}, {**L40S, "uuid": "GPU-1", "index": 1}]}
 WITH_UUIDS = {"gpu_facts_host": {"gpu": {**FACTS, **UUIDS}}}
 

@@ -155,6 +155,10 @@ def test_the_nodes_are_read_once_for_all_hosts(report, read, monkeypatch):
     assert api.calls == asked, "the pods of a node that is not there are not asked for"
     assert check_of(result, "good", "node")["status"] == "passed"
     assert check_of(result, "bad", "node")["evidence"] == "the cluster has no node elsewhere"
+    result, _shown = report({"kubeconfig": "x"}, good={**read, "gpu_node_name": "none", "gpu_kubernetes_cluster": ""})
+    for name in ("node", "allocatable"):
+        check = check_of(result, "good", name)
+        assert check["status"] == "skipped" and "the host belongs to no cluster" in check["evidence"]
 
 
 def test_what_the_cluster_lacks_is_read_once_and_told_each_host_of_its_tree(report, read, monkeypatch):
