@@ -217,7 +217,7 @@ def test_repartition_drains_ahead_only_where_jobs_are_returned_and_resumes_whose
     }
     assert "gpu_slurm_jobs | default('wait') == 'requeue'" in asked["ahead.yml"]
     assert "not ansible_check_mode" in asked["ahead.yml"]
-    assert asked["resume.yml"] == ["__gpu_slurm_ahead | default(false)", "__gpu_repartition_turn is not defined"]
+    assert asked["resume.yml"] == ["__gpu_slurm_ahead | default(false) | bool", "__gpu_repartition_turn is not defined"]
 
 
 def drained_elsewhere(minutes):
