@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
@@ -61,18 +61,10 @@ class Program:
         for name, value in {**fixed, **options}.items():
             self.highs.setOptionValue(name, value)
         self.rows = self.columns = 0
-        #: Rows without entries, and columns, that the solver is given at once.
-        self._rows: list[tuple[float, float]] = []
-        self._columns: list[tuple[float, float, float, list[tuple[int, float]], bool]] = []
 
     def row(self, lower: float = -INFINITY, upper: float = INFINITY, entries: Iterable[tuple[int, float]] = ()) -> int:
         """Add a row and return its number. C(entries): its values by column."""
-        pairs = [(place, value) for place, value in entries if value]
-        if pairs:
-            self._give()
-            self.highs.addRow(lower, upper, *self._sparse([pairs])[1:])
-        else:
-            self._rows.append((lower, upper))
+        self.highs.addRow(lower, upper, *self._sparse(entries))
         self.rows += 1
         return self.rows - 1
 
@@ -85,36 +77,22 @@ class Program:
         integer: bool = False,
     ) -> int:
         """Add a column and return its number. C(entries): its values by row."""
-        self._columns.append((cost, lower, upper, [(place, value) for place, value in entries if value], integer))
+        self.highs.addCol(cost, lower, upper, *self._sparse(entries))
+        if integer:
+            self.highs.changeColIntegrality(self.columns, self.highspy.HighsVarType.kInteger)
         self.columns += 1
         return self.columns - 1
 
-    def _give(self) -> None:
-        np = self.np
-        if self._rows:
-            lower, upper = np.array(self._rows, dtype=float).T.copy()
-            starts, count, places, values = self._sparse([[]] * len(self._rows))
-            self.highs.addRows(len(self._rows), lower, upper, count, starts, places, values)
-        if self._columns:
-            *bounds, entries, integer = zip(*self._columns)
-            costs, lower, upper = np.array(bounds, dtype=float)
-            starts, count, places, values = self._sparse(entries)
-            self.highs.addCols(len(entries), costs, lower, upper, count, starts, places, values)
-            whole = (np.flatnonzero(integer) + self.columns - len(entries)).astype(np.int32)
-            kinds = np.full(len(whole), int(self.highspy.HighsVarType.kInteger), dtype=np.uint8)
-            self.highs.changeColsIntegrality(len(whole), whole, kinds)
-        self._rows, self._columns = [], []
-
-    def _sparse(self, several: Sequence[list[tuple[int, float]]]) -> tuple[Any, int, Any, Any]:
-        """Return where the entries of each begin, how many there are, their places and their values."""
-        np, flat = self.np, [pair for entries in several for pair in entries]
-        starts = np.cumsum([0, *map(len, several)], dtype=np.int32)[:-1]
-        places, values = (np.array([pair[at] for pair in flat], dtype=kind) for at, kind in ((0, np.int32), (1, float)))
-        return starts, len(flat), places, values
+    def _sparse(self, entries: Iterable[tuple[int, float]]) -> tuple[int, Any, Any]:
+        places, values = [], []
+        for place, value in entries:
+            if value:
+                places.append(place)
+                values.append(value)
+        return len(places), self.np.array(places, dtype=self.np.int32), self.np.array(values, dtype=float)
 
     def solve(self) -> bool:
         """Solve it, and return whether there is a solution."""
-        self._give()
         self.highs.run()
         info = self.highs.getInfo()
         return int(info.primal_solution_status) == 2
