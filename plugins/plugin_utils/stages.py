@@ -189,7 +189,7 @@ def _of_machines(facts: Facts, desired: Mapping[str, Any]) -> Refused | None:
     drivers = {str(card.kernel_driver) for card in cards} or MACHINE_DRIVERS
     if count == len(there) if addresses is None else addresses == there:
         return None
-    described = amount(count or 0, "GPU") if addresses is None else ", ".join(addresses) or "none"
+    described = f"{given} GPUs" if addresses is None else ", ".join(addresses) or "none"
     return Refused(
         PASSTHROUGH,
         f"the description gives {described[:300]} to virtual machines, and their kernel drivers ({', '.join(sorted(drivers))}) have "
