@@ -126,7 +126,7 @@ def parse_placements(text: str) -> Placements:
 def profiles_from(
     *rows: Row, source: str, placements_source: str | None = None, notes: Mapping[str, str] | None = None
 ) -> tuple[GpuInstanceProfile, ...]:
-    """Turn table rows into profiles. C(source) and C(placements_source): keys of C(SOURCES) for rows that name none of their own."""
+    """Turn table rows into profiles. C(source): key of C(SOURCES) for rows that name none of their own, and for their places where those have no other."""
     profiles = []
     for row in rows:
         values = dict(zip(_COLUMNS, row))
@@ -136,7 +136,7 @@ def profiles_from(
                 **values,
                 placements=None if placed is None else parse_placements(placed),
                 source=row[len(_COLUMNS)] if len(row) > len(_COLUMNS) else source,
-                placements_source=None if placed is None else placements_source,
+                placements_source=None if placed is None else placements_source or source,
                 note=(notes or {}).get(values["name"]),
             )
         )

@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from .board import EIGHTHS, Board, profiles_from
 
 _A30_24GB = profiles_from(
@@ -15,7 +17,6 @@ _A30_24GB = profiles_from(
     ("2g.12gb+me", "2_SLICE_REV1", 8, 6, 2, 1, 11968, 28, 2, 2, 0, 1, 1, "{0,2}:2"),
     ("4g.24gb", "4_SLICE", 3, 0, 4, 1, 24000, 56, 4, 4, 0, 1, 1, "{0}:4"),
     source="S-a30",
-    placements_source="S-a30",
     notes={"1g.6gb": "guide and go-nvml mock say 0 decoders; real -lgip says 1"},
 )
 
@@ -53,12 +54,15 @@ _PG506_96GB = profiles_from(
     source="S-cfg",
 )
 
+_ampere = partial(Board, architecture="ampere")
+#: Seven slices, on a grid of eight units of memory.
+_of_seven = partial(_ampere, compute_slices=7, placement_grid_units=8)
+
 BOARDS: tuple[Board, ...] = (
-    Board(
+    _ampere(
         key="a30-24gb",
         product_names=("NVIDIA A30",),
         pci_device_ids=("0x20B710DE",),
-        architecture="ampere",
         total_memory_mib=24576,
         memory_label="24GB",
         memory_source="S-a30",
@@ -68,16 +72,13 @@ BOARDS: tuple[Board, ...] = (
         caveat="NVML reports a wrong InstanceCount on A30 (mig-parted pkg/mig/discovery/discovery.go hard-codes the A30 rows)",
         profiles=_A30_24GB,
     ),
-    Board(
+    _of_seven(
         key="a100-40gb",
         product_names=("NVIDIA A100-SXM4-40GB", "NVIDIA A100-PCIE-40GB", "NVIDIA A800 40GB"),
         pci_device_ids=("0x20B010DE", "0x20B110DE", "0x20F110DE", "0x20F610DE"),
-        architecture="ampere",
         total_memory_mib=40960,
         memory_label="40GB",
         memory_source="S-smi-modal",
-        compute_slices=7,
-        placement_grid_units=8,
         sm_total=108,
         caveat=(
             "7g memory seen as 39.25, 39.38 and 39.50 GiB depending on driver; 4g as 19.50/19.62. 0x20BD "
@@ -85,7 +86,7 @@ BOARDS: tuple[Board, ...] = (
         ),
         profiles=_A100_40GB,
     ),
-    Board(
+    _of_seven(
         key="a100-80gb",
         product_names=(
             "NVIDIA A100-SXM4-80GB",
@@ -94,12 +95,9 @@ BOARDS: tuple[Board, ...] = (
             "NVIDIA A800 80GB PCIe",
         ),
         pci_device_ids=("0x20B210DE", "0x20B510DE", "0x20F310DE", "0x20F510DE"),
-        architecture="ampere",
         total_memory_mib=81920,
         memory_label="80GB",
         memory_source="S-smi-modal",
-        compute_slices=7,
-        placement_grid_units=8,
         sm_total=108,
         caveat=(
             "go-nvml mock: 9856/19968/40192/80384 MiB; another driver 9.75 GiB (9984). Placements: the guide's -lgipp is of the 40GB card; one of "
@@ -107,14 +105,11 @@ BOARDS: tuple[Board, ...] = (
         ),
         profiles=_A100_80GB,
     ),
-    Board(
+    _of_seven(
         key="pg506-96gb",
         product_names=("PG506-232",),
         pci_device_ids=("0x20B610DE",),
-        architecture="ampere",
         memory_label="96GB",
-        compute_slices=7,
-        placement_grid_units=8,
         caveat=(
             "An Ampere chip (GA100GL in pci.ids) that mig-parted's default device filter groups with the "
             "96 GB Hopper boards; only the names and counts of that group are known to be meant for it"

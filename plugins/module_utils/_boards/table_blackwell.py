@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from .board import EIGHTHS, SWITCHES_IN_HOST, SWITCHES_IN_RACK, Board, profiles_from
 
 _B200_180GB = profiles_from(
@@ -68,7 +70,6 @@ _RTX_PRO_6000_96GB = profiles_from(
     ("4g.96gb", "4_SLICE", 3, 0, 4, 1, 97408, 188, 4, 4, 4, 4, 1, "{0}:12"),
     ("4g.96gb+gfx", "4_SLICE_GFX", 12, 32, 4, 1, 97408, 188, 4, 4, 4, 4, 1, "{0}:12"),
     source="S-rtxpro6000",
-    placements_source="S-rtxpro6000",
 )
 
 _RTX_PRO_5000_48GB = profiles_from(
@@ -92,17 +93,18 @@ _RTX_PRO_4500_32GB = profiles_from(
     source="S-guide-newer",
 )
 
+_blackwell = partial(Board, architecture="blackwell")
+#: Seven slices, on a grid of eight units of memory.
+_of_seven = partial(_blackwell, compute_slices=7, placement_grid_units=8)
+
 BOARDS: tuple[Board, ...] = (
-    Board(
+    _of_seven(
         key="b200-180gb",
         product_names=("NVIDIA B200",),
         pci_device_ids=("0x290110DE",),
-        architecture="blackwell",
         total_memory_mib=183359,
         memory_label="180GB",
         memory_source="S-smi-b200",
-        compute_slices=7,
-        placement_grid_units=8,
         caveat=(
             "1g is 22.00 GiB (22528) on the earlier driver. Real ids ARE 19/20/15/14 (k8s-test-infra #829 wrongly says NVIDIA publishes none and "
             "uses the enum). Guide CE for 2g is 3, -lgip prints 4. go-nvml b200.go PCI id 0x2B00 and its placements are wrong."
@@ -110,49 +112,40 @@ BOARDS: tuple[Board, ...] = (
         profiles=_B200_180GB,
         nvlink5_switches=SWITCHES_IN_HOST,
     ),
-    Board(
+    _of_seven(
         key="gb200-186gb",
         product_names=("NVIDIA GB200",),
         pci_device_ids=("0x294110DE",),
-        architecture="blackwell",
         total_memory_mib=189471,
         memory_label="186GB",
         memory_source="S-smi-public",
-        compute_slices=7,
-        placement_grid_units=8,
         caveat="early boards/drivers print 1g.24gb, 3g.95gb, 7g.189gb for the same chip: profile NAMES change with driver (mig-parted#227)",
         profiles=_GB200_186GB,
         nvlink5_switches=SWITCHES_IN_RACK,
     ),
-    Board(
+    _of_seven(
         key="b300-269gb",
         product_names=("NVIDIA B300 SXM6 AC",),
         pci_device_ids=("0x318210DE",),
-        architecture="blackwell",
         total_memory_mib=275040,
         memory_label="269GB",
         memory_source="S-smi-public",
-        compute_slices=7,
-        placement_grid_units=8,
         placements_note="not found (names and counts only; B300 is not in the MIG guide tables)",
         profiles=_B300_269GB,
         nvlink5_switches=SWITCHES_IN_HOST,
     ),
-    Board(
+    _of_seven(
         key="gb300-278gb",
         product_names=("NVIDIA GB300",),
         pci_device_ids=("0x31C210DE",),
-        architecture="blackwell",
         total_memory_mib=284208,
         memory_label="278GB",
         memory_source="S-smi-public",
-        compute_slices=7,
-        placement_grid_units=8,
         placements_note="only k8s-test-infra #829, itself a B200 proxy",
         profiles=_GB300_278GB,
         nvlink5_switches=SWITCHES_IN_RACK,
     ),
-    Board(
+    _blackwell(
         key="rtx-pro-6000-96gb",
         product_names=(
             "NVIDIA RTX PRO 6000 Blackwell Server Edition",
@@ -160,7 +153,6 @@ BOARDS: tuple[Board, ...] = (
             "NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition",
         ),
         pci_device_ids=("0x2BB510DE", "0x2BB110DE", "0x2BB410DE"),
-        architecture="blackwell",
         total_memory_mib=97887,
         memory_label="96GB",
         memory_source="S-smi-public",
@@ -174,11 +166,10 @@ BOARDS: tuple[Board, ...] = (
         ),
         profiles=_RTX_PRO_6000_96GB,
     ),
-    Board(
+    _blackwell(
         key="rtx-pro-5000-48gb",
         product_names=("NVIDIA RTX PRO 5000 Blackwell",),
         pci_device_ids=("0x2BB310DE",),
-        architecture="blackwell",
         memory_label="48GB",
         placements_note=(
             "not found; older guide and mig-parted test list a different set (1g.12gb/2g.24gb-"
@@ -186,11 +177,10 @@ BOARDS: tuple[Board, ...] = (
         ),
         profiles=_RTX_PRO_5000_48GB,
     ),
-    Board(
+    _blackwell(
         key="rtx-pro-4500-32gb",
         product_names=("NVIDIA RTX PRO 4500 Blackwell",),
         pci_device_ids=("0x2C3110DE",),
-        architecture="blackwell",
         memory_label="32GB",
         compute_slices=2,
         placements_note="not found",

@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from .board import EIGHTHS, Board, profiles_from
 
 _H100_80GB_SXM = profiles_from(
@@ -17,7 +19,6 @@ _H100_80GB_SXM = profiles_from(
     ("4g.40gb", "4_SLICE", 3, 5, 4, 1, 40448, 64, 4, 4, 0, 4, 0, "{0}:4"),
     ("7g.80gb", "7_SLICE", 4, 0, 7, 1, 81152, 132, 8, 7, 0, 7, 1, "{0}:8"),
     source="S-h100sxm-580",
-    placements_source="S-h100sxm-580",
 )
 
 _H100_80GB_PCIE = profiles_from(
@@ -29,7 +30,6 @@ _H100_80GB_PCIE = profiles_from(
     ("4g.40gb", "4_SLICE", 3, 5, 4, 1, 40448, 62, 4, 4, 0, 4, 0, None),
     ("7g.80gb", "7_SLICE", 4, 0, 7, 1, 81152, 114, 8, 7, 0, 7, 1, None),
     source="S-h100pcie",
-    placements_source="S-h100pcie",
 )
 
 _H100_NVL_94GB = profiles_from(
@@ -41,7 +41,6 @@ _H100_NVL_94GB = profiles_from(
     ("4g.47gb", "4_SLICE", 3, 5, 4, 1, 47488, 64, 4, 4, 0, 4, 0, "{0}:4"),
     ("7g.94gb", "7_SLICE", 4, 0, 7, 1, 95360, 132, 8, 7, 0, 7, 1, "{0}:8"),
     source="S-h100nvl",
-    placements_source="S-h100nvl",
 )
 
 _H100_96GB_GH200 = profiles_from(
@@ -86,33 +85,29 @@ _H200_141GB = profiles_from(
     ("4g.71gb", "4_SLICE", 3, 5, 4, 1, 71424, 64, 4, 4, 0, 4, 0, "{0}:4"),
     ("7g.141gb", "7_SLICE", 4, 0, 7, 1, 143360, 132, 8, 7, 0, 7, 1, "{0}:8"),
     source="S-h200-580",
-    placements_source="S-h200-580",
 )
 
+#: Seven slices, on a grid of eight units of memory.
+_of_seven = partial(Board, architecture="hopper", compute_slices=7, placement_grid_units=8)
+
 BOARDS: tuple[Board, ...] = (
-    Board(
+    _of_seven(
         key="h100-80gb-sxm",
         product_names=("NVIDIA H100 80GB HBM3", "NVIDIA H800"),
         pci_device_ids=("0x233010DE", "0x232410DE"),
-        architecture="hopper",
         total_memory_mib=81559,
         memory_label="80GB",
         memory_source="S-h100sxm-580",
-        compute_slices=7,
-        placement_grid_units=8,
         sm_total=132,
         profiles=_H100_80GB_SXM,
     ),
-    Board(
+    _of_seven(
         key="h100-80gb-pcie",
         product_names=("NVIDIA H100 PCIe", "NVIDIA H800 PCIe"),
         pci_device_ids=("0x233110DE", "0x232210DE"),
-        architecture="hopper",
         total_memory_mib=81559,
         memory_label="80GB",
         memory_source="S-h100pcie",
-        compute_slices=7,
-        placement_grid_units=8,
         sm_total=114,
         placements_note=(
             "no -lgipp found for the PCIe card; 7x1g observed at 0..6:1 with GI ids 7,8,9 at 4,5,6 and 11..14 at 0..3; k8s-dra-driver-gpu#1018 log "
@@ -121,68 +116,53 @@ BOARDS: tuple[Board, ...] = (
         ),
         profiles=_H100_80GB_PCIE,
     ),
-    Board(
+    _of_seven(
         key="h100-nvl-94gb",
         product_names=("NVIDIA H100 NVL", "NVIDIA H800 NVL"),
         pci_device_ids=("0x232110DE", "0x233A10DE"),
-        architecture="hopper",
         total_memory_mib=95830,
         memory_label="94GB",
         memory_source="S-smi-public",
-        compute_slices=7,
-        placement_grid_units=8,
         sm_total=132,
         caveat="older driver: 10.62/21.50 GiB. pci.ids also has 0x2339 H100 SXM5 94GB (not in default filter)",
         profiles=_H100_NVL_94GB,
     ),
-    Board(
+    _of_seven(
         key="h100-96gb-gh200",
         product_names=("NVIDIA GH200 480GB", "NVIDIA H100 96GB"),
         pci_device_ids=("0x234210DE", "0x233D10DE"),
-        architecture="hopper",
         total_memory_mib=97871,
         memory_label="96GB",
         memory_source="S-smi-public",
-        compute_slices=7,
-        placement_grid_units=8,
         sm_total=132,
         placements_note="-lgipp not found; GI ids 5,3,4 for three 1g.24gb. CI of a 1g.24gb is compute profile id 7 (1_SLICE_REV1).",
         profiles=_H100_96GB_GH200,
     ),
-    Board(
+    _of_seven(
         key="h20-96gb",
         product_names=("NVIDIA H20",),
         pci_device_ids=("0x232910DE",),
-        architecture="hopper",
         total_memory_mib=97871,
         memory_label="96GB",
         memory_source="S-smi-h20",
-        compute_slices=7,
-        placement_grid_units=8,
         placements_note="not found; GI ids 11..14 seen for 1g. H20 HBM3e (141GB) is 0x232C in pci.ids: no profile data found",
         profiles=_H20_96GB,
     ),
-    Board(
+    _of_seven(
         key="gh200-144gb",
         product_names=("NVIDIA GH200 144G HBM3e",),
         pci_device_ids=("0x234810DE",),
-        architecture="hopper",
         memory_label="144GB",
-        compute_slices=7,
-        placement_grid_units=8,
         placements_note="not found",
         profiles=_GH200_144GB,
     ),
-    Board(
+    _of_seven(
         key="h200-141gb",
         product_names=("NVIDIA H200", "NVIDIA H200 NVL"),
         pci_device_ids=("0x233510DE", "0x233B10DE"),
-        architecture="hopper",
         total_memory_mib=143771,
         memory_label="141GB",
         memory_source="S-smi-public",
-        compute_slices=7,
-        placement_grid_units=8,
         sm_total=132,
         placements_note=(
             "go-nvml h200.go placements ({0,4}:3 for 3g, {0}:7 for 7g, 1-wide for REV2) and its PCI id 0x2333 "
