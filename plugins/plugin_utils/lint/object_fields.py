@@ -65,16 +65,18 @@ def check(document: Mapping[str, Any], is_patch: bool, report: Report) -> None:
     if document.get("apiVersion") != known.api:
         report.note("apiVersion", f"its fields are not checked: {known.source} has those of {known.api}")
         return
-    check_fields(document.get(known.section), known.fields, known.section, report, known.source, is_patch)
+    check_fields(document.get(known.section), known.fields, known.section, report, known, is_patch)
     if document["kind"] == QUEUE:
         _queue(mapping(document.get("spec")), report)
 
 
-def check_fields(value: Any, wanted: Any, path: str, report: Report, source: str = "", is_patch: bool = True) -> None:
-    """Check fields. Without C(source) they are values of a chart, whose other keys, and numbers that it makes texts of, are its own, and which leaves out
-    empty texts.
+def check_fields(
+    value: Any, wanted: Any, path: str, report: Report, of: Definition | None = None, is_patch: bool = True
+) -> None:
+    """Check fields of a definition. Without one they are values of a chart, whose other keys, and numbers that it makes texts of, are its own; it leaves
+    out empty texts.
     """
-    if wanted == "any" or value is None or (not source and value == ""):
+    if wanted == "any" or value is None or (of is None and value == ""):
         return
     if isinstance(wanted, Mapping) and isinstance(value, Mapping):
         if not is_patch:
@@ -82,29 +84,39 @@ def check_fields(value: Any, wanted: Any, path: str, report: Report, source: str
         wanted = {name.rstrip("*"): one for name, one in wanted.items()}
         for name, inner in value.items():
             if name in wanted:
-                check_fields(inner, wanted[name], join(path, name), report, source, is_patch)
-            elif source:
-                message = f"the definition of {source} has no such field: the API server drops or refuses it"
+                check_fields(inner, wanted[name], join(path, name), report, of, is_patch)
+            elif of:
+                message = f"the definition of {of.source} has no such field: the API server drops or refuses it"
                 # Others may be of another release.
                 slip = closest(str(name).lower(), [one.lower() for one in wanted], 0.75)
-                (report.warning if slip else report.note)(f"{path}.{name}", message, near(str(name), wanted))
+                remedy = near(str(name), wanted) if slip else _elsewhere(str(name), of) or near(str(name), wanted)
+                (report.warning if slip else report.note)(f"{path}.{name}", message, remedy)
     elif isinstance(wanted, list) and isinstance(value, list):
         for number, item in enumerate(value):
-            check_fields(item, wanted[0], f"{path}[{number}]", report, source, is_patch)
+            check_fields(item, wanted[0], f"{path}[{number}]", report, of, is_patch)
     else:
         kind, *choices = (
             ["mapping"] if isinstance(wanted, Mapping) else ["list"] if isinstance(wanted, list) else wanted.split()
         )
         fits = isinstance(value, _TYPES.get(kind, ())) and isinstance(value, bool) is (kind == "boolean")
-        if not source and not fits and (kind != "boolean" or value in ("true", "false")):
+        if of is None and not fits and (kind != "boolean" or value in ("true", "false")):
             return
         if not fits:
             report.error(path, f"{describe(value)} where a {kind} is expected: the API server refuses the object")
         elif choices and value not in {one.strip('"') for one in choices}:
             known = [one for one in choices if one != '""']
             message = f"{value!r} must be one of {', '.join(known)}: the API server refuses the object"
-            of_another = source.startswith(_OF_SITES) and not closest(value.lower(), map(str.lower, known), 0.6)
+            of_another = (
+                of and of.source.startswith(_OF_SITES) and not closest(value.lower(), map(str.lower, known), 0.6)
+            )
             (report.warning if of_another else report.error)(path, message, near(value, known))
+
+
+def _elsewhere(name: str, of: Definition) -> str:
+    """Return a remedy where one section of an object, and no other, has a field of this name."""
+    sections = of.fields.items() if isinstance(of.fields, Mapping) else ()
+    found = [section.rstrip("*") for section, inner in sections if isinstance(inner, Mapping) and name in inner]
+    return f"Did you mean {of.section}.{found[0]}.{name}?" if len(found) == 1 else ""
 
 
 def _required(value: Mapping[str, Any], wanted: Mapping[str, Any], path: str, report: Report) -> None:

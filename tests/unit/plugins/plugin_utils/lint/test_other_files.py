@@ -410,6 +410,11 @@ def test_a_fault_in_one_entry_of_mig_parted_hides_none_in_another():
                 "Known here: annotations, defaultRuntime, initContainer, labels, metrics, runtimeClass, use_ocp_driver_toolkit.",
             ),
         ),
+        # In the wrong section.
+        (
+            {"driver": {"use_ocp_driver_toolkit": True}},
+            ("note", "spec.driver.use_ocp_driver_toolkit", "Did you mean spec.operator.use_ocp_driver_toolkit?"),
+        ),
         ({"mig": {"strategy": "mixxed"}}, ("error", "spec.mig.strategy", "Did you mean mixed?")),
         ({"driver": {"enabled": "yes"}}, ("error", "spec.driver.enabled", "")),
         ({"driver": {"env": {"A": "b"}}}, ("error", "spec.driver.env", "")),
