@@ -20,14 +20,17 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from dataclasses import replace
 from itertools import islice
 
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._boards.lookup import board
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._mig.geometry import geometry
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.checker import least_hosts, verify
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.goals import empty_hosts
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.highs import numpy
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.matrices import maximal
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.one_host import recommend_hosted
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.outcome import recommend
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.recommend.problem import (
     FleetGpu,
@@ -77,6 +80,14 @@ def run() -> dict[str, float | None]:
         results[f"recommend.gap_evictions_{name}"] = float(gap / answer.scale)
         results[f"recommend.least_hosts_{name}"] = max(answer.least_hosts, least_hosts(problem, answer))
         results[f"recommend.evictions_{name}"] = answer.cost // answer.scale
+    # No more is wanted than runs, so that hosts can be empty.
+    problem = replace(fleet(10_000, 3_500, H100), wanted=())
+    start = time.process_time()
+    emptied = empty_hosts(problem)
+    outcome = emptied.judged(recommend_hosted(emptied.problem)).outcome
+    results["recommend.cpu_seconds_empty_hosts_10000_gpus"] = time.process_time() - start
+    results["recommend.empty_hosts_10000_gpus"] = len(emptied.hosts)
+    results["recommend.gap_evictions_empty_hosts_10000_gpus"] = outcome.gap
     # Of a process that does nothing else.
     program = "import tests.conftest, bench_recommend; print(bench_recommend.memory())"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
@@ -116,7 +127,9 @@ def fleet(gpus: int, states: int, boards: tuple[str, ...], share: float = 0.97) 
     counts = [gpus // states + (place < gpus % states) for place in range(states)]
     # Eight GPUs a host.
     hosts = (f"host-{number // 8}" for number in range(gpus))
-    groups = tuple(Group((state,), count, tuple(islice(hosts, count))) for state, count in zip(found, counts))
+    groups = tuple(
+        Group((state,), count, tuple(islice(hosts, count)), ((0,),) * count) for state, count in zip(found, counts)
+    )
     wanted: Counter[UnitKind] = Counter()
     for group in groups:
         name = group.states[0].board
