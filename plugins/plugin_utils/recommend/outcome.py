@@ -150,24 +150,21 @@ class _Outcome:
             self.needed[row] += count
         self.units: Counter[UnitKind] = Counter()
         self.staying: Counter[tuple[UnitKind, int]] = Counter()
-        #: Of these, whom the solver serves elsewhere.
-        self.back: Counter[tuple[UnitKind, int]] = Counter()
 
     def outcome(self) -> FleetOutcome:
         plans, room = [], 0
         blocks = {group: block for block in self.of.blocks for group in block.groups}
         for group, layouts, cost, count in self._plan():
             plans.append((-cost, group, count, layouts))
-            self._stay(group, layouts, count)
+            for state, layout in zip(self.problem.groups[group].states, layouts):
+                for instance, users in state.there.items():
+                    if instance in layout:
+                        self._use(state.kind(instance[0]), count)
+                        self.staying.update({(state.kind(instance[0]), one): users.count(one) * count for one in users})
         changes: Counter[tuple[int, tuple[Instances | None, ...]]] = Counter()
         for _cost, group, left, layouts in sorted(plans, key=lambda plan: plan[:2]):
             while left:
                 after, made, times = self._trimmed(group, layouts, left)
-                if after == tuple(map(as_it_is, self.problem.groups[group].states)):
-                    # Whoever was to leave it stays, too.
-                    new = zip(map(_instances, after), layouts)
-                    back = tuple(tuple(one for one in now if one not in then) for now, then in new)
-                    self.back.update(self._stay(group, back, times))
                 changes[group, after] += times
                 room += times * room_of(blocks[group], self.problem.groups[group], tuple(map(_instances, after)))
                 for kind, count in made.items():
@@ -191,18 +188,6 @@ class _Outcome:
             room=room,
             most_room=max(room, self.found.most_room),
         )
-
-    def _stay(self, group: int, layouts: Layouts, count: int) -> Counter[tuple[UnitKind, int]]:
-        """Count what stays of units, and return its users."""
-        users: Counter[tuple[UnitKind, int]] = Counter()
-        for state, layout in zip(self.problem.groups[group].states, layouts):
-            for instance, there in state.there.items():
-                if instance in layout:
-                    self._use(state.kind(instance[0]), count)
-                    for one in there:
-                        users[state.kind(instance[0]), one] += count
-        self.staying.update(users)
-        return users
 
     def _plan(self) -> Iterator[tuple[int, Layouts, int, int]]:
         """Return what units of each group become, what that costs, and how many units."""
@@ -253,7 +238,10 @@ class _Outcome:
                 part.append(instance)
             after.append(None if layout == (GPU,) else tuple(part))
         if not any(self.needed[self.of.row_of[kind]] > 0 for kind in made):
-            return tuple(map(as_it_is, states)), Counter(), count
+            # Whoever is served elsewhere does not stay, though nothing is made here.
+            there = [(layout, state.there.items()) for state, layout in zip(states, layouts)]
+            leave = any(users and place not in layout for layout, places in there for place, users in places)
+            return (tuple(after) if leave else tuple(map(as_it_is, states))), made if leave else Counter(), count
         each: Counter[int] = Counter()
         for kind, units in made.items():
             each[self.of.row_of[kind]] += units * self.of.replicas(kind)
@@ -277,12 +265,6 @@ class _Outcome:
                 free[kind] -= count
             return count
 
-        for user, count in self.back.items():
-            demand, home = self.of.demand_of[user], self.of.row_of[user[0]]
-            for row in self.of.demands[demand].rows:
-                moved = min(count, budget[demand, row]) if row != home else 0
-                budget.update({(demand, row): -moved, (demand, home): moved} if moved else {})
-                count -= moved
         # Users who stay are served where they are.
         for (kind, priority), count in sorted(self.staying.items()):
             gone = count - give((kind, priority), kind, count)
