@@ -29,6 +29,7 @@ from ansible_collections.gpufleet.nvidia.tests.unit.plugins.plugin_utils.recomme
     BOARDS,
     H100,
     PROFILES,
+    crowded,
     h100,
     kinds_of,
     optimum,
@@ -184,6 +185,16 @@ def test_a_host_is_bought_as_a_whole_and_a_larger_one_where_that_is_cheaper():
     both = grow(problem, {("", H100, 8): 200, ("", H100, 1): 30})
     assert (both.hosts, both.cost) == ({("", H100, 8): 1, ("", H100, 1): 1}, 230)
     assert grow(problem, {("", H100, 8): 200, ("", H100, 1): 201}).hosts == {("", H100, 8): 2}
+
+
+def test_a_purchase_for_a_large_fleet_is_what_it_says():
+    """Sellers of GPUs who have a seat for nothing take it, whether their GPU is needed or not."""
+    problem = crowded(48)
+    sizes = [(name, gpus) for name in PRICES for gpus in (4, 8)]
+    offers = {("", name, gpus): int(PRICES[name] * gpus * (1 if gpus < 8 else 0.9)) for name, gpus in sizes}
+    purchase = grow(problem, offers)
+    assert purchase.outcome.searched and purchase.hosts
+    verify(purchase.problem, purchase.outcome)
 
 
 def test_a_board_that_serves_more_for_its_price_is_bought():
