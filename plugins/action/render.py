@@ -92,10 +92,11 @@ class ActionModule(ControllerAction):
             of_plan = f", those of the plan {plan_file.refuse_tree(shown, verify, digest)}" if shown else ""
             changes = writer.plan(root, trees, of_run["prune"], map(writer.directory_of, removed))
         except Refused as refusal:
+            of_facts, refusals = isinstance(refusal, OfFacts), [refusal.as_dict()]
             return {
                 "failed": True,
-                "refusals": [refusal.as_dict()],
-                "of_facts": isinstance(refusal, OfFacts),
+                "refusals": refusals,
+                "of_facts": of_facts,
                 "msg": f"{refusal.message}\nNothing was written.",
             }
         edited = [change for change in changes if change.edited]

@@ -392,10 +392,8 @@ class HostAction(FleetAction):
             beyond = [refusal.message.rstrip(".")]
         if not beyond:
             return would if would.get("failed") or check_mode else {}
-        return {
-            "failed": True,
-            "msg": f"{host}: {path} is not what would be done: {'; '.join(beyond)}. It was stopped before that.",
-        }
+        why = f"{host}: {path} is not what would be done: {'; '.join(beyond)}. It was stopped before that."
+        return {"failed": True, "msg": why}
 
     def _of_old_python(self) -> dict[str, Any]:
         """Return the answer of a host whose Python is too old to run a module; empty where that is not why it failed."""

@@ -18,20 +18,12 @@ from ..module_utils._plan import Refused
 from .fleet import saved_plan
 from .fleet.saved_plan import AGAIN, SavedPlan
 
-#: The variable with the file that a run is held to.
-APPLY = "gpu_plan_apply"
-#: That with the file that a plan is saved to.
-OUT = "gpu_plan_out"
-#: That with the file that is shown, or that the rendered files are to be those of.
-SHOWN = "gpu_plan_in"
-#: Under which name the rendered files of the clusters are registered.
-_RENDERED = "gpu_kubernetes_result"
-#: The variable with the playbook that a plan is made for.
-PLANNED_FOR = "gpu_plan_for"
-#: Under which name the playbooks register what L(actions/plan_gate) found before the first change.
-GATE = "gpu_plan_gate"
-#: The variable with the command that verifies a plan.
+#: Variables with the file that a run is held to, that a plan is saved to, and that is shown; that with the playbook that a plan is made for.
+APPLY, OUT, SHOWN, PLANNED_FOR = "gpu_plan_apply", "gpu_plan_out", "gpu_plan_in", "gpu_plan_for"
+#: That with the command that verifies a plan.
 VERIFY = "gpu_plan_verify_command"
+#: Under which names the rendered files of the clusters are registered, and what L(actions/plan_gate) found before the first change.
+_RENDERED, GATE = "gpu_kubernetes_result", "gpu_plan_gate"
 #: What stands for the file in the commands that sign and verify it.
 _FILE = "{file}"
 #: Seconds that a command may take that signs or verifies: somebody may have to touch a key.
@@ -56,7 +48,6 @@ class Applying:
     """What a playbook does that can be held to a plan.
 
     :param begins: the stages of which one has to be needed for it to begin with a host; none where any does.
-    :param always: it does something to a host of its run whose description asks for nothing.
     :param changes: the stages that it changes; none where it changes all.
     :param asked: as L(STAGE_OF), where its role asks otherwise. C(evictions): under which names it registers those that it would ask for.
     """
@@ -65,7 +56,6 @@ class Applying:
     changes: tuple[str, ...] = ()
     asked: Mapping[str, tuple[str, str]] = field(default_factory=lambda: STAGE_OF)
     evictions: tuple[str, ...] = ()
-    always: bool = False
 
 
 _EVICTED = ("__gpu_node_evicted", "__gpu_node_drained")
@@ -73,17 +63,10 @@ APPLYING = {
     "site": Applying(),
     "upgrade": Applying(("driver", "toolkit", "runtime"), evictions=_EVICTED),
     # What is done is what was planned for all hosts at once, before the first is repaired.
-    "heal": Applying(
-        changes=("repair",),
-        asked={"gpu_repair": ("repair", "__gpu_heal_asked")},
-        evictions=("__gpu_heal_evicted",),
-        always=True,
-    ),
-    "migrate": Applying(
-        changes=("node",), asked={"node": ("node", "__gpu_upgrade_asked")}, evictions=_EVICTED, always=True
-    ),
+    "heal": Applying((), ("repair",), {"gpu_repair": ("repair", "__gpu_heal_asked")}, ("__gpu_heal_evicted",)),
+    "migrate": Applying((), ("node",), {"node": ("node", "__gpu_upgrade_asked")}, _EVICTED),
     # Driver and toolkit are those of before, whatever is described; what they take comes back as it is described.
-    "rollback": Applying(changes=("settings", "mig", "sharing", "dcgm"), evictions=_EVICTED, always=True),
+    "rollback": Applying(changes=("settings", "mig", "sharing", "dcgm"), evictions=_EVICTED),
     "repartition": Applying(
         ("mig",), ("boot", "mig"), {"mig": ("mig", "__gpu_repartition_mig_plan")}, ("__gpu_repartition_leaving",)
     ),

@@ -52,10 +52,10 @@ def _answered(answer: Mapping[str, Any], of_driver: bool) -> tuple[list[Step], s
     try:
         if not answer.get("failed"):
             found = saved_plan.steps_of(answer.get("steps") or ())
-            for one in (answer.get("pending") or ()) if of_driver else ():
-                waits_for = one.get("waits_for") or ()
-                (load,) = saved_plan.steps_of([{name: value for name, value in one.items() if name != "waits_for"}])
-                found.append(replace(load, disturbs=tuple(who for who in load.disturbs if who not in waits_for)))
+            pending = (answer.get("pending") or ()) if of_driver else ()
+            for one, load in zip(pending, saved_plan.steps_of(pending)):
+                excused = one.get("waits_for") or ()
+                found.append(replace(load, disturbs=tuple(who for who in load.disturbs if who not in excused)))
             return found, ""
         why = said(answer)
     except Unfit as unfit:
@@ -79,7 +79,7 @@ class Planning:
         self._document = document or {}
         # The rendered texts are in the digest of the tree, which they may follow already where a run was cut off. The playbooks set the other
         # one for the turn of a host, and it is about other hosts.
-        left = {SLURM, "gpu_facts_skip_refused_hosts"}
+        left = {SLURM, "gpu_facts_skip_refused_hosts", *_known()[0]}
         self._variables = {name: value for name, value in description.variables.items() if name not in left}
         if seen:
             self._variables[SEEN] = seen
@@ -119,15 +119,13 @@ class Planning:
     @cached_property
     def variables(self) -> str:
         """The digest of its variables."""
-        secret = _known()[0]
-        return digest_of({name: value for name, value in self._variables.items() if name not in secret})
+        return digest_of(self._variables)
 
     @property
     def own_variables(self) -> dict[str, str]:
         """A digest of each variable that has not its default."""
-        secret, defaults = _known()
-        own = {name: value for name, value in self._variables.items() if value != defaults.get(name)}
-        return {name: digest_of(value) for name, value in own.items() if name not in secret}
+        defaults = _known()[1]
+        return {name: digest_of(value) for name, value in self._variables.items() if value != defaults.get(name)}
 
     def as_planned(self, then: PlannedHost | None = None, **more: Any) -> PlannedHost:
         """Return what a plan has of it. C(then): what one has that it is compared with, whose facts are as exact. C(more): other fields."""
@@ -145,15 +143,12 @@ def made_of(
     **more: Any,
 ) -> SavedPlan:
     """Return the plan of the hosts of a run, each with its other fields. C(more): the plan's."""
-    planned: dict[str, PlannedHost] = {}
-    variables: dict[str, dict[str, str]] = {}
-    for name, (one, others) in hosts.items():
-        planned[name] = one.as_planned(**others)
-        if one.variables not in variables:
-            variables[one.variables] = one.own_variables
-    made, said_by = time.strftime(MOMENT, time.gmtime()), author or None
-    plan = SavedPlan(saved_plan.FORMAT, collection_version(), made, said_by, playbook, options, **more)
-    return replace(plan, variables=variables, hosts=planned)
+    planned = {name: one.as_planned(**others) for name, (one, others) in hosts.items()}
+    # Hosts of a pool have the same ones.
+    variables = {one.variables: one for one, _others in hosts.values()}
+    more |= {"hosts": planned, "variables": {digest: one.own_variables for digest, one in variables.items()}}
+    made = time.strftime(MOMENT, time.gmtime())
+    return SavedPlan(saved_plan.FORMAT, collection_version(), made, author or None, playbook, options, **more)
 
 
 def options_of(task_vars: Mapping[str, Any]) -> dict[str, Any]:
@@ -221,9 +216,8 @@ class Held:
         if not now.unread and not others and now == replace(then, pool=None, pods=None, tree=None):
             return []
         before, after = (self.plan.variables or {}).get(then.variables or "") or {}, planning.own_variables
-        found = saved_plan.differences(then, now, before, after, applied or self.is_begun(facts)) + (
-            [others] if others else []
-        )
+        found = saved_plan.differences(then, now, before, after, applied or self.is_begun(facts))
+        found += [others] if others else []
         if applied:
             found += [f"{one.stage} is not as described" for one in now.work if not (one.kind or one.after)]
             found = [f"it was applied to the host already, and since then: {text}" for text in found]

@@ -77,7 +77,9 @@ class ActionModule(ControllerAction):
             described.append(host.description.variables)
         requests, wrong = _requests(arguments["served"], cluster)
         fleet = FleetPlan(planned, arguments["files"], arguments["unrendered"], requests, wrong)
-        always = plan_file.APPLYING[arguments["playbook"]].always
+        does = plan_file.APPLYING[arguments["playbook"]]
+        # Where no stage has to be needed, something is done to a host whose description asks for nothing, too.
+        always = does.changes and not does.begins
         wanted = [one for one in planned if one.changes or (always and not one.unread)]
         todo = [one.host for one in wanted if not (one.impossible or one.assumed)]
         if arguments["ask"] and saved and todo:
@@ -225,9 +227,8 @@ def _plan(
                 node = cluster.view(host.name, host.variables, facts or Facts(), description.variables)
         except Refused as refusal:
             description = replace(description, refusals=refusals_of(refusal))
-    planning = (
-        Planning(description, facts, host.document if facts else None, seen, host.name) if arguments["out"] else None
-    )
+    document = host.document if facts else None
+    planning = Planning(description, facts, document, seen, host.name) if arguments["out"] else None
     if unread == _NOTHING_KEPT and description.variables.get("gpu_facts_gpus"):
         assumed, stages = description.without_host()
         if planning:

@@ -35,11 +35,8 @@ class ActionModule(FleetAction):
         document, facts, unread = read_facts({"gpu": arguments.get("facts")})
         if facts is None or not facts.says("schema"):
             message = f"{host}: facts must be what gpufleet.nvidia.gpu_info returned under gpu"
-            return {
-                **result,
-                "failed": True,
-                "msg": f"{message}: {unread}" if arguments.get("facts") else f"{message}.",
-            }
+            said = f"{message}: {unread}" if arguments.get("facts") else f"{message}."
+            return {**result, "failed": True, "msg": said}
 
         for sentence in deprecations(task_vars):
             self._display.warning(sentence)

@@ -31,7 +31,6 @@ class Comparison:
         self._playbook, self._tree = playbook, arguments["tree"]
         self._trees, self._seen = trees_of_hosts(task_vars), task_vars.get(SEEN)
         self._refused: list[tuple[str, Refused]] = []
-        self._others: list[tuple[str, Refused]] = []
         self._begun = False
 
     def planned(self, host: RunHost) -> Planning:
@@ -42,8 +41,8 @@ class Comparison:
         planning.ask(partial(registered, host.variables), self._playbook)
         mine = held.is_begun(host.facts) or held.is_applied(host.facts)
         self._begun = self._begun or mine
-        if not mine and held.plan.host(name).tree != self._trees.get(name):
-            self._others.append((name, _OTHER_TREE))
+        if not mine and self._tree is not None and held.plan.host(name).tree != self._trees.get(name):
+            self._refused.append((name, _OTHER_TREE))
         self._refused += [(name, one) for one in held.objections(name, planning, host.facts, host.unread)]
         return planning
 
@@ -51,13 +50,11 @@ class Comparison:
         """Return what it found. What a run that was cut off has changed, the files may follow already: then what they say of each other host counts.
         Raises Refused: the files are others.
         """
-        meant = self._held.plan.tree or "none"
-        if self._tree is not None and not self._begun and meant != (self._tree or "none"):
-            reason = (
-                f"the plan was made for those with the digest {meant}, and rendering them gives {self._tree or 'none'}"
-            )
+        meant, now = self._held.plan.tree or "none", self._tree or "none"
+        if self._tree is not None and not self._begun and meant != now:
+            reason = f"the plan was made for those with the digest {meant}, and rendering them gives {now}"
             raise Refused("the files of the clusters", reason, AGAIN)
-        refusals = refusals_of_hosts([*self._refused, *(self._others if self._tree is not None else ())])
+        refusals = refusals_of_hosts(self._refused)
         result: dict[str, Any] = {"digest": self._held.digest, "begun": self._begun, "refusals": refusals}
         if refusals:
             end = f"No host is changed: {self._held.path} is not what would be done."

@@ -133,15 +133,12 @@ class ActionModule(ControllerAction):
             **held,
         }
         if stopping:
-            result["failed"] = True
-            result["msg"] = "\n".join(
-                [
-                    *(f"{work.host}: {refusal.message}" for work in stopping for refusal in work.refusals),
-                    f"No host is changed, because the description of {', '.join(work.host for work in stopping)} is refused, for the "
-                    "reasons above. Correct it, leave these hosts out with --limit, or set gpu_facts_skip_refused_hosts: true to go on with "
-                    "the other hosts.",
-                ]
+            lines = [f"{work.host}: {refusal.message}" for work in stopping for refusal in work.refusals]
+            end = (
+                f"No host is changed, because the description of {', '.join(work.host for work in stopping)} is refused, for the reasons above. Correct "
+                "it, leave these hosts out with --limit, or set gpu_facts_skip_refused_hosts: true to go on with the other hosts."
             )
+            result.update(failed=True, msg="\n".join([*lines, end]))
         return result
 
 

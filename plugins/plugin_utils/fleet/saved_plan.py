@@ -163,14 +163,9 @@ class SavedPlan:
 
     def shown(self) -> FleetPlan:
         """Return it as what C(plan) prints."""
+        nodes = {name: NodeView(name, pods=one.pods) for name, one in (self.hosts or {}).items() if one.pods}
         hosts = [
-            HostPlan(
-                name,
-                one.pool,
-                {**one.stages, **one.brought_back},
-                one.unread,
-                NodeView(name, pods=one.pods or ()) if one.pods else None,
-            )
+            HostPlan(name, one.pool, {**one.stages, **one.brought_back}, one.unread, nodes.get(name))
             for name, one in (self.hosts or {}).items()
         ]
         return FleetPlan(hosts, [{"action": done, "path": path} for path, done in (self.files or {}).items()])
