@@ -82,7 +82,6 @@ class ActionModule(ControllerAction):
                 known_nodes.update(node.name for node in one.nodes)
                 gone += writer.leaving(root, before, known_nodes, of_run["remove_nodes"])
             if arguments["slurm_only"]:
-                of_clusters = []
                 trees = {path: tree for path, tree in trees.items() if path.startswith(f"{writer.SLURM}/")}
                 removed = []
             digest = writer.digest(trees)
@@ -173,7 +172,7 @@ class ActionModule(ControllerAction):
             "digest": digest,
             # Of a run that saves or applies a plan.
             **(
-                {"of_hosts": digests_of_hosts((trees[path]["capacity.json"] for path in of_clusters), slurm)}
+                {"of_hosts": digests_of_hosts(clusters, slurm)}
                 if task_vars.get(plan_file.APPLY) or task_vars.get(plan_file.OUT)
                 else {}
             ),

@@ -264,8 +264,8 @@ class View:
         return found
 
 
-def kept(one: View, name: str, make: Callable[[Any], Any]) -> Any:
-    """Return what C(make) makes of a view, once: it does not change. C(name): no field's."""
+def kept(one: Any, name: str, make: Callable[[Any], Any]) -> Any:
+    """Return what C(make) makes of a view, or of what else does not change, once. C(name): no field's."""
     if name not in one.__dict__:
         one.__dict__[name] = make(one)
     return one.__dict__[name]

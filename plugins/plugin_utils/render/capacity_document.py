@@ -15,9 +15,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ...module_utils._formats.documents import read_json
 from ...module_utils._plan import Refused
-from ...module_utils._schema import encode
+from ...module_utils._schema import encode, kept
 from ..fleet.capacity import Capacity
 from ..fleet.expectations import read_capacity
 from ..fleet.recording import digest_of
@@ -29,7 +28,12 @@ from .slurm_tree import SlurmCluster
 
 
 def capacity_document(cluster: DescribedCluster) -> dict[str, Any]:
-    """Return what must appear in the cluster: by configuration once, and by node a reference to it and what differs."""
+    """Return what must appear in the cluster: by configuration once, and by node a reference to it and what differs. It is made once."""
+    found: dict[str, Any] = kept(cluster, "capacity_document", _document)
+    return found
+
+
+def _document(cluster: DescribedCluster) -> dict[str, Any]:
     configurations = {}
     for item in cluster.configurations:
         unit = next(iter(item.capacity.slices.values()), None)
@@ -74,19 +78,17 @@ def capacity_document(cluster: DescribedCluster) -> dict[str, Any]:
     return {"schema": 1, "cluster": cluster.name, "configurations": configurations, "nodes": nodes}
 
 
-def digests_of_hosts(documents: Iterable[str], slurm: Iterable[SlurmCluster]) -> dict[str, str]:
-    """Return by host the digest of what the clusters' files say of its nodes, which other hosts do not change: names of configurations, which they may, are
-    no part of it. C(documents): the rendered C(capacity.json) of those of Kubernetes.
-    """
+def digests_of_hosts(clusters: Iterable[DescribedCluster], slurm: Iterable[SlurmCluster]) -> dict[str, str]:
+    """Return by host the digest of what the files say of its nodes, which other hosts do not change: names of configurations, which they may, are no part."""
     said: dict[str, list[Any]] = {}
     named = ("node_labels", "each_node", "choices")
-    for document in (read_json(text, None) for text in documents):
-        kept = {
+    for document in map(capacity_document, clusters):
+        content = {
             name: digest_of({key: value for key, value in one.items() if key not in named})
             for name, one in document["configurations"].items()
         }
         for one in document["nodes"].values():
-            said.setdefault(one["host"], []).append({**one, "configuration": kept[one["configuration"]]})
+            said.setdefault(one["host"], []).append({**one, "configuration": content[one["configuration"]]})
     for node in (node for cluster in slurm for node in cluster.nodes):
         said.setdefault(node.host, []).append(asdict(node))
     return {host: digest_of(parts) for host, parts in said.items()}

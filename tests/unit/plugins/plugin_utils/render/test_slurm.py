@@ -18,6 +18,7 @@ from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refus
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.capacity import gpus_of_inventory
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.slurm_node import checks, job_checks, read_nodes
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render import writer
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.capacity_document import digests_of_hosts
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.fleet import Fleet, OfFacts
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.slurm_tree import slurm_tree
 from ansible_collections.gpufleet.nvidia.tests.unit.host_documents import seen_gpu
@@ -101,6 +102,23 @@ def mig_tree(**variables):
     gpus = [h100(0, PARTS), h100(1)]
     hosts = ["gpu02.example.org", "gpu01.example.org"]
     return tree({"mig": (hosts, {**MIG, **variables})}, dict.fromkeys(hosts, gpus))
+
+
+def test_a_saved_plan_has_a_digest_of_what_the_files_say_of_each_node():
+    """A run that was cut off has changed the files of the hosts that it began with, and compares those of the others."""
+    hosts = ["gpu01.example.org", "gpu02.example.org"]
+
+    def digests(facts=None, **variables):
+        facts = {**{host: [h100(0, PARTS), h100(1)] for host in hosts}, **(facts or {})}
+        return digests_of_hosts([], clusters({"mig": (hosts, {**MIG, **variables})}, facts))
+
+    before = digests()
+    assert sorted(before) == hosts
+    # One that was begun has other instances, or none.
+    for gpus in ([h100(0, PARTS[:2]), h100(1)], [h100(0), h100(1)]):
+        after = digests({hosts[1]: gpus})
+        assert after[hosts[0]] == before[hosts[0]] and after.get(hosts[1]) != before[hosts[1]]
+    assert all(one != before[host] for host, one in digests(gpu_slurm_node_parameters={"CPUs": 4}).items())
 
 
 def test_the_files_with_which_debians_slurm_ran():

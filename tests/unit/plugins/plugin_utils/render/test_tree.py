@@ -13,11 +13,21 @@ import yaml
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._plan import Refused
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import clients
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.lint.lint import lint
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render import capacity_document
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.render.tree import cluster_tree
 
 
 def tree_of(clusters_of, pools, **options):
     return cluster_tree(clusters_of(pools, **options)[0])
+
+
+def test_what_the_files_say_of_the_nodes_is_made_once(clusters_of, pools, monkeypatch):
+    made, make = [], capacity_document._document
+    monkeypatch.setattr(capacity_document, "_document", lambda cluster: made.append(cluster.name) or make(cluster))
+    (cluster,) = clusters_of(pools)
+    hosts = json.loads(cluster_tree(cluster)["capacity.json"])["nodes"]
+    assert set(capacity_document.digests_of_hosts([cluster], [])) == {one["host"] for one in hosts.values()}
+    assert made == [cluster.name]
 
 
 def documents(text):
