@@ -249,6 +249,12 @@ def bounded(execute: Callable[..., tuple[int, Any, Any]], host: str) -> Callable
     return exec_command
 
 
+def counted(result: dict[str, Any], task_vars: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return a result as the recap counts it: what is only asked, for a saved plan or before it is applied, is no change of the run."""
+    asked = result.get("changed") and (task_vars or {}).get("__gpu_facts_asked")
+    return {**result, "changed": False, "would_change": True} if asked else result
+
+
 class FleetAction(ActionBase):
     """Base of all action plugins of the collection: refuses what the facts of a host have already made of its variables."""
 
@@ -295,7 +301,7 @@ class ControllerAction(FleetAction):
         _checked, arguments = self.validate_argument_spec(argument_spec={**self.COMMON, **self.OPTIONS})
         result["changed"] = False
         try:
-            return {**result, **self.act(plain(arguments), described(task_vars))}
+            return counted({**result, **self.act(plain(arguments), described(task_vars))}, task_vars)
         except Refused as refusal:
             refusals = [refusal.as_dict()]
             return {**result, "failed": True, "refusals": refusals, "msg": f"{refusal.message}{self.UNTOUCHED}"}
@@ -371,7 +377,7 @@ class HostAction(FleetAction):
             answer = self._unreachable(error)
         except RecursionError as error:
             raise AnsibleActionFail(f"{host}: a module's answer is nested too deeply. {_LOOK}") from error
-        return {**result, **answer, "elapsed": round(time.monotonic() - begun, 1)}
+        return counted({**result, **answer, "elapsed": round(time.monotonic() - begun, 1)}, given)
 
     def _beyond_plan(self, task_vars: dict[str, Any], host: str) -> dict[str, Any]:
         """Return why the module may not run: it would do what the plan that this run is held to does not have. Empty where it may."""

@@ -18,10 +18,9 @@ from ..module_utils._plan import Refused
 from .fleet import saved_plan
 from .fleet.saved_plan import AGAIN, SavedPlan
 
-#: Variables with the file that a run is held to, that a plan is saved to, and that is shown; that with the playbook that a plan is made for.
-APPLY, OUT, SHOWN, PLANNED_FOR = "gpu_plan_apply", "gpu_plan_out", "gpu_plan_in", "gpu_plan_for"
-#: That with the command that verifies a plan.
-VERIFY = "gpu_plan_verify_command"
+#: Variables: the file that a run is held to, that a plan is saved to, and that is shown; the playbook that it is for; the command that verifies it.
+APPLY, OUT, SHOWN = "gpu_plan_apply", "gpu_plan_out", "gpu_plan_in"
+PLANNED_FOR, VERIFY = "gpu_plan_for", "gpu_plan_verify_command"
 #: Under which names the rendered files of the clusters are registered, and what L(actions/plan_gate) found before the first change.
 _RENDERED, GATE = "gpu_kubernetes_result", "gpu_plan_gate"
 #: What stands for the file in the commands that sign and verify it.

@@ -124,8 +124,7 @@ class Planning:
     @property
     def own_variables(self) -> dict[str, str]:
         """A digest of each variable that has not its default."""
-        defaults = _known()[1]
-        return {name: digest_of(value) for name, value in self._variables.items() if value != defaults.get(name)}
+        return {name: digest_of(value) for name, value in self._variables.items() if value != _known()[1].get(name)}
 
     def as_planned(self, then: PlannedHost | None = None, **more: Any) -> PlannedHost:
         """Return what a plan has of it. C(then): what one has that it is compared with, whose facts are as exact. C(more): other fields."""

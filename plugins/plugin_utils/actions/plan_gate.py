@@ -55,7 +55,7 @@ class Comparison:
             reason = f"the plan was made for those with the digest {meant}, and rendering them gives {now}"
             raise Refused("the files of the clusters", reason, AGAIN)
         refusals = refusals_of_hosts(self._refused)
-        result: dict[str, Any] = {"digest": self._held.digest, "begun": self._begun, "refusals": refusals}
+        result: dict[str, Any] = {"digest": self._held.digest, "refusals": refusals}
         if refusals:
             end = f"No host is changed: {self._held.path} is not what would be done."
             result.update(failed=True, msg="\n".join([*sentences(refusals), end]))

@@ -134,10 +134,8 @@ class ActionModule(ControllerAction):
         }
         if stopping:
             lines = [f"{work.host}: {refusal.message}" for work in stopping for refusal in work.refusals]
-            end = (
-                f"No host is changed, because the description of {', '.join(work.host for work in stopping)} is refused, for the reasons above. Correct "
-                "it, leave these hosts out with --limit, or set gpu_facts_skip_refused_hosts: true to go on with the other hosts."
-            )
+            end = f"No host is changed, because the description of {', '.join(work.host for work in stopping)} is refused, for the reasons above. Correct it, "
+            end += "leave these hosts out with --limit, or set gpu_facts_skip_refused_hosts: true to go on with the other hosts."
             result.update(failed=True, msg="\n".join([*lines, end]))
         return result
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 import copy
 import dataclasses
 import random
+import re
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import yaml
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._facts.schema import check_facts
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_plan import RepairPlan
 from ansible_collections.gpufleet.nvidia.plugins.module_utils._health.repair_record import Action
@@ -30,7 +32,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions import (
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import describe
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet import repair
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.fleet.plan import NodeView
-from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import HostAction
+from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.host_facts import ControllerAction, HostAction
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.planning import Planning, made_of
 from ansible_collections.gpufleet.nvidia.tests.whole import examples
 
@@ -101,7 +103,7 @@ def test_site_does_what_the_plan_says(fleet):
     fleet.save()
     result = fleet.gate()
     assert "failed" not in result and result["refusals"] == []
-    assert (result["digest"], result["begun"]) == (digest_of(fleet), False)
+    assert result["digest"] == digest_of(fleet)
     # Where no files are rendered, none are compared.
     assert "failed" not in fleet.gate(tree="1234")
     result = fleet.gate(tree="5678")
@@ -222,7 +224,7 @@ def test_a_plan_that_was_applied_to_a_host_is_not_applied_again(fleet):
     # Nor does a host begin it again that has its turn though nothing is left.
     assert turn(fleet, "b", __gpu_facts_emptied=True)["plan_begins"] == "" != turn(fleet)["plan_begins"]
     # The files of the clusters may follow what it has changed.
-    assert fleet.gate(tree="5678")["begun"]
+    assert "rendering them" not in fleet.gate(tree="5678")["msg"]
 
 
 def held(fleet):
@@ -309,6 +311,29 @@ def test_a_module_that_fails_in_check_mode_is_not_run(fleet):
     fleet.save()
     failing = {"failed": True, "msg": "no repository answers"}
     assert Asking([], **failing)._beyond_plan(held(fleet), "a")["msg"] == "no repository answers"
+
+
+@pytest.mark.parametrize("kind", [ControllerAction, HostAction])
+def test_what_is_only_asked_is_no_change_in_the_recap(call, kind):
+    asked = type("ActionModule", (kind,), {"act": lambda *_: {"changed": True}, "ask": lambda *_: {"changed": True}})
+    for given, counted in (({}, True), ({"__gpu_facts_asked": True}, False)):
+        result, _shown = call(SimpleNamespace(ActionModule=asked), {}, given)
+        # What would follow a change is asked, too.
+        assert (result["changed"], result.get("would_change", False)) == (counted, not counted)
+
+
+def test_what_follows_a_change_is_asked_where_the_change_was_only_asked():
+    """Each stage that a role begins because another one changed something."""
+    roles = Path(__file__).parents[4] / "roles"
+    stages = "|".join(registered for _stage, registered in plan_file.STAGE_OF.values())
+    ask = yaml.safe_load((roles / "gpu_facts/tasks/ask.yml").read_text())
+    assert [one["vars"]["__gpu_facts_asked"] for one in ask] == [True]
+    places = [roles / "gpu_facts/vars/main.yml"]
+    places += [roles / f"nvidia_{name}/tasks/main.yml" for name in ("toolkit", "settings", "mig", "sharing", "dcgm")]
+    texts = [path.read_text() for path in places]
+    follows = [re.findall(rf"({stages})\S*(?: \| default\({{}}\)\))? is changed", text) for text in texts]
+    assert [len(found) for found in follows] == [1, 1, 0, 0, 2, 0]
+    assert [text.count(".would_change | default(false)") for text in texts] == [len(found) for found in follows]
 
 
 @pytest.mark.parametrize(
