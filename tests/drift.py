@@ -811,3 +811,40 @@ touch /boot/vmlinuz-{os.path.basename(_NEXT)}; touch --date='1 minute' /var/lib/
         cut=Cut({"nvidia_dcgm_state": "present"}, _STOPPED, _stops("dpkg", "*--configure*")),
     ),
 )
+
+_OURS = "/etc/slurm/gpufleet"
+_KEEP_GRES = f"cp -p {_OURS}/gres.conf /root/gres.conf; sed -i '$d' {_OURS}/gres.conf; systemctl restart slurmd"
+#: What is done to the files of Slurm on a node and to its slurmd, beside real daemons: C(tests/lab/test_slurm_lab.py).
+SLURM_ROWS: tuple[Row, ...] = (
+    Row(
+        "a line of gres.conf is lost, and slurmd is restarted",
+        (Kind.WRITE_FILE, Kind.RESTART_SERVICE),
+        _KEEP_GRES,
+    ),
+    Row(
+        "slurmd was started without a line of gres.conf, which was put back",
+        (Kind.RESTART_SERVICE,),
+        f"{_KEEP_GRES}; cp -p /root/gres.conf {_OURS}/gres.conf",
+        default=True,
+    ),
+    Row(
+        "the lines of nodes in nodes.conf are edited",
+        (Kind.WRITE_FILE, Kind.RESTART_SERVICE),
+        f"sed -i 's/CPUs=64/CPUs=32/' {_OURS}/nodes.conf",
+    ),
+    Row(
+        "the prolog is edited",
+        (Kind.WRITE_FILE,),
+        f"echo true >>{_OURS}/task-prolog.sh",
+    ),
+    Row(
+        "a cgroup.conf that is not rendered",
+        (Kind.REMOVE_FILE, Kind.RESTART_SERVICE),
+        f"echo ConstrainDevices=no >{_OURS}/cgroup.conf",
+    ),
+    Row(
+        "the record of what slurmd was started with is lost",
+        (Kind.RESTART_SERVICE,),
+        f"rm {_OURS}/applied.json",
+    ),
+)

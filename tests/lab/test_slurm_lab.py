@@ -9,6 +9,7 @@ The tests run in order: each begins with what the one before left.
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import sys
@@ -16,6 +17,8 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from ansible_collections.gpufleet.nvidia.plugins.module_utils._steps import Kind
+from ansible_collections.gpufleet.nvidia.tests import drift, verdicts
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
@@ -198,6 +201,44 @@ def test_an_instance_too_few_and_one_too_many_are_named_with_the_next_step_and_m
     mended = site.play("--limit", AMPERE, tags="slurm")
     assert mended.rc == 0, mended.text
     site.wait(lambda: idle(site), site.logs)
+
+
+def asked_of(site, host):
+    """What C(plan), C(verify) and C(doctor) report of a host."""
+    found = {}
+    for name in ("plan", "verify", "doctor"):
+        path = site.fleet.folder / f"{name}.json"
+        played = site.fleet.play(name, "--limit", host, "-e", f"gpu_{name}_report={path}")
+        assert path.exists(), played.text
+        report = json.loads(path.read_text())
+        found[name] = report.get("hosts", report)[host]
+        path.unlink()
+    return found["plan"], found["verify"], found["doctor"]
+
+
+@pytest.mark.parametrize(
+    "row",
+    [pytest.param(row, id=row.what, marks=() if row.default else pytest.mark.by_name) for row in drift.SLURM_ROWS],
+)
+def test_what_is_done_by_hand_is_named_by_all_and_mended(site, row):
+    site.lab.sh(AMPERE, row.by_hand)
+    before = site.daemons()
+    plan, verified, diagnosed = asked_of(site, AMPERE)
+    stage = plan["stages"]["slurm"]
+    assert [step["kind"] for step in stage["steps"]] == [kind.key for kind in row.steps]
+    evidence = "\n".join(text for _name, text in verdicts.failed_checks(verified))
+    assert [text for text in verdicts.said({"stages": {"slurm": stage}}) if text not in evidence] == []
+    assert plan["verdict"] == diagnosed["verdict"] == "to change"
+    mended = site.play("--limit", AMPERE, tags="slurm")
+    assert mended.rc == 0, f"{mended.text}\n{site.logs()}"
+    after = site.daemons()
+    restarted = [AMPERE] if Kind.RESTART_SERVICE in row.steps else []
+    assert [host for host in site.hosts if after[host] != before[host]] == restarted
+    site.wait(lambda: idle(site), site.logs)
+    plan, verified, _diagnosed = asked_of(site, AMPERE)
+    assert not plan["stages"]["slurm"]["needed"], plan["stages"]["slurm"]
+    of_slurm = {check["name"]: check["status"] for check in verified["checks"]}
+    assert (of_slurm["slurmd -G"], of_slurm["scontrol show node"]) == ("passed", "passed"), verified
 
 
 @pytest.mark.by_name

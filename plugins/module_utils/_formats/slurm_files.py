@@ -141,9 +141,8 @@ def elsewhere(files: Mapping[str, str], nodes: Collection[str]) -> Iterator[Refu
                 yield Refused(thing, "it sets GresTypes, which the rendered nodes.conf sets", remedy)
             if both and not of_gres:
                 reason = f"it defines the node {both[0]}, which the rendered nodes.conf defines"
-                yield Refused(
-                    thing, reason, "Remove the node there, and set its parameters in gpu_slurm_node_parameters."
-                )
+                remedy = "Remove the node there, and set its parameters in gpu_slurm_node_parameters."
+                yield Refused(thing, reason, remedy)
             detects = line.get("autodetect", "off").lower() != "off"
             if of_gres and (both or named is None) and (detects or line.get("name", "").lower() in _OURS):
                 whose = both[0] if both else "every node"

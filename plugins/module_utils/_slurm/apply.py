@@ -108,9 +108,11 @@ def run_stage(desired: DesiredSlurm, configuration: str, under_jobs: bool, check
         if nodes and not active and not desired.node:
             refuse_jobs(desired.service, nodes, (), nodes, "it does not run")
         if here or (active and not check_mode):
-            nodes = nodes if known else _nodes()
+            nodes = nodes if known else sorted({line[0] for line in _lines("sinfo", "-h", "-N", "-o", "%N")})
             try:
-                jobs = _jobs(nodes) if nodes else []
+                # A job that is suspended keeps its GPUs.
+                asked = ["squeue", "-h", "-o", "%A", "-t", "R,S,CF,CG", "-w", ",".join(nodes)]
+                jobs = [line[0] for line in _lines(*asked)] if nodes else []
             except command.CommandError as error:
                 refuse_jobs(desired.service, nodes, here, (), str(error))
                 raise
@@ -153,10 +155,9 @@ def _text(path: str, links: bool = True) -> str | None:
     return None if data is None else data.decode(errors="replace")
 
 
-def _jobs(nodes: list[str]) -> list[str]:
-    # A job that is suspended keeps its GPUs.
-    asked = ["squeue", "-h", "-o", "%A", "-t", "R,S,CF,CG", "-w", ",".join(nodes)]
-    return command.run(asked, allowed=(0,)).stdout.split()
+def _lines(*words: str) -> list[list[str]]:
+    """Return the words of each line that a program of Slurm prints."""
+    return [line for line in map(str.split, command.run([*words], allowed=(0,)).stdout.splitlines()) if line]
 
 
 def _is_sent() -> bool:
@@ -172,15 +173,9 @@ def _jobs_here() -> list[str]:
     return sorted({task.get("SLURM_JOB_ID", "of an unknown number") for task in job_tasks(host, process_names(host))})
 
 
-def _nodes() -> list[str]:
-    """Return the nodes that Slurm has."""
-    return sorted(set(command.run(["sinfo", "-h", "-N", "-o", "%N"], allowed=(0,)).stdout.split()))
-
-
 def _offered(nodes: list[str]) -> list[str]:
     """Return which nodes may be given jobs."""
-    said = command.run(["sinfo", "-h", "-N", "-o", "%N %T", "-n", ",".join(nodes)], allowed=(0,)).stdout
-    states = (line.split() for line in said.splitlines())
+    states = _lines("sinfo", "-h", "-N", "-o", "%N %T", "-n", ",".join(nodes))
     return sorted({one[0] for one in states if len(one) > 1 and not one[1].startswith(_OUT)})
 
 

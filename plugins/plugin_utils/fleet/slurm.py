@@ -168,11 +168,8 @@ def _pipes(sharing: Sharing, gpus: Sequence[GpuFacts]) -> dict[int, str]:
         return {}
     if (sharing.mps_manager, sharing.mps_scope) != ("host", "gpu"):
         reason = "Slurm gives a job the MPS of one GPU, and only a daemon of the host for each GPU serves processes outside of pods"
-        raise Refused(
-            "nvidia_sharing_mps_scope",
-            reason,
-            "Set nvidia_sharing_mps_manager: host and nvidia_sharing_mps_scope: gpu.",
-        )
+        remedy = "Set nvidia_sharing_mps_manager: host and nvidia_sharing_mps_scope: gpu."
+        raise Refused("nvidia_sharing_mps_scope", reason, remedy)
     return {gpu.index: one.pipe_directory for gpu, one in zip(gpus, host_sharing(sharing, gpus).daemons)}
 
 
@@ -221,13 +218,7 @@ def _detected(gpu: GpuFacts, wanted: DesiredGpu, board: str) -> list[tuple[str, 
 
 
 def _not_applied(gpu: GpuFacts, wanted: DesiredGpu) -> NotApplied:
-    known = (
-        DesiredGpu(True, tuple(wanted_of(instances_of(gpu))))
-        if gpu.mig.current
-        else "not read"
-        if gpu.from_table or gpu.mig.current is None
-        else "MIG off"
-    )
+    known = "not read" if gpu.from_table else present(gpu) or "not read"
     return NotApplied(
         "nvidia_mig_layout",
         f"{gpu.title} is to have {wanted}, and what is known of it is: {known}. gres.conf names the device files of instances that exist",
@@ -259,13 +250,9 @@ def _refuse_collisions(means: Mapping[str, set[str]], detected: bool) -> None:
     for name, meanings in sorted(means.items()):
         if len(meanings) > 1:
             reason = f"{' and '.join(sorted(meanings))} of one node would have the type {name}"
-            raise Refused(
-                AUTODETECT if detected else TYPES,
-                reason,
-                "slurmd names what it finds itself: set gpu_slurm_autodetect: none."
-                if detected
-                else "Give each a type of its own.",
-            )
+            if detected:
+                raise Refused(AUTODETECT, reason, "slurmd names what it finds itself: set gpu_slurm_autodetect: none.")
+            raise Refused(TYPES, reason, "Give each a type of its own.")
         part = [other for other in means if detected and other != name and name in other]
         if part:
             reason = f"slurmd counts {part[0]} for the type {name}, too, because the one name is a part of the other"

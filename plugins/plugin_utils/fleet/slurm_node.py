@@ -86,9 +86,9 @@ def read_nodes(text: str | None, source: str) -> Mapping[str, ShownSlurmNode]:
 class FoundBySlurmd:
     """What C(slurmd -G) prints: how many devices it has, by name and type, their files in the order of their numbers, and how many more it ignores."""
 
-    counts: Mapping[str, int]
+    counts: Counter[str]
     devices: tuple[ShownDevice, ...]
-    ignored: Mapping[str, int]
+    ignored: Counter[str]
 
 
 def found_by_slurmd(printed: str) -> FoundBySlurmd:
@@ -108,7 +108,7 @@ def found_by_slurmd(printed: str) -> FoundBySlurmd:
         more = _IGNORED.search(line)
         if more:
             ignored[more[1]] += whole_number(more[2]) or 0
-    return FoundBySlurmd({kind: count for kind, count in counts.items() if count}, tuple(devices), dict(ignored))
+    return FoundBySlurmd(+counts, tuple(devices), ignored)
 
 
 def checks(name: str, expected: ShownSlurmNode, slurmd: str, scontrol: str) -> tuple[Check, ...]:
@@ -148,19 +148,16 @@ def job_checks(
 
 def jobs_elsewhere(gpus: Sequence[GpuFacts]) -> tuple[Check, ...]:
     """Return which jobs were told another device than Slurm gave them. A user may tell a job so, which is no fault of the host."""
-    instances = [part for gpu in gpus for one in gpu.gpu_instances for part in one.compute_instances]
-    parts: list[GpuFacts | ComputeInstanceFacts] = [*gpus, *instances]
+    parts: list[GpuFacts | ComputeInstanceFacts] = [*gpus]
+    parts += (part for gpu in gpus for one in gpu.gpu_instances for part in one.compute_instances)
     wrong = [
         f"job {one.job} of {one.user or 'an unknown user'} has {one.resource} ({part.uuid}) and sees {one.sees}"
         for part in parts
         for one in part.allocations
         if one.job and one.sees
     ]
-    return (
-        (Check("slurm jobs", WARNING, "; ".join(wrong), f"{_TOLD}, and requeue the jobs: scontrol requeue"),)
-        if wrong
-        else ()
-    )
+    step = f"{_TOLD}, and requeue the jobs: scontrol requeue"
+    return (Check("slurm jobs", WARNING, "; ".join(wrong), step),) if wrong else ()
 
 
 def _slurmd(expected: ShownSlurmNode, found: FoundBySlurmd, printed: str) -> Check:
@@ -173,22 +170,17 @@ def _slurmd(expected: ShownSlurmNode, found: FoundBySlurmd, printed: str) -> Che
         lost = ", ".join(f"{kind} x{count}" for kind, count in sorted(found.ignored.items()))
         why = f"slurmd ignores devices of gres.conf that slurm.conf does not have, and no job gets them: {lost}"
         return Check(title, FAILED, why, _FILES)
-    kinds = sorted({*expected.gres, *found.counts})
-    wrong = [
-        f"{kind} {found.counts.get(kind, 0)} instead of {expected.gres.get(kind, 0)}"
-        for kind in kinds
-        if found.counts.get(kind, 0) != expected.gres.get(kind, 0)
-    ]
+    there, mine = found.counts, Counter(expected.gres)
+    kinds = (kind for kind in sorted({*mine, *there}) if there[kind] != mine[kind])
+    wrong = [f"{kind} {there[kind]} instead of {mine[kind]}" for kind in kinds]
     if wrong:
         return Check(title, FAILED, f"it finds {', '.join(wrong)}", _FILES)
     told = all(one.files for one in expected.devices)
     if told and expected.devices != found.devices:
-        mine = [one for one in expected.devices if one not in found.devices]
-        what = (
-            f"{mine[0].type} with {', '.join(mine[0].files)} is not among its devices"
-            if mine
-            else "its devices are in another order"
-        )
+        what = "its devices are in another order"
+        for one in (one for one in expected.devices if one not in found.devices):
+            what = f"{one.type} with {', '.join(one.files)} is not among its devices"
+            break
         return Check(title, FAILED, f"{what}: a job would get another device, or none", _FILES)
     return Check(title, PASSED, expected.scontrol.gres)
 

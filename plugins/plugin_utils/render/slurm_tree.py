@@ -157,11 +157,8 @@ def _gres(nodes: Sequence[SlurmNode]) -> str:
     lines = []
     for found, names in sorted(alike.items(), key=lambda item: item[1][0]):
         begin = f"NodeName={compressed(names)}"
-        lines += (
-            [f"{begin} AutoDetect=nvml"]
-            if found.detected
-            else [f"{begin} {line}" for line in map(_device, found.devices)]
-        )
+        devices = ["AutoDetect=nvml"] if found.detected else map(_device, found.devices)
+        lines += [f"{begin} {line}" for line in devices]
         units = dict(found.units)
         for device in found.devices if found.shared else ():
             lines.append(

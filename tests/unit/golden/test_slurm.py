@@ -19,6 +19,7 @@ from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.actions import (
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.descriptions import describe
 from ansible_collections.gpufleet.nvidia.plugins.plugin_utils.planning import Planning
 
+from ... import drift
 from . import corpus
 from .test_agree import disagreements
 from .test_drift import stages
@@ -69,18 +70,21 @@ def test_a_host_that_has_its_files_has_nothing_to_do_and_its_variables_are_check
     assert "failed" not in call(check_variables, {"playbook": "site"}, known)[0]
 
 
-@pytest.mark.parametrize(
-    ("files", "applied", "planned"),
-    [
-        ({"gres.conf": "edited"}, DIGEST, [f"{OURS}/gres.conf", "restart slurmd"]),
-        ({"task-prolog.sh": "edited"}, DIGEST, [f"{OURS}/task-prolog.sh"]),
-        ({}, "of another layout", ["restart slurmd"]),
-    ],
-)
-def test_drift_is_planned_and_all_say_the_same(call, host, files, applied, planned):
-    found = host(files, applied)
-    said = steps(found)
-    assert len(said) == len(planned) and all(part in one for part, one in zip(planned, said))
+#: What the facts have after each row of the catalogue: digests of files, and what slurmd was started with.
+AFTER = {
+    "a line of gres.conf is lost, and slurmd is restarted": ({"gres.conf": "edited"}, DIGEST),
+    "slurmd was started without a line of gres.conf, which was put back": ({}, "of an unknown text"),
+    "the lines of nodes in nodes.conf are edited": ({"nodes.conf": "edited"}, DIGEST),
+    "the prolog is edited": ({"task-prolog.sh": "edited"}, DIGEST),
+    "a cgroup.conf that is not rendered": ({"cgroup.conf": "of somebody"}, DIGEST),
+    "the record of what slurmd was started with is lost": ({}, ""),
+}
+
+
+@pytest.mark.parametrize("row", drift.SLURM_ROWS, ids=[row.what for row in drift.SLURM_ROWS])
+def test_drift_is_planned_and_all_say_the_same(call, host, row):
+    found = host(*AFTER[row.what])
+    assert [step.kind for plan in stages(found, HOST).values() for step in plan.steps] == [*row.steps]
     assert disagreements(call, {HOST: found}) == []
 
 
