@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
+from .._formats.documents import whole_number
 from .command import CommandError, find, run
 
 #: There where systemd is the system's first process: sd_booted(3).
@@ -99,8 +100,8 @@ def main_process(name: str) -> tuple[str, float] | None:
     shown = _properties(
         run(["systemctl", "show", "--property=ActiveState,ExecMainStartTimestampMonotonic", name]).stdout
     )
-    began = shown.get("ExecMainStartTimestampMonotonic", "") if shown.get("ActiveState") == "active" else ""
-    return (began, time.time() - time.monotonic() + int(began) / 1e6) if began.isdecimal() else None
+    began = whole_number(shown.get("ExecMainStartTimestampMonotonic")) if shown.get("ActiveState") == "active" else None
+    return None if began is None else (str(began), time.time() - time.monotonic() + began / 1e6)
 
 
 def daemon_reload() -> None:
