@@ -183,7 +183,7 @@ def test_a_saved_plan_holds_until_a_fact_that_it_was_made_from_differs(fleet, tm
     held = fleet("-e", saved)
     assert pools_shown(held) == LINES
     # That costs no second reading of a host, and no second rendering.
-    assert held.count("clusters, 0 files to change") == 1 and "files changed" not in held
+    assert held.count("cluster, 0 files to change") == 1 and "files changed" not in held
     assert sorted(recap(held)[host]["ok"] for host in ALL) == [1, 1, 4]
     path = tmp_path / f"{TRAINING[0]}.json"
     facts = json.loads(path.read_text(encoding="utf-8"))

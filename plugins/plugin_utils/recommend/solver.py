@@ -180,11 +180,14 @@ class RowProgram(Program):
     def layouts_of(
         self, of: Matrices, counts: Mapping[int, int], worth: Any = None, integer: bool = True
     ) -> list[tuple[int, Any, int]]:
-        """Add what so many units of each block can become, and return block, offer and column. C(worth): what a unit of each row costs."""
+        """Add what so many units of each block can become, and return block, offer and column.
+
+        :param worth: what a unit of each row costs. An option that offers less than another is cheaper then, and counts, too.
+        """
         found = []
         for number, count in counts.items():
-            self.lines[number] = self.row(count, count)
-            for supply in of.blocks[number].offers:
+            self.lines[number], block = self.row(count, count), of.blocks[number]
+            for supply in block.offers if worth is None else of.np.unique(block.supply, axis=0):
                 entries = [(self.lines[number], 1.0), *enumerate(supply.tolist())]
                 cost = 0.0 if worth is None else float(supply @ worth)
                 found.append((number, supply, self.column(cost, entries=entries, integer=integer)))
