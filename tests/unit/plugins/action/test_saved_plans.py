@@ -458,9 +458,9 @@ def test_pods_that_arrived_since_are_not_evicted_in_the_turn_of_the_host(fleet, 
     assert "failed" not in result and result["plan_begins"] == digest_of(fleet)
 
 
+# The others take all instances.
+@pytest.mark.parametrize("emptied", ["repartition"], indirect=True)
 def test_repartition_takes_no_other_instance_than_the_plan_has(fleet, emptied):
-    if emptied.playbook != "repartition":
-        pytest.skip("it takes all of them")
     asked = fleet.hosts["a"]["__gpu_repartition_mig_plan"]["steps"][0]
     # A pod that arrived is named where it is evicted, and not by the variable that has its device for the module.
     asked["disturbs"] = ["pod that nvidia_mig_busy_instances names"]
