@@ -91,11 +91,10 @@ class ActionModule(ControllerAction):
             of_plan = f", those of the plan {plan_file.refuse_tree(shown, verify, digest)}" if shown else ""
             changes = writer.plan(root, trees, of_run["prune"], map(writer.directory_of, removed))
         except Refused as refusal:
-            of_facts, refusals = isinstance(refusal, OfFacts), [refusal.as_dict()]
             return {
                 "failed": True,
-                "refusals": refusals,
-                "of_facts": of_facts,
+                "refusals": [refusal.as_dict()],
+                "of_facts": isinstance(refusal, OfFacts),
                 "msg": f"{refusal.message}\nNothing was written.",
             }
         edited = [change for change in changes if change.edited]

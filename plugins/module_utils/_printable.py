@@ -20,9 +20,9 @@ def is_printable(text: str, lines: bool = False) -> bool:
     return text.isprintable() or (lines and text.replace("\n", "").replace("\t", "").isprintable())
 
 
-def amount(count: int, noun: str, plural: str = "") -> str:
+def amount(count: int, noun: str) -> str:
     """Return C(count) with its noun: C(1 host), C(2 hosts)."""
-    return f"{count} {noun if count == 1 else plural or f'{noun}s'}"
+    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def printable(value: Any, lines: bool = False, longest: int = LONGEST, depth: int = 0) -> Any:

@@ -101,7 +101,7 @@ def node_of(host: str, variables: Mapping[str, Any]) -> str:
 
 def in_a_cluster(variables: Mapping[str, Any]) -> bool:
     """Return whether a host belongs to a cluster of Kubernetes, and so has a node. Raises Refused: its variable cannot be read."""
-    return value_of("gpu_kubernetes_cluster", variables, default="cluster") != ""
+    return value_of("gpu_kubernetes_cluster", variables) != ""
 
 
 class Racks:

@@ -76,12 +76,11 @@ class ActionModule(ControllerAction):
         "fleet",
         "hosts facts_directory mode prices demand requests headroom free weights larger partial seconds report html variables_file kubeconfig context",
     )
+    UNTOUCHED = " Nothing was changed."
 
     def act(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
         try:
             answer = self._answer(arguments, task_vars)
-        except Refused as refusal:
-            return {"failed": True, "refusals": [refusal.as_dict()], "msg": f"{refusal.message} Nothing was changed."}
         except (Failure, AnsibleError) as error:
             return {"failed": True, "refusals": [], "msg": str(error)}
         except NotProven as error:

@@ -23,7 +23,7 @@ _OTHER_TREE = Refused("the files of the clusters", "what they say of its node is
 
 class Comparison:
     """The hosts of a run of a playbook beside the saved plan that it is held to, one after the other. Raises Refused: it cannot be held to that, whatever they
-    are. C(arguments): those in L(OPTIONS), and C(tree), the digest of the files of the clusters; None where none are rendered.
+    are. C(arguments): those in L(OPTIONS), of which C(tree) is the digest of the files of the clusters; None where none are rendered.
     """
 
     def __init__(self, arguments: dict[str, Any], playbook: str, task_vars: dict[str, Any]) -> None:

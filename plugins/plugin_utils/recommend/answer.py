@@ -123,12 +123,12 @@ class FleetAnswer:
     def proof(self) -> str:
         """Return what is proven, one sentence."""
         bound, other = _proven(self.outcome, self.gap)
-        same = "a plan that serves as much" + (" and leaves as many hosts empty" if self.emptied else "")
-        text = f"{bound}no {same[2:]} evicts fewer, weighted by priority."
+        plan = "plan that serves as much" + (" and leaves as many hosts empty" if self.emptied else "")
+        text = f"{bound}no {plan} evicts fewer, weighted by priority."
         if other >= 1:
-            text = f"Not proven to be the best: {same} could do with up to {other:.1f} evictions of the lowest weight less."
+            text = f"Not proven to be the best: a {plan} could do with up to {other:.1f} evictions of the lowest weight less."
         elif other:
-            text = f"{bound}no {same[2:]} is better by a whole eviction."
+            text = f"{bound}no {plan} is better by a whole eviction."
         # Requests are whole: a part of one is none.
         more = {priority: int(count) for priority, count in self.more.items() if count >= 1}
         empty = more.pop(self.spare, 0) if self.spare is not None else 0
@@ -151,14 +151,14 @@ class FleetAnswer:
             less = self.outcome.most_room - room
             more = f"and could leave room for {less} instances more"
             more = more if less > 0 else "and none with as few leaves more room"
-        text = f"Hosts changed: {hosts}; {fewest}, {more}."
+        text = f"changed: {hosts}; {fewest}, {more}."
         if self.emptied is None:
-            return text
+            return f"Hosts {text}"
         most = self.emptied.most
         others = (
             "no plan that serves as much leaves more" if len(self.emptied.hosts) >= most else f"others may leave {most}"
         )
-        return f"Hosts left empty: {shortened(sorted(self.emptied.hosts), 20) or 'none'}; {others}. With these, h{text[1:]}"
+        return f"Hosts left empty: {shortened(sorted(self.emptied.hosts), 20) or 'none'}; {others}. With these, hosts {text}"
 
     def text(self, width: int = 0) -> str:
         """Return it for people: what is served, what changes, whom that evicts, and what is proven."""
